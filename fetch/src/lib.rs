@@ -1,0 +1,1 @@
+//! The one verified download: retries, size limit, hash, temporary file, sync, rename.

@@ -1,0 +1,1 @@
+//! The configuration language, pure: what the tool checks and the init applies.

@@ -1,0 +1,170 @@
+//! The kernel command line: every key that the init honours, its writer and its reader.
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `roothash=` | SHA-256 root hash of the verified root; names both partitions; required |
+//! | `slipway.root=` | URL of the root (EROFS followed by its hash tree) for a boot without a disk |
+//! | `ignition.config.url=` | where the node's config is fetched from |
+//! | `ignition.platform.id=` | the platform, when it must not be guessed |
+//! | `slipway.report.url=` | where a failure report is posted |
+//! | `slipway.debug` | more on the console |
+//!
+//! Everything else belongs to the kernel, to systemd or to nobody, and is left alone. Some loaders
+//! put the image's name first (`vmlinuz …`): words without a known key are never errors.
+
+use crate::verity::RootHash;
+
+/// `roothash=`
+pub const ROOTHASH: &str = "roothash";
+/// `slipway.root=`
+pub const ROOT_URL: &str = "slipway.root";
+/// `ignition.config.url=`
+pub const CONFIG_URL: &str = "ignition.config.url";
+/// `ignition.platform.id=`
+pub const PLATFORM_ID: &str = "ignition.platform.id";
+/// `slipway.report.url=`
+pub const REPORT_URL: &str = "slipway.report.url";
+/// `slipway.debug`
+pub const DEBUG: &str = "slipway.debug";
+
+/// What the init reads from the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cmdline {
+    /// The verified root. `None` when absent: the boot cannot go on, and the reader of this says so.
+    pub roothash: Option<RootHash>,
+    /// Where the root is fetched from when it is on no disk.
+    pub root_url: Option<String>,
+    /// Where the config is fetched from.
+    pub config_url: Option<String>,
+    /// The platform's name.
+    pub platform: Option<String>,
+    /// Where failures are posted.
+    pub report_url: Option<String>,
+    /// Say more.
+    pub debug: bool,
+}
+
+impl Cmdline {
+    /// Reads `/proc/cmdline` text. The last of a repeated key wins, as in the kernel.
+    ///
+    /// # Errors
+    /// All values of our keys that are malformed, each with what was found and expected.
+    pub fn parse(text: &str) -> Result<Self, Vec<String>> {
+        let mut out = Self::default();
+        let mut wrong = Vec::new();
+        for word in words(text) {
+            let (key, value) = word.split_once('=').unwrap_or((&word, ""));
+            let mut url = |slot: &mut Option<String>| match value.split_once("://") {
+                Some((scheme, rest)) if !scheme.is_empty() && !rest.is_empty() => {
+                    *slot = Some(value.to_owned())
+                }
+                _ => wrong.push(format!("{key}: {value:?} is no URL; expected scheme://…")),
+            };
+            match key {
+                ROOTHASH => match value.parse() {
+                    Ok(hash) => out.roothash = Some(hash),
+                    Err(error) => wrong.push(format!("{key}: {error}")),
+                },
+                ROOT_URL => url(&mut out.root_url),
+                CONFIG_URL => url(&mut out.config_url),
+                REPORT_URL => url(&mut out.report_url),
+                PLATFORM_ID => out.platform = Some(value.to_owned()),
+                DEBUG => out.debug = value != "0",
+                _ => {}
+            }
+        }
+        if wrong.is_empty() {
+            Ok(out)
+        } else {
+            Err(wrong)
+        }
+    }
+
+    /// The words that [`Cmdline::parse`] reads back to the same value, in a fixed order.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<String> {
+        let text = |key: &str, value: &Option<String>| {
+            value
+                .as_ref()
+                .map(|value| format!("{key}={}", quote(value)))
+        };
+        [
+            self.roothash.map(|hash| format!("{ROOTHASH}={hash}")),
+            text(ROOT_URL, &self.root_url),
+            text(CONFIG_URL, &self.config_url),
+            text(PLATFORM_ID, &self.platform),
+            text(REPORT_URL, &self.report_url),
+            self.debug.then(|| DEBUG.to_owned()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// Splits as the kernel does: at white space outside double quotes; the quotes themselves go.
+#[must_use]
+pub fn words(text: &str) -> Vec<String> {
+    let (mut out, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
+    for c in text.chars() {
+        match c {
+            '"' => {
+                quoted = !quoted;
+                any = true;
+            }
+            c if c.is_whitespace() && !quoted => {
+                if any || !word.is_empty() {
+                    out.push(std::mem::take(&mut word));
+                }
+                any = false;
+            }
+            c => word.push(c),
+        }
+    }
+    if any || !word.is_empty() {
+        out.push(word);
+    }
+    out
+}
+
+fn quote(value: &str) -> String {
+    if value.contains(char::is_whitespace) {
+        format!("\"{value}\"")
+    } else {
+        value.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writer_and_reader_agree() {
+        let cmdline = Cmdline {
+            roothash: Some(RootHash([0xab; 32])),
+            root_url: Some("http://10.0.2.2:8080/root".into()),
+            config_url: Some("http://10.0.2.2/a b".into()),
+            platform: Some("qemu".into()),
+            report_url: Some("http://10.0.2.2/report".into()),
+            debug: true,
+        };
+        let text = format!(
+            "vmlinuz quiet {} ro console=ttyS0",
+            cmdline.to_words().join(" ")
+        );
+        assert_eq!(Cmdline::parse(&text).unwrap(), cmdline);
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_at_once() {
+        let wrong = Cmdline::parse("roothash=12 slipway.root=foo").unwrap_err();
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_key_wins() {
+        let cmdline = Cmdline::parse("ignition.platform.id=aws ignition.platform.id=qemu").unwrap();
+        assert_eq!(cmdline.platform.as_deref(), Some("qemu"));
+    }
+}

@@ -1,0 +1,85 @@
+//! The manifest: one JSON file in the initramfs that tells the init which image it boots.
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::{Architecture, Sizes};
+use crate::node::NodeSettings;
+
+/// The contract's version. A node refuses a manifest of a version that it does not know, by name.
+pub const CONTRACT: u32 = 1;
+
+/// What an image says of itself. Written by the tool, read by the init.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of the contract between builder and node, [`CONTRACT`].
+    pub contract: u32,
+    /// Name and version from the recipe.
+    pub image: ImageId,
+    /// Machine architecture.
+    pub architecture: Architecture,
+    /// `uname -r` of the image's kernel.
+    pub kernel: String,
+    /// Time of the newest locked archive index, seconds since 1970: the clock never runs behind it.
+    pub epoch: u64,
+    /// Partition sizes for what the first boot makes, in bytes.
+    pub sizes: Sizes,
+    /// The Kubernetes release, when the image has a kubelet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kubernetes: Option<Kubernetes>,
+    /// Defaults of the node settings.
+    pub node: NodeSettings,
+}
+
+/// What an image is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImageId {
+    /// Recipe's name.
+    pub name: String,
+    /// Recipe's version.
+    pub version: String,
+}
+
+/// The Kubernetes part of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Kubernetes {
+    /// Release, as `v1.36.3`.
+    pub version: String,
+    /// SHA-256 of the kubelet program, hexadecimal.
+    pub kubelet_sha256: String,
+}
+
+impl Manifest {
+    /// Reads a manifest, refusing other contract versions before anything else of it is looked at.
+    ///
+    /// # Errors
+    /// Names the unknown contract version, or what does not parse.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Version {
+            contract: u32,
+        }
+        let version: Version =
+            serde_json::from_str(text).map_err(|e| format!("the manifest does not parse: {e}"))?;
+        if version.contract != CONTRACT {
+            return Err(format!(
+                "the manifest is of contract version {}; this init knows version {CONTRACT}",
+                version.contract
+            ));
+        }
+        serde_json::from_str(text).map_err(|e| format!("the manifest does not parse: {e}"))
+    }
+
+    /// The manifest's text: stable key order, two-space indentation, a final newline.
+    ///
+    /// # Panics
+    /// Never: a manifest holds nothing that JSON cannot say.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|e| unreachable!("{e}"));
+        text.push('\n');
+        text
+    }
+}

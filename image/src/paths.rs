@@ -1,0 +1,67 @@
+//! Every path that the builder writes and the node reads, or that two parts of the node share.
+//! Paths of the image are absolute inside the root; nothing here is a path of the building host.
+
+/// The manifest inside the initramfs.
+pub const INITRD_MANIFEST: &str = "/etc/slipway/manifest.json";
+/// The config that the recipe bakes in, inside the initramfs.
+pub const INITRD_CONFIG: &str = "/etc/slipway/base.ign";
+/// Kernel modules inside the initramfs; below it a folder per release, with the index of [`INITRD_MODULES_INDEX`].
+pub const INITRD_MODULES: &str = "/lib/modules";
+/// File in a release's module folder: which modules there are, their dependencies and aliases (our own JSON form).
+pub const INITRD_MODULES_INDEX: &str = "slipway-modules.json";
+
+/// Where the init assembles the root before the handoff.
+pub const SYSROOT: &str = "/sysroot";
+
+/// Node settings, written by the config.
+pub const NODE_SETTINGS: &str = "/etc/slipway/node.toml";
+/// What the init leaves for the running node: manifest, report, kubelet bundle.
+pub const RUN: &str = "/run/slipway";
+/// The manifest as the running node sees it.
+pub const RUN_MANIFEST: &str = "/run/slipway/manifest.json";
+/// The kubelet's OCI bundle, made at every boot.
+pub const RUN_KUBELET_BUNDLE: &str = "/run/slipway/kubelet";
+/// The timeline of this boot as JSON lines.
+pub const RUN_TIMELINE: &str = "/run/slipway/timeline.jsonl";
+/// What must be true of the etcd mount before the kubelet may start (JSON, [`crate::node::EtcdGate`]).
+pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
+
+/// Mount point of the `state` partition on the running node.
+pub const STATE: &str = "/var/lib/slipway/state";
+/// The marker below [`STATE`] which says that this node, with this disk, has been provisioned.
+pub const STATE_PROVISIONED: &str = "provisioned.json";
+/// The folder below [`STATE`] that keeps the timelines of the last boots.
+pub const STATE_TIMELINES: &str = "timelines";
+/// The failure ledger below [`STATE`].
+pub const STATE_LEDGER: &str = "failures.jsonl";
+/// The machine id below [`STATE`].
+pub const STATE_MACHINE_ID: &str = "machine-id";
+
+/// Mount point of the etcd disk.
+pub const ETCD: &str = "/var/lib/etcd";
+/// The identity file at the root of the etcd file system.
+pub const ETCD_IDENTITY: &str = ".slipway-etcd.json";
+
+/// The kubelet container's root file system, a plain folder in the verified root.
+pub const KUBELET_ROOTFS: &str = "/usr/lib/slipway/kubelet/rootfs";
+/// OCI archives that are imported into containerd on first boot.
+pub const CONTAINER_IMAGES: &str = "/usr/lib/slipway/images";
+/// The factory seed of the writable folders that the root links into `/var`.
+pub const FACTORY: &str = "/usr/share/factory";
+/// `slipway-init` in the root: it serves the commands that units run after the handoff.
+pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-init";
+
+/// Root-level folders that are links into `/var`: (link, target).
+pub const VAR_LINKS: &[(&str, &str)] = &[
+    ("/home", "var/home"),
+    ("/root", "var/roothome"),
+    ("/opt", "var/opt"),
+    ("/srv", "var/srv"),
+    ("/mnt", "var/mnt"),
+    ("/usr/local", "../var/usrlocal"),
+];
+
+/// Upper and work folder of the `/etc` overlay, below `/var`.
+pub const ETC_UPPER: &str = "/var/lib/slipway/etc/upper";
+/// See [`ETC_UPPER`].
+pub const ETC_WORK: &str = "/var/lib/slipway/etc/work";

@@ -1,0 +1,1 @@
+//! Block devices: sysfs, partition tables, and the names that survive a reboot.

@@ -1,0 +1,1 @@
+//! The boot line: one function of named steps, from the kernel to the handoff.

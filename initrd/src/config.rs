@@ -1,0 +1,1 @@
+//! Config: found, fetched, verified, merged and validated whole before the first write.

@@ -1,0 +1,1 @@
+//! Device mapper by ioctl.

@@ -1,0 +1,1 @@
+//! Failure: the plain report, the ledger, and the policy after it.

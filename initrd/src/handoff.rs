@@ -1,0 +1,1 @@
+//! Handoff: nothing of the initrd stays behind; systemd starts.

@@ -1,0 +1,1 @@
+//! The kubelet container: bundle, lint, unit and gate.

@@ -1,0 +1,1 @@
+//! Log: kmsg with levels, and the active consoles.

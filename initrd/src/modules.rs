@@ -1,0 +1,1 @@
+//! Modules: by alias, in dependency order, only what this machine has.

@@ -1,0 +1,1 @@
+//! Mounts: the only place of the init that calls mount.

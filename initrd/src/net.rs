@@ -1,0 +1,1 @@
+//! Network in the initrd: only when a source needs it.

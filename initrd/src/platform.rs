@@ -1,0 +1,1 @@
+//! Platform: which machine this is.

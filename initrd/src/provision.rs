@@ -1,0 +1,1 @@
+//! Provision: the config applied to the root.

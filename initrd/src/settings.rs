@@ -1,0 +1,1 @@
+//! Node settings: the defaults of the image under the file of the config.

@@ -1,0 +1,1 @@
+//! Timeline: each step as a span, kept in `state` and shown after the boot.

@@ -1,0 +1,1 @@
+//! Uevents: waiting for devices without udev.

@@ -1,0 +1,1 @@
+//! Watchdog: armed early, fed while the init waits, handed to systemd.

@@ -1,0 +1,1 @@
+//! Proves the promises: boots real images in QEMU.

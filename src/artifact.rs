@@ -1,0 +1,1 @@
+//! Artifacts: the same disk in the forms that clouds, hypervisors and PXE want.

@@ -1,0 +1,1 @@
+//! Bootable: the unified kernel image, and the plain kernel and initrd pair.

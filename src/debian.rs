@@ -1,0 +1,1 @@
+//! The Debian archive: mirror, signed index, package choice.

@@ -1,0 +1,1 @@
+//! The demo: build, boot, a live view, a verdict.

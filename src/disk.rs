@@ -1,0 +1,1 @@
+//! Disk: GPT with ESP, root and hash tree.

@@ -1,0 +1,1 @@
+//! Doctor: what this host can do, each lack with its remedy.

@@ -1,0 +1,1 @@
+//! Inspect: what a built image holds, read from its bytes.

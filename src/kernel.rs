@@ -1,0 +1,1 @@
+//! Kernel: the image and the modules of the locked kernel package.

@@ -1,0 +1,5 @@
+//! The program `slipway`.
+
+mod cli;
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! OCI images: layouts and archives that other tools can read.

@@ -1,0 +1,1 @@
+//! The build line: one function of named steps.

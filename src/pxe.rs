@@ -1,0 +1,1 @@
+//! Serves a PXE artifact folder by HTTP.

@@ -1,0 +1,1 @@
+//! Runs a built image in QEMU from the tools tree.

@@ -1,0 +1,1 @@
+//! Recipe: what the user asked for, read from TOML and checked.

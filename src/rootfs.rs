@@ -1,0 +1,1 @@
+//! Rootfs: locked packages become a configured, cleaned, reproducible tree.

@@ -1,0 +1,1 @@
+//! SBOM: CycloneDX 1.6 of the locked packages.

@@ -1,0 +1,1 @@
+//! Timelines of boots as a table and as a picture.
