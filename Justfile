@@ -1,0 +1,18 @@
+# Short names for the tasks. The README's two commands work without this file.
+
+# Everything: tools, image, boot, a live view of the boot, a verdict.
+demo:
+    cargo run --release -- demo
+
+# Every test, the ones in QEMU included.
+test:
+    cargo test --workspace --release
+
+# What CI runs.
+ci:
+    .ci/run
+
+# Formats and lints.
+check:
+    cargo fmt --all
+    cargo clippy --workspace --all-targets -- -D warnings
