@@ -9,6 +9,7 @@ pub mod guid;
 pub mod kubelet;
 pub mod layout;
 pub mod manifest;
+pub mod modules;
 pub mod node;
 pub mod paths;
 pub mod report;
