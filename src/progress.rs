@@ -1,1 +1,416 @@
 //! What a person or a machine sees of long work: bars on a terminal, plain lines in a pipe, the closing table.
+//!
+//! Everything here goes to stderr; stdout belongs to results.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+/// How often a plain line is written about a step that moves, at most.
+const PLAIN_EVERY: Duration = Duration::from_secs(5);
+/// How often a bar that does not move is redrawn.
+const TICK: Duration = Duration::from_millis(120);
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bars when stderr is a terminal, else plain lines.
+    Auto,
+    /// One line when a step begins and one when it ends.
+    Plain,
+    /// Nothing.
+    Quiet,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Its product was in the cache.
+    Hit,
+    /// Its product was made.
+    Made,
+    /// It ended without a product.
+    Failed,
+}
+
+/// What is kept of a finished step, for the closing table and the build report.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepRecord {
+    /// The step's name.
+    pub name: String,
+    /// When it began, seconds since the work began.
+    pub start: f64,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Size of its product in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// Shows the steps of one piece of work and remembers them. Clones show and remember the same.
+#[derive(Clone, Debug)]
+pub struct Progress(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    show: Show,
+    began: Instant,
+    records: Mutex<Vec<StepRecord>>,
+}
+
+#[derive(Debug)]
+enum Show {
+    Bars(MultiProgress),
+    Plain,
+    Json,
+    Nothing,
+}
+
+impl Progress {
+    /// Begins a piece of work; the closing table's total time counts from here.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        let show = match kind {
+            Kind::Auto if std::io::stderr().is_terminal() => {
+                Show::Bars(MultiProgress::with_draw_target(ProgressDrawTarget::stderr()))
+            }
+            Kind::Auto | Kind::Plain => Show::Plain,
+            Kind::Json => Show::Json,
+            Kind::Quiet => Show::Nothing,
+        };
+        Self(Arc::new(Inner {
+            show,
+            began: Instant::now(),
+            records: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// Begins a step. It ends by [`Step::hit`] or [`Step::made`]; dropped without either, it failed.
+    #[must_use]
+    pub fn step(&self, name: &str) -> Step {
+        let bar = match &self.0.show {
+            Show::Bars(bars) => {
+                let bar = bars.add(ProgressBar::new_spinner());
+                bar.set_style(style("{spinner} {prefix:24} {elapsed:>4}  {msg}"));
+                bar.set_prefix(name.to_owned());
+                bar.enable_steady_tick(TICK);
+                Some(bar)
+            }
+            Show::Plain => {
+                self.line(&format!("{name} …"));
+                None
+            }
+            Show::Json => {
+                self.event(&serde_json::json!({"event": "begin", "step": name}));
+                None
+            }
+            Show::Nothing => None,
+        };
+        Step {
+            progress: self.clone(),
+            name: name.to_owned(),
+            began: Instant::now(),
+            bar,
+            total: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            said: Mutex::new(Instant::now()),
+            ended: false,
+        }
+    }
+
+    /// Says one line that is neither a result nor an error.
+    pub fn say(&self, text: &str) {
+        match &self.0.show {
+            Show::Bars(bars) => {
+                bars.println(text).ok();
+            }
+            Show::Plain => self.line(text),
+            Show::Json => self.event(&serde_json::json!({"event": "say", "text": text})),
+            Show::Nothing => {}
+        }
+    }
+
+    /// The steps that have ended, in the order in which they did.
+    #[must_use]
+    pub fn records(&self) -> Vec<StepRecord> {
+        self.0
+            .records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The closing table: each step with time, size and where its product came from, then the total.
+    #[must_use]
+    pub fn table(&self) -> String {
+        table(&self.records(), self.0.began.elapsed())
+    }
+
+    fn line(&self, text: &str) {
+        writeln!(std::io::stderr().lock(), "{text}").ok();
+    }
+
+    fn event(&self, value: &serde_json::Value) {
+        self.line(&value.to_string());
+    }
+}
+
+/// A step under way. Shared by reference between the threads that do its work.
+#[derive(Debug)]
+pub struct Step {
+    progress: Progress,
+    name: String,
+    began: Instant,
+    bar: Option<ProgressBar>,
+    total: AtomicU64,
+    done: AtomicU64,
+    said: Mutex<Instant>,
+    ended: bool,
+}
+
+impl Step {
+    /// Says how many bytes there are to do in all.
+    pub fn total(&self, bytes: u64) {
+        self.total.store(bytes, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.set_length(bytes);
+            bar.set_style(style(
+                "{spinner} {prefix:24} {elapsed:>4}  {bar:30} {bytes}/{total_bytes} {msg}",
+            ));
+        }
+    }
+
+    /// Says that so many more bytes are done.
+    pub fn advance(&self, bytes: u64) {
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        } else if self.may_speak() {
+            let total = self.total.load(Ordering::Relaxed);
+            match &self.progress.0.show {
+                Show::Plain if total > 0 => self.progress.line(&format!(
+                    "{}: {} of {}",
+                    self.name,
+                    self::bytes(done),
+                    self::bytes(total)
+                )),
+                Show::Plain => self
+                    .progress
+                    .line(&format!("{}: {}", self.name, self::bytes(done))),
+                Show::Json => self.progress.event(&serde_json::json!({
+                    "event": "advance", "step": self.name, "bytes": done, "total": total,
+                })),
+                Show::Bars(_) | Show::Nothing => {}
+            }
+        }
+    }
+
+    /// Says what the step is at.
+    pub fn note(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+        } else if self.may_speak() {
+            match &self.progress.0.show {
+                Show::Plain => self.progress.line(&format!("{}: {text}", self.name)),
+                Show::Json => self
+                    .progress
+                    .event(&serde_json::json!({"event": "note", "step": self.name, "text": text})),
+                Show::Bars(_) | Show::Nothing => {}
+            }
+        }
+    }
+
+    /// Ends the step: its product was in the cache.
+    pub fn hit(mut self, bytes: Option<u64>) {
+        self.end(Outcome::Hit, bytes);
+    }
+
+    /// Ends the step: its product was made.
+    pub fn made(mut self, bytes: Option<u64>) {
+        self.end(Outcome::Made, bytes);
+    }
+
+    fn may_speak(&self) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = said.elapsed() >= PLAIN_EVERY;
+        if due {
+            *said = Instant::now();
+        }
+        due
+    }
+
+    fn end(&mut self, outcome: Outcome, size: Option<u64>) {
+        self.ended = true;
+        let took = self.began.elapsed();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let inner = &self.progress.0;
+        let mut text = format!("{}: {} in {}", self.name, word(outcome), seconds(took));
+        if let Some(size) = size {
+            write!(text, ", {}", bytes(size)).ok();
+        }
+        match &inner.show {
+            Show::Bars(bars) => {
+                bars.println(&text).ok();
+            }
+            Show::Plain => self.progress.line(&text),
+            Show::Json => self.progress.event(&serde_json::json!({
+                "event": "end", "step": self.name, "outcome": outcome,
+                "seconds": took.as_secs_f64(), "bytes": size,
+            })),
+            Show::Nothing => {}
+        }
+        inner
+            .records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(StepRecord {
+                name: self.name.clone(),
+                start: (self.began - inner.began).as_secs_f64(),
+                seconds: took.as_secs_f64(),
+                bytes: size,
+                outcome,
+            });
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Outcome::Failed, None);
+        }
+    }
+}
+
+const fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Hit => "unchanged",
+        Outcome::Made => "made",
+        Outcome::Failed => "failed",
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+fn table(records: &[StepRecord], took: Duration) -> String {
+    let width = records
+        .iter()
+        .map(|record| record.name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max("step".len());
+    let mut out = format!("{:width$}  {:>9}  {:>9}  product\n", "step", "time", "size");
+    for record in records {
+        let size = record.bytes.map(bytes).unwrap_or_default();
+        let time = seconds(Duration::from_secs_f64(record.seconds));
+        let outcome = word(record.outcome);
+        writeln!(
+            out,
+            "{:width$}  {time:>9}  {size:>9}  {outcome}",
+            record.name
+        )
+        .ok();
+    }
+    let hits = records
+        .iter()
+        .filter(|record| record.outcome == Outcome::Hit)
+        .count();
+    writeln!(
+        out,
+        "{} in all; {hits} of {} steps unchanged",
+        seconds(took),
+        records.len()
+    )
+    .ok();
+    out
+}
+
+/// A size for people: three significant digits in binary units, as `12.3 MiB`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    // Tenths of the unit below the one that is shown: integers, so that nothing is rounded twice.
+    let (mut tenths, mut unit) = (u128::from(count) * 10 / 1024, 0);
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    if tenths >= 1000 {
+        format!("{} {}", tenths / 10, UNITS[unit])
+    } else {
+        format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+    }
+}
+
+/// A duration for people: `12 ms`, `3.4 s`, `2 min 05 s`.
+#[must_use]
+pub fn seconds(duration: Duration) -> String {
+    let milliseconds = duration.as_millis();
+    match milliseconds {
+        0..1000 => format!("{milliseconds} ms"),
+        1000..60_000 => format!("{:.1} s", duration.as_secs_f64()),
+        _ => format!(
+            "{} min {:02} s",
+            duration.as_secs() / 60,
+            duration.as_secs() % 60
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        for (count, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (102_400, "100 KiB"),
+            (5 << 20, "5.0 MiB"),
+            (2 << 30, "2.0 GiB"),
+            (u64::MAX, "16777215 TiB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+    }
+
+    #[test]
+    fn times_read_well() {
+        for (milliseconds, text) in [(3, "3 ms"), (1234, "1.2 s"), (125_000, "2 min 05 s")] {
+            assert_eq!(seconds(Duration::from_millis(milliseconds)), text);
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_dropped_has_failed() {
+        let progress = Progress::new(Kind::Quiet);
+        progress.step("one").made(Some(2048));
+        progress.step("two").hit(None);
+        drop(progress.step("three"));
+        let outcomes: Vec<_> = progress.records().iter().map(|r| r.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Made, Outcome::Hit, Outcome::Failed]);
+        let table = progress.table();
+        assert!(table.contains("2.0 KiB  made"), "{table}");
+        assert!(table.contains("1 of 3 steps unchanged"), "{table}");
+    }
+}
