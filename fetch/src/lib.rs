@@ -1,1 +1,158 @@
 //! The one verified download: retries, size limit, hash, temporary file, sync, rename.
+//!
+//! Used by the tool and by PID 1 alike, so it stays small: what a config or an archive means is not known here.
+
+mod attempt;
+pub mod blocking;
+mod digest;
+mod failure;
+mod sink;
+mod trust;
+
+use std::path::Path;
+use std::time::Duration;
+
+pub use digest::Digest;
+pub use failure::Failure;
+
+/// How a client is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Certificates to trust, PEM. `None`: those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, else the system's bundle.
+    pub ca_bundle: Option<Vec<u8>>,
+    /// What the client calls itself.
+    pub user_agent: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            ca_bundle: None,
+            user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+/// A connection pool with its trust. The proxy variables of the environment are honoured.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+}
+
+impl Client {
+    /// Makes a client. Having no certificate at all is not an error here: plain http works without.
+    ///
+    /// # Errors
+    /// If the given bundle is not PEM, or a file that the environment names cannot be read.
+    pub fn new(options: &Options) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(trust::config(options.ca_bundle.as_deref())?)
+            .user_agent(&options.user_agent)
+            .connect_timeout(Duration::from_secs(20))
+            .build()?;
+        Ok(Self { http })
+    }
+}
+
+/// How long and how often is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Attempts in all; `None`: for ever.
+    pub attempts: Option<u32>,
+    /// From the request to the answer's header, for each attempt, connecting included.
+    pub header_timeout: Duration,
+    /// The longest silence inside an answer.
+    pub idle_timeout: Duration,
+    /// For all attempts together; `None`: no limit.
+    pub total: Option<Duration>,
+    /// Wait before the second attempt; it doubles up to [`LONGEST_WAIT`], less a random quarter.
+    pub first_wait: Duration,
+}
+
+/// No wait between two attempts is longer than this, and no silence passes without a word to the watcher.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            attempts: Some(5),
+            header_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(30),
+            total: None,
+            first_wait: Duration::from_millis(250),
+        }
+    }
+}
+
+/// What to fetch, and what is acceptable.
+#[derive(Clone, Debug)]
+pub struct Want<'a> {
+    /// Where from: http or https.
+    pub url: &'a str,
+    /// What the content must hash to.
+    pub digest: Option<Digest>,
+    /// The most bytes that are accepted.
+    pub limit: u64,
+    /// Headers to send.
+    pub headers: Vec<(String, String)>,
+    /// How long and how often is tried.
+    pub patience: Patience,
+}
+
+impl<'a> Want<'a> {
+    /// A want with no digest, no headers and the usual patience.
+    #[must_use]
+    pub fn new(url: &'a str, limit: u64) -> Self {
+        Self {
+            url,
+            digest: None,
+            limit,
+            headers: Vec::new(),
+            patience: Patience::default(),
+        }
+    }
+
+    /// The same with a digest.
+    #[must_use]
+    pub fn digest(mut self, digest: Digest) -> Self {
+        self.digest = Some(digest);
+        self
+    }
+}
+
+/// Fetches into memory. `on_wait` hears why it takes long: before each new attempt, and every five seconds of silence.
+///
+/// # Errors
+/// [`Failure`], when the patience is over or trying again is of no use.
+pub async fn bytes(
+    client: &Client,
+    want: &Want<'_>,
+    on_wait: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<u8>, Failure> {
+    let mut sink = sink::Memory::default();
+    attempt::receive(client, want, &mut sink, on_wait, &|_| ()).await?;
+    Ok(sink.0)
+}
+
+/// Fetches into the file `dest`: a temporary file beside it, synced and renamed once its digest is right. An attempt
+/// that breaks off is resumed where it ended. `on_bytes` hears how many bytes each piece adds; bytes that are fetched
+/// anew are not told twice.
+///
+/// # Errors
+/// [`Failure`], when the patience is over or trying again is of no use; also when `want` has no digest.
+pub async fn file(
+    client: &Client,
+    want: &Want<'_>,
+    dest: &Path,
+    on_bytes: &(dyn Fn(u64) + Sync),
+) -> Result<(), Failure> {
+    if want.digest.is_none() {
+        return Err(Failure::Address {
+            url: failure::shown(want.url),
+            why: "a download to a file needs a digest".to_owned(),
+        });
+    }
+    let mut sink = sink::File::beside(dest)?;
+    attempt::receive(client, want, &mut sink, &|_| (), on_bytes).await?;
+    sink.keep().await
+}

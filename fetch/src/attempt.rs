@@ -1,0 +1,315 @@
+//! The attempts at one download: what is tried again, after how long, from which byte on.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, RANGE};
+use reqwest::{Response, StatusCode};
+use tokio::time::{Instant, timeout_at};
+
+use crate::digest::Hash;
+use crate::failure::{chain, shown};
+use crate::sink::Sink;
+use crate::{Client, Failure, LONGEST_WAIT, Want};
+
+/// How one attempt ended, when it did not succeed.
+enum Ending {
+    /// Trying again may help.
+    Broken(String),
+    /// It will not.
+    Final(Failure),
+}
+
+impl From<Failure> for Ending {
+    fn from(failure: Failure) -> Self {
+        Self::Final(failure)
+    }
+}
+
+/// One download over all its attempts.
+struct Download<'a> {
+    client: &'a Client,
+    want: &'a Want<'a>,
+    address: reqwest::Url,
+    headers: HeaderMap,
+    sink: &'a mut dyn Sink,
+    hash: Hash,
+    /// Bytes in the sink.
+    have: u64,
+    /// Bytes that `on_bytes` has heard of.
+    told: u64,
+    /// Whether what is in the sink came in more than one answer.
+    pieced: bool,
+    deadline: Option<Instant>,
+    on_wait: &'a (dyn Fn(&str) + Sync),
+    on_bytes: &'a (dyn Fn(u64) + Sync),
+}
+
+/// Tries until the sink holds the whole content and its digest is right.
+pub(crate) async fn receive(
+    client: &Client,
+    want: &Want<'_>,
+    sink: &mut dyn Sink,
+    on_wait: &(dyn Fn(&str) + Sync),
+    on_bytes: &(dyn Fn(u64) + Sync),
+) -> Result<(), Failure> {
+    let refuse = |why: String| Failure::Address {
+        url: shown(want.url),
+        why,
+    };
+    let address = reqwest::Url::parse(want.url).map_err(|e| refuse(e.to_string()))?;
+    if !matches!(address.scheme(), "http" | "https") {
+        return Err(refuse(format!(
+            "only http and https are fetched, not {}",
+            address.scheme()
+        )));
+    }
+    let mut headers = HeaderMap::new();
+    for (name, value) in &want.headers {
+        let name: HeaderName = name
+            .parse()
+            .map_err(|_| refuse(format!("{name:?} is no header name")))?;
+        let value = HeaderValue::from_str(value).map_err(|_| {
+            refuse(format!(
+                "the value of header {name} has characters that no header can have"
+            ))
+        })?;
+        headers.append(name, value);
+    }
+    let download = Download {
+        client,
+        want,
+        address,
+        headers,
+        hash: Hash::new(want.digest),
+        sink,
+        have: 0,
+        told: 0,
+        pieced: false,
+        deadline: want.patience.total.map(|total| Instant::now() + total),
+        on_wait,
+        on_bytes,
+    };
+    download.run().await
+}
+
+impl Download<'_> {
+    async fn run(mut self) -> Result<(), Failure> {
+        let patience = self.want.patience;
+        let mut wait = patience.first_wait;
+        let mut attempt = 1;
+        loop {
+            let why = match self.once().await {
+                Ok(()) => return Ok(()),
+                Err(Ending::Final(failure)) => return Err(failure),
+                Err(Ending::Broken(why)) => why,
+            };
+            let pause = less_a_random_quarter(wait.min(LONGEST_WAIT));
+            let out_of_time = self
+                .deadline
+                .is_some_and(|end| Instant::now() + pause >= end);
+            if patience.attempts.is_some_and(|most| attempt >= most) || out_of_time {
+                return Err(Failure::Unreachable {
+                    url: shown(self.want.url),
+                    attempts: attempt,
+                    why,
+                });
+            }
+            (self.on_wait)(&format!(
+                "{}: {why}; attempt {} in {:.1} s",
+                shown(self.want.url),
+                attempt + 1,
+                pause.as_secs_f64()
+            ));
+            tokio::time::sleep(pause).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// One request and its answer.
+    async fn once(&mut self) -> Result<(), Ending> {
+        // Only a digest makes it safe to join the pieces of two answers.
+        let resume = self.have > 0 && self.want.digest.is_some();
+        if !resume {
+            self.restart()?;
+        }
+        let mut response = self.answer(resume).await?;
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT if resume && starts_at(&response, self.have) => {
+                self.pieced = true
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PARTIAL_CONTENT => {
+                self.restart()?;
+                return Err(Ending::Broken(
+                    "the server does not resume where the download broke off".to_owned(),
+                ));
+            }
+            StatusCode::OK => self.restart()?,
+            status if worth_repeating(status) => {
+                return Err(Ending::Broken(format!("the server answered {status}")));
+            }
+            status => {
+                return Err(Failure::Status {
+                    url: shown(self.want.url),
+                    code: status.as_u16(),
+                }
+                .into());
+            }
+        }
+        if let Some(length) = response.content_length() {
+            self.fits(self.have.saturating_add(length))?;
+        }
+        while let Some(piece) = self.piece(&mut response).await? {
+            self.take(&piece)?;
+        }
+        self.check()
+    }
+
+    async fn answer(&self, resume: bool) -> Result<Response, Ending> {
+        let mut request = self
+            .client
+            .http
+            .get(self.address.clone())
+            .headers(self.headers.clone());
+        if resume {
+            request = request.header(RANGE, format!("bytes={}-", self.have));
+        }
+        let sent = request.send();
+        self.within(self.want.patience.header_timeout, "no answer", sent)
+            .await
+    }
+
+    async fn piece(
+        &self,
+        response: &mut Response,
+    ) -> Result<Option<impl AsRef<[u8]> + use<>>, Ending> {
+        self.within(
+            self.want.patience.idle_timeout,
+            "the answer stalls",
+            response.chunk(),
+        )
+        .await
+    }
+
+    /// Waits for `what` until its own limit or the whole download's, with a word to the watcher every five seconds.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        complaint: &str,
+        what: impl Future<Output = reqwest::Result<T>>,
+    ) -> Result<T, Ending> {
+        let begin = Instant::now();
+        let end = self
+            .deadline
+            .map_or(begin + limit, |total| total.min(begin + limit));
+        let mut what = std::pin::pin!(what);
+        let mut next_word = begin + LONGEST_WAIT;
+        loop {
+            match timeout_at(next_word.min(end), &mut what).await {
+                Ok(result) => return result.map_err(|e| Ending::Broken(chain(&e.without_url()))),
+                Err(_) if Instant::now() >= end => {
+                    let seconds = begin.elapsed().as_secs_f64();
+                    return Err(Ending::Broken(format!("{complaint} for {seconds:.1} s")));
+                }
+                Err(_) => {
+                    let seconds = begin.elapsed().as_secs();
+                    (self.on_wait)(&format!(
+                        "{}: {complaint} for {seconds} s",
+                        shown(self.want.url)
+                    ));
+                    next_word += LONGEST_WAIT;
+                }
+            }
+        }
+    }
+
+    fn fits(&self, bytes: u64) -> Result<(), Ending> {
+        if bytes > self.want.limit {
+            return Err(Failure::TooLarge {
+                url: shown(self.want.url),
+                limit: self.want.limit,
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, piece: &impl AsRef<[u8]>) -> Result<(), Ending> {
+        let piece = piece.as_ref();
+        let after = self
+            .have
+            .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+        self.fits(after)?;
+        self.sink.push(piece)?;
+        self.hash.update(piece);
+        self.have = after;
+        if after > self.told {
+            (self.on_bytes)(after - self.told);
+            self.told = after;
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), Ending> {
+        self.sink.restart()?;
+        self.hash = Hash::new(self.want.digest);
+        self.have = 0;
+        self.pieced = false;
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Ending> {
+        let hash = std::mem::replace(&mut self.hash, Hash::new(self.want.digest));
+        let (Some(expected), Some(found)) = (self.want.digest, hash.finish()) else {
+            return Ok(());
+        };
+        if expected == found {
+            return Ok(());
+        }
+        if self.pieced {
+            // The file may have changed between the two answers: once more, from the start.
+            self.restart()?;
+            return Err(Ending::Broken(
+                "the resumed content does not hash to what it should".to_owned(),
+            ));
+        }
+        Err(Failure::Digest {
+            url: shown(self.want.url),
+            expected,
+            found,
+        }
+        .into())
+    }
+}
+
+fn worth_repeating(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
+        )
+}
+
+/// Whether the answer's `Content-Range: bytes FIRST-LAST/ALL` begins at `first`.
+fn starts_at(response: &Response, first: u64) -> bool {
+    response
+        .headers()
+        .get(CONTENT_RANGE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| {
+            text.strip_prefix("bytes ")?
+                .split_once('-')?
+                .0
+                .parse::<u64>()
+                .ok()
+        })
+        == Some(first)
+}
+
+/// Waits of many machines that began together must not stay together. `RandomState` is the standard library's only
+/// source of randomness, and enough for this.
+fn less_a_random_quarter(wait: Duration) -> Duration {
+    let part = u32::try_from(RandomState::new().hash_one(0) % 250).unwrap_or_default();
+    wait * (1000 - part) / 1000
+}

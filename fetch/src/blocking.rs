@@ -1,0 +1,55 @@
+//! The same downloads for code that has no runtime: one client with a runtime of its own, one thread.
+
+use std::path::Path;
+
+use crate::{Failure, Options, Want};
+
+/// A client that blocks its caller. Connections stay open between its downloads; one for each thread is meant.
+#[derive(Debug)]
+pub struct Client {
+    client: crate::Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Client {
+    /// See [`crate::Client::new`].
+    ///
+    /// # Errors
+    /// As there, and if the runtime cannot be made.
+    pub fn new(options: &Options) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(Self {
+            client: crate::Client::new(options)?,
+            runtime,
+        })
+    }
+
+    /// See [`crate::bytes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bytes(
+        &self,
+        want: &Want<'_>,
+        on_wait: &(dyn Fn(&str) + Sync),
+    ) -> Result<Vec<u8>, Failure> {
+        self.runtime
+            .block_on(crate::bytes(&self.client, want, on_wait))
+    }
+
+    /// See [`crate::file`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn file(
+        &self,
+        want: &Want<'_>,
+        dest: &Path,
+        on_bytes: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), Failure> {
+        self.runtime
+            .block_on(crate::file(&self.client, want, dest, on_bytes))
+    }
+}

@@ -1,0 +1,125 @@
+//! Digests: what content must hash to, and hashing as it arrives.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256, Sha512};
+
+/// What content must hash to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Digest {
+    /// SHA-256 (FIPS 180-4).
+    Sha256([u8; 32]),
+    /// SHA-512 (FIPS 180-4).
+    Sha512([u8; 64]),
+}
+
+impl Digest {
+    /// Reads a SHA-256 of 64 hexadecimal digits.
+    #[must_use]
+    pub fn sha256(hexadecimal: &str) -> Option<Self> {
+        unhex(hexadecimal).map(Self::Sha256)
+    }
+
+    /// Reads a SHA-512 of 128 hexadecimal digits.
+    #[must_use]
+    pub fn sha512(hexadecimal: &str) -> Option<Self> {
+        unhex(hexadecimal).map(Self::Sha512)
+    }
+
+    /// The digest of `content`, in the algorithm of `self`.
+    #[must_use]
+    pub fn of_same_kind(self, content: &[u8]) -> Self {
+        let mut hash = Hash::new(Some(self));
+        hash.update(content);
+        hash.finish().unwrap_or(self)
+    }
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N {
+        return None;
+    }
+    let mut out = [0; N];
+    for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
+        let nibble = |c: u8| {
+            char::from(c)
+                .to_digit(16)
+                .and_then(|d| u8::try_from(d).ok())
+        };
+        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+    }
+    Some(out)
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: &[u8] = match self {
+            Self::Sha256(bytes) => bytes,
+            Self::Sha512(bytes) => bytes,
+        };
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A running hash of the kind that was asked for, or none.
+pub(crate) enum Hash {
+    None,
+    Sha256(Sha256),
+    Sha512(Box<Sha512>),
+}
+
+impl Hash {
+    pub(crate) fn new(digest: Option<Digest>) -> Self {
+        match digest {
+            None => Self::None,
+            Some(Digest::Sha256(_)) => Self::Sha256(Sha256::new()),
+            Some(Digest::Sha512(_)) => Self::Sha512(Box::default()),
+        }
+    }
+
+    pub(crate) fn update(&mut self, piece: &[u8]) {
+        match self {
+            Self::None => {}
+            Self::Sha256(hash) => hash.update(piece),
+            Self::Sha512(hash) => hash.update(piece),
+        }
+    }
+
+    pub(crate) fn finish(self) -> Option<Digest> {
+        match self {
+            Self::None => None,
+            Self::Sha256(hash) => Some(Digest::Sha256(hash.finalize().into())),
+            Self::Sha512(hash) => Some(Digest::Sha512(hash.finalize().into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_read_and_print() {
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let digest = Digest::sha256(empty).unwrap();
+        assert_eq!(digest.to_string(), empty);
+        assert_eq!(digest.of_same_kind(b""), digest);
+        assert_ne!(digest.of_same_kind(b"x"), digest);
+        for wrong in ["", "e3", &empty[1..], &empty.replace('e', "g")] {
+            assert_eq!(Digest::sha256(wrong), None, "{wrong}");
+        }
+        // FIPS 180-4's example "abc".
+        let abc = Digest::sha512(
+            "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+        )
+        .unwrap();
+        assert_eq!(abc.of_same_kind(b"abc"), abc);
+    }
+}

@@ -1,0 +1,166 @@
+//! Why a download failed, in kinds that a caller can tell apart.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::Digest;
+
+/// Why a download failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The request itself is wrong.
+    Address {
+        /// The address, without user name and password.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The server answered, and repeating the request would not change its mind.
+    Status {
+        /// The address, without user name and password.
+        url: String,
+        /// HTTP status code.
+        code: u16,
+    },
+    /// The content is larger than the caller accepts.
+    TooLarge {
+        /// The address, without user name and password.
+        url: String,
+        /// The most bytes that were acceptable.
+        limit: u64,
+    },
+    /// The content is not what it should be.
+    Digest {
+        /// The address, without user name and password.
+        url: String,
+        /// What it should hash to.
+        expected: Digest,
+        /// What it hashes to.
+        found: Digest,
+    },
+    /// No complete answer within the patience.
+    Unreachable {
+        /// The address, without user name and password.
+        url: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// What the last attempt died of.
+        why: String,
+    },
+    /// The file cannot be written.
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+impl Failure {
+    /// Whether the server says that there is no such file.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(
+            self,
+            Self::Status {
+                code: 404 | 410,
+                ..
+            }
+        )
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { url, why } => write!(f, "cannot fetch {url}: {why}"),
+            Self::Status { url, code } => {
+                let name = reqwest::StatusCode::from_u16(*code)
+                    .ok()
+                    .and_then(|status| status.canonical_reason())
+                    .unwrap_or("unknown status");
+                write!(f, "fetching {url}: the server answered {code} {name}")
+            }
+            Self::TooLarge { url, limit } => {
+                write!(
+                    f,
+                    "fetching {url}: it is larger than the {limit} bytes that are accepted"
+                )
+            }
+            Self::Digest {
+                url,
+                expected,
+                found,
+            } => write!(
+                f,
+                "fetching {url}: the content is not the expected one: expected {expected}, found {found}"
+            ),
+            Self::Unreachable {
+                url,
+                attempts: 1,
+                why,
+            } => write!(f, "fetching {url}: {why}"),
+            Self::Unreachable { url, attempts, why } => {
+                write!(
+                    f,
+                    "fetching {url}: given up after {attempts} attempts: {why}"
+                )
+            }
+            Self::Disk { path, source } => write!(f, "writing {}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Disk { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// The address as it may be shown: without user name and password.
+pub(crate) fn shown(url: &str) -> String {
+    match reqwest::Url::parse(url) {
+        Ok(mut parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
+            let cleared = parsed.set_username("").is_ok() && parsed.set_password(None).is_ok();
+            if cleared {
+                parsed.to_string()
+            } else {
+                "(an address with a password)".to_owned()
+            }
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// An error with all that caused it, as one sentence.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(
+            shown("http://me:secret@mirror.example/x"),
+            "http://mirror.example/x"
+        );
+        assert_eq!(shown("http://mirror.example/x"), "http://mirror.example/x");
+        assert_eq!(shown("no address"), "no address");
+    }
+}

@@ -1,0 +1,91 @@
+//! Where the bytes go: memory, or a temporary file that becomes the real one at the end.
+
+use std::io::{self, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::Failure;
+
+/// A place for bytes that can be emptied again.
+pub(crate) trait Sink: Send {
+    /// Adds a piece.
+    fn push(&mut self, piece: &[u8]) -> Result<(), Failure>;
+    /// Forgets everything.
+    fn restart(&mut self) -> Result<(), Failure>;
+}
+
+#[derive(Default)]
+pub(crate) struct Memory(pub(crate) Vec<u8>);
+
+impl Sink for Memory {
+    fn push(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        self.0.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), Failure> {
+        self.0.clear();
+        Ok(())
+    }
+}
+
+pub(crate) struct File {
+    temporary: tempfile::NamedTempFile,
+    dest: PathBuf,
+}
+
+impl File {
+    pub(crate) fn beside(dest: &Path) -> Result<Self, Failure> {
+        let folder = dest.parent().unwrap_or(Path::new("."));
+        let temporary = tempfile::Builder::new()
+            .prefix(".fetch-")
+            .tempfile_in(folder)
+            .map_err(|source| Failure::Disk {
+                path: dest.to_path_buf(),
+                source,
+            })?;
+        Ok(Self {
+            temporary,
+            dest: dest.to_path_buf(),
+        })
+    }
+
+    fn disk(&self) -> impl Fn(io::Error) -> Failure + use<> {
+        let path = self.dest.clone();
+        move |source| Failure::Disk {
+            path: path.clone(),
+            source,
+        }
+    }
+
+    /// Syncs and renames, off the runtime's thread, since a sync can take long.
+    pub(crate) async fn keep(self) -> Result<(), Failure> {
+        let disk = self.disk();
+        let Self { temporary, dest } = self;
+        tokio::task::spawn_blocking(move || {
+            use std::os::unix::fs::PermissionsExt as _;
+            temporary
+                .as_file()
+                .set_permissions(std::fs::Permissions::from_mode(0o644))?;
+            temporary.as_file().sync_all()?;
+            temporary.persist(&dest).map_err(|e| e.error)?;
+            let folder = dest.parent().unwrap_or(Path::new("."));
+            std::fs::File::open(folder)?.sync_all()
+        })
+        .await
+        .unwrap_or_else(|e| Err(io::Error::other(e)))
+        .map_err(disk)
+    }
+}
+
+impl Sink for File {
+    fn push(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        let disk = self.disk();
+        self.temporary.as_file_mut().write_all(piece).map_err(disk)
+    }
+
+    fn restart(&mut self) -> Result<(), Failure> {
+        let disk = self.disk();
+        let file = self.temporary.as_file_mut();
+        file.set_len(0).and_then(|()| file.rewind()).map_err(disk)
+    }
+}

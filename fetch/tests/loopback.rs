@@ -1,0 +1,354 @@
+//! Downloads from a real server on loopback that breaks off, lies, stalls and recovers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fetch::{Digest, Failure, Options, Patience, Want, blocking};
+
+/// What the server does with one connection.
+#[derive(Clone)]
+enum Reply {
+    /// Sends these bytes and closes.
+    Bytes(Vec<u8>),
+    /// Sends these bytes and stays silent until the client leaves.
+    Stall(Vec<u8>),
+}
+
+fn answer(status: &str, headers: &[(&str, String)], body: &[u8]) -> Vec<u8> {
+    let mut head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        write!(head, "{name}: {value}\r\n").unwrap();
+    }
+    head.push_str("\r\n");
+    let mut all = head.into_bytes();
+    all.extend_from_slice(body);
+    all
+}
+
+fn ok(body: &[u8]) -> Vec<u8> {
+    answer(
+        "200 OK",
+        &[("Content-Length", body.len().to_string())],
+        body,
+    )
+}
+
+/// Serves one reply for each connection; returns the address and the requests as they came.
+fn serve(replies: Vec<Reply>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/pool/x.deb", listener.local_addr().unwrap());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = requests.clone();
+    std::thread::spawn(move || {
+        for reply in replies {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut piece = [0; 1024];
+            while !request.ends_with(b"\r\n\r\n") {
+                let n = connection.read(&mut piece).unwrap();
+                assert_ne!(n, 0, "the client closed inside its request");
+                request.extend_from_slice(&piece[..n]);
+            }
+            seen.lock()
+                .unwrap()
+                .push(String::from_utf8(request).unwrap());
+            match reply {
+                // The client may have left already, when it does not like the header.
+                Reply::Bytes(bytes) => drop(connection.write_all(&bytes)),
+                Reply::Stall(bytes) => {
+                    connection.write_all(&bytes).unwrap();
+                    drop(connection.read(&mut piece));
+                }
+            }
+        }
+    });
+    (url, requests)
+}
+
+fn client() -> blocking::Client {
+    let options = Options {
+        ca_bundle: Some(Vec::new()),
+        ..Options::default()
+    };
+    blocking::Client::new(&options).unwrap()
+}
+
+fn impatient(attempts: u32) -> Patience {
+    Patience {
+        attempts: Some(attempts),
+        header_timeout: Duration::from_millis(400),
+        idle_timeout: Duration::from_millis(400),
+        total: None,
+        first_wait: Duration::from_millis(10),
+    }
+}
+
+const BODY: &[u8] = b"The quick brown fox jumps over the lazy dog";
+const BODY_SHA256: &str = "d7a8fbb307d7809469ca9abcb0082e4f8d5651e46d3cdb762d02d0bf37c9e592";
+
+fn want(url: &str, attempts: u32) -> Want<'_> {
+    let mut want = Want::new(url, 1000).digest(Digest::sha256(BODY_SHA256).unwrap());
+    want.patience = impatient(attempts);
+    want
+}
+
+/// Fetches to a file; the outcome, what is in the folder afterwards, and the bytes that were counted.
+fn fetch_file(want: &Want<'_>) -> (Result<(), Failure>, Vec<(String, Vec<u8>)>, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let counted = Mutex::new(0);
+    let outcome = client().file(want, &folder.path().join("x.deb"), &|n| {
+        *counted.lock().unwrap() += n
+    });
+    let mut files: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (
+                path.file_name().unwrap().to_str().unwrap().to_owned(),
+                std::fs::read(&path).unwrap(),
+            )
+        })
+        .collect();
+    files.sort();
+    (outcome, files, counted.into_inner().unwrap())
+}
+
+fn whole() -> Vec<(String, Vec<u8>)> {
+    vec![("x.deb".to_owned(), BODY.to_vec())]
+}
+
+#[test]
+fn a_good_answer_becomes_the_file() {
+    let (url, requests) = serve(vec![Reply::Bytes(ok(BODY))]);
+    let (outcome, files, counted) = fetch_file(&want(&url, 1));
+    outcome.unwrap();
+    assert_eq!(files, whole());
+    assert_eq!(counted, 43);
+    assert!(
+        requests.lock().unwrap()[0]
+            .to_lowercase()
+            .contains("user-agent: slipway/")
+    );
+}
+
+#[test]
+fn a_busy_server_is_asked_again() {
+    let busy = Reply::Bytes(answer(
+        "503 Service Unavailable",
+        &[("Content-Length", "0".to_owned())],
+        b"",
+    ));
+    let (url, requests) = serve(vec![busy.clone(), busy, Reply::Bytes(ok(BODY))]);
+    let words = Mutex::new(Vec::new());
+    let content = client()
+        .bytes(&want(&url, 3), &|word| {
+            words.lock().unwrap().push(word.to_owned())
+        })
+        .unwrap();
+    assert_eq!(content, BODY);
+    assert_eq!(requests.lock().unwrap().len(), 3);
+    let words = words.into_inner().unwrap();
+    assert_eq!(words.len(), 2);
+    assert!(
+        words[0].contains("503") && words[0].contains("attempt 2"),
+        "{words:?}"
+    );
+}
+
+#[test]
+fn a_server_that_stays_busy_is_given_up() {
+    let busy = Reply::Bytes(answer(
+        "503 Service Unavailable",
+        &[("Content-Length", "0".to_owned())],
+        b"",
+    ));
+    let (url, requests) = serve(vec![busy.clone(), busy]);
+    let failure = fetch_file(&want(&url, 2)).0.unwrap_err();
+    assert!(
+        matches!(failure, Failure::Unreachable { attempts: 2, .. }),
+        "{failure}"
+    );
+    assert_eq!(requests.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_truncated_answer_is_resumed() {
+    let half = answer(
+        "200 OK",
+        &[("Content-Length", BODY.len().to_string())],
+        &BODY[..20],
+    );
+    let rest = answer(
+        "206 Partial Content",
+        &[
+            ("Content-Length", "23".to_owned()),
+            ("Content-Range", "bytes 20-42/43".to_owned()),
+        ],
+        &BODY[20..],
+    );
+    let (url, requests) = serve(vec![Reply::Bytes(half), Reply::Bytes(rest)]);
+    let (outcome, files, counted) = fetch_file(&want(&url, 2));
+    outcome.unwrap();
+    assert_eq!(files, whole());
+    assert_eq!(counted, 43, "no byte is told twice");
+    assert!(
+        requests.lock().unwrap()[1]
+            .to_lowercase()
+            .contains("range: bytes=20-")
+    );
+}
+
+#[test]
+fn a_server_without_ranges_is_read_from_the_start() {
+    let half = answer(
+        "200 OK",
+        &[("Content-Length", BODY.len().to_string())],
+        &BODY[..20],
+    );
+    let (url, _) = serve(vec![Reply::Bytes(half), Reply::Bytes(ok(BODY))]);
+    let (outcome, files, counted) = fetch_file(&want(&url, 2));
+    outcome.unwrap();
+    assert_eq!(files, whole());
+    assert_eq!(counted, 43);
+}
+
+#[test]
+fn a_file_that_changed_between_two_answers_is_read_anew() {
+    let old = answer(
+        "200 OK",
+        &[("Content-Length", BODY.len().to_string())],
+        &[b'x'; 20],
+    );
+    let rest = answer(
+        "206 Partial Content",
+        &[
+            ("Content-Length", "23".to_owned()),
+            ("Content-Range", "bytes 20-42/43".to_owned()),
+        ],
+        &BODY[20..],
+    );
+    let (url, requests) = serve(vec![
+        Reply::Bytes(old),
+        Reply::Bytes(rest),
+        Reply::Bytes(ok(BODY)),
+    ]);
+    let (outcome, files, _) = fetch_file(&want(&url, 3));
+    outcome.unwrap();
+    assert_eq!(files, whole());
+    assert!(
+        !requests.lock().unwrap()[2]
+            .to_lowercase()
+            .contains("range:")
+    );
+}
+
+#[test]
+fn wrong_bytes_are_refused_at_once_and_leave_nothing() {
+    let (url, requests) = serve(vec![Reply::Bytes(ok(b"something else"))]);
+    let (outcome, files, _) = fetch_file(&want(&url, 5));
+    let failure = outcome.unwrap_err();
+    let Failure::Digest {
+        expected, found, ..
+    } = &failure
+    else {
+        panic!("{failure}")
+    };
+    assert_eq!(expected.to_string(), BODY_SHA256);
+    assert_eq!(*found, expected.of_same_kind(b"something else"));
+    assert_eq!(files, vec![]);
+    assert_eq!(requests.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_too_large_is_refused_announced_or_not() {
+    let large = vec![0; 2000];
+    for reply in [ok(&large), answer("200 OK", &[], &large)] {
+        let (url, _) = serve(vec![Reply::Bytes(reply)]);
+        let (outcome, files, _) = fetch_file(&want(&url, 5));
+        let failure = outcome.unwrap_err();
+        assert!(
+            matches!(failure, Failure::TooLarge { limit: 1000, .. }),
+            "{failure}"
+        );
+        assert_eq!(files, vec![]);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_not_asked_for_again() {
+    let (url, requests) = serve(vec![Reply::Bytes(answer("404 Not Found", &[], b"no"))]);
+    let failure = fetch_file(&want(&url, 5)).0.unwrap_err();
+    assert!(failure.is_gone(), "{failure}");
+    assert!(failure.to_string().contains("404 Not Found"));
+    assert_eq!(requests.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_stalling_answer_is_left_and_resumed() {
+    let half = answer(
+        "200 OK",
+        &[("Content-Length", BODY.len().to_string())],
+        &BODY[..20],
+    );
+    let rest = answer(
+        "206 Partial Content",
+        &[
+            ("Content-Length", "23".to_owned()),
+            ("Content-Range", "bytes 20-42/43".to_owned()),
+        ],
+        &BODY[20..],
+    );
+    let (url, _) = serve(vec![Reply::Stall(half), Reply::Bytes(rest)]);
+    let begin = Instant::now();
+    let (outcome, files, _) = fetch_file(&want(&url, 2));
+    outcome.unwrap();
+    assert_eq!(files, whole());
+    assert!(begin.elapsed() < Duration::from_secs(4));
+}
+
+#[test]
+fn a_silent_server_is_given_up() {
+    let (url, _) = serve(vec![Reply::Stall(Vec::new())]);
+    let failure = fetch_file(&want(&url, 1)).0.unwrap_err();
+    assert!(
+        failure.to_string().contains("no answer for 0.4 s"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn all_attempts_together_end_at_the_total() {
+    let mut want_for_ever = want("http://127.0.0.1:9/", 1);
+    want_for_ever.patience = Patience {
+        attempts: None,
+        total: Some(Duration::from_millis(600)),
+        ..impatient(1)
+    };
+    let begin = Instant::now();
+    let failure = client().bytes(&want_for_ever, &|_| ()).unwrap_err();
+    assert!(
+        matches!(failure, Failure::Unreachable { attempts: 2.., .. }),
+        "{failure}"
+    );
+    assert!(begin.elapsed() < Duration::from_secs(4));
+}
+
+#[test]
+fn a_file_needs_a_digest_and_an_address_a_known_scheme() {
+    let mut no_digest = want("http://127.0.0.1:9/", 1);
+    no_digest.digest = None;
+    assert!(matches!(
+        fetch_file(&no_digest).0,
+        Err(Failure::Address { .. })
+    ));
+    for url in ["ftp://127.0.0.1/x", "x.deb", "http://"] {
+        assert!(
+            matches!(fetch_file(&want(url, 1)).0, Err(Failure::Address { .. })),
+            "{url}"
+        );
+    }
+}
