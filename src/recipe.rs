@@ -1,1 +1,420 @@
 //! Recipe: what the user asked for, read from TOML and checked.
+//!
+//! [`Recipe`] is the checked form: whoever holds one need not check it again. Paths in it are as the
+//! user's files are reached from the present folder; nothing in it depends on the building host.
+
+use std::path::{Path, PathBuf};
+
+use image::layout::{Architecture, Sizes};
+use image::node::NodeSettings;
+use serde::Serialize;
+
+/// The newest Kubernetes minor release that the containerd of the Debian suite serves.
+pub const NEWEST_KUBERNETES_MINOR: u32 = 36;
+
+/// A checked recipe.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The file that was asked for.
+    pub path: PathBuf,
+    /// Every recipe file that was read, the one asked for first, then what it extends.
+    pub parts: Vec<PathBuf>,
+    /// What the image is called.
+    pub image: Image,
+    /// Which packages, and from where.
+    pub debian: Debian,
+    /// The kernel and what it is told.
+    pub kernel: Kernel,
+    /// Files laid over the packages' files, sorted by path.
+    pub files: Vec<FileEntry>,
+    /// What systemd starts.
+    pub units: Units,
+    /// The kubelet, if the image has one.
+    pub kubernetes: Option<Kubernetes>,
+    /// Defaults of the node settings.
+    pub node: NodeSettings,
+    /// The Ignition config that is baked into the initramfs.
+    pub ignition: Option<BaseConfig>,
+    /// The forms of the disk beside the raw one.
+    pub artifacts: Vec<ArtifactKind>,
+    /// Sizes of the partitions.
+    pub sizes: Sizes,
+    /// How the root is packed.
+    pub root: RootOptions,
+    /// Container images that are baked into the root.
+    pub containers: Vec<ContainerImage>,
+}
+
+/// What an image is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Image {
+    /// Lower-case letters, digits and hyphens: it becomes part of file and image names everywhere.
+    pub name: String,
+    /// Letters, digits, dots, hyphens and tildes.
+    pub version: String,
+    /// What machines it is for.
+    pub architecture: Architecture,
+}
+
+/// Which packages, and from where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a word of the recipe"
+)]
+pub struct Debian {
+    /// Code name of the release, as `trixie`.
+    pub suite: String,
+    /// Components of the archive, as `main`.
+    pub components: Vec<String>,
+    /// Packages of the root, beside the essential ones and whatever these depend on.
+    pub packages: Vec<String>,
+    /// Packages that are taken from the suite's backports, wherever they are wanted.
+    pub backports: Vec<String>,
+    /// Base URL of the archive.
+    pub mirror: Option<String>,
+    /// Base URL of the security archive.
+    pub security_mirror: Option<String>,
+    /// Base URLs of snapshot archives, tried for files that are gone from the mirror.
+    pub snapshots: Vec<String>,
+    /// Keep documentation and manual pages.
+    pub docs: bool,
+    /// Locales that are kept beside `C.UTF-8`.
+    pub locales: Vec<String>,
+    /// Keep apt and dpkg with its database.
+    pub package_manager: bool,
+}
+
+/// The kernel and what it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kernel {
+    /// Kernel metapackage, as `linux-image-cloud-amd64`.
+    pub package: String,
+    /// Platforms whose drivers go into the initramfs.
+    pub platforms: Vec<Platform>,
+    /// Modules that go into the initramfs beside the platforms'.
+    pub modules: Vec<String>,
+    /// Words of the kernel command line, beside those that the build itself writes.
+    pub cmdline: Vec<String>,
+}
+
+/// Machines that an image can boot on, as far as drivers go.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Platform {
+    /// QEMU and everything with virtio devices.
+    Qemu,
+    /// Amazon EC2: NVMe and ENA.
+    Aws,
+    /// Google Compute Engine: virtio-scsi, NVMe and gVNIC.
+    Gce,
+    /// Azure: Hyper-V.
+    Azure,
+    /// VMware: PVSCSI and VMXNET3.
+    Vmware,
+    /// Racks: the usual disk and network controllers.
+    Metal,
+}
+
+impl Platform {
+    /// The name that the recipe uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Qemu => "qemu",
+            Self::Aws => "aws",
+            Self::Gce => "gce",
+            Self::Azure => "azure",
+            Self::Vmware => "vmware",
+            Self::Metal => "metal",
+        }
+    }
+}
+
+/// One path of the root that the recipe decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileEntry {
+    /// Absolute path inside the root.
+    pub path: String,
+    /// What is put there.
+    pub kind: FileKind,
+    /// Permission bits, set-user-ID, set-group-ID and sticky included; without meaning for links and removals.
+    pub mode: u32,
+    /// Name or number of the owner.
+    pub user: String,
+    /// Name or number of the group.
+    pub group: String,
+}
+
+/// What is put at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileKind {
+    /// The bytes of a file of the building host.
+    Source(PathBuf),
+    /// These bytes.
+    Content(Vec<u8>),
+    /// A symbolic link with this target.
+    Link(String),
+    /// A folder.
+    Directory,
+    /// Nothing: what a package put there goes, with everything below it.
+    Remove,
+}
+
+/// What systemd starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Units {
+    /// Units that are enabled.
+    pub enable: Vec<String>,
+    /// Units that are disabled.
+    pub disable: Vec<String>,
+    /// Units that are masked.
+    pub mask: Vec<String>,
+}
+
+/// The kubelet of the image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kubernetes {
+    /// `1.36` (the newest patch release that a source has) or `1.36.3`.
+    pub version: String,
+    /// Where the program comes from; the first source that answers is taken.
+    pub kubelet: Vec<KubeletSource>,
+    /// Packages of the kubelet's container, beside the essential ones.
+    pub container_packages: Vec<String>,
+}
+
+/// A source of the kubelet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KubeletSource {
+    /// A release server: a URL in which `{version}` (as `v1.36.3`) and `{arch}` (as `amd64`) are replaced.
+    Release {
+        /// The URL.
+        url: String,
+    },
+    /// A program of the building host.
+    File {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// An OCI image that holds the program.
+    Oci {
+        /// Its reference.
+        reference: String,
+    },
+    /// The Go module, compiled with the Go toolchain of the tools tree.
+    GoModule,
+}
+
+/// The Ignition config that is baked in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseConfig {
+    /// Where it stands, for messages.
+    pub name: String,
+    /// Its JSON text.
+    pub text: Vec<u8>,
+}
+
+/// Forms of the disk beside the raw one.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArtifactKind {
+    /// QEMU's format.
+    Qcow2,
+    /// The tar archive that Google Compute Engine imports.
+    Gce,
+    /// A raw disk of whole GiB with the request that registers it as an AMI.
+    Aws,
+    /// Kernel, initrd, root and iPXE script for a boot from the network.
+    Pxe,
+}
+
+impl ArtifactKind {
+    /// The name that the recipe uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Qcow2 => "qcow2",
+            Self::Gce => "gce",
+            Self::Aws => "aws",
+            Self::Pxe => "pxe",
+        }
+    }
+}
+
+/// How the root is packed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RootOptions {
+    /// As `mkfs.erofs -z` takes it: `lz4`, `lz4hc` or `zstd`, with `,LEVEL` if wanted; or `none`.
+    pub compression: String,
+    /// Bytes that are compressed together at most (`mkfs.erofs -C`): a power of two from 4096 to 1 MiB.
+    pub cluster: u32,
+}
+
+impl Default for RootOptions {
+    fn default() -> Self {
+        Self {
+            compression: "lz4".to_owned(),
+            cluster: 65_536,
+        }
+    }
+}
+
+/// Container images that the tool builds from Debian packages and bakes into the root.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContainerImage {
+    /// The container that holds a pod's namespaces.
+    Pause,
+    /// etcd's server.
+    Etcd,
+}
+
+impl ContainerImage {
+    /// The Debian packages that the image is made of.
+    #[must_use]
+    pub const fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Pause => &["catatonit"],
+            Self::Etcd => &["etcd-server"],
+        }
+    }
+}
+
+/// A set of packages that is chosen, locked and fetched together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SetWish {
+    /// The set's name, by which the lock and [`crate::lock`] know it.
+    pub name: &'static str,
+    /// The packages asked for.
+    pub packages: Vec<String>,
+    /// Whether what they depend on belongs to the set.
+    pub dependencies: bool,
+    /// Whether Debian's essential packages belong to the set.
+    pub essential: bool,
+    /// Packages that are taken from the suite's backports if they come into the set.
+    pub backports: Vec<String>,
+}
+
+/// The set of the root's packages.
+pub const SET_ROOT: &str = "root";
+/// The set of the one package that holds kernel and modules.
+pub const SET_KERNEL: &str = "kernel";
+/// The set of the packages in the kubelet's container.
+pub const SET_KUBELET: &str = "kubelet";
+/// The set of the packages of the baked container images.
+pub const SET_ETCD: &str = "etcd";
+/// The set of the tools that a build needs.
+pub const SET_TOOLS_BUILD: &str = "tools-build";
+/// The set of the tools that `slipway run` needs.
+pub const SET_TOOLS_RUN: &str = "tools-run";
+/// The set of the Go toolchain, present when the kubelet may be compiled.
+pub const SET_TOOLS_GO: &str = "tools-go";
+
+/// What a build runs: packing, the boot loader and stub, conversions, file systems.
+const TOOLS_BUILD: &[&str] = &[
+    "e2fsprogs",
+    "erofs-utils",
+    "kmod",
+    "qemu-utils",
+    "systemd-boot-efi",
+];
+/// What `slipway run` runs: QEMU, firmware, network boot.
+const TOOLS_RUN: &[&str] = &[
+    "e2fsprogs",
+    "ipxe-qemu",
+    "ovmf",
+    "qemu-system-x86",
+    "qemu-utils",
+];
+/// The Go that the newest supported Kubernetes needs, first the package to ask for; all from backports.
+const TOOLS_GO: &[&str] = &["golang-1.26-go", "golang-1.26-src"];
+
+impl Recipe {
+    /// The sets of packages that this recipe needs, in the order in which a build uses them.
+    #[must_use]
+    pub fn sets(&self) -> Vec<SetWish> {
+        let set = |name, packages: Vec<String>, dependencies, essential| SetWish {
+            name,
+            packages,
+            dependencies,
+            essential,
+            backports: self.debian.backports.clone(),
+        };
+        let mut sets = vec![
+            set(SET_TOOLS_BUILD, owned_names(TOOLS_BUILD), true, false),
+            set(SET_ROOT, self.debian.packages.clone(), true, true),
+            set(SET_KERNEL, vec![self.kernel.package.clone()], false, false),
+        ];
+        if let Some(kubernetes) = &self.kubernetes {
+            let packages = kubernetes.container_packages.clone();
+            sets.push(set(SET_KUBELET, packages, true, true));
+            if kubernetes.kubelet.contains(&KubeletSource::GoModule) {
+                sets.push(SetWish {
+                    backports: owned_names(TOOLS_GO),
+                    ..set(SET_TOOLS_GO, owned_names(&TOOLS_GO[..1]), true, false)
+                });
+            }
+        }
+        let images: Vec<String> = self
+            .containers
+            .iter()
+            .flat_map(|image| owned_names(image.packages()))
+            .collect();
+        if !images.is_empty() {
+            sets.push(set(SET_ETCD, images, true, false));
+        }
+        sets.push(set(SET_TOOLS_RUN, owned_names(TOOLS_RUN), true, false));
+        sets
+    }
+
+    /// The lock file beside the recipe.
+    #[must_use]
+    pub fn lock_path(&self) -> PathBuf {
+        self.path.with_extension("lock")
+    }
+
+    /// The folder that the recipe stands in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+}
+
+fn owned_names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
