@@ -28,12 +28,18 @@ fn hold(name: &str, made: &str) {
 fn manifest() -> Manifest {
     Manifest {
         contract: CONTRACT,
-        image: ImageId { name: "demo".into(), version: "1.2.3".into() },
+        image: ImageId {
+            name: "demo".into(),
+            version: "1.2.3".into(),
+        },
         architecture: Architecture::X86_64,
         kernel: "6.12.0-cloud-amd64".into(),
         epoch: 1_790_000_000,
         sizes: Sizes::default(),
-        kubernetes: Some(Kubernetes { version: "v1.36.3".into(), kubelet_sha256: "ab".repeat(32) }),
+        kubernetes: Some(Kubernetes {
+            version: "v1.36.3".into(),
+            kubelet_sha256: "ab".repeat(32),
+        }),
         node: NodeSettings {
             role: Role::ControlPlane,
             etcd: Some(EtcdSettings {
@@ -57,7 +63,9 @@ fn manifest_is_unchanged_and_reads_back() {
 
 #[test]
 fn a_manifest_of_another_contract_is_refused_by_name() {
-    let text = manifest().to_text().replace("\"contract\": 1", "\"contract\": 999");
+    let text = manifest()
+        .to_text()
+        .replace("\"contract\": 1", "\"contract\": 999");
     let error = Manifest::parse(&text).unwrap_err();
     assert!(error.contains("contract version 999"), "{error}");
 }
@@ -107,13 +115,23 @@ fn layout_is_unchanged() {
 
 #[test]
 fn verity_superblock_is_unchanged() {
-    let superblock = Superblock { uuid: Guid([0x11; 16]), data_blocks: 52_224, salt: vec![0x22; 32] };
+    let superblock = Superblock {
+        uuid: Guid([0x11; 16]),
+        data_blocks: 52_224,
+        salt: vec![0x22; 32],
+    };
     let mut text = String::new();
     for line in superblock.to_bytes().chunks(32) {
-        line.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        line.iter()
+            .for_each(|byte| write!(text, "{byte:02x}").unwrap());
         text.push('\n');
     }
     let root = RootHash([0x33; 32]);
-    writeln!(text, "{}", superblock.table("254:0", "254:1", &root, &["panic_on_corruption"])).unwrap();
+    writeln!(
+        text,
+        "{}",
+        superblock.table("254:0", "254:1", &root, &["panic_on_corruption"])
+    )
+    .unwrap();
     hold("verity.txt", &text);
 }

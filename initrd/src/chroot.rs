@@ -1,1 +1,180 @@
 //! The one door to other programs: they run by a chroot into the verified root.
+//!
+//! The root has `/dev`, `/proc`, `/sys` and `/run` bound by the root step, so a program sees what it
+//! will see on the running node; its own files are the verified ones.
+
+#![allow(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the door that the lint points to"
+)]
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::root::Root;
+
+/// How often a running program is announced on the console and the watchdog fed.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// The longest that a program may run: an fsck of a disk with terabytes under emulation ends before.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(1800);
+
+/// What a program left.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// How it ended; [`run`] gives an output for every end, [`succeed`] only for a good one.
+    pub(crate) status: ExitStatus,
+    /// Its standard output.
+    pub(crate) stdout: String,
+    /// Its standard error.
+    pub(crate) stderr: String,
+}
+
+/// Runs `program` (a path inside the root) with `args` and waits for its end, whatever it is.
+///
+/// # Errors
+/// If it cannot be started or does not end within [`DEADLINE`]; the command is shown as it would be typed.
+pub(crate) fn run<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A]) -> Result<Output> {
+    let typed = typed(program, args);
+    let mut child =
+        start(&root.sysroot, program, args).with_context(|| format!("starting {typed}"))?;
+    let done = collect(&mut child);
+    let began = Instant::now();
+    let mut parts = (None, None);
+    while parts.0.is_none() || parts.1.is_none() {
+        match done.recv_timeout(LINE_EVERY) {
+            Ok((false, text)) => parts.0 = Some(text),
+            Ok((true, text)) => parts.1 = Some(text),
+            Err(RecvTimeoutError::Timeout) => {
+                root.world.watchdog.feed();
+                tracing::info!("{typed}: running for {} s", began.elapsed().as_secs());
+                if began.elapsed() > DEADLINE {
+                    child.kill().with_context(|| format!("ending {typed}"))?;
+                    bail!("{typed} did not end within {} s", DEADLINE.as_secs());
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let status = child
+        .wait()
+        .with_context(|| format!("waiting for {typed}"))?;
+    Ok(Output {
+        status,
+        stdout: parts.0.unwrap_or_default(),
+        stderr: parts.1.unwrap_or_default(),
+    })
+}
+
+/// As [`run`], and anything but exit code 0 is an error with the end of what the program said.
+///
+/// # Errors
+/// See above.
+pub(crate) fn succeed<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A]) -> Result<Output> {
+    let output = run(root, program, args)?;
+    if !output.status.success() {
+        let said = [output.stdout.trim(), output.stderr.trim()].join("\n");
+        let from = said.char_indices().rev().nth(800).map_or(0, |(at, _)| at);
+        bail!(
+            "{} ended with {}: {}",
+            typed(program, args),
+            output.status,
+            said[from..].trim()
+        );
+    }
+    Ok(output)
+}
+
+fn start<A: AsRef<OsStr>>(root: &Path, program: &str, args: &[A]) -> Result<Child> {
+    let root = std::ffi::CString::new(root.as_os_str().as_encoded_bytes())?;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("LANG", "C.UTF-8")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // SAFETY: between fork and exec only async-signal-safe calls are made (chroot and chdir are plain system
+    // calls), and `root` was allocated before the fork.
+    unsafe {
+        command.pre_exec(move || {
+            nix::unistd::chroot(root.as_c_str())?;
+            nix::unistd::chdir(c"/")?;
+            Ok(())
+        });
+    }
+    Ok(command.spawn()?)
+}
+
+/// Reads both pipes to their ends on threads of their own: (is it stderr, text).
+fn collect(child: &mut Child) -> Receiver<(bool, String)> {
+    let (send, receive) = channel();
+    let pipes: [(bool, Option<Box<dyn Read + Send>>); 2] = [
+        (false, child.stdout.take().map(|p| Box::new(p) as _)),
+        (true, child.stderr.take().map(|p| Box::new(p) as _)),
+    ];
+    for (is_stderr, pipe) in pipes {
+        let send = send.clone();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if let Some(mut pipe) = pipe
+                && let Err(error) = pipe.read_to_end(&mut bytes)
+            {
+                tracing::warn!("reading a program's output: {error}");
+            }
+            // The receiver is gone only if the program was given up.
+            send.send((is_stderr, String::from_utf8_lossy(&bytes).into_owned()))
+                .unwrap_or_default();
+        });
+    }
+    receive
+}
+
+fn typed<A: AsRef<OsStr>>(program: &str, args: &[A]) -> String {
+    let mut text = program.to_owned();
+    for arg in args {
+        text.push(' ');
+        text.push_str(&arg.as_ref().to_string_lossy());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::world::{Clock, World};
+
+    /// A chroot into `/` is the one root that a test has with programs in it.
+    fn root() -> Root {
+        Root {
+            world: Arc::new(World::below(Path::new("/nowhere"), Clock::Real)),
+            sysroot: "/".into(),
+            disk: None,
+        }
+    }
+
+    #[test]
+    fn an_end_with_an_error_shows_the_command_and_what_it_said() {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(run(&root(), "/bin/true", &[] as &[&str]).is_err());
+            return;
+        }
+        let error = succeed(&root(), "/bin/ls", &["/does/not/exist"]).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("/bin/ls /does/not/exist ended"), "{text}");
+        assert!(text.contains("No such file"), "{text}");
+        let output = succeed(&root(), "/bin/echo", &["a", "b"]).unwrap();
+        assert_eq!(output.stdout, "a b\n");
+    }
+}
