@@ -1,1 +1,577 @@
 //! The cache: downloads by hash, steps by the hash of their inputs; safe under two builds at once and after a kill.
+//!
+//! Layout below the cache's folder:
+//! `downloads/ab/abcd…` objects by SHA-256 · `steps/NAME/KEY/` finished steps · `tmp/` work in progress ·
+//! `locks/` one lock file for each entry of `tmp/` · `digests/` SHA-256 of big files by their stat.
+//!
+//! A finished step is a folder that was renamed into place as a whole, so a killed build leaves nothing that
+//! could be mistaken for one. What it leaves in `tmp/` is removed by the next build: its lock is free then.
+//! A power cut may still tear files that were renamed but not yet written back; a step therefore notes the
+//! boot of the host in which it was made, and counts in later boots only if [`Cache::settle`] has synced it.
+
+use std::env;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+/// Written into a step's folder before the rename: the host's boot id.
+const MADE: &str = ".slipway-made";
+/// Written beside [`MADE`] once everything in the folder is on the disk.
+const SYNCED: &str = ".slipway-synced";
+/// Files below this many bytes are hashed anew each time; reading the memo would cost as much.
+const SMALL: u64 = 256 << 10;
+
+/// The cache's folder, and what this run has made in it.
+#[derive(Debug)]
+pub struct Cache {
+    root: PathBuf,
+    boot: String,
+    made: Mutex<Vec<PathBuf>>,
+}
+
+/// A finished step.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The step's folder. Read only: other builds use it too.
+    pub path: PathBuf,
+    /// Whether it was there already.
+    pub hit: bool,
+}
+
+/// A folder of this run alone, removed when dropped, and by the next run if this one is killed.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    lock: PathBuf,
+    _held: File,
+}
+
+impl Scratch {
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let gone = remove(&self.path).and_then(|()| Ok(fs::remove_file(&self.lock)?));
+        if let Err(error) = gone {
+            tracing::warn!("removing {}: {error:#}", self.path.display());
+        }
+    }
+}
+
+impl Cache {
+    /// Opens `$SLIPWAY_CACHE`, else `$XDG_CACHE_HOME/slipway`, else `~/.cache/slipway`.
+    ///
+    /// # Errors
+    /// If none of the variables is set, or the folder cannot be made or written.
+    pub fn open() -> Result<Self> {
+        let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let root = if let Some(given) = set("SLIPWAY_CACHE") {
+            PathBuf::from(given)
+        } else if let Some(base) = set("XDG_CACHE_HOME") {
+            PathBuf::from(base).join("slipway")
+        } else if let Some(home) = set("HOME") {
+            PathBuf::from(home).join(".cache/slipway")
+        } else {
+            bail!("finding the cache folder: none of SLIPWAY_CACHE, XDG_CACHE_HOME, HOME is set");
+        };
+        Self::at(root)
+    }
+
+    /// Opens the cache in this folder, making it if it is absent, and removes what dead builds left.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or written.
+    pub fn at(root: PathBuf) -> Result<Self> {
+        let root = std::path::absolute(root)?;
+        for folder in ["downloads", "steps", "tmp", "locks", "digests"] {
+            let path = root.join(folder);
+            fs::create_dir_all(&path)
+                .with_context(|| format!("making the cache folder {}", path.display()))?;
+        }
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map_or_else(|_| "unknown".into(), |id| id.trim().to_owned());
+        let cache = Self {
+            root,
+            boot,
+            made: Mutex::default(),
+        };
+        cache.sweep()?;
+        Ok(cache)
+    }
+
+    /// The cache's folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the download with this SHA-256 (64 hexadecimal digits) is or belongs; its folder is made by who writes it.
+    #[must_use]
+    pub fn object(&self, sha256: &str) -> PathBuf {
+        let prefix = sha256.get(..2).unwrap_or("xx");
+        self.root.join("downloads").join(prefix).join(sha256)
+    }
+
+    /// Gives the folder of step `name` for these inputs, calling `make` with an empty folder if it is not there yet.
+    ///
+    /// Two builds that need the same step at once make it once: the second waits.
+    ///
+    /// # Errors
+    /// What `make` fails with; nothing of its work is kept then.
+    pub fn step(
+        &self,
+        name: &str,
+        key: &Key,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Made> {
+        let path = self.root.join("steps").join(name).join(&key.0);
+        if self.is_whole(&path) {
+            return Ok(Made { path, hit: true });
+        }
+        let id = format!("{name}-{key}");
+        let (lock, _held) = self.lock(&id)?;
+        let made = self.make_locked(&path, &self.root.join("tmp").join(&id), make);
+        fs::remove_file(&lock).with_context(|| format!("removing {}", lock.display()))?;
+        made
+    }
+
+    fn make_locked(
+        &self,
+        path: &Path,
+        temporary: &Path,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Made> {
+        if self.is_whole(path) {
+            return Ok(Made {
+                path: path.to_owned(),
+                hit: true,
+            });
+        }
+        remove(path)?;
+        remove(temporary)?;
+        fs::create_dir(temporary)?;
+        if let Err(error) = make(temporary) {
+            if let Err(second) = remove(temporary) {
+                tracing::warn!("after a failed step: {second:#}");
+            }
+            return Err(error);
+        }
+        fs::write(temporary.join(MADE), &self.boot)?;
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::rename(temporary, path)
+            .with_context(|| format!("moving a finished step to {}", path.display()))?;
+        if let Ok(mut made) = self.made.lock() {
+            made.push(path.to_owned());
+        }
+        Ok(Made {
+            path: path.to_owned(),
+            hit: false,
+        })
+    }
+
+    /// Whether a step's folder is there and can be trusted after what the host went through.
+    fn is_whole(&self, path: &Path) -> bool {
+        fs::read_to_string(path.join(MADE))
+            .is_ok_and(|boot| boot == self.boot || path.join(SYNCED).exists())
+    }
+
+    /// Writes everything that this run has made to the disk, so that it also counts after a power cut.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn settle(&self) -> Result<()> {
+        let made = match self.made.lock() {
+            Ok(mut made) => std::mem::take(&mut *made),
+            Err(_) => return Ok(()),
+        };
+        if made.is_empty() {
+            return Ok(());
+        }
+        let root = File::open(&self.root)?;
+        nix::unistd::syncfs(&root).context("syncing the cache")?;
+        for path in made {
+            // A later step of another build may have removed it.
+            if path.join(MADE).exists() {
+                fs::write(path.join(SYNCED), "")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A folder for this run alone.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn scratch(&self) -> Result<Scratch> {
+        let path = tempfile::Builder::new()
+            .prefix("scratch-")
+            .tempdir_in(self.root.join("tmp"))?
+            .keep();
+        let id = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("naming a scratch folder")?;
+        let (lock, held) = self.lock(id)?;
+        // A sweeping build may have taken the folder in the moment before it was locked.
+        fs::create_dir_all(&path)?;
+        Ok(Scratch {
+            path,
+            lock,
+            _held: held,
+        })
+    }
+
+    /// Takes the lock of one entry of `tmp/`, waiting for whoever holds it.
+    fn lock(&self, id: &str) -> Result<(PathBuf, File)> {
+        let path = self.root.join("locks").join(id);
+        loop {
+            let file = File::create(&path)
+                .with_context(|| format!("making the lock {}", path.display()))?;
+            file.lock()
+                .with_context(|| format!("waiting for {}", path.display()))?;
+            // The holder before us removed the file that we were waiting on: another build may hold its successor.
+            match fs::metadata(&path) {
+                Ok(now) if now.ino() == file.metadata()?.ino() => return Ok((path, file)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes what dead builds left in `tmp/`: entries whose lock nobody holds.
+    fn sweep(&self) -> Result<()> {
+        for entry in fs::read_dir(self.root.join("tmp"))? {
+            let entry = entry?;
+            let Some(id) = entry.file_name().to_str().map(str::to_owned) else {
+                continue;
+            };
+            let path = self.root.join("locks").join(&id);
+            // The lock comes after the folder for scratch folders; a folder so young is not dead.
+            let young = entry
+                .metadata()
+                .and_then(|meta| meta.modified())
+                .is_ok_and(|at| {
+                    SystemTime::now()
+                        .duration_since(at)
+                        .is_ok_and(|age| age < Duration::from_secs(2))
+                });
+            if young && !path.exists() {
+                continue;
+            }
+            let held = File::create(&path)?;
+            if held.try_lock().is_ok()
+                && fs::metadata(&path)
+                    .is_ok_and(|now| held.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
+            {
+                remove(&entry.path())?;
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// SHA-256 of a file as hexadecimal digits. Remembered by device, inode, size and times, so that an unchanged
+    /// big file costs one `stat`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn digest(&self, path: &Path) -> Result<String> {
+        let about = || format!("reading {}", path.display());
+        let meta = fs::metadata(path).with_context(about)?;
+        if meta.len() < SMALL {
+            return file_digest(path);
+        }
+        let memo = Key::of("digest", 1)
+            .text("path", &path.to_string_lossy())
+            .text(
+                "stat",
+                &format!(
+                    "{}:{} {} {}.{} {}.{}",
+                    meta.dev(),
+                    meta.ino(),
+                    meta.len(),
+                    meta.mtime(),
+                    meta.mtime_nsec(),
+                    meta.ctime(),
+                    meta.ctime_nsec()
+                ),
+            )
+            .finish();
+        let memo = self.root.join("digests").join(&memo.0);
+        if let Ok(known) = fs::read_to_string(&memo)
+            && known.len() == 64
+        {
+            return Ok(known);
+        }
+        let digest = file_digest(path)?;
+        // A file written within the clock's granularity could change again without a trace in its times.
+        let settled = meta.modified().is_ok_and(|at| {
+            SystemTime::now()
+                .duration_since(at)
+                .is_ok_and(|age| age > Duration::from_secs(2))
+        });
+        if settled {
+            let mut temporary = tempfile::NamedTempFile::new_in(self.root.join("digests"))?;
+            std::io::Write::write_all(&mut temporary, digest.as_bytes())?;
+            temporary.persist(&memo)?;
+        }
+        Ok(digest)
+    }
+}
+
+/// SHA-256 of a file's content as hexadecimal digits.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn file_digest(path: &Path) -> Result<String> {
+    let about = || format!("reading {}", path.display());
+    let mut file = File::open(path).with_context(about)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let read = file.read(&mut buffer).with_context(about)?;
+        if read == 0 {
+            return Ok(hex(&hash.finalize()));
+        }
+        hash.update(&buffer[..read]);
+    }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        write!(text, "{byte:02x}").unwrap_or_default();
+        text
+    })
+}
+
+/// Removes a file or a whole folder, even one whose folders forbid it to their owner; absent is fine.
+///
+/// # Errors
+/// If something stays.
+pub fn remove(path: &Path) -> Result<()> {
+    let result = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match result {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// SHA-256 over everything that decides a step's result, as 64 hexadecimal digits.
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct Key(String);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Key {
+    /// Begins the key of a step. Raise `version` when the step's code changes what it makes of the same inputs.
+    #[must_use]
+    pub fn of(step: &str, version: u32) -> KeyBuilder {
+        KeyBuilder {
+            hash: Sha256::new(),
+        }
+        .text("step", step)
+        .bytes("version", &version.to_le_bytes())
+    }
+
+    /// The digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Collects the inputs of a step; their order counts.
+#[derive(Clone, Debug)]
+pub struct KeyBuilder {
+    hash: Sha256,
+}
+
+impl KeyBuilder {
+    /// Adds a text.
+    #[must_use]
+    pub fn text(self, name: &str, text: &str) -> Self {
+        self.bytes(name, text.as_bytes())
+    }
+
+    /// Adds bytes. Name and value are framed by their lengths, so that no two lists of inputs run together.
+    #[must_use]
+    pub fn bytes(mut self, name: &str, bytes: &[u8]) -> Self {
+        for part in [name.as_bytes(), bytes] {
+            self.hash.update((part.len() as u64).to_le_bytes());
+            self.hash.update(part);
+        }
+        self
+    }
+
+    /// Adds the key of a step that this one builds on.
+    #[must_use]
+    pub fn key(self, name: &str, key: &Key) -> Self {
+        self.text(name, &key.0)
+    }
+
+    /// Adds a file's content. For big files see [`KeyBuilder::big_file`].
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn file(self, name: &str, path: &Path) -> Result<Self> {
+        Ok(self.text(name, &file_digest(path)?))
+    }
+
+    /// Adds a file's content, by the digest that the cache remembers for an unchanged file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn big_file(self, cache: &Cache, name: &str, path: &Path) -> Result<Self> {
+        Ok(self.text(name, &cache.digest(path)?))
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn finish(self) -> Key {
+        Key(hex(&self.hash.finalize()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        (folder, cache)
+    }
+
+    #[test]
+    fn a_step_is_made_once() {
+        let (_folder, cache) = cache();
+        let key = Key::of("test", 1).text("a", "b").finish();
+        let first = cache
+            .step("test", &key, |at| Ok(fs::write(at.join("x"), "1")?))
+            .unwrap();
+        let second = cache.step("test", &key, |_| panic!("made twice")).unwrap();
+        assert!(!first.hit && second.hit);
+        assert_eq!(fs::read_to_string(second.path.join("x")).unwrap(), "1");
+    }
+
+    #[test]
+    fn a_failed_step_leaves_nothing() {
+        let (_folder, cache) = cache();
+        let key = Key::of("test", 1).finish();
+        let failed = cache.step("test", &key, |at| {
+            fs::write(at.join("x"), "half")?;
+            bail!("on purpose")
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(cache.root.join("tmp")).unwrap().count(), 0);
+        let made = cache.step("test", &key, |at| {
+            assert_eq!(fs::read_dir(at)?.count(), 0);
+            Ok(())
+        });
+        assert!(!made.unwrap().hit);
+    }
+
+    #[test]
+    fn two_builds_make_a_step_once() {
+        let (_folder, cache) = cache();
+        let key = Key::of("test", 1).finish();
+        let count = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let other = Cache::at(cache.root.clone()).unwrap();
+                    other
+                        .step("test", &key, |at| {
+                            count.fetch_add(1, Ordering::SeqCst);
+                            std::thread::sleep(Duration::from_millis(20));
+                            Ok(fs::write(at.join("x"), "1")?)
+                        })
+                        .unwrap();
+                });
+            }
+        });
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn what_a_killed_build_left_is_removed_and_what_lives_stays() {
+        let (_folder, cache) = cache();
+        let dead = cache.root.join("tmp/test-dead");
+        fs::create_dir(&dead).unwrap();
+        fs::write(cache.root.join("locks/test-dead"), "").unwrap();
+        let alive = cache.scratch().unwrap();
+        let again = Cache::at(cache.root.clone()).unwrap();
+        assert!(!dead.exists());
+        assert!(alive.path().exists());
+        drop(alive);
+        assert_eq!(fs::read_dir(again.root.join("tmp")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(again.root.join("locks")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn another_boot_trusts_only_what_was_synced() {
+        let (_folder, mut cache) = cache();
+        let [torn, kept] = ["torn", "kept"].map(|name| Key::of(name, 1).finish());
+        cache.step("test", &kept, |_| Ok(())).unwrap();
+        cache.settle().unwrap();
+        cache.step("test", &torn, |_| Ok(())).unwrap();
+        cache.boot = "the next boot".into();
+        assert!(cache.step("test", &kept, |_| Ok(())).unwrap().hit);
+        assert!(!cache.step("test", &torn, |_| Ok(())).unwrap().hit);
+    }
+
+    #[test]
+    fn inputs_do_not_run_together() {
+        let one = Key::of("s", 1).text("a", "bc").finish();
+        let two = Key::of("s", 1).text("ab", "c").finish();
+        assert_ne!(one, two);
+        assert_ne!(one, Key::of("s", 2).text("a", "bc").finish());
+    }
+
+    #[test]
+    fn a_changed_file_has_another_digest() {
+        let (folder, cache) = cache();
+        let path = folder.path().join("big");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let old = File::open(&path).unwrap();
+        old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000))
+            .unwrap();
+        let first = cache.digest(&path).unwrap();
+        assert_eq!(first, cache.digest(&path).unwrap());
+        assert_eq!(fs::read_dir(cache.root.join("digests")).unwrap().count(), 1);
+        fs::write(&path, vec![2; 1 << 20]).unwrap();
+        assert_ne!(first, cache.digest(&path).unwrap());
+        assert_eq!(first.len(), 64);
+    }
+}

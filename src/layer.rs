@@ -1,1 +1,229 @@
 //! Layer: files that are laid over a root file system, and the one sorted tar stream that they become.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::cache::{Cache, Key};
+
+/// Files to be laid over a root: later layers win over earlier ones and over the tree.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// The entries, sorted by path, each path once.
+    pub entries: Vec<Entry>,
+    /// Hash of everything in it.
+    pub key: Key,
+}
+
+/// One path of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Entry {
+    /// Absolute path inside the root, without `.` and `..`.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Extended attributes, sorted by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub xattrs: Vec<(String, Vec<u8>)>,
+}
+
+/// What an [`Entry`] is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Kind {
+    /// A folder. Over an existing folder it changes mode and owner and keeps what is in it.
+    Directory,
+    /// A regular file.
+    File(Source),
+    /// Another name of a file of the same layer, by its absolute path.
+    HardLink(String),
+    /// A symbolic link and its target as written.
+    Symlink(String),
+    /// Takes away what lower layers have at this path, with everything below it.
+    Remove,
+}
+
+/// Where a file's content is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Source {
+    /// Here.
+    Bytes(Vec<u8>),
+    /// In a file of the host, which must not change while it is used.
+    Path(PathBuf),
+    /// In a part of a file of the host.
+    Range {
+        /// The file.
+        file: PathBuf,
+        /// First byte.
+        offset: u64,
+        /// How many bytes.
+        size: u64,
+    },
+}
+
+impl Entry {
+    /// A folder of root's.
+    #[must_use]
+    pub fn directory(path: impl Into<String>, mode: u32) -> Self {
+        Self::of(path, mode, Kind::Directory)
+    }
+
+    /// A file of root's.
+    #[must_use]
+    pub fn file(path: impl Into<String>, mode: u32, content: impl Into<Vec<u8>>) -> Self {
+        Self::of(path, mode, Kind::File(Source::Bytes(content.into())))
+    }
+
+    /// A file of root's whose content is a file of the host.
+    #[must_use]
+    pub fn copy(path: impl Into<String>, mode: u32, from: impl Into<PathBuf>) -> Self {
+        Self::of(path, mode, Kind::File(Source::Path(from.into())))
+    }
+
+    /// A symbolic link.
+    #[must_use]
+    pub fn symlink(path: impl Into<String>, target: impl Into<String>) -> Self {
+        Self::of(path, 0o777, Kind::Symlink(target.into()))
+    }
+
+    /// Takes a path away.
+    #[must_use]
+    pub fn remove(path: impl Into<String>) -> Self {
+        Self::of(path, 0, Kind::Remove)
+    }
+
+    fn of(path: impl Into<String>, mode: u32, kind: Kind) -> Self {
+        Self {
+            path: path.into(),
+            mode,
+            uid: 0,
+            gid: 0,
+            kind,
+            xattrs: Vec::new(),
+        }
+    }
+}
+
+impl Layer {
+    /// A layer of these entries; of two with one path the later stays. Contents of the host's files are hashed into
+    /// the key.
+    ///
+    /// # Errors
+    /// If a path is not absolute or not plain, or a file cannot be read.
+    pub fn new(cache: &Cache, entries: Vec<Entry>) -> Result<Self> {
+        let entries = sorted(entries)?;
+        let mut key = Key::of("layer", 1);
+        for entry in &entries {
+            key = add(cache, key, entry)?;
+        }
+        Ok(Self {
+            entries,
+            key: key.finish(),
+        })
+    }
+
+    /// A layer whose key its maker knows already, because the content follows from the inputs of a cached step.
+    ///
+    /// # Errors
+    /// If a path is not absolute or not plain.
+    pub fn with_key(entries: Vec<Entry>, key: Key) -> Result<Self> {
+        Ok(Self {
+            entries: sorted(entries)?,
+            key,
+        })
+    }
+}
+
+fn sorted(entries: Vec<Entry>) -> Result<Vec<Entry>> {
+    let mut by_path = std::collections::BTreeMap::new();
+    for entry in entries {
+        let plain = entry.path == "/"
+            || entry.path.strip_prefix('/').is_some_and(|rest| {
+                rest.split('/')
+                    .all(|part| !matches!(part, "" | "." | "..") && !part.contains('\0'))
+            });
+        anyhow::ensure!(
+            plain,
+            "a layer's path must be absolute and plain, found {:?}",
+            entry.path
+        );
+        by_path.insert(entry.path.clone(), entry);
+    }
+    Ok(by_path.into_values().collect())
+}
+
+fn add(
+    cache: &Cache,
+    key: crate::cache::KeyBuilder,
+    entry: &Entry,
+) -> Result<crate::cache::KeyBuilder> {
+    let mut key = key
+        .text("path", &entry.path)
+        .bytes("mode", &entry.mode.to_le_bytes())
+        .bytes("uid", &entry.uid.to_le_bytes())
+        .bytes("gid", &entry.gid.to_le_bytes());
+    for (name, value) in &entry.xattrs {
+        key = key.bytes(name, value);
+    }
+    Ok(match &entry.kind {
+        Kind::Directory => key.text("kind", "directory"),
+        Kind::Remove => key.text("kind", "remove"),
+        Kind::Symlink(target) => key.text("symlink", target),
+        Kind::HardLink(target) => key.text("hard link", target),
+        Kind::File(Source::Bytes(bytes)) => key.bytes("bytes", bytes),
+        Kind::File(Source::Path(path)) => key.big_file(cache, "file", path)?,
+        Kind::File(Source::Range { file, offset, size }) => key
+            .big_file(cache, "file", file)?
+            .bytes("offset", &offset.to_le_bytes())
+            .bytes("size", &size.to_le_bytes()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_sorted_and_plain() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let layer = Layer::new(
+            &cache,
+            vec![
+                Entry::file("/b", 0o644, "1"),
+                Entry::file("/a", 0o644, "1"),
+                Entry::file("/b", 0o644, "2"),
+            ],
+        )
+        .unwrap();
+        let paths: Vec<&str> = layer.entries.iter().map(|e| e.path.as_str()).collect();
+        assert_eq!(paths, ["/a", "/b"]);
+        assert_eq!(
+            layer.entries[1].kind,
+            Kind::File(Source::Bytes(b"2".to_vec()))
+        );
+        for wrong in ["a", "/a/../b", "//a", "/a/", "/./a"] {
+            let refused = Layer::new(&cache, vec![Entry::file(wrong, 0o644, "")]);
+            assert!(refused.is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_key_follows_the_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let key = |entry: Entry| Layer::new(&cache, vec![entry]).unwrap().key;
+        let file = folder.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let first = key(Entry::copy("/f", 0o644, &file));
+        assert_eq!(first, key(Entry::copy("/f", 0o644, &file)));
+        assert_ne!(first, key(Entry::copy("/f", 0o755, &file)));
+        std::fs::write(&file, "two").unwrap();
+        assert_ne!(first, key(Entry::copy("/f", 0o644, &file)));
+    }
+}

@@ -1,0 +1,105 @@
+//! The sandbox, with the host's own root as its tree: the tests need nothing else.
+
+use super::*;
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+fn host() -> Sandbox {
+    Sandbox::read_only(Path::new("/"))
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap().trim()
+}
+
+#[test]
+fn a_program_sees_little_of_the_host() {
+    let script = "echo $$; hostname 2>/dev/null || cat /proc/sys/kernel/hostname; umask; ls /run; ls /dev; \
+                  cat /proc/net/dev | tail -n +3 | cut -d: -f1; env | sort";
+    let out = host().command("sh").args(["-c", script]).run().unwrap();
+    let out = text(&out);
+    let mut lines = out.lines();
+    assert_eq!(lines.next(), Some("2"), "process 2 of its own namespace");
+    assert_eq!(lines.next(), Some("slipway"));
+    assert_eq!(lines.next(), Some("0022"));
+    assert!(out.contains("LC_ALL=C.UTF-8\n"), "{out}");
+    assert!(out.contains("SOURCE_DATE_EPOCH=0\n"), "{out}");
+    assert!(!out.contains("CARGO"), "{out}");
+    assert!(!out.contains("eth0") && !out.contains("kvm"), "{out}");
+}
+
+#[test]
+fn read_only_means_read_only_and_binds_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let sandbox = host().bind(folder.path(), "/slipway-test/out");
+    let error = sandbox
+        .command("sh")
+        .args(["-c", "echo x > /usr/slipway-was-here"])
+        .run()
+        .unwrap_err();
+    assert!(format!("{error:#}").contains("Read-only"), "{error:#}");
+    sandbox
+        .command("sh")
+        .args(["-c", "echo made > /slipway-test/out/file"])
+        .run()
+        .unwrap();
+    let made = fs::read_to_string(folder.path().join("file")).unwrap();
+    assert_eq!(made, "made\n");
+    let error = host()
+        .bind_read_only(folder.path(), "/slipway-test/out")
+        .command("touch")
+        .arg("/slipway-test/out/again")
+        .run()
+        .unwrap_err();
+    assert!(format!("{error:#}").contains("Read-only"), "{error:#}");
+}
+
+#[test]
+fn a_failure_shows_the_command_and_what_it_said() {
+    let error = host()
+        .command("sh")
+        .args(["-c", "echo first >&2; echo the end >&2; exit 7"])
+        .run()
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "sh -c 'echo first >&2; echo the end >&2; exit 7': exit status: 7; it said at the end:\n  first\n  the end"
+    );
+    let error = host().command("no-such-program").run().unwrap_err();
+    assert!(
+        format!("{error:#}").contains("starting no-such-program: No such file"),
+        "{error:#}"
+    );
+    let missing = Sandbox::read_only(Path::new("/nowhere-at-all"));
+    let error = missing.command("sh").run().unwrap_err();
+    assert!(
+        format!("{error:#}").contains("finding /nowhere-at-all"),
+        "{error:#}"
+    );
+}
+
+#[test]
+fn a_killed_sandbox_takes_everything_with_it() {
+    // The program's own child holds the pipe open: it ends only if the whole namespace does.
+    let mut child = host()
+        .command("sh")
+        .args(["-c", "sleep 1000 & echo started; sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut started = [0; 8];
+    out.read_exact(&mut started).unwrap();
+    let begin = Instant::now();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn arguments_are_shown_as_a_shell_needs_them() {
+    let shown = host().command("a b").arg("plain=1").arg("it's").arg("");
+    assert_eq!(shown.to_string(), r"'a b' plain=1 'it'\''s' ''");
+}

@@ -1,0 +1,150 @@
+//! An ordinary user becomes root of a user namespace, once, at the start of the program.
+#![allow(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "part of the door: newuidmap and newgidmap are the only programs of the host that are ever started"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Gid, Pid, Uid, User, fork, setgroups, setresgid, setresuid};
+
+/// The ids that a Debian system uses, `nobody` (65534) included.
+const NEEDED: u32 = 65_535;
+const REMEDY_IDS: &str =
+    "have root run `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 NAME`";
+
+/// Makes a user root of a user namespace, in which its own id is 0 and its subordinate ids are 1 and up. Root itself
+/// is left as it is. Call it before any thread is started.
+///
+/// # Errors
+/// If the host forbids it; says how to allow it.
+pub fn become_root_of_namespace() -> Result<()> {
+    let user = Uid::effective();
+    if user.is_root() {
+        return Ok(());
+    }
+    let name = User::from_uid(user)?.map_or_else(|| user.to_string(), |found| found.name);
+    let uids = range("/etc/subuid", &name, user.as_raw())?;
+    let gids = range("/etc/subgid", &name, user.as_raw())?;
+    let group = Gid::effective();
+    let (mut ready, mut tell) = std::io::pipe()?;
+    let this = Pid::this();
+    // SAFETY: called before any thread is started, so the child may do anything.
+    let helper = match unsafe { fork() }.context("forking")? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            drop(tell);
+            let mapped = ready
+                .read_exact(&mut [0])
+                .map_err(anyhow::Error::new)
+                .and_then(|()| {
+                    map("newuidmap", this, user.as_raw(), uids)?;
+                    map("newgidmap", this, group.as_raw(), gids)
+                });
+            let code = match mapped {
+                Ok(()) => 0,
+                Err(error) => {
+                    let line = format!("slipway: mapping subordinate ids: {error:#}\n");
+                    // Without stderr there is nobody to tell; the exit code still says it.
+                    drop(std::io::stderr().write_all(line.as_bytes()));
+                    1
+                }
+            };
+            // SAFETY: ends the helper without running exit handlers that belong to its parent.
+            unsafe { nix::libc::_exit(code) }
+        }
+    };
+    drop(ready);
+    let unshared = unshare(CloneFlags::CLONE_NEWUSER);
+    if unshared.is_ok() {
+        tell.write_all(b"!")?;
+    }
+    drop(tell);
+    let status = waitpid(helper, None)?;
+    unshared.map_err(|errno| refused(errno, "a user namespace"))?;
+    ensure!(
+        matches!(status, WaitStatus::Exited(_, 0)),
+        "subordinate ids could not be mapped; the line above says why"
+    );
+    setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))?;
+    setgroups(&[Gid::from_raw(0)])?;
+    setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0))?;
+    // With AppArmor's restriction the user namespace is granted and the next one is not: find out now.
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| refused(errno, "a mount namespace"))
+}
+
+fn refused(errno: Errno, what: &str) -> anyhow::Error {
+    let read = |name: &str| {
+        fs::read_to_string(name)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let remedy = if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
+        "AppArmor forbids it: have root run `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, \
+         or load a profile that grants `userns` to this program"
+    } else if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+        "have root run `sysctl kernel.unprivileged_userns_clone=1`"
+    } else if read("/proc/sys/user/max_user_namespaces") == "0" {
+        "have root run `sysctl user.max_user_namespaces=15000`"
+    } else {
+        "a container or a security policy forbids it: run as root there, or allow user namespaces"
+    };
+    anyhow::anyhow!("making {what} was refused ({errno}); {remedy}")
+}
+
+/// The first range of a subordinate id file that is big enough, as (first, count).
+fn range(file: &str, name: &str, id: u32) -> Result<(u32, u32)> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("reading {file}: {}", REMEDY_IDS.replace("NAME", name)))?;
+    match find_range(&text, name, id) {
+        Some(found) => Ok(found),
+        None => bail!(
+            "{file} gives {name} no range of at least {NEEDED} ids; {}",
+            REMEDY_IDS.replace("NAME", name)
+        ),
+    }
+}
+
+fn find_range(text: &str, name: &str, id: u32) -> Option<(u32, u32)> {
+    text.lines().find_map(|line| {
+        let mut fields = line.trim().split(':');
+        let owner = fields.next()?;
+        let first = fields.next()?.parse().ok()?;
+        let count = fields.next()?.parse().ok()?;
+        ((owner == name || owner == id.to_string()) && count >= NEEDED).then_some((first, count))
+    })
+}
+
+fn map(program: &str, process: Pid, own: u32, (first, count): (u32, u32)) -> Result<()> {
+    let status = Command::new(program)
+        .arg(process.to_string())
+        .args(["0", &own.to_string(), "1"])
+        .args(["1", &first.to_string(), &count.to_string()])
+        .status()
+        .with_context(|| {
+            format!("starting {program}: the host needs it, in Debian by the package `uidmap`")
+        })?;
+    ensure!(status.success(), "{program}: {status}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_range_that_is_big_enough_is_taken() {
+        let text = "other:1:70000\nme:100:10\nme:100000:65536\n1000:200000:65536\n";
+        assert_eq!(find_range(text, "me", 5), Some((100_000, 65_536)));
+        assert_eq!(find_range(text, "x", 1000), Some((200_000, 65_536)));
+        assert_eq!(find_range(text, "x", 1), None);
+    }
+}
