@@ -1,0 +1,128 @@
+//! Contents: fetched bytes unpacked and verified. Hashes are over the unpacked data, as in Ignition.
+
+use std::io::Read;
+
+use sha2::{Digest, Sha256, Sha512};
+
+/// A verification hash.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Hash {
+    /// `sha256-` and 64 hexadecimal digits.
+    Sha256([u8; 32]),
+    /// `sha512-` and 128 hexadecimal digits.
+    Sha512([u8; 64]),
+}
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Sha256(_) => "Sha256(…)",
+            Self::Sha512(_) => "Sha512(…)",
+        })
+    }
+}
+
+impl Hash {
+    /// Reads `function-hexadecimal`; SHA-256 came with specification 3.1.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str, minor: u8) -> Result<Self, &'static str> {
+        let (function, hex) = text
+            .split_once('-')
+            .ok_or("expected FUNCTION-HEXADECIMAL")?;
+        match function {
+            "sha512" => Ok(Self::Sha512(unhex(hex)?)),
+            "sha256" if minor >= 1 => Ok(Self::Sha256(unhex(hex)?)),
+            _ if minor == 0 => Err("unknown hash function; this version knows sha512"),
+            _ => Err("unknown hash function; there are sha512 and sha256"),
+        }
+    }
+
+    fn holds(&self, data: &[u8]) -> bool {
+        match self {
+            Self::Sha256(wanted) => Sha256::digest(data).as_slice() == wanted,
+            Self::Sha512(wanted) => Sha512::digest(data).as_slice() == wanted,
+        }
+    }
+}
+
+fn unhex<const N: usize>(hex: &str) -> Result<[u8; N], &'static str> {
+    let mut out = [0; N];
+    if hex.len() != 2 * N {
+        return Err("the hash has the wrong length for its function");
+    }
+    for (byte, pair) in out.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let digit = |b: u8| {
+            char::from(b)
+                .to_digit(16)
+                .and_then(|d| u8::try_from(d).ok())
+        };
+        match (digit(pair[0]), digit(pair[1])) {
+            (Some(high), Some(low)) => *byte = high << 4 | low,
+            _ => return Err("the hash is not hexadecimal"),
+        }
+    }
+    Ok(out)
+}
+
+/// Unpacks (when `gzip`) and verifies (when a hash is given). At most `limit` bytes come out.
+///
+/// # Errors
+/// What failed, without any of the data.
+pub fn open(data: Vec<u8>, gzip: bool, hash: Option<&Hash>, limit: u64) -> Result<Vec<u8>, String> {
+    let data = if gzip { gunzip(&data, limit)? } else { data };
+    match hash {
+        Some(hash) if !hash.holds(&data) => Err(format!(
+            "the {} bytes do not have the hash that the config gives",
+            data.len()
+        )),
+        _ => Ok(data),
+    }
+}
+
+/// Unpacks gzip, several members included.
+///
+/// # Errors
+/// If it is none, is cut short or is longer than `limit`.
+pub fn gunzip(data: &[u8], limit: u64) -> Result<Vec<u8>, String> {
+    let mut out = Vec::new();
+    flate2::read::MultiGzDecoder::new(data)
+        .take(limit + 1)
+        .read_to_end(&mut out)
+        .map_err(|error| format!("the data is no complete gzip: {error}"))?;
+    if u64::try_from(out.len()).is_ok_and(|len| len > limit) {
+        return Err(format!("the unpacked data is longer than {limit} bytes"));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn hashes_are_over_the_unpacked_data() {
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gz.write_all(b"hello").unwrap();
+        let packed = gz.finish().unwrap();
+        let hex = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+        let hash = Hash::parse(&format!("sha256-{hex}"), 6).unwrap();
+        assert_eq!(
+            open(packed.clone(), true, Some(&hash), 99).unwrap(),
+            b"hello"
+        );
+        assert!(open(packed.clone(), false, Some(&hash), 99).is_err());
+        assert!(open(packed[..packed.len() - 1].to_vec(), true, None, 99).is_err());
+        assert!(open(packed, true, None, 4).is_err());
+        assert!(Hash::parse(&format!("sha256-{hex}"), 0).is_err());
+    }
+
+    #[test]
+    fn malformed_hashes_are_refused() {
+        for text in ["", "sha512", "md5-00", "sha512-00", "sha256-zz"] {
+            assert!(Hash::parse(text, 6).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Two configs become one: the child's word over the parent's, by the keys of the schema.
+
+use std::collections::BTreeMap;
+
+use crate::schema::{Item, Join, Shape, Struct};
+use crate::tree::{Node, Value};
+
+/// Merges `child` over `parent`; both in the form of the newest version.
+#[must_use]
+pub fn merge(parent: &Node, child: &Node, schema: &'static Struct) -> Node {
+    let mut out = BTreeMap::new();
+    for field in schema.fields {
+        let (old, new) = (parent.get(field.name), child.get(field.name));
+        let node = match (field.shape, old, new) {
+            (_, None, None) => None,
+            (Shape::Struct(schema), Some(old), Some(new)) => Some(merge(old, new, schema)),
+            (Shape::List(_, Join::Append), Some(old), Some(new)) => Some(append(old, new)),
+            (Shape::List(item, Join::ByKey), old, new) => Some(by_key(
+                old,
+                new,
+                item,
+                &elsewhere(child, schema, field.name),
+            )),
+            (_, old, new) => new.or(old).cloned(),
+        };
+        if let Some(node) = node {
+            out.insert(field.name, node);
+        }
+    }
+    Node {
+        at: child.at.clone().or_else(|| parent.at.clone()),
+        value: Value::Struct(out),
+    }
+}
+
+fn items(node: Option<&Node>) -> &[Node] {
+    match node.map(|node| &node.value) {
+        Some(Value::List(items)) => items,
+        _ => &[],
+    }
+}
+
+fn append(old: &Node, new: &Node) -> Node {
+    let both = items(Some(old)).iter().chain(items(Some(new)));
+    Node {
+        at: new.at.clone(),
+        value: Value::List(both.cloned().collect()),
+    }
+}
+
+/// The key of a list's entry.
+#[must_use]
+pub fn key(node: &Node, item: Item) -> String {
+    match item {
+        Item::Text => node.as_text().unwrap_or_default().to_owned(),
+        Item::Struct(schema) => (schema.key)(node),
+    }
+}
+
+/// Keys that the child has in the other lists of the same key space.
+fn elsewhere(child: &Node, schema: &'static Struct, name: &str) -> Vec<String> {
+    if !schema.shared.contains(&name) {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    for other in schema.shared.iter().filter(|other| **other != name) {
+        if let Some(Shape::List(item, _)) = schema.field(other).map(|field| field.shape) {
+            out.extend(child.items(other).iter().map(|node| key(node, item)));
+        }
+    }
+    out
+}
+
+fn by_key(old: Option<&Node>, new: Option<&Node>, item: Item, elsewhere: &[String]) -> Node {
+    let (parents, children) = (items(old), items(new));
+    let mut out = Vec::new();
+    for parent in parents {
+        let name = key(parent, item);
+        match (children.iter().find(|c| key(c, item) == name), item) {
+            // A header without a value takes the parent's away.
+            (Some(child), Item::Struct(schema)) => {
+                let header = schema.fields.iter().any(|f| f.name == "value");
+                if !(header && child.get("value").is_none()) {
+                    out.push(merge(parent, child, schema));
+                }
+            }
+            (Some(child), Item::Text) => out.push(child.clone()),
+            (None, _) if elsewhere.contains(&name) => {}
+            (None, _) => out.push(parent.clone()),
+        }
+    }
+    for child in children {
+        let name = key(child, item);
+        if !parents.iter().any(|parent| key(parent, item) == name) {
+            out.push(child.clone());
+        }
+    }
+    Node {
+        at: new.or(old).and_then(|node| node.at.clone()),
+        value: Value::List(out),
+    }
+}

@@ -1,0 +1,360 @@
+//! The fields of the language as one table: names, kinds, the version that brought each, and what makes
+//! two list entries the same one.
+
+use crate::tree::Node;
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// A string; when absent it is the empty one (Go: a plain string).
+    Text,
+    /// A string that may be absent (Go: a pointer).
+    MaybeText,
+    /// An integer; when absent it is zero.
+    Number,
+    /// An integer that may be absent.
+    MaybeNumber,
+    /// A boolean that may be absent.
+    MaybeFlag,
+    /// An object.
+    Struct(&'static Struct),
+    /// A list of objects or strings; with how the entries of two configs are put together.
+    List(Item, Join),
+}
+
+/// What a list holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Item {
+    /// Strings.
+    Text,
+    /// Objects.
+    Struct(&'static Struct),
+}
+
+/// How two lists merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// Entries with the same key merge in the parent's place; duplicates in one list are an error.
+    ByKey,
+    /// The child's entries follow the parent's; duplicates are fine.
+    Append,
+}
+
+/// One field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its spelling.
+    pub name: &'static str,
+    /// Its shape.
+    pub shape: Shape,
+    /// The minor version of specification 3 that brought it.
+    pub since: u8,
+}
+
+/// One object.
+#[derive(Clone, Copy, Debug)]
+pub struct Struct {
+    /// Its fields.
+    pub fields: &'static [Field],
+    /// What identifies an entry of a list of these.
+    pub key: fn(&Node) -> String,
+    /// Lists that share one key space, as files, directories and links do.
+    pub shared: &'static [&'static str],
+}
+
+impl Struct {
+    /// The field of this name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+const fn f(name: &'static str, shape: Shape, since: u8) -> Field {
+    Field { name, shape, since }
+}
+
+const fn plain(fields: &'static [Field]) -> Struct {
+    Struct {
+        fields,
+        key: |_| String::new(),
+        shared: &[],
+    }
+}
+
+const fn keyed(fields: &'static [Field], key: fn(&Node) -> String) -> Struct {
+    Struct {
+        fields,
+        key,
+        shared: &[],
+    }
+}
+
+const fn list(item: &'static Struct) -> Shape {
+    Shape::List(Item::Struct(item), Join::ByKey)
+}
+
+const TEXTS: Shape = Shape::List(Item::Text, Join::ByKey);
+const TEXTS_APPENDED: Shape = Shape::List(Item::Text, Join::Append);
+
+fn by_path(node: &Node) -> String {
+    node.text("path").unwrap_or_default().to_owned()
+}
+
+fn by_name(node: &Node) -> String {
+    node.text("name").unwrap_or_default().to_owned()
+}
+
+fn by_device(node: &Node) -> String {
+    node.text("device").unwrap_or_default().to_owned()
+}
+
+fn by_source(node: &Node) -> String {
+    node.text("source").unwrap_or_default().to_owned()
+}
+
+fn by_number_or_label(node: &Node) -> String {
+    match (node.number("number"), node.text("label")) {
+        (Some(number), _) if number != 0 => format!("number:{number}"),
+        (_, Some(label)) => format!("label:{label}"),
+        _ => String::new(),
+    }
+}
+
+/// The whole config.
+pub static CONFIG: Struct = plain(&[
+    f("ignition", Shape::Struct(&IGNITION), 0),
+    f("kernelArguments", Shape::Struct(&KERNEL_ARGUMENTS), 3),
+    f("passwd", Shape::Struct(&PASSWD), 0),
+    f("storage", Shape::Struct(&STORAGE), 0),
+    f("systemd", Shape::Struct(&SYSTEMD), 0),
+]);
+
+static IGNITION: Struct = plain(&[
+    f("config", Shape::Struct(&IGNITION_CONFIG), 0),
+    f("proxy", Shape::Struct(&PROXY), 1),
+    f("security", Shape::Struct(&SECURITY), 0),
+    f("timeouts", Shape::Struct(&TIMEOUTS), 0),
+    f("version", Shape::Text, 0),
+]);
+static IGNITION_CONFIG: Struct = plain(&[
+    f("merge", list(&RESOURCE), 0),
+    f("replace", Shape::Struct(&RESOURCE), 0),
+]);
+static PROXY: Struct = plain(&[
+    f("httpProxy", Shape::MaybeText, 1),
+    f("httpsProxy", Shape::MaybeText, 1),
+    f("noProxy", TEXTS, 1),
+]);
+static SECURITY: Struct = plain(&[f("tls", Shape::Struct(&TLS), 0)]);
+static TLS: Struct = plain(&[f("certificateAuthorities", list(&RESOURCE), 0)]);
+static TIMEOUTS: Struct = plain(&[
+    f("httpResponseHeaders", Shape::MaybeNumber, 0),
+    f("httpTotal", Shape::MaybeNumber, 0),
+]);
+
+/// A thing to fetch.
+pub static RESOURCE: Struct = keyed(
+    &[
+        f("compression", Shape::MaybeText, 0),
+        f("httpHeaders", list(&HEADER), 1),
+        f("source", Shape::MaybeText, 0),
+        f("verification", Shape::Struct(&VERIFICATION), 0),
+    ],
+    by_source,
+);
+static HEADER: Struct = keyed(
+    &[f("name", Shape::Text, 1), f("value", Shape::MaybeText, 1)],
+    by_name,
+);
+static VERIFICATION: Struct = plain(&[f("hash", Shape::MaybeText, 0)]);
+
+static KERNEL_ARGUMENTS: Struct = Struct {
+    shared: &["shouldExist", "shouldNotExist"],
+    ..plain(&[f("shouldExist", TEXTS, 3), f("shouldNotExist", TEXTS, 3)])
+};
+
+static PASSWD: Struct = plain(&[f("groups", list(&GROUP), 0), f("users", list(&USER), 0)]);
+static GROUP: Struct = keyed(
+    &[
+        f("gid", Shape::MaybeNumber, 0),
+        f("name", Shape::Text, 0),
+        f("passwordHash", Shape::MaybeText, 0),
+        f("shouldExist", Shape::MaybeFlag, 2),
+        f("system", Shape::MaybeFlag, 0),
+    ],
+    by_name,
+);
+static USER: Struct = keyed(
+    &[
+        f("gecos", Shape::MaybeText, 0),
+        f("groups", TEXTS, 0),
+        f("homeDir", Shape::MaybeText, 0),
+        f("name", Shape::Text, 0),
+        f("noCreateHome", Shape::MaybeFlag, 0),
+        f("noLogInit", Shape::MaybeFlag, 0),
+        f("noUserGroup", Shape::MaybeFlag, 0),
+        f("passwordHash", Shape::MaybeText, 0),
+        f("primaryGroup", Shape::MaybeText, 0),
+        f("shell", Shape::MaybeText, 0),
+        f("shouldExist", Shape::MaybeFlag, 2),
+        f("sshAuthorizedKeys", TEXTS, 0),
+        f("system", Shape::MaybeFlag, 0),
+        f("uid", Shape::MaybeNumber, 0),
+    ],
+    by_name,
+);
+
+static STORAGE: Struct = Struct {
+    shared: &["directories", "files", "links"],
+    ..plain(&[
+        f("directories", list(&DIRECTORY), 0),
+        f("disks", list(&DISK), 0),
+        f("files", list(&FILE), 0),
+        f("filesystems", list(&FILESYSTEM), 0),
+        f("links", list(&LINK), 0),
+        f("luks", list(&LUKS), 2),
+        f("raid", list(&RAID), 0),
+    ])
+};
+static OWNER: Struct = plain(&[
+    f("id", Shape::MaybeNumber, 0),
+    f("name", Shape::MaybeText, 0),
+]);
+static DIRECTORY: Struct = keyed(
+    &[
+        f("group", Shape::Struct(&OWNER), 0),
+        f("mode", Shape::MaybeNumber, 0),
+        f("overwrite", Shape::MaybeFlag, 0),
+        f("path", Shape::Text, 0),
+        f("user", Shape::Struct(&OWNER), 0),
+    ],
+    by_path,
+);
+static FILE: Struct = keyed(
+    &[
+        f(
+            "append",
+            Shape::List(Item::Struct(&RESOURCE), Join::Append),
+            0,
+        ),
+        f("contents", Shape::Struct(&RESOURCE), 0),
+        f("group", Shape::Struct(&OWNER), 0),
+        f("mode", Shape::MaybeNumber, 0),
+        f("overwrite", Shape::MaybeFlag, 0),
+        f("path", Shape::Text, 0),
+        f("user", Shape::Struct(&OWNER), 0),
+    ],
+    by_path,
+);
+static LINK: Struct = keyed(
+    &[
+        f("group", Shape::Struct(&OWNER), 0),
+        f("hard", Shape::MaybeFlag, 0),
+        f("overwrite", Shape::MaybeFlag, 0),
+        f("path", Shape::Text, 0),
+        f("target", Shape::MaybeText, 0),
+        f("user", Shape::Struct(&OWNER), 0),
+    ],
+    by_path,
+);
+static DISK: Struct = keyed(
+    &[
+        f("device", Shape::Text, 0),
+        f("partitions", list(&PARTITION), 0),
+        f("wipeTable", Shape::MaybeFlag, 0),
+    ],
+    by_device,
+);
+static PARTITION: Struct = keyed(
+    &[
+        f("guid", Shape::MaybeText, 0),
+        f("label", Shape::MaybeText, 0),
+        f("number", Shape::Number, 0),
+        f("resize", Shape::MaybeFlag, 2),
+        f("shouldExist", Shape::MaybeFlag, 0),
+        f("sizeMiB", Shape::MaybeNumber, 0),
+        f("startMiB", Shape::MaybeNumber, 0),
+        f("typeGuid", Shape::MaybeText, 0),
+        f("wipePartitionEntry", Shape::MaybeFlag, 0),
+    ],
+    by_number_or_label,
+);
+static FILESYSTEM: Struct = keyed(
+    &[
+        f("device", Shape::Text, 0),
+        f("format", Shape::MaybeText, 0),
+        f("label", Shape::MaybeText, 0),
+        f("mountOptions", TEXTS_APPENDED, 1),
+        f("options", TEXTS_APPENDED, 0),
+        f("path", Shape::MaybeText, 0),
+        f("uuid", Shape::MaybeText, 0),
+        f("wipeFilesystem", Shape::MaybeFlag, 0),
+    ],
+    by_device,
+);
+static RAID: Struct = keyed(
+    &[
+        f("devices", TEXTS, 0),
+        f("level", Shape::MaybeText, 0),
+        f("name", Shape::Text, 0),
+        f("options", TEXTS_APPENDED, 0),
+        f("spares", Shape::MaybeNumber, 0),
+    ],
+    by_name,
+);
+static LUKS: Struct = keyed(
+    &[
+        f("cex", Shape::Struct(&CEX), 5),
+        f("clevis", Shape::Struct(&CLEVIS), 2),
+        f("device", Shape::MaybeText, 2),
+        f("discard", Shape::MaybeFlag, 4),
+        f("keyFile", Shape::Struct(&RESOURCE), 2),
+        f("label", Shape::MaybeText, 2),
+        f("name", Shape::Text, 2),
+        f("openOptions", TEXTS, 4),
+        f("options", TEXTS_APPENDED, 2),
+        f("uuid", Shape::MaybeText, 2),
+        f("wipeVolume", Shape::MaybeFlag, 2),
+    ],
+    by_name,
+);
+static CEX: Struct = plain(&[f("enabled", Shape::MaybeFlag, 5)]);
+static CLEVIS: Struct = plain(&[
+    f("custom", Shape::Struct(&CUSTOM), 2),
+    f("tang", list(&TANG), 2),
+    f("threshold", Shape::MaybeNumber, 2),
+    f("tpm2", Shape::MaybeFlag, 2),
+]);
+static CUSTOM: Struct = plain(&[
+    f("config", Shape::MaybeText, 2),
+    f("needsNetwork", Shape::MaybeFlag, 2),
+    f("pin", Shape::MaybeText, 2),
+]);
+static TANG: Struct = keyed(
+    &[
+        f("advertisement", Shape::MaybeText, 4),
+        f("thumbprint", Shape::MaybeText, 2),
+        f("url", Shape::Text, 2),
+    ],
+    |node| node.text("url").unwrap_or_default().to_owned(),
+);
+
+static SYSTEMD: Struct = plain(&[f("units", list(&UNIT), 0)]);
+static UNIT: Struct = keyed(
+    &[
+        f("contents", Shape::MaybeText, 0),
+        f("dropins", list(&DROPIN), 0),
+        f("enabled", Shape::MaybeFlag, 0),
+        f("mask", Shape::MaybeFlag, 0),
+        f("name", Shape::Text, 0),
+    ],
+    by_name,
+);
+static DROPIN: Struct = keyed(
+    &[
+        f("contents", Shape::MaybeText, 0),
+        f("name", Shape::Text, 0),
+    ],
+    by_name,
+);

@@ -1,0 +1,102 @@
+//! What real Ignition answers to 1,488 configs and 140 pairs of configs, one JSON object a line:
+//! verdict, kind and path of every finding, the translated and the merged config.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ignition::{Config, Kind};
+use serde_json::Value;
+
+fn cases(name: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name);
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn verdicts_findings_and_translations_are_ignitions() {
+    let mut wrong = Vec::new();
+    let cases = cases("validation_cases.jsonl");
+    assert_eq!(cases.len(), 1488);
+    for case in &cases {
+        let raw = case["raw"].as_str().unwrap();
+        let (accept, report, translated) = match Config::parse(raw.as_bytes(), "case") {
+            Ok((config, report)) => (true, report, config.to_json()),
+            Err(report) => (false, report, Value::Null),
+        };
+        let found: BTreeSet<(String, String)> = report
+            .entries
+            .iter()
+            .map(|entry| {
+                let kind = match entry.kind {
+                    Kind::Error => "error",
+                    Kind::Warning => "warning",
+                };
+                (kind.to_owned(), entry.path.clone())
+            })
+            .collect();
+        let expected: BTreeSet<(String, String)> = case["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| {
+                let text = |name: &str| entry[name].as_str().unwrap().to_owned();
+                (text("kind"), text("path"))
+            })
+            .collect();
+        let name = format!("{} {}", case["name"], case["version"]);
+        if accept != case["accept"].as_bool().unwrap() || found != expected {
+            wrong.push(format!(
+                "{name}: expected {expected:?}, found {accept} {report}"
+            ));
+        } else if accept && translated != case["translated"] {
+            wrong.push(format!(
+                "{name}: {translated}\n  expected {}",
+                case["translated"]
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn merges_are_ignitions() {
+    let mut wrong = Vec::new();
+    let cases = cases("merge_cases.jsonl");
+    assert_eq!(cases.len(), 140);
+    for case in &cases {
+        // The pairs are merged as they are, valid or not.
+        let read = |name: &str| {
+            let text = case[name].to_string();
+            let json = ignition::json::parse(text.as_bytes(), name).unwrap();
+            let report = &mut ignition::Report::default();
+            ignition::tree::read(&json, &ignition::schema::CONFIG, 7, report)
+        };
+        let schema = &ignition::schema::CONFIG;
+        let merged = ignition::merge::merge(&read("parent"), &read("child"), schema);
+        let merged = ignition::tree::to_json(&merged, schema);
+        if merged != case["merged"] {
+            wrong.push(format!(
+                "{}: {merged}\n  expected {}",
+                case["name"], case["merged"]
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
