@@ -3,11 +3,23 @@
 //! [`Recipe`] is the checked form: whoever holds one need not check it again. Paths in it are as the
 //! user's files are reached from the present folder; nothing in it depends on the building host.
 
+mod check;
+mod load;
+mod mistakes;
+mod raw;
+pub mod schema;
+#[cfg(test)]
+mod tests;
+mod tree;
+
 use std::path::{Path, PathBuf};
 
 use image::layout::{Architecture, Sizes};
 use image::node::NodeSettings;
 use serde::Serialize;
+
+pub use load::load;
+pub use mistakes::Mistakes;
 
 /// The newest Kubernetes minor release that the containerd of the Debian suite serves.
 pub const NEWEST_KUBERNETES_MINOR: u32 = 36;

@@ -1,0 +1,307 @@
+//! Files that a recipe lays over the packages': `[overlay]` folders first, then `[files]`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::Check;
+use super::names::Rule;
+use crate::recipe::mistakes::{Mistake, Place};
+use crate::recipe::raw::{RawFile, RawOverlay, TextOrNumber};
+use crate::recipe::tree::{Node, Value};
+use crate::recipe::{FileEntry, FileKind};
+
+/// Folders that are mounted over on a running node: what an image puts there is never seen.
+const COVERED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+
+pub(super) fn check(
+    check: &mut Check<'_>,
+    overlay: &RawOverlay,
+    files: &BTreeMap<String, RawFile>,
+) -> Vec<FileEntry> {
+    let mut all = BTreeMap::new();
+    check.unique("overlay.trees");
+    let items = check.find("overlay.trees").map_or(&[][..], Node::items);
+    for (tree, item) in overlay.trees.iter().zip(items) {
+        let folder = check.host_path(&item.place, tree);
+        if let Err(error) = walk(&folder, "", &mut all) {
+            check.add(Mistake::at(
+                &item.place,
+                format!("reading the folder {} failed: {error}", folder.display()),
+                "expected a folder, relative to this recipe",
+            ));
+        }
+    }
+    for (path, raw) in files {
+        if let Some(entry) = file(check, path, raw) {
+            all.insert(path.clone(), entry);
+        }
+    }
+    all.into_values().collect()
+}
+
+/// Adds what is below a folder of the building host. Folders are added only where they are empty, so that a
+/// folder of the image keeps its owner and mode.
+fn walk(
+    folder: &Path,
+    prefix: &str,
+    all: &mut BTreeMap<String, FileEntry>,
+) -> std::io::Result<bool> {
+    let mut empty = true;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        empty = false;
+        let name = entry.file_name().into_string().map_err(|name| {
+            std::io::Error::other(format!("the name {} is not UTF-8", name.display()))
+        })?;
+        let path = format!("{prefix}/{name}");
+        let source = entry.path();
+        let kind = entry.file_type()?;
+        let (kind, mode) = if kind.is_symlink() {
+            let target = fs::read_link(&source)?;
+            (FileKind::Link(target.to_string_lossy().into_owned()), 0o777)
+        } else if kind.is_dir() {
+            if !walk(&source, &path, all)? {
+                continue;
+            }
+            (FileKind::Directory, 0o755)
+        } else if kind.is_file() {
+            let mode = source_mode(&source)?;
+            (FileKind::Source(source), mode)
+        } else {
+            let text = format!("{} is no file, folder or link", source.display());
+            return Err(std::io::Error::other(text));
+        };
+        all.insert(path.clone(), entry_of(&path, kind, mode));
+    }
+    Ok(empty)
+}
+
+fn entry_of(path: &str, kind: FileKind, mode: u32) -> FileEntry {
+    FileEntry {
+        path: path.to_owned(),
+        kind,
+        mode,
+        user: "root".to_owned(),
+        group: "root".to_owned(),
+    }
+}
+
+/// The umask of whoever checked the file out must not reach the image: only "executable" is kept.
+fn source_mode(path: &Path) -> std::io::Result<u32> {
+    let executable = fs::metadata(path)?.permissions().mode() & 0o100 != 0;
+    Ok(if executable { 0o755 } else { 0o644 })
+}
+
+fn file(check: &mut Check<'_>, path: &str, raw: &RawFile) -> Option<FileEntry> {
+    let entry = check.tree.entry("files")?.node.entry(path)?;
+    let (key, node) = (entry.key.clone(), &entry.node);
+    if let Some((found, expected)) = bad_path(path) {
+        check.add(Mistake::at(&key, found, expected));
+    }
+    let (kind, default) = kind(check, path, raw, &key, node)?;
+    let mode = match node.at(&["mode"]) {
+        Some(given) => mode(check, given),
+        None => Some(default),
+    };
+    Some(FileEntry {
+        path: path.to_owned(),
+        kind,
+        mode: mode?,
+        user: owner(check, raw.user.as_ref(), node.at(&["user"])),
+        group: owner(check, raw.group.as_ref(), node.at(&["group"])),
+    })
+}
+
+/// What is put there and its default mode.
+fn kind(
+    check: &mut Check<'_>,
+    path: &str,
+    raw: &RawFile,
+    key: &Place,
+    node: &Node,
+) -> Option<(FileKind, u32)> {
+    for word in ["directory", "remove"] {
+        if let Some(no) = node.at(&[word])
+            && matches!(no.value, Value::Boolean(false))
+        {
+            check.add(Mistake::at(
+                &no.place,
+                format!("`{word}` cannot be false"),
+                "expected true, or the key left out",
+            ));
+            return None;
+        }
+    }
+    let given: Vec<&str> = ["content", "source", "link", "directory", "remove"]
+        .into_iter()
+        .filter(|word| node.at(&[word]).is_some())
+        .collect();
+    let [only] = given.as_slice() else {
+        let lost = format!("files.{path}.");
+        if given.is_empty() && check.gone.iter().any(|gone| gone.starts_with(&lost)) {
+            return None;
+        }
+        let found = match given.as_slice() {
+            [] => format!("nothing says what {path} is"),
+            many => format!("{path} is given as {} at once", many.join(" and ")),
+        };
+        check.add(Mistake::at(
+            key,
+            found,
+            "expected one of content, source, link, directory and remove",
+        ));
+        return None;
+    };
+    match *only {
+        "content" => Some((FileKind::Content(raw.content.clone()?.into_bytes()), 0o644)),
+        "link" => Some((FileKind::Link(raw.link.clone()?), 0o777)),
+        "directory" => Some((FileKind::Directory, 0o755)),
+        "remove" => Some((FileKind::Remove, 0)),
+        _ => {
+            let place = node.at(&["source"])?.place.clone();
+            let source = check.host_path(&place, raw.source.as_deref()?);
+            match fs::metadata(&source) {
+                Ok(found) if found.is_file() => {
+                    Some((FileKind::Source(source.clone()), source_mode(&source).ok()?))
+                }
+                Ok(_) => {
+                    check.add(
+                        Mistake::at(
+                            &place,
+                            format!("{} is no file", source.display()),
+                            "expected a file, relative to this recipe",
+                        )
+                        .help("a whole folder is laid over by trees = [\"…\"] in [overlay]"),
+                    );
+                    None
+                }
+                Err(error) => {
+                    check.add(missing_source(&place, &source, &error));
+                    None
+                }
+            }
+        }
+    }
+}
+
+fn missing_source(place: &Place, source: &Path, error: &std::io::Error) -> Mistake {
+    let neighbours: Vec<String> = source
+        .parent()
+        .and_then(|folder| fs::read_dir(folder).ok())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let name = source
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    Mistake::at(
+        place,
+        format!("reading {} failed: {error}", source.display()),
+        "expected a file, relative to this recipe",
+    )
+    .nearest(&name, neighbours.iter().map(String::as_str))
+}
+
+/// Permission bits: octal text, or a number that was written in octal.
+fn mode(check: &mut Check<'_>, node: &Node) -> Option<u32> {
+    const EXPECTED: &str = "expected permission bits in octal, as \"0644\" or 0o644";
+    let (text, octal) = match &node.value {
+        Value::Text(text) => (text.as_str(), true),
+        Value::Integer { text, radix } => (text.as_str(), *radix == 8),
+        _ => return None,
+    };
+    let bits = u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|bits| *bits <= 0o7777 && text.chars().all(|c| c.is_digit(8)));
+    if octal && bits.is_some() {
+        return bits;
+    }
+    let mut mistake = Mistake::at(
+        &node.place,
+        format!("`mode` cannot be {}", node.describe()),
+        EXPECTED,
+    );
+    if bits.is_some() {
+        mistake = mistake.help(format!("write it in octal: \"{text:0>4}\""));
+    }
+    check.add(mistake);
+    None
+}
+
+fn owner(check: &mut Check<'_>, given: Option<&TextOrNumber>, node: Option<&Node>) -> String {
+    let name = match given {
+        None => return "root".to_owned(),
+        Some(TextOrNumber::Text(name)) => name.clone(),
+        Some(TextOrNumber::Number(number)) => number.to_string(),
+    };
+    if let (Err(why), Some(node)) = (Rule::User.check(&name), node) {
+        check.add(why.mistake(&node.place));
+    }
+    name
+}
+
+/// Why a path of the image is not possible.
+fn bad_path(path: &str) -> Option<(String, &'static str)> {
+    let Some(inside) = path.strip_prefix('/') else {
+        let found = format!("{path:?} is no absolute path");
+        return Some((found, "expected a path inside the image that begins with /"));
+    };
+    let odd = |part: &str| part.is_empty() || part == "." || part == "..";
+    if inside.split('/').any(odd) || path.contains('\0') {
+        let found = format!("{path:?} is no plain path");
+        return Some((
+            found,
+            "expected a path without //, . and .. and without a / at its end",
+        ));
+    }
+    let below = |folder: &str| {
+        path.strip_prefix(folder)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if let Some(folder) = COVERED.iter().find(|folder| below(folder)) {
+        let found =
+            format!("{path} would never be seen: {folder} is mounted over on a running node");
+        return Some((
+            found,
+            "expected a path in /etc, /usr or another folder of the image",
+        ));
+    }
+    if let Some((link, _)) = image::paths::VAR_LINKS.iter().find(|(link, _)| below(link)) {
+        let found = format!("{path} cannot be in the image: {link} is a link into /var");
+        return Some((
+            found,
+            "expected a path that is part of the image; Ignition writes to /var",
+        ));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_plain_and_part_of_the_image() {
+        for good in ["/etc/a", "/usr/lib/x.service", "/etc/a b", "/optional"] {
+            assert_eq!(bad_path(good), None);
+        }
+        for bad in [
+            "etc/a",
+            "/",
+            "/etc/",
+            "/etc//a",
+            "/etc/../a",
+            "/run/x",
+            "/proc",
+            "/opt/x",
+            "/usr/local/bin/x",
+        ] {
+            assert!(bad_path(bad).is_some(), "{bad}");
+        }
+    }
+}

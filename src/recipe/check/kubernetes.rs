@@ -1,0 +1,261 @@
+//! The kubelet's version and sources, and the node settings.
+
+use image::node::{EtcdFormat, EtcdSettings, NodeSettings, Role};
+
+use super::names::Rule;
+use super::{Check, sizes};
+use crate::recipe::mistakes::{Mistake, Place, nearest};
+use crate::recipe::raw::{
+    RawEtcd, RawEtcdFormat, RawKubeletSource, RawKubernetes, RawNode, RawRole,
+};
+use crate::recipe::tree::{Node, Value};
+use crate::recipe::{KubeletSource, Kubernetes, NEWEST_KUBERNETES_MINOR};
+
+/// What a release URL may have in braces.
+const PLACEHOLDERS: [&str; 2] = ["version", "arch"];
+
+pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
+    match raw.version.as_deref() {
+        Some(text) => {
+            if let Err(mistake) = version(text, &check.place("kubernetes.version")) {
+                check.add(mistake);
+            }
+        }
+        None => check.missing(
+            "kubernetes.version",
+            "expected version = \"1.36\" in [kubernetes]",
+        ),
+    }
+    if raw.kubelet.is_empty() {
+        check.missing(
+            "kubernetes.kubelet",
+            "expected kubelet = [{ release = \"…\" }, …] in [kubernetes]",
+        );
+    }
+    check.list("kubernetes.container-packages", Rule::Package);
+    let items = check
+        .find("kubernetes.kubelet")
+        .map_or(&[][..], Node::items);
+    let kubelet = raw
+        .kubelet
+        .iter()
+        .zip(items)
+        .filter_map(|(raw, item)| source(check, raw, item))
+        .collect();
+    Kubernetes {
+        version: raw.version.unwrap_or_default(),
+        kubelet,
+        container_packages: raw.container_packages,
+    }
+}
+
+fn version(text: &str, place: &Place) -> Result<(), Mistake> {
+    let parts: Vec<Option<u32>> = text
+        .split('.')
+        .map(|part| part.parse().ok().filter(|_| !part.starts_with('+')))
+        .collect();
+    let minor = match parts.as_slice() {
+        [Some(1), Some(minor)] | [Some(1), Some(minor), Some(_)] => *minor,
+        _ => {
+            let mistake = Mistake::at(
+                place,
+                format!("{text:?} is no Kubernetes version"),
+                "expected \"1.36\" or \"1.36.3\"",
+            );
+            return Err(match text.strip_prefix('v') {
+                Some(rest) if version(rest, place).is_ok() => {
+                    mistake.help(format!("write it without the v: {rest:?}"))
+                }
+                _ => mistake,
+            });
+        }
+    };
+    if minor > NEWEST_KUBERNETES_MINOR {
+        return Err(Mistake::at(
+            place,
+            format!(
+                "Kubernetes {text} cannot run on this image: the containerd 1.7 of trixie serves kubelets up to 1.{NEWEST_KUBERNETES_MINOR}"
+            ),
+            format!("expected at most 1.{NEWEST_KUBERNETES_MINOR}"),
+        )
+        .help("a recipe cannot bring a newer containerd yet"));
+    }
+    Ok(())
+}
+
+fn source(check: &mut Check<'_>, raw: &RawKubeletSource, item: &Node) -> Option<KubeletSource> {
+    let given: Vec<&str> = ["release", "file", "oci", "go-module"]
+        .into_iter()
+        .filter(|key| item.at(&[key]).is_some())
+        .collect();
+    let [key] = given.as_slice() else {
+        let lost = |gone: &String| gone.starts_with("kubernetes.kubelet[]");
+        if !given.is_empty() || !check.gone.iter().any(lost) {
+            check.add(Mistake::at(
+                &item.place,
+                format!("a source of the kubelet has {} of its keys", given.len()),
+                "expected exactly one of release, file, oci and go-module",
+            ));
+        }
+        return None;
+    };
+    let node = item.at(&[key])?;
+    match (raw, &node.value) {
+        (
+            RawKubeletSource {
+                release: Some(url), ..
+            },
+            _,
+        ) => {
+            release(check, url, &node.place);
+            Some(KubeletSource::Release { url: url.clone() })
+        }
+        (
+            RawKubeletSource {
+                file: Some(path), ..
+            },
+            _,
+        ) => {
+            let path = check.host_path(&node.place, path);
+            if !path.is_file() {
+                check.add(Mistake::at(
+                    &node.place,
+                    format!("{} is no file", path.display()),
+                    "expected the kubelet's program, relative to this recipe",
+                ));
+            }
+            Some(KubeletSource::File { path })
+        }
+        (
+            RawKubeletSource {
+                oci: Some(reference),
+                ..
+            },
+            _,
+        ) => {
+            oci(check, reference, &node.place);
+            Some(KubeletSource::Oci {
+                reference: reference.clone(),
+            })
+        }
+        (_, Value::Boolean(true)) => Some(KubeletSource::GoModule),
+        _ => {
+            check.add(Mistake::at(
+                &node.place,
+                "`go-module` cannot be false",
+                "expected true, or the source left out",
+            ));
+            None
+        }
+    }
+}
+
+fn release(check: &mut Check<'_>, url: &str, place: &Place) {
+    if let Err(why) = Rule::Url.check(url) {
+        check.add(why.mistake(place));
+        return;
+    }
+    let names = url
+        .split('{')
+        .skip(1)
+        .map(|rest| rest.split('}').next().unwrap_or(rest));
+    let (mut versioned, mut unknown) = (false, false);
+    for name in names {
+        versioned |= name == "version";
+        if !PLACEHOLDERS.contains(&name) {
+            unknown = true;
+            let mistake = Mistake::at(
+                place,
+                format!("`{{{name}}}` is unknown in a release URL"),
+                "expected {version} and {arch}",
+            );
+            let near = nearest(name, PLACEHOLDERS);
+            check.add(match near {
+                Some(near) => mistake.help(format!("did you mean `{{{near}}}`?")),
+                None => mistake,
+            });
+        }
+    }
+    if !versioned && !unknown {
+        check.add(Mistake::at(
+            place,
+            "the release URL names no version",
+            "expected {version} in it, which stands for v1.36.3 and the like",
+        ));
+    }
+}
+
+fn oci(check: &mut Check<'_>, reference: &str, place: &Place) {
+    let name = reference.rsplit('/').next().unwrap_or(reference);
+    let good = reference.contains('/')
+        && name.contains([':', '@'])
+        && reference.chars().all(|c| c.is_ascii_graphic());
+    if !good {
+        check.add(Mistake::at(
+            place,
+            format!("{reference:?} is no reference of an image"),
+            "expected registry/name:tag or registry/name@sha256:…",
+        ));
+    }
+}
+
+pub(super) fn node(check: &mut Check<'_>, raw: RawNode) -> NodeSettings {
+    let role = match raw.role {
+        Some(RawRole::ControlPlane) => Role::ControlPlane,
+        Some(RawRole::Worker) | None => Role::Worker,
+    };
+    if role == Role::ControlPlane && raw.etcd.is_none() {
+        check.missing(
+            "node.etcd",
+            "expected [node.etcd] with serial, label or partlabel: a control plane has an etcd disk",
+        );
+    }
+    NodeSettings {
+        role,
+        etcd: raw.etcd.map(|raw| etcd(check, raw)),
+    }
+}
+
+fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
+    let minimum = sizes::size(check, "node.etcd.minimum-size", raw.minimum_size.as_ref());
+    let settings = EtcdSettings {
+        serial: raw.serial,
+        label: raw.label,
+        partlabel: raw.partlabel,
+        format: match raw.format {
+            Some(RawEtcdFormat::IfBlank) => EtcdFormat::IfBlank,
+            Some(RawEtcdFormat::Never) | None => EtcdFormat::Never,
+        },
+        cluster: raw.cluster.unwrap_or_else(|| "default".to_owned()),
+        minimum_size: minimum.unwrap_or(image::layout::GIB),
+    };
+    let lost = |gone: &String| gone.starts_with("node.etcd.");
+    if settings.find().is_err() && !check.gone.iter().any(lost) {
+        let place = check.place("node.etcd.serial");
+        let found = "not exactly one name says which disk is etcd's";
+        check.add(Mistake::at(
+            &place,
+            found,
+            "expected exactly one of serial, label and partlabel in [node.etcd]",
+        ));
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_up_to_what_containerd_serves() {
+        let place = Place::top(0);
+        for good in ["1.36", "1.36.3", "1.30.0"] {
+            assert!(version(good, &place).is_ok(), "{good}");
+        }
+        for bad in [
+            "1.37", "1.37.0", "1", "2.0", "v1.36", "1.36.3.4", "1.x", "", "1.+3",
+        ] {
+            assert!(version(bad, &place).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Rules for names: what each kind of name may look like, and what to say when it does not.
+
+use crate::recipe::mistakes::{Mistake, Place, nearest};
+
+/// A kind of name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rule {
+    ImageName,
+    ImageVersion,
+    Component,
+    Package,
+    Locale,
+    Url,
+    Module,
+    CmdlineWord,
+    Unit,
+    User,
+}
+
+/// Why a name is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Why {
+    found: String,
+    expected: &'static str,
+    help: Option<String>,
+}
+
+impl Why {
+    pub(super) fn mistake(self, place: &Place) -> Mistake {
+        let mistake = Mistake::at(place, self.found, self.expected);
+        match self.help {
+            Some(help) => mistake.help(help),
+            None => mistake,
+        }
+    }
+}
+
+/// What systemd calls units, `systemd.unit(5)`.
+const UNIT_KINDS: [&str; 11] = [
+    "service",
+    "socket",
+    "device",
+    "mount",
+    "automount",
+    "swap",
+    "target",
+    "path",
+    "timer",
+    "slice",
+    "scope",
+];
+
+/// Components of Debian's archive.
+const COMPONENTS: [&str; 4] = ["main", "contrib", "non-free", "non-free-firmware"];
+
+impl Rule {
+    pub(super) fn check(self, name: &str) -> Result<(), Why> {
+        let rest = |allowed: &dyn Fn(char) -> bool| name.chars().all(allowed);
+        let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let (what, good, expected) = match self {
+            Self::ImageName => (
+                "name of an image",
+                name.starts_with(|c: char| c.is_ascii_lowercase())
+                    && rest(&|c| lower(c) || c == '-')
+                    && !name.ends_with('-')
+                    && name.len() <= 40,
+                "expected lower-case letters, digits and hyphens, beginning with a letter, at most 40",
+            ),
+            // A `+` would be read as a boot counter and a `_` as the end of the name.
+            Self::ImageVersion => (
+                "version of an image",
+                name.starts_with(|c: char| c.is_ascii_alphanumeric())
+                    && rest(&|c| c.is_ascii_alphanumeric() || "-.~".contains(c))
+                    && name.len() <= 40,
+                "expected letters, digits, dots, hyphens and tildes, at most 40",
+            ),
+            Self::Component => return component(name),
+            Self::Package => return package(name),
+            Self::Locale => (
+                "locale",
+                name.len() >= 2 && rest(&|c| c.is_ascii_alphanumeric() || "_.@-".contains(c)),
+                "expected a locale as \"de_DE.UTF-8\"",
+            ),
+            Self::Url => (
+                "URL",
+                ["http://", "https://"].iter().any(|scheme| {
+                    name.strip_prefix(scheme)
+                        .is_some_and(|host| !host.is_empty())
+                }) && rest(&|c| c.is_ascii_graphic()),
+                "expected a URL that begins with http:// or https://",
+            ),
+            Self::Module => (
+                "name of a module",
+                !name.is_empty() && rest(&|c| c.is_ascii_alphanumeric() || "_-".contains(c)),
+                "expected a module's name without path and suffix, as \"virtio_blk\"",
+            ),
+            Self::CmdlineWord => return cmdline(name),
+            Self::Unit => return unit(name),
+            Self::User => (
+                "name of a user or group",
+                name.parse::<u32>().is_ok()
+                    || name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+                        && rest(&|c| lower(c) || "_-".contains(c)),
+                "expected the name of a user or group, or a number",
+            ),
+        };
+        if good {
+            Ok(())
+        } else {
+            Err(Why {
+                found: format!("{name:?} is no {what}"),
+                expected,
+                help: None,
+            })
+        }
+    }
+}
+
+fn component(name: &str) -> Result<(), Why> {
+    if COMPONENTS.contains(&name) {
+        return Ok(());
+    }
+    Err(Why {
+        found: format!("Debian has no component {name:?}"),
+        expected: "expected main, contrib, non-free or non-free-firmware",
+        help: nearest(name, COMPONENTS).map(|near| format!("did you mean `{near}`?")),
+    })
+}
+
+/// Debian Policy 5.6.1.
+fn package(name: &str) -> Result<(), Why> {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    if name.len() >= 2
+        && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && name.chars().all(good)
+    {
+        return Ok(());
+    }
+    let help = if name.contains(['=', '<', '>']) {
+        Some("versions are pinned by the lock; give the name alone".to_owned())
+    } else if name.contains(':') {
+        Some("packages are of the image's architecture; give the name alone".to_owned())
+    } else if package(&name.to_lowercase()).is_ok() && name.to_lowercase() != name {
+        Some(format!("did you mean `{}`?", name.to_lowercase()))
+    } else {
+        None
+    };
+    Err(Why {
+        found: format!("{name:?} is no name of a Debian package"),
+        expected: "expected lower-case letters, digits, `+`, `-` and `.`",
+        help,
+    })
+}
+
+fn cmdline(word: &str) -> Result<(), Why> {
+    let key = word.split('=').next().unwrap_or(word);
+    if [image::cmdline::ROOTHASH, image::cmdline::ROOT_URL].contains(&key) {
+        return Err(Why {
+            found: format!("`{key}` cannot be set by a recipe"),
+            expected: "expected a word that the build does not write itself",
+            help: Some("the build adds it when the root is sealed".to_owned()),
+        });
+    }
+    let words = image::cmdline::words(word);
+    let plain = word.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+    if words.len() == 1 && plain && word.matches('"').count() % 2 == 0 {
+        return Ok(());
+    }
+    Err(Why {
+        found: format!("{word:?} is not one word of a kernel command line"),
+        expected: "expected one ASCII word, as \"console=ttyS0\"",
+        help: (words.len() > 1 && plain).then(|| format!("write it as {} items", words.len())),
+    })
+}
+
+fn unit(name: &str) -> Result<(), Why> {
+    let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
+    let good = |c: char| c.is_ascii_alphanumeric() || "@:-_.\\".contains(c);
+    if UNIT_KINDS.contains(&kind) && !stem.is_empty() && name.chars().all(good) {
+        return Ok(());
+    }
+    let help = match nearest(kind, UNIT_KINDS) {
+        _ if kind.is_empty() && stem.chars().all(good) => {
+            Some(format!("did you mean `{stem}.service`?"))
+        }
+        Some(near) if near != kind => Some(format!("did you mean `{stem}.{near}`?")),
+        _ => None,
+    };
+    Err(Why {
+        found: format!("{name:?} is no name of a systemd unit"),
+        expected: "expected a name that ends in .service, .socket, .timer, .mount, .target, …",
+        help,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_held_against_their_rule() {
+        let good = [
+            (Rule::ImageName, "node-2"),
+            (Rule::ImageVersion, "1.0~rc1"),
+            (Rule::Package, "libstdc++6"),
+            (Rule::Url, "http://mirror.example/debian"),
+            (Rule::Module, "virtio_blk"),
+            (Rule::CmdlineWord, "console=ttyS0,115200"),
+            (Rule::CmdlineWord, "dyndbg=\"file a b\""),
+            (Rule::Unit, "getty@tty1.service"),
+            (Rule::User, "systemd-network"),
+            (Rule::User, "1000"),
+        ];
+        for (rule, name) in good {
+            assert_eq!(rule.check(name), Ok(()), "{name}");
+        }
+        let bad = [
+            (Rule::ImageName, "Node"),
+            (Rule::ImageName, "no_de"),
+            (Rule::ImageVersion, "1+2"),
+            (Rule::Package, "curl=8.0"),
+            (Rule::Url, "mirror.example/debian"),
+            (Rule::Module, "virtio_blk.ko.xz/"),
+            (Rule::CmdlineWord, "quiet splash"),
+            (Rule::CmdlineWord, "roothash=00"),
+            (Rule::Unit, "ssh"),
+            (Rule::Unit, "ssh.servce"),
+            (Rule::User, "Root"),
+        ];
+        for (rule, name) in bad {
+            assert!(rule.check(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_unit_kind_is_offered() {
+        let why = Rule::Unit.check("ssh.servce").unwrap_err();
+        assert_eq!(why.help.as_deref(), Some("did you mean `ssh.service`?"));
+    }
+}

@@ -1,0 +1,235 @@
+//! Mistakes of a recipe: collected all, shown all, each at its line and column with what would be right.
+
+use std::fmt;
+use std::io::IsTerminal as _;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// A place in one of the recipe's files.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// Which file, by its number in [`Mistakes`].
+    pub file: usize,
+    /// First byte.
+    pub start: usize,
+    /// The byte after the last.
+    pub end: usize,
+}
+
+impl Place {
+    pub(super) fn new(file: usize, span: &Range<usize>) -> Self {
+        Self {
+            file,
+            start: span.start,
+            end: span.end,
+        }
+    }
+
+    /// The beginning of a file, for what is missing in it.
+    pub(super) const fn top(file: usize) -> Self {
+        Self {
+            file,
+            start: 0,
+            end: 0,
+        }
+    }
+}
+
+/// One mistake.
+#[derive(Clone, Debug)]
+pub(super) struct Mistake {
+    place: Option<Place>,
+    found: String,
+    expected: String,
+    help: Option<String>,
+    also: Option<(Place, String)>,
+}
+
+impl Mistake {
+    /// A mistake at a place: what was found there, and what was expected.
+    pub(super) fn at(place: &Place, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self {
+            place: Some(place.clone()),
+            found: found.into(),
+            expected: expected.into(),
+            help: None,
+            also: None,
+        }
+    }
+
+    /// A mistake that is in no file.
+    pub(super) fn nowhere(found: impl Into<String>) -> Self {
+        Self {
+            place: None,
+            found: found.into(),
+            expected: String::new(),
+            help: None,
+            also: None,
+        }
+    }
+
+    /// Adds how to put it right.
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds the valid word that is nearest to what was found, if one is near.
+    pub(super) fn nearest<'a>(
+        mut self,
+        word: &str,
+        valid: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        if self.help.is_none() {
+            self.help = nearest(word, valid).map(|near| format!("did you mean `{near}`?"));
+        }
+        self
+    }
+
+    /// Adds how to put it right unless that is said already.
+    pub(super) fn or_help(mut self, help: String) -> Self {
+        self.help.get_or_insert(help);
+        self
+    }
+
+    /// Adds another place that has to do with it.
+    pub(super) fn also(mut self, place: &Place, why: impl Into<String>) -> Self {
+        self.also = Some((place.clone(), why.into()));
+        self
+    }
+}
+
+/// All mistakes of a recipe and of what it extends, with the files' texts to show them in.
+#[derive(Clone, Debug, Default)]
+pub struct Mistakes {
+    files: Vec<(PathBuf, String)>,
+    list: Vec<Mistake>,
+}
+
+impl Mistakes {
+    /// Adds a file; its number is what [`Place`] names.
+    pub(super) fn file(&mut self, path: PathBuf, text: String) -> usize {
+        self.files.push((path, text));
+        self.files.len() - 1
+    }
+
+    pub(super) fn path(&self, file: usize) -> &std::path::Path {
+        &self.files[file].0
+    }
+
+    pub(super) fn text(&self, file: usize) -> &str {
+        &self.files[file].1
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.iter().map(|(path, _)| path)
+    }
+
+    pub(super) fn add(&mut self, mistake: Mistake) {
+        self.list.push(mistake);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The report as it is shown: every mistake with its file, line, column and text.
+    #[must_use]
+    pub fn render(&self, colours: bool) -> String {
+        let renderer = if colours {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        let mut list: Vec<&Mistake> = self.list.iter().collect();
+        list.sort_by(|a, b| a.place.cmp(&b.place));
+        let mut out: Vec<String> = list
+            .into_iter()
+            .map(|mistake| renderer.render(&[self.group(mistake)]))
+            .collect();
+        if self.list.len() > 1 {
+            out.push(format!("{} mistakes", self.list.len()));
+        }
+        out.join("\n\n")
+    }
+
+    fn group<'a>(&'a self, mistake: &'a Mistake) -> Group<'a> {
+        let title = Level::ERROR.primary_title(&mistake.found);
+        let mut group = Group::with_title(title);
+        if let Some(place) = &mistake.place {
+            let mut annotation = AnnotationKind::Primary.span(place.start..place.end);
+            if !mistake.expected.is_empty() {
+                annotation = annotation.label(&mistake.expected);
+            }
+            let mut snippet = self.snippet(place).annotation(annotation);
+            if let Some((other, why)) = mistake.also.as_ref().filter(|a| a.0.file == place.file) {
+                snippet = snippet.annotation(
+                    AnnotationKind::Context
+                        .span(other.start..other.end)
+                        .label(why),
+                );
+            }
+            group = group.element(snippet);
+            if let Some((other, why)) = mistake.also.as_ref().filter(|a| a.0.file != place.file) {
+                let annotation = AnnotationKind::Context
+                    .span(other.start..other.end)
+                    .label(why);
+                group = group.element(self.snippet(other).annotation(annotation));
+            }
+        }
+        if let Some(help) = &mistake.help {
+            group = group.element(Level::HELP.message(help));
+        }
+        group
+    }
+
+    fn snippet(&self, place: &Place) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
+        let (path, text) = &self.files[place.file];
+        Snippet::source(text.as_str()).path(path.to_string_lossy())
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(std::io::stderr().is_terminal()))
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// The valid word that is nearest to `word`, if one is near enough to have been meant.
+pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    valid
+        .into_iter()
+        .map(|candidate| {
+            let distance = strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
+            (distance, candidate)
+        })
+        .filter(|(distance, candidate)| *distance <= (candidate.chars().count() / 3).max(1))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn only_near_words_are_offered() {
+        let valid = ["packages", "mirror", "snapshots"];
+        assert_eq!(nearest("pakages", valid), Some("packages"));
+        assert_eq!(nearest("Mirror", valid), Some("mirror"));
+        assert_eq!(nearest("kernel", valid), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! Recipes as a whole: those of this repository, what extends what, and a recipe in which everything is wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use image::node::{EtcdFind, EtcdFormat, Role};
+
+use super::{ArtifactKind, FileKind, KubeletSource, Platform, Recipe, load};
+
+fn ours(name: &str) -> Recipe {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("recipes")
+        .join(name);
+    load(&path).unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)))
+}
+
+/// Loads a recipe from files in a folder that is gone afterwards.
+fn written(files: &[(&str, &str)]) -> Result<Recipe, String> {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    load(&folder.path().join(files[0].0)).map_err(|mistakes| {
+        let prefix = format!("{}/", folder.path().display());
+        mistakes.render(false).replace(&prefix, "")
+    })
+}
+
+const SMALL: &str = r#"
+    image = { name = "a", version = "1" }
+    kernel = { package = "linux-image-amd64", platforms = ["qemu"], cmdline = ["a", "b"] }
+"#;
+
+#[test]
+fn every_recipe_of_the_repository_is_right() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
+    let mut names: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "toml"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 5, "{names:?}");
+    for path in names {
+        if let Err(mistakes) = load(&path) {
+            panic!("{}", mistakes.render(false));
+        }
+    }
+}
+
+#[test]
+fn the_demo_is_a_control_plane_with_its_etcd_disk() {
+    let demo = ours("demo.toml");
+    assert_eq!(demo.image.name, "demo");
+    assert_eq!(demo.image.version, ours("node.toml").image.version);
+    assert_eq!(demo.node.role, Role::ControlPlane);
+    let etcd = demo.node.etcd.unwrap();
+    assert_eq!(etcd.find(), Ok(EtcdFind::Serial("etcd".into())));
+    assert_eq!(etcd.format, EtcdFormat::IfBlank);
+    let kubernetes = demo.kubernetes.unwrap();
+    assert_eq!(kubernetes.version, "1.36");
+    assert_eq!(kubernetes.kubelet.last(), Some(&KubeletSource::GoModule));
+}
+
+#[test]
+fn each_recipe_has_its_kernel_and_artifact() {
+    for (name, kernel, platform, artifact) in [
+        (
+            "aws.toml",
+            "linux-image-cloud-amd64",
+            Platform::Aws,
+            ArtifactKind::Aws,
+        ),
+        (
+            "gce.toml",
+            "linux-image-cloud-amd64",
+            Platform::Gce,
+            ArtifactKind::Gce,
+        ),
+        (
+            "metal.toml",
+            "linux-image-amd64",
+            Platform::Metal,
+            ArtifactKind::Pxe,
+        ),
+    ] {
+        let recipe = ours(name);
+        assert_eq!(recipe.kernel.package, kernel, "{name}");
+        assert!(recipe.kernel.platforms.contains(&platform), "{name}");
+        assert!(recipe.artifacts.contains(&artifact), "{name}");
+    }
+}
+
+/// Write the expected text anew with `SNAPSHOTS=overwrite cargo test -p slipway --lib recipe`.
+#[test]
+fn all_mistakes_are_shown_at_once_each_at_its_place() {
+    let mistakes = load(Path::new("src/recipe/tests/wrong.toml")).unwrap_err();
+    snapbox::assert_data_eq!(
+        mistakes.render(false),
+        snapbox::file!["tests/wrong.txt"].raw()
+    );
+}
+
+#[test]
+fn tables_merge_values_replace_and_names_are_added() {
+    let child = r#"
+        extends = "base/parent.toml"
+        image.version = "2"
+        kernel.cmdline = ["-a", "c"]
+        kernel.platforms = ["aws"]
+        [files."/etc/x"]
+        link = "y"
+    "#;
+    let parent =
+        format!("{SMALL}\n[files.'/etc/x']\ncontent = 'x'\n[files.'/etc/z']\nsource = 'z'\n");
+    let recipe = written(&[
+        ("child.toml", child),
+        ("base/parent.toml", &parent),
+        ("base/z", "from beside the parent"),
+    ])
+    .unwrap();
+    assert_eq!(
+        (recipe.image.name.as_str(), recipe.image.version.as_str()),
+        ("a", "2")
+    );
+    assert_eq!(recipe.kernel.cmdline, ["b", "c"]);
+    assert_eq!(recipe.kernel.platforms, [Platform::Aws]);
+    assert_eq!(recipe.files[0].kind, FileKind::Link("y".into()));
+    let FileKind::Source(source) = &recipe.files[1].kind else {
+        panic!("{:?}", recipe.files[1]);
+    };
+    assert!(source.ends_with("base/z"), "{}", source.display());
+    assert_eq!(recipe.parts.len(), 2);
+}
+
+#[test]
+fn everything_inherited_is_taken_away_by_a_star() {
+    let child = "extends = 'p.toml'\nkernel.cmdline = ['-*', 'z']";
+    let recipe = written(&[("c.toml", child), ("p.toml", SMALL)]).unwrap();
+    assert_eq!(recipe.kernel.cmdline, ["z"]);
+}
+
+#[test]
+fn recipes_that_extend_each_other_are_refused_with_the_circle() {
+    let report = written(&[
+        ("a.toml", "extends = 'b.toml'"),
+        ("b.toml", "extends = 'a.toml'"),
+    ])
+    .unwrap_err();
+    assert!(report.contains("a.toml → b.toml → a.toml"), "{report}");
+}
+
+#[test]
+fn the_nearest_recipe_is_offered() {
+    let report = written(&[("a.toml", "extends = 'nod.toml'"), ("node.toml", "")]).unwrap_err();
+    assert!(report.contains("did you mean `node.toml`?"), "{report}");
+}
+
+#[test]
+fn all_syntax_errors_of_all_files_come_at_once() {
+    let report = written(&[
+        ("a.toml", "extends = 'b.toml'\n[image\n[debian]\nx = 1 2\n"),
+        ("b.toml", "x = = 1"),
+    ])
+    .unwrap_err();
+    assert!(report.contains("a.toml:2"), "{report}");
+    assert!(report.contains("a.toml:4"), "{report}");
+    assert!(report.contains("b.toml:1"), "{report}");
+}
+
+#[test]
+fn an_overlay_gives_its_files_links_and_empty_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir_all(tree.join("etc/empty")).unwrap();
+    fs::write(tree.join("etc/file"), "one").unwrap();
+    fs::write(tree.join("etc/over"), "two").unwrap();
+    std::os::unix::fs::symlink("file", tree.join("etc/link")).unwrap();
+    let text = format!("{SMALL}\noverlay.trees = ['tree']\nfiles.'/etc/over'.content = 'three'\n");
+    let path = folder.path().join("a.toml");
+    fs::write(&path, text).unwrap();
+    let recipe = load(&path).unwrap();
+    let kinds: Vec<_> = recipe
+        .files
+        .iter()
+        .map(|file| (file.path.as_str(), file.mode, file.kind.clone()))
+        .collect();
+    let expected = [
+        ("/etc/empty", 0o755, FileKind::Directory),
+        ("/etc/file", 0o644, FileKind::Source(tree.join("etc/file"))),
+        ("/etc/link", 0o777, FileKind::Link("file".into())),
+        ("/etc/over", 0o644, FileKind::Content(b"three".to_vec())),
+    ];
+    assert_eq!(kinds, expected);
+}
+
+#[test]
+fn a_config_that_is_no_json_is_shown_where_it_breaks() {
+    let text = format!("{SMALL}\nignition.config = 'base.ign'\n");
+    let report =
+        written(&[("a.toml", &text), ("base.ign", "{\n  \"ignition\": ,\n}")]).unwrap_err();
+    assert!(report.contains("base.ign:2:"), "{report}");
+    assert!(report.contains("a.toml:"), "{report}");
+}
+
+#[test]
+fn sets_follow_the_recipe() {
+    let names = |recipe: &Recipe| recipe.sets().iter().map(|set| set.name).collect::<Vec<_>>();
+    let small = written(&[("a.toml", SMALL)]).unwrap();
+    assert_eq!(
+        names(&small),
+        ["tools-build", "root", "kernel", "tools-run"]
+    );
+    let demo = names(&ours("demo.toml"));
+    for wanted in ["kubelet", "tools-go", "etcd"] {
+        assert!(demo.contains(&wanted), "{demo:?}");
+    }
+}

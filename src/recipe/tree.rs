@@ -1,0 +1,233 @@
+//! A TOML file as a tree in which every key and value knows its place, and the merging of such trees.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistakes::{Mistake, Mistakes, Place};
+use super::raw;
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub place: Place,
+    pub value: Value,
+}
+
+/// What TOML can say.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(String),
+    Integer { text: String, radix: u32 },
+    Float(String),
+    Boolean(bool),
+    Date(String),
+    List(Vec<Node>),
+    Table(Table),
+}
+
+/// A table's entries by key.
+pub(super) type Table = BTreeMap<String, Entry>;
+
+/// A key's place and its value.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub key: Place,
+    pub node: Node,
+}
+
+/// Reads a file's text, adding every syntax error to `mistakes`. A text with such errors gives what could
+/// be saved of it, which is good for nothing but finding what it extends.
+pub(super) fn parse(file: usize, mistakes: &mut Mistakes) -> Node {
+    let text = mistakes.text(file).to_owned();
+    let (table, errors) = DeTable::parse_recoverable(&text);
+    for error in errors {
+        let place = error
+            .span()
+            .map_or(Place::top(file), |span| Place::new(file, &span));
+        mistakes.add(Mistake::at(&place, error.message().to_owned(), ""));
+    }
+    Node {
+        place: Place::new(file, &table.span()),
+        value: Value::Table(convert_table(file, table.get_ref())),
+    }
+}
+
+fn convert_table(file: usize, table: &DeTable<'_>) -> Table {
+    table
+        .iter()
+        .map(|(key, value)| {
+            let entry = Entry {
+                key: Place::new(file, &key.span()),
+                node: convert(file, value),
+            };
+            (key.get_ref().to_string(), entry)
+        })
+        .collect()
+}
+
+fn convert(file: usize, node: &Spanned<DeValue<'_>>) -> Node {
+    let value = match node.get_ref() {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => Value::Integer {
+            text: number.as_str().replace('_', ""),
+            radix: number.radix(),
+        },
+        DeValue::Float(number) => Value::Float(number.as_str().to_owned()),
+        DeValue::Boolean(yes) => Value::Boolean(*yes),
+        DeValue::Datetime(date) => Value::Date(date.to_string()),
+        DeValue::Array(list) => Value::List(list.iter().map(|item| convert(file, item)).collect()),
+        DeValue::Table(table) => Value::Table(convert_table(file, table)),
+    };
+    Node {
+        place: Place::new(file, &node.span()),
+        value,
+    }
+}
+
+impl Node {
+    /// The node at a path of keys.
+    pub(super) fn at(&self, path: &[&str]) -> Option<&Self> {
+        let Some((first, rest)) = path.split_first() else {
+            return Some(self);
+        };
+        self.entry(first)?.node.at(rest)
+    }
+
+    /// An entry of this table.
+    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Table(table) => table.get(key),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The items, if it is a list.
+    pub(super) fn items(&self) -> &[Self] {
+        match &self.value {
+            Value::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The same as JSON, for serde.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        use serde_json::Value as Json;
+        match &self.value {
+            Value::Text(text) | Value::Date(text) => Json::from(text.as_str()),
+            Value::Integer { text, radix } => {
+                i64::from_str_radix(text, *radix).map_or(Json::Null, Json::from)
+            }
+            Value::Float(text) => text.parse::<f64>().map_or(Json::Null, Json::from),
+            Value::Boolean(yes) => Json::from(*yes),
+            Value::List(items) => items.iter().map(Self::to_json).collect(),
+            Value::Table(table) => Json::Object(
+                table
+                    .iter()
+                    .map(|(key, entry)| (key.clone(), entry.node.to_json()))
+                    .collect(),
+            ),
+        }
+    }
+
+    /// What it is, for messages.
+    pub(super) fn describe(&self) -> String {
+        match &self.value {
+            Value::Text(text) => format!("the text {text:?}"),
+            Value::Integer { text, .. } => format!("the number {text}"),
+            Value::Float(text) => format!("the number {text}"),
+            Value::Boolean(yes) => format!("`{yes}`"),
+            Value::Date(text) => format!("the date {text}"),
+            Value::List(_) => "a list".to_owned(),
+            Value::Table(_) => "a table".to_owned(),
+        }
+    }
+}
+
+/// Lays a recipe's tree over what it extends, if anything, as [`raw::RawRecipe`] says it is done.
+pub(super) fn merge(parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -> Node {
+    lay("", parent, child, mistakes)
+}
+
+fn lay(path: &str, parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -> Node {
+    let inherited = parent.map(|node| node.value);
+    let value = match (inherited, child.value) {
+        (inherited, Value::Table(own)) if !is_whole(path) => {
+            let mut table = match inherited {
+                Some(Value::Table(table)) => table,
+                _ => Table::new(),
+            };
+            for (key, entry) in own {
+                let inner = join(path, &key);
+                let old = table.remove(&key).map(|old| old.node);
+                let node = lay(&inner, old, entry.node, mistakes);
+                let place = entry.key;
+                table.insert(key, Entry { key: place, node });
+            }
+            Value::Table(table)
+        }
+        (inherited, Value::List(own)) if raw::APPENDED.contains(&path) => {
+            let list = match inherited {
+                Some(Value::List(list)) => list,
+                _ => Vec::new(),
+            };
+            Value::List(append(list, own, mistakes))
+        }
+        (_, value) => value,
+    };
+    Node {
+        place: child.place,
+        value,
+    }
+}
+
+/// The path of a key in the table at `path`.
+pub(super) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+fn is_whole(path: &str) -> bool {
+    raw::WHOLE
+        .iter()
+        .any(|whole| match whole.strip_suffix('*') {
+            Some(prefix) => path
+                .strip_prefix(prefix)
+                .is_some_and(|rest| !rest.is_empty()),
+            None => path == *whole,
+        })
+}
+
+fn append(mut list: Vec<Node>, own: Vec<Node>, mistakes: &mut Mistakes) -> Vec<Node> {
+    for item in own {
+        match item.text().and_then(|text| text.strip_prefix('-')) {
+            Some("*") => list.clear(),
+            Some(name) => {
+                let before = list.len();
+                list.retain(|old| old.text() != Some(name));
+                if list.len() == before {
+                    let mistake = Mistake::at(
+                        &item.place,
+                        format!("`-{name}` takes away what is not inherited"),
+                        "expected the name of an inherited item after the hyphen",
+                    );
+                    mistakes.add(mistake.nearest(name, list.iter().filter_map(Node::text)));
+                }
+            }
+            None => list.push(item),
+        }
+    }
+    list
+}
