@@ -1,1 +1,12 @@
 //! The Debian archive: mirror, signed index, package choice.
+
+pub mod archive;
+pub mod deb822;
+pub mod mirror;
+pub mod packages;
+pub mod relation;
+pub mod release;
+pub mod signature;
+pub mod solve;
+
+pub use mirror::Mirrors;

@@ -1,1 +1,244 @@
 //! Lock: every package, download and container image of a recipe, pinned by path, size and digest.
+
+mod fetching;
+mod file;
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{Cache, Key};
+use crate::debian::archive::{Archive, Request, suites};
+use crate::debian::mirror::Host;
+use crate::debian::packages::Pool;
+use crate::debian::signature::Keyring;
+use crate::debian::solve::{self, Wish};
+use crate::debian::{Mirrors, release};
+use crate::progress::Progress;
+use crate::recipe::{Recipe, SetWish};
+
+pub use fetching::{Deb, fetch_set};
+
+/// Version of the lock file's form.
+pub const VERSION: u32 = 1;
+
+/// Everything that a recipe's build takes from elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Lock {
+    /// Version of this form, [`VERSION`].
+    pub version: u32,
+    /// Hash of what the recipe wishes: the lock is for these wishes and no others.
+    pub recipe_digest: String,
+    /// The newest `Date` of the sources, seconds since 1970: the time that everything in the image bears.
+    pub epoch: u64,
+    /// The suites that the packages were chosen from.
+    pub sources: Vec<LockedSource>,
+    /// The packages of each set, sorted by name.
+    pub sets: BTreeMap<String, Vec<LockedPackage>>,
+}
+
+/// A suite as it was when the lock was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct LockedSource {
+    /// `debian` or `debian-security`.
+    pub archive: String,
+    /// The suite's name.
+    pub suite: String,
+    /// `Date` of its signed list, seconds since 1970.
+    pub date: u64,
+}
+
+/// A package, pinned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct LockedPackage {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its architecture, or `all`.
+    pub architecture: String,
+    /// `debian` or `debian-security`.
+    pub archive: String,
+    /// Path below the archive's base.
+    pub path: String,
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+}
+
+/// When a lock is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// If there is none, or the recipe's wishes have changed since.
+    Make,
+    /// Never: one that is missing or does not fit is an error.
+    Locked,
+    /// Always.
+    Renew,
+}
+
+/// The recipe's lock: read, or made from the archive and written.
+///
+/// # Errors
+/// If the archive cannot be read or trusted, a wish cannot be met, or `mode` forbids what would be needed.
+pub fn pin(recipe: &Recipe, cache: &Cache, progress: &Progress, mode: Mode) -> Result<Lock> {
+    let path = recipe.lock_path();
+    let wishes = digest(recipe)?;
+    let known = file::read(&path)?;
+    let step = progress.step("lock");
+    match (&known, mode) {
+        (Some(known), Mode::Make | Mode::Locked) if known.recipe_digest == wishes => {
+            let lock = known.clone();
+            step.hit(None);
+            return Ok(lock);
+        }
+        (Some(_), Mode::Locked) => bail!(
+            "{} was made for other wishes than {} has now; `slipway lock {}` makes a new one",
+            path.display(),
+            recipe.path.display(),
+            recipe.path.display()
+        ),
+        (None, Mode::Locked) => bail!(
+            "{} is missing; `slipway lock {}` makes it",
+            path.display(),
+            recipe.path.display()
+        ),
+        _ => {}
+    }
+    let lock = make(recipe, cache, &step, wishes)?;
+    if let Some(known) = &known {
+        warn_of_older_sources(known, &lock, progress);
+    }
+    let size = file::write(&path, &lock)?;
+    step.made(Some(size));
+    Ok(lock)
+}
+
+/// Hash of everything in the recipe that decides what the lock holds.
+fn digest(recipe: &Recipe) -> Result<String> {
+    let sets = serde_json::to_string(&recipe.sets())?;
+    let components = serde_json::to_string(&recipe.debian.components)?;
+    let key = Key::of("lock", VERSION)
+        .text("suite", &recipe.debian.suite)
+        .text("components", &components)
+        .text("architecture", recipe.image.architecture.debian())
+        .text("sets", &sets)
+        .finish();
+    Ok(key.to_string())
+}
+
+fn make(
+    recipe: &Recipe,
+    cache: &Cache,
+    step: &crate::progress::Step,
+    recipe_digest: String,
+) -> Result<Lock> {
+    let debian = &recipe.debian;
+    let mirrors = Mirrors::find(
+        debian.mirror.as_deref(),
+        debian.security_mirror.as_deref(),
+        &Host::here(),
+    )?;
+    let sets = recipe.sets();
+    let with_backports = sets.iter().any(|set| !set.backports.is_empty());
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .context("this machine's clock is before 1970")?;
+    let architecture = recipe.image.architecture.debian();
+    let request = Request {
+        mirrors: &mirrors,
+        suites: &suites(&debian.suite, with_backports),
+        components: &debian.components,
+        architecture,
+        keyring: &Keyring::debian()?,
+        now: now.as_secs(),
+    };
+    step.note("reading the archive's indexes");
+    let archive = Archive::read(&request, cache, step)?;
+    let pool = archive.pool()?;
+    step.note("choosing packages");
+    let mut lock = Lock {
+        version: VERSION,
+        recipe_digest,
+        epoch: 0,
+        sources: Vec::new(),
+        sets: choose(&archive, &pool, architecture, &sets)?,
+    };
+    for (suite, release) in &archive.suites {
+        lock.epoch = lock.epoch.max(release.date);
+        lock.sources.push(LockedSource {
+            archive: suite.archive.to_owned(),
+            suite: suite.name.clone(),
+            date: release.date,
+        });
+    }
+    Ok(lock)
+}
+
+/// Solves every set; the mistakes of all of them are told at once.
+fn choose(
+    archive: &Archive,
+    pool: &Pool<'_>,
+    architecture: &str,
+    sets: &[SetWish],
+) -> Result<BTreeMap<String, Vec<LockedPackage>>> {
+    let mut chosen = BTreeMap::new();
+    let mut mistakes = Vec::new();
+    for set in sets {
+        let wish = Wish {
+            packages: &set.packages,
+            backports: &set.backports,
+            essential: set.essential,
+            dependencies: set.dependencies,
+        };
+        match solve::solve(pool, architecture, &wish) {
+            Ok(ids) => {
+                let packages = ids.iter().map(|&id| locked(archive, pool, id)).collect();
+                chosen.insert(set.name.to_owned(), packages);
+            }
+            Err(mistake) => mistakes.push(format!("set {}:\n{mistake}", set.name)),
+        }
+    }
+    if !mistakes.is_empty() {
+        bail!("choosing packages\n{}", mistakes.join("\n"));
+    }
+    Ok(chosen)
+}
+
+fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
+    let package = &pool.packages[id];
+    LockedPackage {
+        name: package.name.to_owned(),
+        version: package.version.to_owned(),
+        architecture: package.architecture.to_owned(),
+        archive: archive.suites[package.origin].0.archive.to_owned(),
+        path: package.path.to_owned(),
+        size: package.size,
+        sha256: package.sha256.to_owned(),
+    }
+}
+
+/// A mirror may be behind the one that the last lock was made from; that is no fault, but it takes packages back.
+fn warn_of_older_sources(known: &Lock, new: &Lock, progress: &Progress) {
+    for source in &new.sources {
+        let older = known.sources.iter().find(|known| {
+            known.archive == source.archive
+                && known.suite == source.suite
+                && known.date > source.date
+        });
+        if let Some(known) = older {
+            progress.say(&format!(
+                "note: this mirror's {} is of {}, the last lock's was of {}",
+                source.suite,
+                release::shown_time(source.date),
+                release::shown_time(known.date)
+            ));
+        }
+    }
+}

@@ -276,8 +276,8 @@ impl Download<'_> {
         }
         Err(Failure::Digest {
             url: shown(self.want.url),
-            expected,
-            found,
+            expected: Box::new(expected),
+            found: Box::new(found),
         }
         .into())
     }

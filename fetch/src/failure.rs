@@ -34,9 +34,9 @@ pub enum Failure {
         /// The address, without user name and password.
         url: String,
         /// What it should hash to.
-        expected: Digest,
+        expected: Box<Digest>,
         /// What it hashes to.
-        found: Digest,
+        found: Box<Digest>,
     },
     /// No complete answer within the patience.
     Unreachable {

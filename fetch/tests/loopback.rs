@@ -96,8 +96,11 @@ fn want(url: &str, attempts: u32) -> Want<'_> {
     want
 }
 
+/// Names and contents.
+type Files = Vec<(String, Vec<u8>)>;
+
 /// Fetches to a file; the outcome, what is in the folder afterwards, and the bytes that were counted.
-fn fetch_file(want: &Want<'_>) -> (Result<(), Failure>, Vec<(String, Vec<u8>)>, u64) {
+fn fetch_file(want: &Want<'_>) -> (Result<(), Failure>, Files, u64) {
     let folder = tempfile::tempdir().unwrap();
     let counted = Mutex::new(0);
     let outcome = client().file(want, &folder.path().join("x.deb"), &|n| {
@@ -117,7 +120,7 @@ fn fetch_file(want: &Want<'_>) -> (Result<(), Failure>, Vec<(String, Vec<u8>)>, 
     (outcome, files, counted.into_inner().unwrap())
 }
 
-fn whole() -> Vec<(String, Vec<u8>)> {
+fn whole() -> Files {
     vec![("x.deb".to_owned(), BODY.to_vec())]
 }
 
@@ -258,7 +261,7 @@ fn wrong_bytes_are_refused_at_once_and_leave_nothing() {
         panic!("{failure}")
     };
     assert_eq!(expected.to_string(), BODY_SHA256);
-    assert_eq!(*found, expected.of_same_kind(b"something else"));
+    assert_eq!(**found, expected.of_same_kind(b"something else"));
     assert_eq!(files, vec![]);
     assert_eq!(requests.lock().unwrap().len(), 1);
 }

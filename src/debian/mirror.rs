@@ -1,0 +1,560 @@
+//! Where the archive is: the recipe, else the environment, else the host's own apt configuration.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+
+use super::deb822::Reader;
+
+/// Names the archive's mirror.
+pub const MIRROR_VARIABLE: &str = "SLIPWAY_DEBIAN_MIRROR";
+/// Names the security archive's mirror.
+pub const SECURITY_VARIABLE: &str = "SLIPWAY_DEBIAN_SECURITY_MIRROR";
+
+/// Lock's name of the archive.
+pub const ARCHIVE: &str = "debian";
+/// Lock's name of the security archive.
+pub const SECURITY_ARCHIVE: &str = "debian-security";
+
+/// What of the host decides about mirrors.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// Value of [`MIRROR_VARIABLE`].
+    pub mirror: Option<String>,
+    /// Value of [`SECURITY_VARIABLE`].
+    pub security: Option<String>,
+    /// apt's files: path and content, in apt's order.
+    pub apt: Vec<(PathBuf, String)>,
+}
+
+impl Host {
+    /// This host: its environment and apt's configuration, as far as there is one.
+    #[must_use]
+    pub fn here() -> Self {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            mirror: variable(MIRROR_VARIABLE),
+            security: variable(SECURITY_VARIABLE),
+            apt: apt_files(Path::new("/etc/apt")),
+        }
+    }
+}
+
+/// `sources.list`, then the files of `sources.list.d` that apt reads, by name.
+fn apt_files(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut paths = vec![folder.join("sources.list")];
+    if let Ok(entries) = std::fs::read_dir(folder.join("sources.list.d")) {
+        let mut parts: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "list" || extension == "sources")
+            })
+            .collect();
+        parts.sort();
+        paths.extend(parts);
+    }
+    paths
+        .into_iter()
+        .filter_map(|path| {
+            let text = std::fs::read_to_string(&path).ok()?;
+            Some((path, text))
+        })
+        .collect()
+}
+
+/// Base URLs of the archives, without a final slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirrors {
+    /// The archive with releases, updates and backports.
+    pub main: String,
+    /// The archive of security updates.
+    pub security: String,
+    /// Where [`Mirrors::main`] comes from, for messages.
+    pub main_from: String,
+    /// Where [`Mirrors::security`] comes from, for messages.
+    pub security_from: String,
+}
+
+impl Mirrors {
+    /// Finds both mirrors, each on its own: the recipe's word, else the environment's, else apt's. If only the security
+    /// mirror is said nowhere, it is looked for beside the other one, where most mirrors have it; signatures make a
+    /// wrong guess harmless.
+    ///
+    /// # Errors
+    /// If a word is no http address, or when nobody says where the archive is; the message says how to set it.
+    pub fn find(main: Option<&str>, security: Option<&str>, host: &Host) -> Result<Self> {
+        type Found = Option<(String, String)>;
+        let entries = entries(&host.apt);
+        let pick = |recipe: Option<&str>,
+                    variable: &str,
+                    value: &Option<String>,
+                    kind: Kind|
+         -> Result<Found> {
+            let said = recipe
+                .map(|url| (url.to_owned(), "the recipe".to_owned()))
+                .or_else(|| Some((value.clone()?, format!("the variable {variable}"))));
+            let Some((url, from)) = said else {
+                return Ok(best(&entries, kind));
+            };
+            Ok(Some((checked(&url, &from)?, from)))
+        };
+        let main = pick(main, MIRROR_VARIABLE, &host.mirror, Kind::Main)?;
+        let security = pick(security, SECURITY_VARIABLE, &host.security, Kind::Security)?;
+        let Some((main, main_from)) = main else {
+            let read: Vec<String> = host
+                .apt
+                .iter()
+                .map(|(path, _)| path.display().to_string())
+                .collect();
+            let looked = match read.as_slice() {
+                [] => "this host has no apt configuration".to_owned(),
+                _ => format!("no active Debian entry in {}", read.join(", ")),
+            };
+            bail!(
+                "no Debian mirror is known: {looked}. Set {MIRROR_VARIABLE} to its base URL (the folder that holds \
+                 `dists` and `pool`), or `mirror` in the recipe's [debian]"
+            );
+        };
+        let (security, security_from) = match security {
+            Some(found) => found,
+            None => match main.strip_suffix("/debian") {
+                Some(parent) => (
+                    format!("{parent}/debian-security"),
+                    format!("a guess beside {main}; set {SECURITY_VARIABLE} if it is wrong"),
+                ),
+                None => bail!(
+                    "no mirror of Debian's security archive is known: set {SECURITY_VARIABLE} to its base URL, or \
+                     `security_mirror` in the recipe's [debian]"
+                ),
+            },
+        };
+        Ok(Self {
+            main,
+            security,
+            main_from,
+            security_from,
+        })
+    }
+
+    /// Base URL of an archive by the lock's name, and where that comes from.
+    #[must_use]
+    pub fn archive(&self, name: &str) -> Option<(&str, &str)> {
+        match name {
+            ARCHIVE => Some((&self.main, &self.main_from)),
+            SECURITY_ARCHIVE => Some((&self.security, &self.security_from)),
+            _ => None,
+        }
+    }
+}
+
+fn checked(url: &str, from: &str) -> Result<String> {
+    let url = url.trim().trim_end_matches('/');
+    ensure!(
+        is_http(url),
+        "the mirror {url:?} of {from} is no http or https address"
+    );
+    Ok(url.to_owned())
+}
+
+fn is_http(url: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| {
+        url.strip_prefix(scheme)
+            .is_some_and(|rest| !rest.is_empty())
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Main,
+    Security,
+}
+
+/// An active binary entry of apt.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    file: PathBuf,
+    uri: String,
+    suites: Vec<String>,
+    components: Vec<String>,
+    signed_by: Option<String>,
+}
+
+impl Entry {
+    /// The kind of Debian archive, by its suites.
+    fn kind(&self) -> Option<Kind> {
+        if !self.components.iter().any(|component| component == "main") {
+            return None;
+        }
+        let mut kind = None;
+        for suite in &self.suites {
+            let (name, part) = suite.split_once(['-', '/']).unwrap_or((suite, ""));
+            if !SUITES.contains(&name) {
+                return None;
+            }
+            kind = match part {
+                "" => Some(Kind::Main),
+                "security" | "updates" if suite.contains('/') || part == "security" => {
+                    Some(Kind::Security)
+                }
+                _ => kind,
+            };
+        }
+        kind
+    }
+
+    /// How sure it is that the entry is Debian's, 0 the surest: third parties use Debian's suite names too.
+    fn doubt(&self) -> Option<u8> {
+        match &self.signed_by {
+            Some(keys) => {
+                let debian = keys.split([' ', ',', '\n']).any(|key| {
+                    Path::new(key)
+                        .file_name()
+                        .is_some_and(|name| name.to_string_lossy().starts_with("debian-archive-"))
+                });
+                debian.then_some(0)
+            }
+            None => {
+                let last = self.uri.rsplit('/').next().unwrap_or_default();
+                Some(u8::from(!matches!(last, ARCHIVE | SECURITY_ARCHIVE)) + 1)
+            }
+        }
+    }
+}
+
+/// Suites of Debian by code name and by role.
+const SUITES: &[&str] = &[
+    "stable",
+    "oldstable",
+    "oldoldstable",
+    "testing",
+    "unstable",
+    "sid",
+    "buster",
+    "bullseye",
+    "bookworm",
+    "trixie",
+    "forky",
+    "duke",
+];
+
+fn best(entries: &[Entry], kind: Kind) -> Option<(String, String)> {
+    entries
+        .iter()
+        .filter(|entry| entry.kind() == Some(kind))
+        .filter_map(|entry| Some((entry.doubt()?, entry)))
+        // The first of the surest: `min_by_key` keeps the earliest.
+        .min_by_key(|(doubt, _)| *doubt)
+        .map(|(_, entry)| (entry.uri.clone(), entry.file.display().to_string()))
+}
+
+fn entries(files: &[(PathBuf, String)]) -> Vec<Entry> {
+    let mut all = Vec::new();
+    for (file, text) in files {
+        let found = if file
+            .extension()
+            .is_some_and(|extension| extension == "sources")
+        {
+            deb822_entries(text)
+        } else {
+            line_entries(text)
+        };
+        all.extend(
+            found
+                .into_iter()
+                .filter(|entry| is_http(&entry.uri))
+                .map(|entry| Entry {
+                    uri: entry.uri.trim_end_matches('/').to_owned(),
+                    file: file.clone(),
+                    ..entry
+                }),
+        );
+    }
+    all
+}
+
+/// One-line form: `deb [option=value …] uri suite component …` (sources.list(5)).
+fn line_entries(text: &str) -> Vec<Entry> {
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let Some(rest) = line
+            .strip_prefix("deb")
+            .filter(|rest| rest.starts_with([' ', '\t', '[']))
+        else {
+            continue;
+        };
+        let rest = rest.trim_start();
+        let (options, rest) = match rest.strip_prefix('[') {
+            Some(inner) => match inner.split_once(']') {
+                Some(parts) => parts,
+                None => continue,
+            },
+            None => ("", rest),
+        };
+        let mut words = rest.split_ascii_whitespace();
+        let (Some(uri), Some(suite)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let signed_by = options.split_ascii_whitespace().find_map(|option| {
+            let (name, value) = option.split_once('=')?;
+            name.trim_end_matches(['+', '-'])
+                .eq_ignore_ascii_case("signed-by")
+                .then(|| value.to_owned())
+        });
+        all.push(Entry {
+            file: PathBuf::new(),
+            uri: uri.to_owned(),
+            suites: vec![suite.to_owned()],
+            components: words.map(str::to_owned).collect(),
+            signed_by,
+        });
+    }
+    all
+}
+
+/// Paragraph form (sources.list(5), "DEB822-STYLE FORMAT"). What does not parse is passed over, as is all of it that
+/// comes after: apt itself would refuse the file.
+fn deb822_entries(text: &str) -> Vec<Entry> {
+    // A comment may stand inside a value, which is one string for the reader.
+    let text: String = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let mut reader = Reader::new(&text);
+    let mut all = Vec::new();
+    loop {
+        let mut entry = Entry::default();
+        let mut uris = Vec::new();
+        let mut binary = false;
+        let mut enabled = true;
+        let words = |value: &str| -> Vec<String> {
+            value.split_ascii_whitespace().map(str::to_owned).collect()
+        };
+        let more = reader.paragraph(|name, value| match name.to_ascii_lowercase().as_str() {
+            "types" => binary = words(value).iter().any(|word| word == "deb"),
+            "uris" => uris = words(value),
+            "suites" => entry.suites = words(value),
+            "components" => entry.components = words(value),
+            "signed-by" => entry.signed_by = Some(value.to_owned()),
+            // apt's StringToBool.
+            "enabled" => {
+                enabled = !matches!(
+                    value.to_ascii_lowercase().as_str(),
+                    "no" | "false" | "without" | "off" | "disable" | "0"
+                );
+            }
+            _ => {}
+        });
+        if !matches!(more, Ok(true)) {
+            return all;
+        }
+        if !binary || !enabled {
+            continue;
+        }
+        for uri in uris {
+            // An entry for each suite, since a paragraph may mix the archive and its security updates.
+            for suite in &entry.suites {
+                all.push(Entry {
+                    uri: uri.clone(),
+                    suites: vec![suite.clone()],
+                    ..entry.clone()
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apt(files: &[(&str, &str)]) -> Host {
+        Host {
+            apt: files
+                .iter()
+                .map(|(name, text)| (Path::new("/etc/apt").join(name), (*text).to_owned()))
+                .collect(),
+            ..Host::default()
+        }
+    }
+
+    fn found(host: &Host) -> (String, String) {
+        let mirrors = Mirrors::find(None, None, host).unwrap();
+        (mirrors.main, mirrors.security)
+    }
+
+    const PARAGRAPHS: &str = "\
+Types: deb deb-src
+# an old place: http://old.example/debian
+URIs: http://mirror.example/debian/
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: http://security.example/debian-security
+Suites: bookworm-security
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+";
+
+    #[test]
+    fn both_forms_of_apt_are_read() {
+        let lines = "\
+# deb http://comment.example/debian trixie main
+deb-src http://source.example/debian trixie main
+deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian/ trixie main contrib # the mirror
+deb\thttp://security.example/debian-security trixie-security main
+";
+        let expected = (
+            "http://mirror.example/debian".to_owned(),
+            "http://security.example/debian-security".to_owned(),
+        );
+        assert_eq!(found(&apt(&[("sources.list", lines)])), expected);
+        assert_eq!(
+            found(&apt(&[("sources.list.d/debian.sources", PARAGRAPHS)])),
+            expected
+        );
+        let one = PARAGRAPHS.replace(
+            "Components: main\nSigned",
+            "Components: main\nEnabled: yes\nSigned",
+        );
+        assert_eq!(
+            found(&apt(&[("sources.list.d/debian.sources", &one)])),
+            expected
+        );
+    }
+
+    #[test]
+    fn one_paragraph_may_hold_everything() {
+        let text = "Types: deb\nURIs: http://all.example/mix\nSuites: trixie trixie-security\n  trixie-updates\nComponents: main non-free\n";
+        let all = "http://all.example/mix".to_owned();
+        assert_eq!(
+            found(&apt(&[("sources.list.d/x.sources", text)])),
+            (all.clone(), all)
+        );
+    }
+
+    #[test]
+    fn entries_that_are_off_or_not_debians_are_skipped() {
+        let disabled = PARAGRAPHS.replace("mirror.example", "off.example") + "Enabled: no\n";
+        let disabled =
+            disabled.replacen("Components: main\n", "Components: main\nEnabled: no\n", 1);
+        let others = "\
+deb https://vendor.example/apt bookworm main
+deb [signed-by=/usr/share/keyrings/vendor.gpg] https://vendor.example/stable/debian bookworm main
+deb https://vendor.example/linux/debian bookworm stable
+deb https://vendor.example/debian bookworm-pgdg main
+deb https://vendor.example/node nodistro main
+deb cdrom:[Debian]/ bookworm main
+deb file:/srv/debian bookworm main
+deb http://real.example/debian bookworm main
+deb http://real.example/debian-security bookworm/updates main
+";
+        let host = apt(&[
+            ("sources.list", others),
+            ("sources.list.d/debian.sources", &disabled),
+        ]);
+        assert_eq!(
+            found(&host),
+            (
+                "http://real.example/debian".to_owned(),
+                "http://real.example/debian-security".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn an_entry_signed_by_debians_keyring_is_the_surest() {
+        let host = apt(&[
+            (
+                "sources.list",
+                "deb http://maybe.example/debian bookworm main\ndeb http://maybe.example/debian-security bookworm-security main",
+            ),
+            ("sources.list.d/debian.sources", PARAGRAPHS),
+        ]);
+        assert_eq!(found(&host).0, "http://mirror.example/debian");
+        assert_eq!(found(&host).1, "http://security.example/debian-security");
+    }
+
+    #[test]
+    fn recipe_then_environment_then_apt() {
+        let mut host = apt(&[("sources.list.d/debian.sources", PARAGRAPHS)]);
+        host.mirror = Some("https://env.example/d/".to_owned());
+        let find = |main, security, host: &Host| {
+            let mirrors = Mirrors::find(main, security, host).unwrap();
+            (mirrors.main, mirrors.main_from, mirrors.security)
+        };
+        let (main, from, security) = find(Some("http://recipe.example/d"), None, &host);
+        assert_eq!(
+            (main.as_str(), from.as_str()),
+            ("http://recipe.example/d", "the recipe")
+        );
+        assert_eq!(security, "http://security.example/debian-security");
+        let (main, from, _) = find(None, None, &host);
+        assert_eq!(main, "https://env.example/d");
+        assert_eq!(from, "the variable SLIPWAY_DEBIAN_MIRROR");
+        host.mirror = None;
+        host.security = Some("http://env.example/s".to_owned());
+        let (main, from, security) = find(None, None, &host);
+        assert_eq!(main, "http://mirror.example/debian");
+        assert_eq!(from, "/etc/apt/sources.list.d/debian.sources");
+        assert_eq!(security, "http://env.example/s");
+    }
+
+    #[test]
+    fn the_security_archive_is_looked_for_beside_the_other() {
+        let host = Host {
+            mirror: Some("http://env.example/pub/debian".to_owned()),
+            ..Host::default()
+        };
+        assert_eq!(found(&host).1, "http://env.example/pub/debian-security");
+        let host = Host {
+            mirror: Some("http://env.example/other".to_owned()),
+            ..Host::default()
+        };
+        let error = Mirrors::find(None, None, &host).unwrap_err().to_string();
+        assert!(error.contains(SECURITY_VARIABLE), "{error}");
+    }
+
+    #[test]
+    fn without_any_word_the_error_says_what_to_set() {
+        let error = Mirrors::find(None, None, &Host::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(MIRROR_VARIABLE) && error.contains("no apt configuration"),
+            "{error}"
+        );
+        let ubuntu = apt(&[(
+            "sources.list",
+            "deb http://archive.example/ubuntu noble main",
+        )]);
+        let error = Mirrors::find(None, None, &ubuntu).unwrap_err().to_string();
+        assert!(error.contains("/etc/apt/sources.list"), "{error}");
+        let error = Mirrors::find(Some("ftp://x"), None, &Host::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("ftp://x") && error.contains("the recipe"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn apts_folder_is_read_in_its_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let parts = folder.path().join("sources.list.d");
+        std::fs::create_dir(&parts).unwrap();
+        for name in ["b.list", "a.sources", "c.list.save", "d.sources"] {
+            std::fs::write(parts.join(name), name).unwrap();
+        }
+        let read: Vec<String> = apt_files(folder.path())
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
+        assert_eq!(read, ["a.sources", "b.list", "d.sources"]);
+    }
+}

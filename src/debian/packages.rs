@@ -1,0 +1,310 @@
+//! The index of an archive's packages, read from `Packages` files.
+
+use std::collections::HashMap;
+
+use super::deb822::{Malformed, Reader};
+use super::relation;
+
+/// How much a package matters to a system, the most important first (Debian Policy 2.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// A system without it is broken.
+    Required,
+    /// Expected on every system.
+    Important,
+    /// Part of a small but complete system.
+    Standard,
+    /// Everything else.
+    #[default]
+    Optional,
+    /// Obsolete name for what conflicts with others.
+    Extra,
+}
+
+impl Priority {
+    fn named(text: &str) -> Self {
+        match text {
+            "required" => Self::Required,
+            "important" => Self::Important,
+            "standard" => Self::Standard,
+            "extra" => Self::Extra,
+            _ => Self::Optional,
+        }
+    }
+}
+
+/// One package of an index. Text is borrowed from the index file.
+#[derive(Clone, Debug, Default)]
+pub struct Package<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its version.
+    pub version: &'a str,
+    /// Its architecture, or `all`.
+    pub architecture: &'a str,
+    /// Name of its source package.
+    pub source: &'a str,
+    /// How much it matters.
+    pub priority: Priority,
+    /// Whether every system has it.
+    pub essential: bool,
+    /// Path below the archive's base.
+    pub path: &'a str,
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: &'a str,
+    /// Field `Depends`.
+    pub depends: &'a str,
+    /// Field `Pre-Depends`.
+    pub pre_depends: &'a str,
+    /// Field `Provides`.
+    pub provides: &'a str,
+    /// Field `Conflicts`.
+    pub conflicts: &'a str,
+    /// Field `Breaks`.
+    pub breaks: &'a str,
+    /// Which of the sources it comes from: an index into the list that the caller keeps.
+    pub origin: usize,
+    /// Whether it comes from backports, which are taken only when asked for.
+    pub backport: bool,
+}
+
+/// Reads a `Packages` file.
+///
+/// # Errors
+/// At a line that is no field, and at a package that lacks its name, version, path, size or SHA-256.
+pub fn read(text: &str, origin: usize, backport: bool) -> anyhow::Result<Vec<Package<'_>>> {
+    let mut reader = Reader::new(text);
+    // Entries of trixie's main index have 820 bytes on average.
+    let mut packages = Vec::with_capacity(text.len() / 700);
+    loop {
+        let mut package = Package {
+            origin,
+            backport,
+            ..Package::default()
+        };
+        let more = reader.paragraph(|name, value| take(&mut package, name, value));
+        match more {
+            Ok(false) => return Ok(packages),
+            Ok(true) => {}
+            Err(e) => {
+                let e: Malformed = e;
+                return Err(e.into());
+            }
+        }
+        if package.name.is_empty() || package.version.is_empty() || !is_plain_path(package.path) {
+            anyhow::bail!("package {:?} lacks its name, version or path", package.name);
+        }
+        if package.size == 0 || fetch::Digest::sha256(package.sha256).is_none() {
+            anyhow::bail!("package {} lacks its size or SHA-256", package.name);
+        }
+        if package.source.is_empty() {
+            package.source = package.name;
+        }
+        packages.push(package);
+    }
+}
+
+/// Whether a path stays below the archive's base.
+fn is_plain_path(path: &str) -> bool {
+    !path.is_empty()
+        && !path.starts_with('/')
+        && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+fn take<'a>(package: &mut Package<'a>, name: &str, value: &'a str) {
+    match name {
+        "Package" => package.name = value,
+        "Version" => package.version = value,
+        "Architecture" => package.architecture = value,
+        // `Source: name (version)` when the versions differ.
+        "Source" => package.source = value.split(' ').next().unwrap_or(value),
+        "Priority" => package.priority = Priority::named(value),
+        "Essential" => package.essential = value == "yes",
+        "Filename" => package.path = value.strip_prefix("./").unwrap_or(value),
+        "Size" => package.size = value.parse().unwrap_or(0),
+        "SHA256" => package.sha256 = value,
+        "Depends" => package.depends = value,
+        "Pre-Depends" => package.pre_depends = value,
+        "Provides" => package.provides = value,
+        "Conflicts" => package.conflicts = value,
+        "Breaks" => package.breaks = value,
+        _ => {}
+    }
+}
+
+/// All packages that may be chosen, with the ways to look them up.
+#[derive(Debug, Default)]
+pub struct Pool<'a> {
+    /// The packages, in the order of the indexes.
+    pub packages: Vec<Package<'a>>,
+    normal: HashMap<&'a str, usize>,
+    backports: HashMap<&'a str, usize>,
+    /// Virtual name → (package, version that it provides).
+    providers: HashMap<&'a str, Vec<(usize, Option<&'a str>)>>,
+}
+
+impl<'a> Pool<'a> {
+    /// Sorts the packages of several indexes. Of several versions of one name the newest counts, in backports and
+    /// outside of them on its own.
+    #[must_use]
+    pub fn new(packages: Vec<Package<'a>>) -> Self {
+        let mut pool = Self {
+            normal: HashMap::with_capacity(packages.len()),
+            ..Self::default()
+        };
+        for (id, package) in packages.iter().enumerate() {
+            let newest = if package.backport {
+                &mut pool.backports
+            } else {
+                &mut pool.normal
+            };
+            let known = newest.entry(package.name).or_insert(id);
+            let newer = relation::compare(package.version, packages[*known].version);
+            if newer == Some(std::cmp::Ordering::Greater) {
+                *known = id;
+            }
+        }
+        for (id, package) in packages.iter().enumerate() {
+            let newest = if package.backport {
+                &pool.backports
+            } else {
+                &pool.normal
+            };
+            if package.provides.is_empty() || newest.get(package.name) != Some(&id) {
+                continue;
+            }
+            for group in relation::groups(package.provides) {
+                for provided in group {
+                    let version = provided.version.map(|(_, version)| version);
+                    pool.providers
+                        .entry(provided.name)
+                        .or_default()
+                        .push((id, version));
+                }
+            }
+        }
+        pool.packages = packages;
+        pool
+    }
+
+    /// The version of `name` outside of backports.
+    #[must_use]
+    pub fn normal(&self, name: &str) -> Option<usize> {
+        self.normal.get(name).copied()
+    }
+
+    /// The version of `name` in backports.
+    #[must_use]
+    pub fn backport(&self, name: &str) -> Option<usize> {
+        self.backports.get(name).copied()
+    }
+
+    /// Who provides a name, and in which version.
+    #[must_use]
+    pub fn providers(&self, name: &str) -> &[(usize, Option<&'a str>)] {
+        self.providers.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every name outside of backports, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> + '_ {
+        self.normal.keys().copied()
+    }
+
+    /// Packages that every system has, sorted by name.
+    #[must_use]
+    pub fn essential(&self) -> Vec<&'a str> {
+        let mut names: Vec<&str> = self
+            .normal
+            .values()
+            .filter(|&&id| self.packages[id].essential)
+            .map(|&id| self.packages[id].name)
+            .collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUM: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn an_index_is_read() {
+        let text = format!(
+            "Package: a\nSource: src (1.0)\nVersion: 1.0+b1\nArchitecture: amd64\nEssential: yes\nPriority: required\n\
+             Depends: b (>= 1)\nTag: one,\n two\nFilename: pool/main/a/a.deb\nSize: 10\nSHA256: {SUM}\n\n\
+             Package: b\nVersion: 2\nArchitecture: all\nProvides: v (= 3), w\nFilename: ./b.deb\nSize: 7\nSHA256: {SUM}\n"
+        );
+        let packages = read(&text, 0, false).unwrap();
+        assert_eq!(packages.len(), 2);
+        assert_eq!(packages[0].source, "src");
+        assert_eq!(packages[0].depends, "b (>= 1)");
+        assert_eq!(packages[1].source, "b");
+        assert_eq!(packages[1].path, "b.deb");
+        let pool = Pool::new(packages);
+        assert_eq!(pool.essential(), ["a"]);
+        assert_eq!(pool.providers("v"), [(1, Some("3"))]);
+        assert_eq!(pool.providers("w"), [(1, None)]);
+        assert_eq!(pool.normal("v"), None);
+    }
+
+    #[test]
+    fn the_newest_version_counts_and_backports_count_apart() {
+        let entry = |version: &str| {
+            format!(
+                "Package: a\nVersion: {version}\nProvides: v (= {version})\nFilename: a.deb\nSize: 1\nSHA256: {SUM}\n\n"
+            )
+        };
+        let main = entry("1.9") + &entry("1.10") + &entry("1.2");
+        let back = entry("2.0~bpo13+1");
+        let mut packages = read(&main, 0, false).unwrap();
+        packages.extend(read(&back, 1, true).unwrap());
+        let pool = Pool::new(packages);
+        assert_eq!(pool.packages[pool.normal("a").unwrap()].version, "1.10");
+        assert_eq!(
+            pool.packages[pool.backport("a").unwrap()].version,
+            "2.0~bpo13+1"
+        );
+        assert_eq!(
+            pool.providers("v"),
+            [(1, Some("1.10")), (3, Some("2.0~bpo13+1"))]
+        );
+    }
+
+    #[test]
+    fn a_package_without_what_a_download_needs_is_refused() {
+        for (what, text) in [
+            (
+                "name",
+                format!("Version: 1\nFilename: a.deb\nSize: 1\nSHA256: {SUM}\n"),
+            ),
+            (
+                "version",
+                format!("Package: a\nFilename: a.deb\nSize: 1\nSHA256: {SUM}\n"),
+            ),
+            (
+                "path",
+                format!("Package: a\nVersion: 1\nSize: 1\nSHA256: {SUM}\n"),
+            ),
+            (
+                "path",
+                format!("Package: a\nVersion: 1\nFilename: ../a.deb\nSize: 1\nSHA256: {SUM}\n"),
+            ),
+            (
+                "size",
+                format!("Package: a\nVersion: 1\nFilename: a.deb\nSHA256: {SUM}\n"),
+            ),
+            (
+                "SHA-256",
+                "Package: a\nVersion: 1\nFilename: a.deb\nSize: 1\nSHA256: 00\n".to_owned(),
+            ),
+        ] {
+            let error = read(&text, 0, false).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The signed list of an archive's indexes (`InRelease`): identity, times, digests.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use jiff::Timestamp;
+
+use super::deb822::Reader;
+
+/// What an `InRelease` file says, once its signature is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// When it was made, seconds since 1970.
+    pub date: u64,
+    /// Until when it is the newest, seconds since 1970.
+    pub valid_until: Option<u64>,
+    /// Names that it goes by: `Codename` and `Suite`.
+    pub names: Vec<String>,
+    /// Whether files can be fetched by their digest.
+    pub by_hash: bool,
+    files: Vec<File>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct File {
+    path: String,
+    size: u64,
+    sha256: String,
+}
+
+/// An index file that the release lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexFile {
+    /// Path below the suite's folder.
+    pub path: String,
+    /// Where to fetch it, below the suite's folder: by hash where the archive offers that.
+    pub fetch_path: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256, hexadecimal.
+    pub sha256: String,
+}
+
+/// An archive's clock may be this much ahead of ours, in seconds.
+const CLOCK_TOLERANCE: u64 = 24 * 3600;
+
+impl Release {
+    /// Reads the signed text.
+    ///
+    /// # Errors
+    /// If it has no date, no name or no SHA-256 list.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut release = Self {
+            date: 0,
+            valid_until: None,
+            names: Vec::new(),
+            by_hash: false,
+            files: Vec::new(),
+        };
+        let mut date = None;
+        let mut valid_until = None;
+        let mut list = None;
+        Reader::new(text).paragraph(|name, value| match name {
+            "Date" => date = Some(value),
+            "Valid-Until" => valid_until = Some(value),
+            "Codename" | "Suite" => release.names.push(value.to_owned()),
+            "Acquire-By-Hash" => release.by_hash = value == "yes",
+            "SHA256" => list = Some(value),
+            _ => {}
+        })?;
+        release.date = time(date.context("it has no Date")?)?;
+        release.valid_until = valid_until.map(time).transpose()?;
+        ensure!(
+            !release.names.is_empty(),
+            "it has neither Codename nor Suite"
+        );
+        for line in list.context("it has no SHA256 list")?.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(sha256), Some(size), Some(path), None) =
+                (words.next(), words.next(), words.next(), words.next())
+            else {
+                bail!("its SHA256 list has the line {line:?}");
+            };
+            release.files.push(File {
+                path: path.to_owned(),
+                size: size
+                    .parse()
+                    .with_context(|| format!("its SHA256 list has the line {line:?}"))?,
+                sha256: sha256.to_owned(),
+            });
+        }
+        Ok(release)
+    }
+
+    /// Checks that this is the suite that was asked for, and that it is of today: neither from the future nor past its
+    /// `Valid-Until`, so that nobody can serve a signed but outdated archive.
+    ///
+    /// # Errors
+    /// What was expected, what was found, and what to do.
+    pub fn check(&self, suite: &str, now: u64) -> Result<()> {
+        ensure!(
+            self.names.iter().any(|name| name == suite),
+            "the suite is {}, expected {suite}",
+            self.names.join(" or ")
+        );
+        ensure!(
+            self.date <= now + CLOCK_TOLERANCE,
+            "it was made at {}, in the future of this machine, whose clock says {}; set the clock",
+            shown_time(self.date),
+            shown_time(now)
+        );
+        if let Some(end) = self.valid_until {
+            ensure!(
+                now <= end,
+                "it was valid until {}, and now it is {}; the mirror is out of date: use another one, or set this \
+                 machine's clock if that is wrong",
+                shown_time(end),
+                shown_time(now)
+            );
+        }
+        Ok(())
+    }
+
+    /// The index of a component's packages, in the smallest form that the archive has.
+    ///
+    /// # Errors
+    /// If the release lists none.
+    pub fn packages(&self, component: &str, architecture: &str) -> Result<IndexFile> {
+        let folder = format!("{component}/binary-{architecture}");
+        for name in ["Packages.xz", "Packages.gz", "Packages"] {
+            let path = format!("{folder}/{name}");
+            // Security's list names its components `updates/main`, and has the paths without.
+            if let Some(file) = self.files.iter().find(|file| file.path == path) {
+                let fetch_path = if self.by_hash {
+                    format!("{folder}/by-hash/SHA256/{}", file.sha256)
+                } else {
+                    path.clone()
+                };
+                return Ok(IndexFile {
+                    path,
+                    fetch_path,
+                    size: file.size,
+                    sha256: file.sha256.clone(),
+                });
+            }
+        }
+        bail!("it lists no packages of component {component} for {architecture}")
+    }
+}
+
+/// Reads a date as archives write it: RFC 2822 with a zone of `UTC`.
+fn time(text: &str) -> Result<u64> {
+    let numeric = text
+        .strip_suffix(" UTC")
+        .or_else(|| text.strip_suffix(" Z"))
+        .map_or_else(|| text.to_owned(), |start| format!("{start} +0000"));
+    let time = jiff::fmt::rfc2822::parse(&numeric)
+        .with_context(|| format!("reading the date {text:?}"))?;
+    u64::try_from(time.timestamp().as_second())
+        .with_context(|| format!("reading the date {text:?}"))
+}
+
+/// A time as people read it.
+#[must_use]
+pub fn shown_time(seconds: u64) -> String {
+    i64::try_from(seconds)
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok())
+        .map_or_else(|| seconds.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "f61f27bd17de546264aa58f40f3aafaac7021e0ef69c17f6b1b4cd7664a037ec";
+
+    fn text(change: impl Fn(&str) -> String) -> String {
+        change(&format!(
+            "Origin: Debian\nSuite: stable-updates\nCodename: trixie-updates\nDate: Fri, 20 Nov 2026 02:11:10 UTC\n\
+             Valid-Until: Fri, 27 Nov 2026 02:11:10 UTC\nAcquire-By-Hash: yes\nSHA256:\n {HASH}  1108 main/binary-amd64/Packages.xz\n \
+             {HASH}  2351 main/binary-amd64/Packages\n {HASH} 20 contrib/binary-amd64/Packages.gz\n"
+        ))
+    }
+
+    /// 20 November 2026, 02:11:10.
+    const MADE: u64 = 1_795_140_670;
+    const DAY: u64 = 24 * 3600;
+
+    #[test]
+    fn a_release_is_read() {
+        let release = Release::parse(&text(str::to_owned)).unwrap();
+        assert_eq!(release.date, MADE);
+        assert_eq!(release.valid_until, Some(MADE + 7 * DAY));
+        let index = release.packages("main", "amd64").unwrap();
+        assert_eq!(index.size, 1108);
+        assert_eq!(
+            index.fetch_path,
+            format!("main/binary-amd64/by-hash/SHA256/{HASH}")
+        );
+        assert_eq!(
+            release.packages("contrib", "amd64").unwrap().path,
+            "contrib/binary-amd64/Packages.gz"
+        );
+        let error = release.packages("main", "arm64").unwrap_err().to_string();
+        assert!(error.contains("component main for arm64"), "{error}");
+    }
+
+    #[test]
+    fn without_by_hash_the_plain_path_is_fetched() {
+        let release = Release::parse(&text(|t| t.replace("Acquire-By-Hash: yes\n", ""))).unwrap();
+        let index = release.packages("main", "amd64").unwrap();
+        assert_eq!(index.fetch_path, index.path);
+    }
+
+    #[test]
+    fn suite_and_times_are_enforced() {
+        let release = Release::parse(&text(str::to_owned)).unwrap();
+        let table = [
+            ("trixie-updates", MADE, None),
+            ("stable-updates", MADE + 7 * DAY, None),
+            (
+                "trixie-updates",
+                MADE + 7 * DAY + 1,
+                Some("was valid until 2026-11-27T02:11:10Z"),
+            ),
+            ("trixie-updates", MADE - DAY, None),
+            ("trixie-updates", MADE - DAY - 1, Some("set the clock")),
+            ("trixie", MADE, Some("expected trixie")),
+            (
+                "bookworm-updates",
+                MADE,
+                Some("the suite is stable-updates or trixie-updates"),
+            ),
+        ];
+        for (suite, now, expected) in table {
+            let found = release.check(suite, now).err().map(|e| e.to_string());
+            match expected {
+                None => assert_eq!(found, None, "{suite} at {now}"),
+                Some(words) => assert!(found.clone().unwrap().contains(words), "{found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn no_valid_until_means_no_end() {
+        let release = Release::parse(&text(|t| {
+            t.replace("Valid-Until: Fri, 27 Nov 2026 02:11:10 UTC\n", "")
+        }))
+        .unwrap();
+        release.check("trixie-updates", MADE + 900 * DAY).unwrap();
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (from, to, words) in [
+            ("Date: Fri, 20 Nov 2026 02:11:10 UTC\n", "", "no Date"),
+            ("02:11:10 UTC\nValid", "noon\nValid", "reading the date"),
+            ("SHA256:", "SHA512:", "no SHA256 list"),
+            ("  1108 ", "  many ", "many main/"),
+            ("  1108 ", " 1 2 3 ", "SHA256 list has the line"),
+        ] {
+            let changed = text(|t| t.replacen(from, to, 1));
+            assert_ne!(changed, text(str::to_owned));
+            let error = format!("{:#}", Release::parse(&changed).unwrap_err());
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

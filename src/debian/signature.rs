@@ -1,0 +1,443 @@
+//! Whether a text is signed by Debian: OpenPGP cleartext signatures against pinned archive keys.
+//!
+//! The library checks mathematics; policy is here: which primary keys count, binding and expiry of subkeys, revocation,
+//! digest algorithms, times. Only the text that was signed is handed on.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pgp::composed::{
+    CleartextSignedMessage, Deserializable as _, SignedPublicKey, SignedPublicSubKey,
+};
+use pgp::crypto::hash::HashAlgorithm;
+use pgp::packet::{Signature, SignatureType};
+use pgp::types::{KeyDetails, Tag, VerifyingKey};
+
+/// An archive key: its primary fingerprint, pinned, and the certificate.
+struct Pinned {
+    /// Who the key belongs to.
+    owner: &'static str,
+    /// Primary fingerprint, as Debian publishes it with each release's announcement of keys (ftp-master's page
+    /// `keys.html`) and as `gpg --show-keys` prints it of the files below.
+    fingerprint: &'static str,
+    /// The file of the same name in Debian's package `debian-archive-keyring`, version 2025.1.
+    certificate: &'static [u8],
+}
+
+const PINNED: &[Pinned] = &[
+    Pinned {
+        owner: "Debian Archive Automatic Signing Key (13/trixie)",
+        fingerprint: "04b54c3cdca79751b16bc6b5225629df75b188bd",
+        certificate: include_bytes!("keys/debian-archive-trixie-automatic.pgp"),
+    },
+    Pinned {
+        owner: "Debian Security Archive Automatic Signing Key (13/trixie)",
+        fingerprint: "5e04a1e3223a19a20706e20f9904613d4cce68c6",
+        certificate: include_bytes!("keys/debian-archive-trixie-security-automatic.pgp"),
+    },
+    Pinned {
+        owner: "Debian Stable Release Key (13/trixie)",
+        fingerprint: "41587f7db8c774bccf131416762f67a0b2c39de4",
+        certificate: include_bytes!("keys/debian-archive-trixie-stable.pgp"),
+    },
+    Pinned {
+        owner: "Debian Archive Automatic Signing Key (12/bookworm)",
+        fingerprint: "b8b80b5b623eab6ad8775c45b7c5d7d6350947f8",
+        certificate: include_bytes!("keys/debian-archive-bookworm-automatic.pgp"),
+    },
+    Pinned {
+        owner: "Debian Security Archive Automatic Signing Key (12/bookworm)",
+        fingerprint: "05ab90340c0c5e797f44a8c8254cf3b5aec0a8f0",
+        certificate: include_bytes!("keys/debian-archive-bookworm-security-automatic.pgp"),
+    },
+    Pinned {
+        owner: "Debian Stable Release Key (12/bookworm)",
+        fingerprint: "4d64fec119c2029067d6e791f8d2585b8783d481",
+        certificate: include_bytes!("keys/debian-archive-bookworm-stable.pgp"),
+    },
+];
+
+/// A clock may be this much behind the signer's, in seconds.
+const CLOCK_TOLERANCE: u64 = 24 * 3600;
+
+/// The keys that are believed.
+#[derive(Debug)]
+pub struct Keyring {
+    certificates: Vec<(String, SignedPublicKey)>,
+}
+
+impl Keyring {
+    /// Debian's archive keys, each checked against its pinned fingerprint.
+    ///
+    /// # Errors
+    /// If a certificate in this program is not what its fingerprint says: the program is damaged.
+    pub fn debian() -> Result<Self> {
+        let pinned = PINNED
+            .iter()
+            .map(|pinned| (pinned.owner, pinned.fingerprint, pinned.certificate));
+        Self::pinned(pinned)
+    }
+
+    /// Keys by owner, primary fingerprint (hexadecimal, lower case) and certificate (binary).
+    ///
+    /// # Errors
+    /// If a certificate does not parse or has another fingerprint.
+    pub fn pinned<'k>(
+        keys: impl IntoIterator<Item = (&'k str, &'k str, &'k [u8])>,
+    ) -> Result<Self> {
+        let mut certificates = Vec::new();
+        for (owner, fingerprint, certificate) in keys {
+            let certificate = SignedPublicKey::from_bytes(certificate)
+                .with_context(|| format!("reading the certificate of {owner}"))?;
+            let found = certificate.primary_key.fingerprint().to_string();
+            ensure!(
+                found == fingerprint,
+                "the certificate of {owner} has the fingerprint {found}, expected {fingerprint}"
+            );
+            certificates.push((owner.to_owned(), certificate));
+        }
+        Ok(Self { certificates })
+    }
+
+    /// The text of a cleartext-signed message, if at least one signature is good at `now` (seconds since 1970). Line
+    /// ends of the text are single line feeds.
+    ///
+    /// # Errors
+    /// If the message is not of that form, or why none of its signatures counts.
+    pub fn signed_text(&self, message: &str, now: u64) -> Result<String> {
+        // What stands before or after the signed part is not signed; a message that has anything there is not believed.
+        ensure!(
+            message.starts_with("-----BEGIN PGP SIGNED MESSAGE-----")
+                && message
+                    .trim_ascii_end()
+                    .ends_with("-----END PGP SIGNATURE-----")
+                && message
+                    .matches("-----BEGIN PGP SIGNED MESSAGE-----")
+                    .count()
+                    == 1,
+            "it is not one OpenPGP cleartext-signed message and nothing else"
+        );
+        let (message, _) =
+            CleartextSignedMessage::from_string(message).context("reading the signed message")?;
+        let text = message.signed_text();
+        let mut refusals = Vec::new();
+        for signature in message.signatures() {
+            match self.check(signature, &text, now) {
+                Ok(()) => return Ok(text.replace("\r\n", "\n")),
+                Err(e) => refusals.push(format!("{e:#}")),
+            }
+        }
+        if refusals.is_empty() {
+            bail!("it has no signature");
+        }
+        bail!("no signature counts: {}", refusals.join("; "))
+    }
+
+    fn check(&self, signature: &Signature, text: &str, now: u64) -> Result<()> {
+        let issuer = issuer(signature);
+        for (owner, certificate) in &self.certificates {
+            let refuse = || format!("the signature of {owner}");
+            let primary = &certificate.primary_key;
+            if is_from(signature, primary) {
+                signature_is_sound(signature, primary, now).with_context(refuse)?;
+                primary_is_good(certificate, true, now).with_context(refuse)?;
+                return signature
+                    .verify(primary, text.as_bytes())
+                    .with_context(refuse);
+            }
+            for subkey in &certificate.public_subkeys {
+                if is_from(signature, &subkey.key) {
+                    signature_is_sound(signature, &subkey.key, now).with_context(refuse)?;
+                    primary_is_good(certificate, false, now).with_context(refuse)?;
+                    subkey_is_good(certificate, subkey, now).with_context(refuse)?;
+                    return signature
+                        .verify(&subkey.key, text.as_bytes())
+                        .with_context(refuse);
+                }
+            }
+        }
+        bail!("the key {issuer} is not one of Debian's that this program knows")
+    }
+}
+
+fn issuer(signature: &Signature) -> String {
+    signature
+        .issuer_fingerprint()
+        .first()
+        .map(ToString::to_string)
+        .or_else(|| {
+            signature
+                .issuer_key_id()
+                .first()
+                .map(|id| format!("{id:?}"))
+        })
+        .unwrap_or_else(|| "that it does not name".to_owned())
+}
+
+fn is_from(signature: &Signature, key: &impl KeyDetails) -> bool {
+    let fingerprints = signature.issuer_fingerprint();
+    if fingerprints.is_empty() {
+        return signature.issuer_key_id().contains(&&key.legacy_key_id());
+    }
+    fingerprints.contains(&&key.fingerprint())
+}
+
+/// Kind, digest and times of the signature over the text.
+fn signature_is_sound(signature: &Signature, key: &impl KeyDetails, now: u64) -> Result<()> {
+    ensure!(
+        matches!(
+            signature.typ(),
+            Some(SignatureType::Text | SignatureType::Binary)
+        ),
+        "it does not sign a document"
+    );
+    strong(signature)?;
+    let created = created(signature)?;
+    ensure!(
+        created >= u64::from(key.created_at().as_secs()),
+        "it is older than its key"
+    );
+    ensure!(
+        created <= now + CLOCK_TOLERANCE,
+        "it was made in the future; is this machine's clock right?"
+    );
+    if let Some(lifetime) = signature
+        .signature_expiration_time()
+        .filter(|d| d.as_secs() > 0)
+    {
+        ensure!(
+            created + u64::from(lifetime.as_secs()) > now,
+            "it has expired"
+        );
+    }
+    Ok(())
+}
+
+fn strong(signature: &Signature) -> Result<()> {
+    let algorithm = signature.hash_alg();
+    ensure!(
+        matches!(
+            algorithm,
+            Some(
+                HashAlgorithm::Sha256
+                    | HashAlgorithm::Sha384
+                    | HashAlgorithm::Sha512
+                    | HashAlgorithm::Sha3_256
+                    | HashAlgorithm::Sha3_512
+            )
+        ),
+        "its digest {algorithm:?} is too weak"
+    );
+    Ok(())
+}
+
+fn created(signature: &Signature) -> Result<u64> {
+    let time = signature.created().context("it has no creation time")?;
+    Ok(u64::from(time.as_secs()))
+}
+
+/// The primary key's self-signature is right, not expired, not revoked, and allows to sign if that is needed.
+fn primary_is_good(certificate: &SignedPublicKey, signs: bool, now: u64) -> Result<()> {
+    let primary = &certificate.primary_key;
+    ensure!(
+        certificate.details.revocation_signatures.is_empty(),
+        "its primary key is revoked"
+    );
+    let mut own = Vec::new();
+    for user in &certificate.details.users {
+        for signature in &user.signatures {
+            if is_from(signature, primary)
+                && signature.is_certification()
+                && signature
+                    .verify_certification(primary, Tag::UserId, &user.id)
+                    .is_ok()
+            {
+                own.push(signature);
+            }
+        }
+    }
+    for signature in &certificate.details.direct_signatures {
+        if is_from(signature, primary) && signature.verify_key(primary).is_ok() {
+            own.push(signature);
+        }
+    }
+    let newest = newest(own).context("its primary key has no valid signature of itself")?;
+    not_expired(newest, primary, now).context("its primary key")?;
+    ensure!(
+        !signs || newest.key_flags().sign(),
+        "its primary key is not meant to sign documents"
+    );
+    Ok(())
+}
+
+/// The subkey is bound by its primary key and, since it signs, binds itself to it; not expired, not revoked.
+fn subkey_is_good(
+    certificate: &SignedPublicKey,
+    subkey: &SignedPublicSubKey,
+    now: u64,
+) -> Result<()> {
+    let primary = &certificate.primary_key;
+    let mut bindings = Vec::new();
+    for signature in &subkey.signatures {
+        if signature
+            .verify_subkey_binding(primary, &subkey.key)
+            .is_err()
+        {
+            continue;
+        }
+        ensure!(
+            signature.typ() != Some(SignatureType::SubkeyRevocation),
+            "its subkey is revoked"
+        );
+        bindings.push(signature);
+    }
+    let binding = newest(bindings).context("its subkey is not bound to the primary key")?;
+    not_expired(binding, &subkey.key, now).context("its subkey")?;
+    ensure!(
+        binding.key_flags().sign(),
+        "its subkey is not meant to sign"
+    );
+    let back = binding
+        .embedded_signature()
+        .context("its subkey does not acknowledge its primary key")?;
+    strong(back)?;
+    back.verify_primary_key_binding(&subkey.key, primary)
+        .context("its subkey does not acknowledge its primary key")
+}
+
+fn newest(signatures: Vec<&Signature>) -> Option<&Signature> {
+    signatures
+        .into_iter()
+        .filter(|signature| strong(signature).is_ok())
+        .max_by_key(|signature| signature.created().map(|time| time.as_secs()))
+}
+
+fn not_expired(own: &Signature, key: &impl VerifyingKey, now: u64) -> Result<()> {
+    if let Some(lifetime) = own.key_expiration_time().filter(|d| d.as_secs() > 0) {
+        let end = u64::from(key.created_at().as_secs()) + u64::from(lifetime.as_secs());
+        ensure!(end > now, "expired at {}", super::release::shown_time(end));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Debian's own file of 20 November 2026. Its signatures say where it comes from, so it has no generator.
+    const IN_RELEASE: &str = include_str!("testdata/trixie-updates.InRelease");
+    const MADE: u64 = 1_795_227_900;
+
+    #[test]
+    fn the_pinned_fingerprints_are_those_of_the_certificates() {
+        let keyring = Keyring::debian().unwrap();
+        assert_eq!(keyring.certificates.len(), PINNED.len());
+        for ((owner, certificate), pinned) in keyring.certificates.iter().zip(PINNED) {
+            assert_eq!(owner, pinned.owner);
+            let named = certificate
+                .details
+                .users
+                .iter()
+                .any(|user| String::from_utf8_lossy(user.id.id()).starts_with(pinned.owner));
+            assert!(named, "{owner}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_with_another_fingerprint_is_refused() {
+        let wrong = (
+            "somebody",
+            "04b54c3cdca79751b16bc6b5225629df75b188be",
+            PINNED[0].certificate,
+        );
+        let error = Keyring::pinned([wrong]).unwrap_err().to_string();
+        assert!(
+            error.contains("expected 04b54c3cdca79751b16bc6b5225629df75b188be"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_debian_signed_is_believed() {
+        let text = Keyring::debian()
+            .unwrap()
+            .signed_text(IN_RELEASE, MADE)
+            .unwrap();
+        assert!(text.starts_with("Origin: Debian\n"), "{text}");
+        assert!(!text.contains("-----"), "{text}");
+    }
+
+    #[test]
+    fn each_key_alone_suffices_and_none_does_not() {
+        for (index, counts) in [(0, true), (1, false), (3, true)] {
+            let pinned = &PINNED[index];
+            let keyring =
+                Keyring::pinned([(pinned.owner, pinned.fingerprint, pinned.certificate)]).unwrap();
+            let outcome = keyring.signed_text(IN_RELEASE, MADE);
+            assert_eq!(outcome.is_ok(), counts, "{}: {outcome:?}", pinned.owner);
+        }
+        let nobody = Keyring::pinned([]).unwrap();
+        let error = nobody
+            .signed_text(IN_RELEASE, MADE)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("not one of Debian's that this program knows"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_change_anywhere_in_the_text_is_found() {
+        let keyring = Keyring::debian().unwrap();
+        let changes = [
+            ("Suite: stable-updates", "Suite: stable-updatez"),
+            ("Origin: Debian\n", "Origin: Debian\nOrigin: Me\n"),
+            ("Date: ", "Date:  "),
+        ];
+        for (from, to) in changes {
+            let changed = IN_RELEASE.replacen(from, to, 1);
+            assert_ne!(changed, IN_RELEASE);
+            let error = keyring.signed_text(&changed, MADE).unwrap_err().to_string();
+            assert!(error.contains("no signature counts"), "{from}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_signed_is_not_read() {
+        let keyring = Keyring::debian().unwrap();
+        let unsigned = "Origin: Debian\nSuite: stable\n";
+        for message in [
+            unsigned.to_owned(),
+            String::new(),
+            format!("{unsigned}{IN_RELEASE}"),
+            format!("{IN_RELEASE}{unsigned}"),
+            format!("{IN_RELEASE}{IN_RELEASE}"),
+            IN_RELEASE
+                .split("-----BEGIN PGP SIGNATURE-----")
+                .next()
+                .unwrap()
+                .to_owned(),
+        ] {
+            assert!(
+                keyring.signed_text(&message, MADE).is_err(),
+                "{}",
+                &message[..message.len().min(60)]
+            );
+        }
+    }
+
+    #[test]
+    fn expired_keys_and_signatures_of_the_future_do_not_count() {
+        let keyring = Keyring::debian().unwrap();
+        // Both automatic keys end by 2035.
+        let error = keyring
+            .signed_text(IN_RELEASE, 2_100_000_000)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("expired at 20"), "{error}");
+        let error = keyring
+            .signed_text(IN_RELEASE, MADE - 3 * CLOCK_TOLERANCE)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("clock"), "{error}");
+    }
+}

@@ -1,0 +1,343 @@
+//! The choice of packages, as `apt-get install --no-install-recommends` makes it on an empty system.
+//!
+//! apt's classic way is a depth-first marking: what was asked for first, then `Pre-Depends` and `Depends` in the order of
+//! the file; an alternative that is already marked satisfies, else the first one that the archive has is marked; a
+//! virtual name takes the provider with the best priority. A solver that looks for some consistent set finds other sets.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Result, bail};
+
+use super::packages::{Package, Pool};
+use super::relation::{Relation, groups};
+
+/// What is asked of the solver.
+#[derive(Clone, Debug)]
+pub struct Wish<'w> {
+    /// The packages asked for.
+    pub packages: &'w [String],
+    /// Packages that are taken from backports if they come into the set.
+    pub backports: &'w [String],
+    /// Whether Debian's essential packages are asked for as well.
+    pub essential: bool,
+    /// Whether what they depend on is chosen too.
+    pub dependencies: bool,
+}
+
+/// The chosen packages' places in the pool, sorted by name.
+///
+/// # Errors
+/// Names everything that is wrong at once: unknown packages with the nearest name, dependencies that the archive cannot
+/// satisfy with the chain that leads to them, and conflicts inside the set.
+pub fn solve(pool: &Pool<'_>, architecture: &str, wish: &Wish<'_>) -> Result<Vec<usize>> {
+    let mut marking = Marking {
+        pool,
+        architecture,
+        backports: wish.backports.iter().map(String::as_str).collect(),
+        chosen: HashMap::new(),
+        expanded: HashSet::new(),
+        asked_by: HashMap::new(),
+        problems: Vec::new(),
+    };
+    let essential = if wish.essential {
+        pool.essential()
+    } else {
+        Vec::new()
+    };
+    let names = essential
+        .into_iter()
+        .chain(wish.packages.iter().map(String::as_str));
+    let mut asked = Vec::new();
+    for name in names {
+        match marking.named(name) {
+            Some(id) if wish.dependencies => asked.push(id),
+            Some(id) => asked.push(marking.behind_metapackage(id)),
+            None => marking.problems.push(marking.unknown(name)),
+        }
+    }
+    for &id in &asked {
+        marking.choose(id, None);
+    }
+    if wish.dependencies {
+        for &id in &asked {
+            marking.expand(id);
+        }
+        marking.conflicts();
+    }
+    if !marking.problems.is_empty() {
+        bail!("{}", marking.problems.join("\n"));
+    }
+    let mut chosen: Vec<usize> = marking.chosen.into_values().collect();
+    chosen.sort_by_key(|&id| pool.packages[id].name);
+    Ok(chosen)
+}
+
+struct Marking<'p, 'a> {
+    pool: &'p Pool<'a>,
+    architecture: &'p str,
+    backports: HashSet<&'p str>,
+    chosen: HashMap<&'a str, usize>,
+    expanded: HashSet<usize>,
+    /// Who brought a package into the set.
+    asked_by: HashMap<usize, usize>,
+    problems: Vec<String>,
+}
+
+impl<'a> Marking<'_, 'a> {
+    fn package(&self, id: usize) -> &Package<'a> {
+        &self.pool.packages[id]
+    }
+
+    /// The version of a name that this wish takes.
+    fn candidate(&self, name: &str) -> Option<usize> {
+        let backport = self.pool.backport(name);
+        if self.backports.contains(name) && backport.is_some() {
+            return backport;
+        }
+        self.pool.normal(name)
+    }
+
+    fn is_candidate(&self, id: usize) -> bool {
+        self.candidate(self.package(id).name) == Some(id)
+    }
+
+    /// A package asked for by name: itself, or the only provider of a virtual name.
+    fn named(&self, name: &str) -> Option<usize> {
+        self.candidate(name).or_else(|| {
+            let mut providers = self
+                .pool
+                .providers(name)
+                .iter()
+                .map(|&(id, _)| id)
+                .filter(|&id| self.is_candidate(id));
+            let only = providers.next()?;
+            providers.next().is_none().then_some(only)
+        })
+    }
+
+    /// A metapackage is one that depends on exactly one package, of the same source in the very same version.
+    fn behind_metapackage(&self, id: usize) -> usize {
+        let package = self.package(id);
+        let mut depends = groups(package.depends);
+        let (Some(only), None) = (depends.next(), depends.next()) else {
+            return id;
+        };
+        let [relation] = only.as_slice() else {
+            return id;
+        };
+        let exact = matches!(relation.version, Some((super::relation::Operator::Equal, version)) if version == package.version);
+        match self.fitting(relation, false) {
+            Some(behind) if exact && self.package(behind).source == package.source => behind,
+            _ => id,
+        }
+    }
+
+    fn choose(&mut self, id: usize, asked_by: Option<usize>) {
+        if self.chosen.insert(self.package(id).name, id).is_none()
+            && let Some(asked_by) = asked_by
+        {
+            self.asked_by.insert(id, asked_by);
+        }
+    }
+
+    fn expand(&mut self, id: usize) {
+        if !self.expanded.insert(id) {
+            return;
+        }
+        let (pre_depends, depends) = (self.package(id).pre_depends, self.package(id).depends);
+        for group in groups(pre_depends).chain(groups(depends)) {
+            if group.iter().any(|relation| self.satisfied(relation)) {
+                continue;
+            }
+            let pick = group
+                .iter()
+                .find_map(|relation| self.fitting(relation, false))
+                .or_else(|| {
+                    group
+                        .iter()
+                        .find_map(|relation| self.fitting(relation, true))
+                });
+            match pick {
+                Some(next) => {
+                    self.choose(next, Some(id));
+                    self.expand(next);
+                }
+                None => self.problems.push(self.unsatisfied(id, &group)),
+            }
+        }
+    }
+
+    fn right_architecture(&self, relation: &Relation<'_>) -> bool {
+        relation.architecture.is_none_or(|wanted| {
+            matches!(wanted, "any" | "all" | "native") || wanted == self.architecture
+        })
+    }
+
+    /// Whether a chosen package is what the relation asks for.
+    fn satisfied(&self, relation: &Relation<'_>) -> bool {
+        self.right_architecture(relation)
+            && (self
+                .chosen
+                .get(relation.name)
+                .is_some_and(|&id| relation.accepts(self.package(id).version))
+                || self
+                    .pool
+                    .providers(relation.name)
+                    .iter()
+                    .any(|&(id, version)| self.is_chosen(id) && provides(relation, version)))
+    }
+
+    fn is_chosen(&self, id: usize) -> bool {
+        self.chosen.get(self.package(id).name) == Some(&id)
+    }
+
+    /// The package that would be chosen for a relation: the one of that name, else the provider of the best priority.
+    /// With `from_backports` those that the recipe does not name count too.
+    fn fitting(&self, relation: &Relation<'_>, from_backports: bool) -> Option<usize> {
+        if !self.right_architecture(relation) {
+            return None;
+        }
+        let own = self
+            .candidate(relation.name)
+            .into_iter()
+            .chain(self.pool.backport(relation.name).filter(|_| from_backports))
+            .find(|&id| relation.accepts(self.package(id).version));
+        own.filter(|&id| self.free(id)).or_else(|| {
+            self.pool
+                .providers(relation.name)
+                .iter()
+                .filter(|&&(id, version)| {
+                    (from_backports || self.is_candidate(id))
+                        && self.free(id)
+                        && provides(relation, version)
+                })
+                .map(|&(id, _)| id)
+                // The first of the best: `min_by_key` keeps the earliest.
+                .min_by_key(|&id| self.package(id).priority)
+        })
+    }
+
+    /// Whether no other version of the package is chosen already.
+    fn free(&self, id: usize) -> bool {
+        self.chosen
+            .get(self.package(id).name)
+            .is_none_or(|&chosen| chosen == id)
+    }
+
+    /// Finds chosen packages that exclude each other. A package never excludes itself by what it provides.
+    fn conflicts(&mut self) {
+        let mut ids: Vec<usize> = self.chosen.values().copied().collect();
+        ids.sort_by_key(|&id| self.package(id).name);
+        for &id in &ids {
+            let package = self.package(id);
+            let excluded = groups(package.conflicts)
+                .map(|group| ("conflicts with", group))
+                .chain(groups(package.breaks).map(|group| ("breaks", group)));
+            for (word, group) in excluded {
+                for relation in &group {
+                    for &other in &ids {
+                        if other != id
+                            && self.right_architecture(relation)
+                            && self.is(other, relation)
+                        {
+                            self.problems.push(format!(
+                                "{} {word} {relation}, which is {} {} here ({}; {})",
+                                self.label(id),
+                                self.package(other).name,
+                                self.package(other).version,
+                                self.chain(id),
+                                self.chain(other),
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn is(&self, id: usize, relation: &Relation<'_>) -> bool {
+        let package = self.package(id);
+        (package.name == relation.name && relation.accepts(package.version))
+            || self
+                .pool
+                .providers(relation.name)
+                .iter()
+                .any(|&(provider, version)| provider == id && provides(relation, version))
+    }
+
+    fn label(&self, id: usize) -> String {
+        format!("{} {}", self.package(id).name, self.package(id).version)
+    }
+
+    /// Who asked for a package, and who for that one.
+    fn chain(&self, id: usize) -> String {
+        let mut names = vec![self.package(id).name];
+        let mut at = id;
+        while let Some(&by) = self.asked_by.get(&at) {
+            names.push(self.package(by).name);
+            at = by;
+        }
+        names.reverse();
+        match names.as_slice() {
+            [only] => format!("{only} is asked for"),
+            _ => names.join(" → "),
+        }
+    }
+
+    fn unsatisfied(&self, id: usize, group: &[Relation<'_>]) -> String {
+        let wanted: Vec<String> = group.iter().map(ToString::to_string).collect();
+        let found: Vec<String> = group
+            .iter()
+            .filter_map(|relation| {
+                let id = self.candidate(relation.name)?;
+                Some(self.label(id))
+            })
+            .collect();
+        let found = match found.as_slice() {
+            [] => "which the archive does not have".to_owned(),
+            _ => format!("but the archive has {}", found.join(", ")),
+        };
+        format!(
+            "{} depends on {}, {found} ({})",
+            self.label(id),
+            wanted.join(" | "),
+            self.chain(id)
+        )
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let providers: Vec<&str> = self
+            .pool
+            .providers(name)
+            .iter()
+            .map(|&(id, _)| self.package(id).name)
+            .collect();
+        if !providers.is_empty() {
+            return format!(
+                "{name} is a virtual package; name one of those that provide it: {}",
+                providers.join(", ")
+            );
+        }
+        let nearest = self
+            .pool
+            .names()
+            .map(|known| (strsim::damerau_levenshtein(known, name), known))
+            .filter(|&(distance, _)| distance <= 2.max(name.len() / 4))
+            .min();
+        match nearest {
+            Some((_, known)) => {
+                format!("no package {name} in the archive; the nearest name is {known}")
+            }
+            None => format!("no package {name} in the archive"),
+        }
+    }
+}
+
+/// Whether a provided name, with the version that it is provided in, is what the relation asks for. Without a version
+/// it satisfies only relations without one (Debian Policy 7.5).
+fn provides(relation: &Relation<'_>, version: Option<&str>) -> bool {
+    match version {
+        Some(version) => relation.accepts(version),
+        None => relation.version.is_none(),
+    }
+}

@@ -1,0 +1,214 @@
+//! Fetches the packages of a set: several at once, each by its digest, kept in the cache.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
+use fetch::{Digest, Failure, Want, blocking};
+
+use super::{Lock, LockedPackage};
+use crate::cache::Cache;
+use crate::debian::Mirrors;
+use crate::debian::mirror::Host;
+use crate::progress::{Progress, Step};
+use crate::recipe::Recipe;
+
+/// Downloads at once. Mirrors bear it, and more does not make one faster.
+const AT_ONCE: usize = 8;
+
+/// A package as a file.
+#[derive(Clone, Debug)]
+pub struct Deb {
+    /// What was pinned.
+    pub package: LockedPackage,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// The packages of a set as files, fetched as far as they are not in the cache.
+///
+/// # Errors
+/// If the lock has no such set, or a package can be had neither from the mirror nor from the snapshots, or not with the
+/// digest of the lock; all such packages are named.
+pub fn fetch_set(
+    recipe: &Recipe,
+    cache: &Cache,
+    lock: &Lock,
+    set: &str,
+    progress: &Progress,
+) -> Result<Vec<Deb>> {
+    let packages = lock
+        .sets
+        .get(set)
+        .with_context(|| format!("the lock has no set {set}"))?;
+    let step = progress.step(&format!("fetch {set}"));
+    let debs: Vec<Deb> = packages
+        .iter()
+        .map(|package| Deb {
+            package: package.clone(),
+            path: cache.object(&package.sha256),
+        })
+        .collect();
+    // A file of this name was renamed to it after its digest was found right.
+    let missing: Vec<&Deb> = debs
+        .iter()
+        .filter(|deb| {
+            std::fs::metadata(&deb.path).map_or(true, |found| found.len() != deb.package.size)
+        })
+        .collect();
+    let size = packages.iter().map(|package| package.size).sum();
+    if missing.is_empty() {
+        step.hit(Some(size));
+        return Ok(debs);
+    }
+    step.total(missing.iter().map(|deb| deb.package.size).sum());
+    let mirrors = Mirrors::find(
+        recipe.debian.mirror.as_deref(),
+        recipe.debian.security_mirror.as_deref(),
+        &Host::here(),
+    )?;
+    let places = Places::new(&mirrors, &recipe.debian.snapshots, lock)?;
+    fetch_all(&missing, &places, &step).with_context(|| {
+        format!(
+            "fetching packages of the lock {}",
+            recipe.lock_path().display()
+        )
+    })?;
+    step.made(Some(size));
+    Ok(debs)
+}
+
+/// Base URLs by archive, in the order in which they are tried.
+struct Places {
+    by_archive: BTreeMap<String, Vec<String>>,
+}
+
+impl Places {
+    /// A snapshot's base may hold `{archive}` and `{time}` (as `20261120T021110Z`); both come from the lock.
+    fn new(mirrors: &Mirrors, snapshots: &[String], lock: &Lock) -> Result<Self> {
+        let mut by_archive = BTreeMap::new();
+        for source in &lock.sources {
+            let (base, _) = mirrors
+                .archive(&source.archive)
+                .with_context(|| format!("the lock names an unknown archive {}", source.archive))?;
+            let bases: &mut Vec<String> = by_archive
+                .entry(source.archive.clone())
+                .or_insert_with(|| vec![base.to_owned()]);
+            for snapshot in snapshots {
+                let time = crate::debian::release::shown_time(lock.epoch).replace(['-', ':'], "");
+                let base = snapshot
+                    .trim_end_matches('/')
+                    .replace("{archive}", &source.archive)
+                    .replace("{time}", &time);
+                if !bases.contains(&base) {
+                    bases.push(base);
+                }
+            }
+        }
+        Ok(Self { by_archive })
+    }
+
+    fn urls(&self, package: &LockedPackage) -> Vec<String> {
+        self.by_archive
+            .get(&package.archive)
+            .into_iter()
+            .flatten()
+            .map(|base| format!("{base}/{}", package.path))
+            .collect()
+    }
+}
+
+fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let broken = AtomicBool::new(false);
+    let failures = Mutex::new(Vec::new());
+    // The largest first, so that no thread begins with one when the others are done.
+    let mut order: Vec<&Deb> = missing.to_vec();
+    order.sort_by_key(|deb| std::cmp::Reverse(deb.package.size));
+    let work = || -> Result<()> {
+        let client = blocking::Client::new(&fetch::Options::default())?;
+        while let Some(deb) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if broken.load(Ordering::Relaxed) {
+                break;
+            }
+            if let Err(failure) = fetch_one(&client, deb, places, step) {
+                // One that is gone says nothing about the others; a mirror that does not answer does.
+                broken.fetch_or(
+                    matches!(failure, Failure::Unreachable { .. } | Failure::Disk { .. }),
+                    Ordering::Relaxed,
+                );
+                let told = tell(&deb.package, &failure);
+                failures
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push(told);
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE.min(order.len()))
+            .map(|_| scope.spawn(work))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    let failures = failures
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
+    }
+    Ok(())
+}
+
+fn tell(package: &LockedPackage, failure: &Failure) -> String {
+    let remedy = if failure.is_gone() {
+        "; the mirror does not have this version any more: `slipway lock --renew` takes the present one, or name a \
+         snapshot mirror in `snapshots` of the recipe's [debian]"
+    } else {
+        ""
+    };
+    format!("{} {}: {failure}{remedy}", package.name, package.version)
+}
+
+/// Tries the places in their order. The first failure is the one that counts, unless a later place is not even that far.
+fn fetch_one(
+    client: &blocking::Client,
+    deb: &Deb,
+    places: &Places,
+    step: &Step,
+) -> Result<(), Failure> {
+    let disk = |source| Failure::Disk {
+        path: deb.path.clone(),
+        source,
+    };
+    if let Some(folder) = deb.path.parent() {
+        std::fs::create_dir_all(folder).map_err(disk)?;
+    }
+    let mut first = None;
+    for url in places.urls(&deb.package) {
+        let Some(digest) = Digest::sha256(&deb.package.sha256) else {
+            break;
+        };
+        let want = Want::new(&url, deb.package.size).digest(digest);
+        match client.file(&want, &deb.path, &|bytes| step.advance(bytes)) {
+            Ok(()) => return Ok(()),
+            Err(failure @ Failure::Disk { .. }) => return Err(failure),
+            Err(failure) => first = first.or(Some(failure)),
+        }
+    }
+    Err(first.unwrap_or_else(|| Failure::Address {
+        url: deb.package.path.clone(),
+        why: format!(
+            "the lock has no source {} with a usable digest",
+            deb.package.archive
+        ),
+    }))
+}

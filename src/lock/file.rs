@@ -1,0 +1,172 @@
+//! The lock file: TOML, one line for each package, so that a renewal reads well as a diff.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{Lock, VERSION};
+
+const HEAD: &str = "# Made by `slipway lock`: what the recipe beside it takes from elsewhere, pinned. Keep it with the recipe.\n";
+
+/// Reads a lock; `None` if there is no file.
+pub(super) fn read(path: &Path) -> Result<Option<Lock>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).with_context(|| format!("reading {}", path.display())),
+    };
+    parse(&text)
+        .with_context(|| {
+            format!(
+                "reading {}; `slipway lock --renew` makes a new one",
+                path.display()
+            )
+        })
+        .map(Some)
+}
+
+fn parse(text: &str) -> Result<Lock> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let Version { version } = toml::from_str(text)?;
+    if version != VERSION {
+        bail!("it is of version {version}, this program knows version {VERSION}");
+    }
+    let lock: Lock = toml::from_str(text)?;
+    for (set, packages) in &lock.sets {
+        for package in packages {
+            let plain = package
+                .path
+                .split('/')
+                .all(|part| !matches!(part, "" | "." | ".."));
+            if !plain || fetch::Digest::sha256(&package.sha256).is_none() {
+                bail!(
+                    "package {} of set {set} has no usable path or SHA-256",
+                    package.name
+                );
+            }
+        }
+    }
+    Ok(lock)
+}
+
+/// Writes a lock beside its place and renames it; gives its size in bytes.
+pub(super) fn write(path: &Path, lock: &Lock) -> Result<u64> {
+    let text = text(lock)?;
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let put = || -> Result<()> {
+        let mut temporary = tempfile::Builder::new()
+            .prefix(".lock-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .tempfile_in(folder)?;
+        temporary.write_all(text.as_bytes())?;
+        temporary.as_file().sync_all()?;
+        temporary.persist(path)?;
+        Ok(())
+    };
+    put().with_context(|| format!("writing {}", path.display()))?;
+    Ok(u64::try_from(text.len())?)
+}
+
+fn text(lock: &Lock) -> Result<String> {
+    // An inline table on one line for each entry of a list, which no TOML writer does by itself.
+    let line = |entry: toml::Value| format!("    {entry},\n");
+    let mut text = HEAD.to_owned();
+    writeln!(text, "version = {}", lock.version)?;
+    writeln!(text, "recipe-digest = {}", string(&lock.recipe_digest))?;
+    writeln!(text, "epoch = {}", lock.epoch)?;
+    text.push_str("sources = [\n");
+    for source in &lock.sources {
+        text.push_str(&line(toml::Value::try_from(source)?));
+    }
+    text.push_str("]\n\n[sets]\n");
+    for (name, packages) in &lock.sets {
+        writeln!(text, "{} = [", string(name))?;
+        for package in packages {
+            text.push_str(&line(toml::Value::try_from(package)?));
+        }
+        text.push_str("]\n");
+    }
+    Ok(text)
+}
+
+fn string(text: &str) -> toml::Value {
+    toml::Value::String(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::{LockedPackage, LockedSource};
+
+    fn lock() -> Lock {
+        let package = |name: &str, version: &str| LockedPackage {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            architecture: "amd64".to_owned(),
+            archive: "debian".to_owned(),
+            path: format!("pool/main/{name}_{version}_amd64.deb"),
+            size: 4096,
+            sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned(),
+        };
+        Lock {
+            version: VERSION,
+            recipe_digest: "abc".to_owned(),
+            epoch: 1_795_140_670,
+            sources: vec![LockedSource {
+                archive: "debian".to_owned(),
+                suite: "trixie".to_owned(),
+                date: 1_795_140_670,
+            }],
+            sets: [
+                (
+                    "root".to_owned(),
+                    vec![package("bash", "1:5.2~rc1+\"b\""), package("c++", "1")],
+                ),
+                ("empty".to_owned(), vec![]),
+            ]
+            .into(),
+        }
+    }
+
+    #[test]
+    fn a_written_lock_reads_back_and_has_a_line_for_each_package() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.lock");
+        assert_eq!(read(&path).unwrap(), None);
+        let size = write(&path, &lock()).unwrap();
+        assert_eq!(read(&path).unwrap(), Some(lock()));
+        assert_eq!(size, std::fs::metadata(&path).unwrap().len());
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter(|line| line.contains("sha256")).count();
+        assert_eq!(lines, 2, "{text}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_used_is_refused() {
+        let good = text(&lock()).unwrap();
+        for (from, to, words) in [
+            (
+                "version = 1",
+                "version = 2",
+                "of version 2, this program knows version 1",
+            ),
+            ("epoch", "epohc", "epohc"),
+            ("pool/main/c++", "pool/../c++", "package c++ of set root"),
+            ("\"e3b0c442", "\"zzb0c442", "package bash of set root"),
+        ] {
+            let changed = good.replace(from, to);
+            assert_ne!(changed, good, "{from}");
+            let error = format!("{:#}", parse(&changed).unwrap_err());
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}
