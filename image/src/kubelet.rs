@@ -1,4 +1,11 @@
 //! The kubelet's container: the one table of mounts that makes both the OCI spec and the mount targets in the image.
+//!
+//! The container's root file system is read-only, so whatever is mounted must have its target in the image already:
+//! the builder makes [`MOUNTS`]' targets and [`LINKS`], the init makes the [`spec`] of the same table.
+//! What each row is for, and what breaks without it, is said at the row. Files of the host that programs replace by
+//! rename (`/etc/hosts` and the like) are reached by links through a bound folder: a bound file would go stale.
+
+pub mod spec;
 
 /// Whether and how mounts cross a bind, as in `mount_namespaces(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,4 +16,235 @@ pub enum Propagation {
     Slave,
     /// Neither way.
     Private,
+}
+
+impl Propagation {
+    /// The mount option, for the mount and those below it.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Shared => "rshared",
+            Self::Slave => "rslave",
+            Self::Private => "rprivate",
+        }
+    }
+}
+
+/// What is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// This folder of the host, with the mounts below it.
+    Folder(&'static str),
+    /// This file of the host.
+    File(&'static str),
+    /// A new file system of this type with these options.
+    New(&'static str, &'static [&'static str]),
+}
+
+/// One mount of the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// What is mounted.
+    pub source: Source,
+    /// Where, inside the container.
+    pub target: &'static str,
+    /// How mounts cross it.
+    pub propagation: Propagation,
+    /// Whether the container may not write to it.
+    pub read_only: bool,
+    /// Whether the container starts without it when the host has no such path.
+    pub optional: bool,
+}
+
+impl Mount {
+    const fn folder(path: &'static str, propagation: Propagation) -> Self {
+        Self {
+            source: Source::Folder(path),
+            target: path,
+            propagation,
+            read_only: false,
+            optional: false,
+        }
+    }
+
+    const fn at(mut self, target: &'static str) -> Self {
+        self.target = target;
+        self
+    }
+
+    const fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    const fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    const fn file(path: &'static str) -> Self {
+        Self {
+            source: Source::File(path),
+            ..Self::folder(path, Propagation::Private).read_only()
+        }
+    }
+
+    const fn new(
+        kind: &'static str,
+        target: &'static str,
+        options: &'static [&'static str],
+    ) -> Self {
+        Self {
+            source: Source::New(kind, options),
+            ..Self::folder(target, Propagation::Private)
+        }
+    }
+}
+
+use Propagation::Slave;
+
+/// The folder that the kubelet and its pods share mounts by; the only one whose mounts go back to the host.
+pub const STATE: &str = "/var/lib/kubelet";
+/// Where the container sees the host's `/etc`.
+pub const HOST_ETC: &str = "/host/etc";
+
+/// Every mount of the kubelet's container, a folder before what is mounted inside it.
+pub const MOUNTS: &[Mount] = &[
+    // The kubelet sets kernel.panic and vm.overcommit_memory, so it is not masked.
+    Mount::new("proc", "/proc", &["nosuid", "noexec", "nodev"]),
+    // Block devices that appear later must be seen by volume drivers.
+    Mount::folder("/dev", Slave),
+    Mount::folder("/sys", Slave).read_only(),
+    // Pods' control groups.
+    Mount::folder("/sys/fs/cgroup", Slave),
+    Mount::new("tmpfs", "/tmp", &["nosuid", "nodev", "mode=1777"]),
+    // containerd's socket, D-Bus for the shutdown inhibitor, the notify socket, resolved's file, xtables.lock.
+    Mount::folder("/run", Slave),
+    // A hostPath volume with a type is checked and made by the kubelet in its own mount namespace: what it does not see
+    // hangs the pod. Also containerd's images for the file system's statistics, the pods' logs, and CNI's programs.
+    Mount::folder("/var", Slave),
+    // Secrets, projected and CSI volumes are mounted here by the kubelet and must reach the host.
+    Mount::folder(STATE, Propagation::Shared),
+    // Client certificates are rotated, static pods and kubeadm's files written.
+    Mount::folder("/etc/kubernetes", Slave),
+    Mount::folder("/etc", Slave).read_only().at(HOST_ETC),
+    // ipvs, rbd and nfs load their modules.
+    Mount::folder("/usr/lib/modules", Slave).read_only(),
+    // The node's status shows the host's system, not the container's.
+    Mount::file("/usr/lib/os-release"),
+    // Registries, cloud interfaces and credential plugins are trusted as the host does.
+    Mount::folder("/etc/ssl/certs", Slave)
+        .read_only()
+        .optional(),
+    Mount::folder("/usr/share/ca-certificates", Slave)
+        .read_only()
+        .optional(),
+    // Credential provider plugins of the host.
+    Mount::folder("/usr/libexec/kubernetes", Slave)
+        .read_only()
+        .optional(),
+    // NFS clients in the container follow the host's settings where it has any.
+    Mount::file("/etc/nfs.conf").optional(),
+    Mount::file("/etc/nfsmount.conf").optional(),
+];
+
+/// Links of the container's image into what is mounted: (link, target). [`crate::paths::VAR_LINKS`] are links there as
+/// they are on the host, so that a path means the same on both sides.
+pub const LINKS: &[(&str, &str)] = &[
+    ("/etc/hosts", "../host/etc/hosts"),
+    ("/etc/hostname", "../host/etc/hostname"),
+    // Without it the node would have a wrong or another node's MachineID.
+    ("/etc/machine-id", "../host/etc/machine-id"),
+    ("/etc/cni", "../host/etc/cni"),
+    // The servers themselves: the stub at 127.0.0.53 is out of reach for pods.
+    ("/etc/resolv.conf", "../run/systemd/resolve/resolv.conf"),
+];
+
+/// Folders of the host, under `/var` and `/etc`, that must be there before the container starts: (path, mode).
+pub const FOLDERS: &[(&str, u32)] = &[
+    (STATE, 0o700),
+    ("/var/lib/kubelet/volumeplugins", 0o700),
+    ("/var/log/pods", 0o755),
+    ("/var/log/containers", 0o755),
+    ("/var/lib/cni", 0o755),
+    ("/var/opt/cni/bin", 0o755),
+    ("/etc/kubernetes", 0o755),
+    (STATIC_PODS, 0o755),
+    ("/etc/cni/net.d", 0o755),
+];
+
+/// The kubelet inside its container.
+pub const PROGRAM: &str = "/usr/bin/kubelet";
+/// The container's name for crun.
+pub const CONTAINER: &str = "kubelet";
+/// Its unit.
+pub const UNIT: &str = "kubelet.service";
+/// The kubelet's configuration; the image has a default that runs without an API server.
+pub const CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
+/// The kubelet's identity towards an API server; it runs without one when absent.
+pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
+/// What it asks its identity with.
+pub const BOOTSTRAP_KUBECONFIG: &str = "/etc/kubernetes/bootstrap-kubelet.conf";
+/// Manifests of static pods.
+pub const STATIC_PODS: &str = "/etc/kubernetes/manifests";
+/// containerd's socket.
+pub const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
+/// The image of a pod's first container, baked in.
+pub const PAUSE_IMAGE: &str = "slipway.local/pause:baked";
+/// The image of etcd, baked in.
+pub const ETCD_IMAGE: &str = "slipway.local/etcd:baked";
+/// The subcommand of [`crate::paths::NODE_PROGRAM`] that refuses to start the kubelet without the proven etcd volume.
+pub const GATE_COMMAND: &str = "kubelet-gate";
+/// The subcommand that makes folders and checks the bundle before each start.
+pub const PREPARE_COMMAND: &str = "kubelet-prepare";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_stands_before_what_is_mounted_inside_it() {
+        for (at, mount) in MOUNTS.iter().enumerate() {
+            let prefix = format!("{}/", mount.target);
+            assert!(
+                !MOUNTS[..at].iter().any(|m| m.target.starts_with(&prefix)),
+                "{} would hide what is mounted below it",
+                mount.target
+            );
+            assert!(
+                !MOUNTS[..at].iter().any(|m| m.target == mount.target),
+                "{} is there twice",
+                mount.target
+            );
+        }
+    }
+
+    #[test]
+    fn links_lead_into_mounts() {
+        for (link, target) in LINKS {
+            let folder = link.rsplit_once('/').unwrap().0;
+            assert_eq!(folder.matches('/').count(), 1, "{link}");
+            let absolute = target.strip_prefix("..").unwrap();
+            assert!(
+                MOUNTS
+                    .iter()
+                    .any(|m| absolute.starts_with(&format!("{}/", m.target))),
+                "{link} leads to {absolute}, which no mount holds"
+            );
+            assert!(
+                !MOUNTS.iter().any(|m| m.target.starts_with(link)),
+                "{link} is a link and a mount target"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_kubelets_folder_is_shared() {
+        let shared: Vec<_> = MOUNTS
+            .iter()
+            .filter(|m| m.propagation == Propagation::Shared)
+            .map(|m| m.target)
+            .collect();
+        assert_eq!(shared, [STATE]);
+    }
 }

@@ -1,1 +1,59 @@
-//! The kubelet container: bundle, lint, unit and gate.
+//! Kubelet: the bundle of its container, written and linted at every boot, its unit, and the commands that the unit runs.
+//!
+//! The unit and the bundle lie in `/run`, so nothing of another boot or another image can be taken for this one's;
+//! drop-ins and masks in `/etc` work as with any unit. The container's files are a folder of the verified root.
+
+mod bundle;
+mod gate;
+mod lint;
+mod prepare;
+mod unit;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use image::kubelet::{GATE_COMMAND, PREPARE_COMMAND};
+
+use crate::boot::Boot;
+use crate::root::Root;
+use crate::world::World;
+
+/// Writes the bundle and installs the unit, if the image has a kubelet.
+///
+/// # Errors
+/// If the bundle breaks a rule (all broken rules at once), or cannot be written.
+pub(crate) fn install(boot: &Boot, root: &Root) -> Result<()> {
+    let Some(kubernetes) = &boot.manifest.kubernetes else {
+        tracing::debug!("this image has no kubelet");
+        return Ok(());
+    };
+    bundle::write(&boot.world, &root.sysroot)?;
+    if unit::install(&boot.world, &root.sysroot)? {
+        tracing::info!(
+            "kubelet {}: bundle and unit are in place",
+            kubernetes.version
+        );
+    } else {
+        tracing::info!(
+            "kubelet {}: the config does not enable it",
+            kubernetes.version
+        );
+    }
+    Ok(())
+}
+
+/// The subcommands of the running node that are the kubelet's; `None` if `name` is none of them.
+pub(crate) fn command(name: &str, world: &World) -> Option<ExitCode> {
+    let done = match name {
+        GATE_COMMAND => gate::run(world),
+        PREPARE_COMMAND => prepare::run(world),
+        _ => return None,
+    };
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            gate::say(world, &format!("{name}: {error:#}"));
+            ExitCode::FAILURE
+        }
+    })
+}

@@ -1,0 +1,131 @@
+//! `kubelet.service`, installed below `/run` for this boot.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use image::kubelet::{CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE, UNIT};
+use image::paths::{NODE_PROGRAM, RUN_KUBELET_BUNDLE};
+
+use crate::mount::folder;
+use crate::world::World;
+
+/// Units of this boot.
+const UNITS: &str = "/run/systemd/system";
+/// What starts it.
+const TARGET: &str = "multi-user.target";
+
+/// Writes the unit, and enables it unless the config says otherwise. Gives whether it is enabled.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub(crate) fn install(world: &World, sysroot: &Path) -> Result<bool> {
+    let units = world.in_run(UNITS);
+    let wants = units.join(format!("{TARGET}.wants"));
+    folder(&wants, 0o755)?;
+    let file = units.join(UNIT);
+    fs::write(&file, text()).with_context(|| format!("writing {}", file.display()))?;
+    let enabled = !is_disabled(sysroot);
+    if enabled {
+        let link = wants.join(UNIT);
+        if link.symlink_metadata().is_err() {
+            symlink(Path::new("..").join(UNIT), &link)
+                .with_context(|| format!("making the link {}", link.display()))?;
+        }
+    }
+    Ok(enabled)
+}
+
+/// Whether a preset of the node's own says `disable kubelet.service`: Ignition writes `enabled: false` so.
+fn is_disabled(sysroot: &Path) -> bool {
+    let Ok(presets) = fs::read_dir(sysroot.join("etc/systemd/system-preset")) else {
+        return false;
+    };
+    let mut presets: Vec<_> = presets.flatten().map(|entry| entry.path()).collect();
+    presets.sort();
+    // The first preset that names a unit decides, as in systemd.preset(5).
+    presets
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .find_map(|line| {
+            let mut words = line.split_whitespace();
+            let verb = words.next()?;
+            (words.next() == Some(UNIT)).then_some(verb == "disable")
+        })
+        .unwrap_or(false)
+}
+
+/// The unit. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound), the kubelet has it in its
+/// own environment; with control groups left to systemd its message comes from the unit's own group and is accepted.
+fn text() -> String {
+    format!(
+        "\
+# Written by the init at every boot. Change it by a drop-in below /etc/systemd/system/{UNIT}.d.
+[Unit]
+Description=Kubernetes node agent
+Documentation=https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
+Requires=containerd.service
+Wants=slipway-images.service rpc-statd.service
+After=containerd.service slipway-images.service network.target systemd-sysctl.service
+RequiresMountsFor={STATE}
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=all
+Slice=podruntime.slice
+Delegate=yes
+KillMode=mixed
+OOMScoreAdjust=-999
+MemoryMin=96M
+CPUWeight=1000
+LimitNOFILE=1048576
+TasksMax=infinity
+TimeoutStartSec=300
+TimeoutStopSec=60
+Restart=always
+RestartSec=2
+ExecStartPre={NODE_PROGRAM} {GATE_COMMAND}
+ExecStartPre={NODE_PROGRAM} {PREPARE_COMMAND}
+ExecStartPre=-/usr/bin/crun delete --force {CONTAINER}
+ExecStart=/usr/bin/env -u NOTIFY_SOCKET /usr/bin/crun --cgroup-manager=disabled run --bundle {RUN_KUBELET_BUNDLE} {CONTAINER}
+ExecStopPost=-/usr/bin/crun delete --force {CONTAINER}
+
+[Install]
+WantedBy={TARGET}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Clock;
+
+    #[test]
+    fn the_unit_is_enabled_unless_the_config_says_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        assert!(install(&world, &world.sysroot).unwrap());
+        let link = folder
+            .path()
+            .join("run/systemd/system/multi-user.target.wants/kubelet.service");
+        let unit = fs::read_to_string(&link).unwrap();
+        let gate = unit.find("slipway-init kubelet-gate").unwrap();
+        assert!(gate < unit.find("ExecStart=").unwrap());
+        fs::remove_file(&link).unwrap();
+        let presets = world.in_sysroot("/etc/systemd/system-preset");
+        fs::create_dir_all(&presets).unwrap();
+        fs::write(
+            presets.join("20-ignition.preset"),
+            "disable kubelet.service\n",
+        )
+        .unwrap();
+        assert!(!install(&world, &world.sysroot).unwrap());
+        assert!(link.symlink_metadata().is_err());
+        fs::write(presets.join("10-mine.preset"), "enable kubelet.service\n").unwrap();
+        assert!(install(&world, &world.sysroot).unwrap());
+    }
+}
