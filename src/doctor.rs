@@ -1,1 +1,262 @@
 //! Doctor: what this host can do, each lack with its remedy.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::cache::Cache;
+use crate::progress;
+use crate::run::Sandbox;
+
+/// A first build writes about this much to the cache, 4 GiB of it for a while only: the kubelet's compilation.
+const CACHE_BYTES: u64 = 10 << 30;
+/// What compiling the kubelet, or a guest beside its build, takes of memory.
+const MEMORY_BYTES: u64 = 2 << 30;
+
+/// Where this program sees itself inside.
+const PROBE: &str = "/run/slipway-doctor";
+
+/// How a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It is there and works.
+    Good,
+    /// It is not there, and everything works without it, more slowly or with less room.
+    Poor,
+    /// It is not there, and something needs it.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Finding {
+    /// What it is.
+    pub name: &'static str,
+    /// How it is.
+    pub state: State,
+    /// What was seen.
+    pub found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    fn good(name: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Good,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    fn lack(
+        name: &'static str,
+        state: State,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            name,
+            state,
+            found: found.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    /// Whether a build fails because of it.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        self.state == State::Missing
+    }
+}
+
+/// Looks at everything. `refused` is why this user could not become root of a namespace, if it could not.
+#[must_use]
+pub fn examine(refused: Option<anyhow::Error>) -> Vec<Finding> {
+    let mut findings = vec![namespaces(refused)];
+    match Cache::open() {
+        Ok(cache) => findings.push(space("room for the cache", cache.root(), CACHE_BYTES)),
+        Err(error) => findings.push(Finding::lack(
+            "room for the cache",
+            State::Missing,
+            format!("{error:#}"),
+            "set SLIPWAY_CACHE to a folder that this user can write to",
+        )),
+    }
+    findings.push(memory());
+    findings
+}
+
+/// The findings as lines for people.
+#[must_use]
+pub fn text(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for finding in findings {
+        let mark = match finding.state {
+            State::Good => "good   ",
+            State::Poor => "poor   ",
+            State::Missing => "missing",
+        };
+        out += &format!("{mark}  {:width$}  {}\n", finding.name, finding.found);
+        if let Some(remedy) = &finding.remedy {
+            out += &format!("{:9}{:width$}  → {remedy}\n", "", "");
+        }
+    }
+    out
+}
+
+/// Runs this very program in the namespaces that a build uses, with the host's root read-only.
+fn namespaces(refused: Option<anyhow::Error>) -> Finding {
+    const NAME: &str = "namespaces";
+    let tried = refused.map_or_else(try_namespaces, Err);
+    match tried {
+        Ok(()) if nix::unistd::Uid::current().is_root() && !in_user_namespace() => {
+            Finding::good(NAME, "as root; a program ran in them")
+        }
+        Ok(()) => Finding::good(
+            NAME,
+            "as a user with subordinate ids; a program ran in them",
+        ),
+        Err(error) => {
+            let remedy = forbidding_sysctl(Path::new("/proc/sys"))
+                .unwrap_or_else(|| "run as root, or as the message says".to_owned());
+            Finding::lack(NAME, State::Missing, format!("{error:#}"), remedy)
+        }
+    }
+}
+
+fn try_namespaces() -> anyhow::Result<()> {
+    let program = std::env::current_exe()?;
+    Sandbox::read_only(Path::new("/"))
+        .bind_read_only(&program, PROBE)
+        .command(PROBE)
+        .arg("--version")
+        .run()?;
+    Ok(())
+}
+
+/// Whether root is not root of the host: then its id 0 is another id outside.
+fn in_user_namespace() -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
+        let mut words = map.split_whitespace();
+        words.next() != Some("0") || words.next() != Some("0")
+    })
+}
+
+/// The kernel setting that forbids user namespaces, and how to allow them.
+fn forbidding_sysctl(sysctls: &Path) -> Option<String> {
+    let forbidding = [
+        ("kernel/unprivileged_userns_clone", "0", "1"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+        ("user/max_user_namespaces", "0", "16384"),
+    ];
+    forbidding.into_iter().find_map(|(path, bad, good)| {
+        let value = fs::read_to_string(sysctls.join(path)).ok()?;
+        let name = path.replace('/', ".");
+        (value.trim() == bad).then(|| {
+            format!("this kernel has {name}={bad}: have root run `sysctl -w {name}={good}`, or run as root")
+        })
+    })
+}
+
+fn space(name: &'static str, folder: &Path, wanted: u64) -> Finding {
+    let free = nix::sys::statvfs::statvfs(folder)
+        .map(|stat| stat.blocks_available() * stat.fragment_size());
+    let shown = folder.display();
+    match free {
+        Ok(free) if free >= wanted => {
+            Finding::good(name, format!("{} free in {shown}", progress::bytes(free)))
+        }
+        Ok(free) => Finding::lack(
+            name,
+            State::Poor,
+            format!("{} free in {shown}", progress::bytes(free)),
+            format!(
+                "a first build with a compiled kubelet takes up to {}; free some, or set SLIPWAY_CACHE to a folder on a larger disk",
+                progress::bytes(wanted)
+            ),
+        ),
+        Err(error) => Finding::lack(
+            name,
+            State::Missing,
+            format!("{shown}: {error}"),
+            "set SLIPWAY_CACHE to a folder that this user can write to",
+        ),
+    }
+}
+
+fn memory() -> Finding {
+    const NAME: &str = "memory";
+    let text = fs::read_to_string(PathBuf::from("/proc/meminfo")).unwrap_or_default();
+    match available(&text) {
+        Some(bytes) if bytes >= MEMORY_BYTES => {
+            Finding::good(NAME, format!("{} available", progress::bytes(bytes)))
+        }
+        Some(bytes) => Finding::lack(
+            NAME,
+            State::Poor,
+            format!("{} available", progress::bytes(bytes)),
+            format!(
+                "compiling the kubelet and running a guest take {} each",
+                progress::bytes(MEMORY_BYTES)
+            ),
+        ),
+        None => Finding::lack(
+            NAME,
+            State::Poor,
+            "/proc/meminfo does not say what is available",
+            "mount /proc",
+        ),
+    }
+}
+
+/// `MemAvailable` of `/proc/meminfo`, in bytes.
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_namespaces_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("kernel")).unwrap();
+        let path = folder
+            .path()
+            .join("kernel/apparmor_restrict_unprivileged_userns");
+        fs::write(&path, "0\n").unwrap();
+        assert_eq!(forbidding_sysctl(folder.path()), None);
+        fs::write(&path, "1\n").unwrap();
+        let remedy = forbidding_sysctl(folder.path()).unwrap();
+        assert!(
+            remedy.contains("sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
+            "{remedy}"
+        );
+    }
+
+    #[test]
+    fn available_memory_is_read() {
+        let text = "MemTotal: 8 kB\nMemAvailable:    2048 kB\n";
+        assert_eq!(available(text), Some(2 << 20));
+        assert_eq!(available("MemTotal: 8 kB\n"), None);
+    }
+
+    #[test]
+    fn a_full_disk_has_its_remedy() {
+        let finding = space("room", Path::new("/"), u64::MAX);
+        assert_eq!(finding.state, State::Poor);
+        assert!(finding.remedy.unwrap().contains("SLIPWAY_CACHE"));
+    }
+}

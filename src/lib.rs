@@ -9,6 +9,7 @@ pub mod disk;
 pub mod doctor;
 pub mod initramfs;
 pub mod inspect;
+pub mod interrupt;
 pub mod kernel;
 pub mod kubelet;
 pub mod layer;
