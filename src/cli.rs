@@ -8,6 +8,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use slipway::progress::{Kind, Progress};
 use slipway::recipe::Mistakes;
 
 /// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.
@@ -23,17 +24,39 @@ pub(crate) struct Cli {
 /// How a run speaks.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Output {
-    /// Print results as JSON
+    /// Print results and progress as JSON
     #[arg(long, global = true)]
     pub json: bool,
+    /// Print no progress
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
     /// Print more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
+impl Output {
+    /// The progress that belongs to these options.
+    pub(crate) fn progress(self) -> Progress {
+        Progress::new(match (self.json, self.quiet) {
+            (_, true) => Kind::Quiet,
+            (true, false) => Kind::Json,
+            (false, false) => Kind::Auto,
+        })
+    }
+}
+
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Pin every package and download of a recipe in the lock beside it
+    Lock {
+        #[command(flatten)]
+        recipe: RecipeArgs,
+        /// Choose everything anew, even if the lock fits the recipe
+        #[arg(long)]
+        renew: bool,
+    },
     /// Say what this host can do, and what to do about what it cannot
     Doctor,
     /// Check a recipe and print what it comes to

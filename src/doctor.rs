@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::cache::Cache;
+use crate::debian::mirror::{Host, Mirrors};
 use crate::progress;
 use crate::run::Sandbox;
 
@@ -14,6 +16,8 @@ const CACHE_BYTES: u64 = 10 << 30;
 /// What compiling the kubelet, or a guest beside its build, takes of memory.
 const MEMORY_BYTES: u64 = 2 << 30;
 
+/// No signed index of a suite is larger.
+const INRELEASE_BYTES: u64 = 4 << 20;
 /// Where this program sees itself inside.
 const PROBE: &str = "/run/slipway-doctor";
 
@@ -89,6 +93,7 @@ pub fn examine(refused: Option<anyhow::Error>) -> Vec<Finding> {
         )),
     }
     findings.push(memory());
+    findings.push(mirror());
     findings
 }
 
@@ -189,6 +194,46 @@ fn space(name: &'static str, folder: &Path, wanted: u64) -> Finding {
             "set SLIPWAY_CACHE to a folder that this user can write to",
         ),
     }
+}
+
+/// Asks the mirror that a recipe without one of its own uses for the signed index of the suite.
+fn mirror() -> Finding {
+    const NAME: &str = "Debian mirror";
+    let mirrors = match Mirrors::find(None, None, &Host::here()) {
+        Ok(mirrors) => mirrors,
+        Err(error) => {
+            let remedy = "export SLIPWAY_DEBIAN_MIRROR=http://…/debian";
+            return Finding::lack(NAME, State::Missing, format!("{error:#}"), remedy);
+        }
+    };
+    let from = &mirrors.main_from;
+    match ask(&format!("{}/dists/trixie/InRelease", mirrors.main)) {
+        Ok(took) => Finding::good(
+            NAME,
+            format!(
+                "{} (from {from}) answers in {}",
+                mirrors.main,
+                progress::seconds(took)
+            ),
+        ),
+        Err(error) => Finding::lack(
+            NAME,
+            State::Missing,
+            format!("{} (from {from}): {error:#}", mirrors.main),
+            "check the network and the proxy variables (http_proxy, https_proxy, no_proxy), or set SLIPWAY_DEBIAN_MIRROR",
+        ),
+    }
+}
+
+/// Fetches a small file, soon or not at all.
+fn ask(url: &str) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let client = fetch::blocking::Client::new(&fetch::Options::default())?;
+    let mut want = fetch::Want::new(url, INRELEASE_BYTES);
+    want.patience.attempts = Some(2);
+    want.patience.header_timeout = Duration::from_secs(5);
+    client.bytes(&want, &|_| ())?;
+    Ok(began.elapsed())
 }
 
 fn memory() -> Finding {

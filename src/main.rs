@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser as _};
-use slipway::recipe::{self, Mistakes};
-use slipway::{doctor, interrupt, run};
+use slipway::cache::Cache;
+use slipway::lock::{self, Lock, Mode};
+use slipway::recipe::{self, Mistakes, Recipe};
+use slipway::{doctor, interrupt, progress, run};
 
 use cli::{Cli, Command};
 
@@ -158,6 +160,16 @@ fn wait_for_signals(tell: &mpsc::Sender<Event>) -> Result<()> {
 fn dispatch(cli: Cli, root: Option<anyhow::Error>) -> Result<ExitCode> {
     let output = cli.output;
     match cli.command {
+        Command::Lock { recipe, renew } => {
+            let recipe = recipe::load(&recipe.recipe)?;
+            let mode = if renew { Mode::Renew } else { Mode::Make };
+            let lock = lock::pin(&recipe, &Cache::open()?, &output.progress(), mode)?;
+            if output.json {
+                cli::print_json(&lock)?;
+            } else {
+                cli::print(&lock_summary(&recipe, &lock))?;
+            }
+        }
         Command::Doctor => {
             let findings = doctor::examine(root);
             if output.json {
@@ -181,4 +193,15 @@ fn dispatch(cli: Cli, root: Option<anyhow::Error>) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The lock's path, then each set with its number of packages and the size of their downloads.
+fn lock_summary(recipe: &Recipe, lock: &Lock) -> String {
+    let mut out = format!("{}\n", recipe.lock_path().display());
+    for (name, packages) in &lock.sets {
+        let size: u64 = packages.iter().map(|package| package.size).sum();
+        let size = progress::bytes(size);
+        out += &format!("  {name:12} {:4} packages {size:>10}\n", packages.len());
+    }
+    out
 }

@@ -125,7 +125,7 @@ impl Mirrors {
                 ),
                 None => bail!(
                     "no mirror of Debian's security archive is known: set {SECURITY_VARIABLE} to its base URL, or \
-                     `security_mirror` in the recipe's [debian]"
+                     `security-mirror` in the recipe's [debian]"
                 ),
             },
         };

@@ -275,21 +275,29 @@ impl<'a> Check<'a> {
                 return None;
             }
         };
-        if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&text) {
+        let name = path.display().to_string();
+        if let Err(report) = ignition::Config::parse(&text, &name) {
             let shown = String::from_utf8_lossy(&text).into_owned();
-            let start = offset(&shown, error.line(), error.column());
             let file = self.mistakes.file(path, shown);
-            let span = start..start;
-            self.add(
-                Mistake::at(&Place::new(file, &span), error.to_string(), "expected JSON")
-                    .also(&place, "the config is named here"),
-            );
+            for entry in report.entries {
+                if entry.kind == ignition::Kind::Error {
+                    self.config_mistake(file, &entry, &place);
+                }
+            }
             return None;
         }
-        Some(BaseConfig {
-            name: path.display().to_string(),
-            text,
-        })
+        Some(BaseConfig { name, text })
+    }
+
+    /// A mistake of the config, shown in the config's own text and where the recipe names it.
+    fn config_mistake(&mut self, file: usize, entry: &ignition::Entry, named: &Place) {
+        let start = entry
+            .at
+            .as_ref()
+            .map_or(0, |at| offset(self.mistakes.text(file), at.line, at.column));
+        let place = Place::new(file, &(start..start));
+        let mistake = Mistake::at(&place, format!("{}: {}", entry.path, entry.message), "here");
+        self.add(mistake.also(named, "the config is named here"));
     }
 
     fn artifacts(&mut self, raw: &[raw::RawArtifact]) -> Vec<super::ArtifactKind> {
@@ -315,16 +323,16 @@ impl<'a> Check<'a> {
     }
 }
 
-/// The byte at a line and column that count from 1.
-fn offset(text: &str, line: usize, column: usize) -> usize {
-    let before: usize = text
-        .split_inclusive('\n')
-        .take(line.saturating_sub(1))
-        .map(str::len)
-        .sum();
-    let mut at = (before + column.saturating_sub(1)).min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
+/// The byte at a line and column that count from 1, columns in characters.
+fn offset(text: &str, line: u32, column: u32) -> usize {
+    let count = |number: u32| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
+    let mut before = 0;
+    for (number, text) in text.split_inclusive('\n').enumerate() {
+        if number == count(line) {
+            let inside = text.char_indices().nth(count(column));
+            return before + inside.map_or(text.trim_end().len(), |(at, _)| at);
+        }
+        before += text.len();
     }
-    at
+    before
 }

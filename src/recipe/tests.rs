@@ -197,12 +197,17 @@ fn an_overlay_gives_its_files_links_and_empty_folders() {
 }
 
 #[test]
-fn a_config_that_is_no_json_is_shown_where_it_breaks() {
+fn mistakes_of_a_config_are_shown_in_it() {
     let text = format!("{SMALL}\nignition.config = 'base.ign'\n");
     let report =
         written(&[("a.toml", &text), ("base.ign", "{\n  \"ignition\": ,\n}")]).unwrap_err();
     assert!(report.contains("base.ign:2:"), "{report}");
     assert!(report.contains("a.toml:"), "{report}");
+    let config = r#"{"ignition": {"version": "3.4.0"}, "storage": {"files": [
+        {"path": "relative"}]}}"#;
+    let report = written(&[("a.toml", &text), ("base.ign", config)]).unwrap_err();
+    assert!(report.contains("base.ign:2:"), "{report}");
+    assert!(report.contains("$.storage.files.0.path"), "{report}");
 }
 
 #[test]
