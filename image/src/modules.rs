@@ -14,6 +14,8 @@ pub const ROOT: &[&str] = &["erofs", "dm_verity", "ext4", "overlay"];
 pub const OPTIONAL: &[&str] = &["sha256_ssse3", "crc32c_intel", "loop"];
 /// A boot from the network keeps the root in memory behind this one.
 pub const LOOP: &str = "loop";
+/// The firmware's variables, where the boot loader says which disk it started from. Loaded on UEFI machines.
+pub const EFIVARS: &str = "efivarfs";
 /// QEMU's configuration device, where a config may wait.
 pub const FW_CFG: &str = "qemu_fw_cfg";
 /// The watchdog that every machine has when it has no other.

@@ -1,6 +1,7 @@
 //! Block devices: sysfs, partition tables, and the names that survive a reboot.
 
 pub(crate) mod gpt;
+pub(crate) mod ioctl;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,23 @@
 //! The boot line: one function of named steps, from the kernel to the handoff.
 
+use std::convert::Infallible;
+use std::fs;
 use std::sync::Arc;
 
+use anyhow::{Context, Result};
 use image::cmdline::Cmdline;
 use image::manifest::Manifest;
+use image::modules as needed;
+use image::paths;
+use image::timeline::Span;
 
-use crate::modules::Modules;
-use crate::platform::Platform;
+use crate::failure::{self, Fault};
+use crate::modules::{Modules, Network};
+use crate::mount::{self, Flags};
+use crate::platform::{self, Platform};
 use crate::timeline::Timeline;
 use crate::world::World;
+use crate::{handoff, log, root, state};
 
 /// What every step may look at.
 #[derive(Debug)]
@@ -25,4 +34,172 @@ pub(crate) struct Boot {
     pub(crate) platform: Platform,
     /// The modules of the initramfs: `boot.modules.load(&["qemu_fw_cfg"])`.
     pub(crate) modules: Modules,
+}
+
+/// Boots. Never returns: a boot that fails ends in [`failure::end`].
+pub(crate) fn run() -> Infallible {
+    let world = Arc::new(World::real());
+    let timeline = Timeline::new(Arc::clone(&world));
+    failure::catch_panics(&world, &timeline);
+    match line(&world, &timeline) {
+        Ok(never) => never,
+        Err(error) => failure::end(&world, &timeline.current(), &error),
+    }
+}
+
+/// The line. Every step is fatal unless its own comment says that it is best effort.
+fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
+    let step = timeline;
+    step.add(before_init(world));
+    let text = step.step("world", || set_up(world))?;
+    let cmdline = step.step("cmdline", || read_cmdline(world, &text))?;
+    let manifest = read_manifest(world)?;
+    raise_clock(&manifest);
+    let modules = step.step("modules", || load_modules(world, &cmdline))?;
+    arm_watchdog(world, &modules);
+    let platform = step.step("platform", || platform::identify(world, &cmdline));
+    let boot = Boot {
+        world: Arc::clone(world),
+        cmdline,
+        manifest,
+        timeline: timeline.clone(),
+        platform,
+        modules,
+    };
+    tracing::info!(
+        "{} {} on {}",
+        boot.manifest.image.name,
+        boot.manifest.image.version,
+        boot.platform.id
+    );
+    let root = step.step("root", || root::open(&boot))?;
+    let state = step.step("state", || state::open(&boot, &root))?;
+    for span in platform::firmware_times(world) {
+        step.add(span);
+    }
+    step.enter("handoff");
+    expedite(world, false);
+    handoff::hand_off(&boot, &root, &state)
+}
+
+/// The kernel's own time, from its start until it started this program.
+fn before_init(world: &World) -> Span {
+    Span {
+        source: "kernel".to_owned(),
+        name: "kernel".to_owned(),
+        start: 0,
+        end: Some(world.micros()),
+        note: None,
+    }
+}
+
+/// Mounts the kernel's file systems and gives the text of the command line.
+fn set_up(world: &World) -> Result<String> {
+    let quiet = Flags::MS_NOSUID | Flags::MS_NOEXEC | Flags::MS_NODEV;
+    for (kind, path, flags, options) in [
+        ("proc", &world.proc, quiet, ""),
+        ("sysfs", &world.sys, quiet, ""),
+        ("devtmpfs", &world.dev, Flags::MS_NOSUID, "mode=0755"),
+        (
+            "tmpfs",
+            &world.run,
+            Flags::MS_NOSUID | Flags::MS_NODEV,
+            "mode=0755,size=20%",
+        ),
+    ] {
+        mount::folder(path, 0o755)?;
+        mount::mount(kind, path, kind, flags, options)?;
+    }
+    expedite(world, true);
+    let path = world.proc.join("cmdline");
+    fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// While modules load, the kernel waits for RCU dozens of times; each wait is milliseconds shorter when expedited.
+/// Best effort.
+fn expedite(world: &World, on: bool) {
+    let path = world.sys.join("kernel/rcu_expedited");
+    if let Err(error) = fs::write(&path, if on { "1\n" } else { "0\n" }) {
+        tracing::warn!("{}: {error}", path.display());
+    }
+}
+
+fn read_cmdline(world: &World, text: &str) -> Result<Cmdline> {
+    let parsed = Cmdline::parse(text);
+    log::start(world, parsed.as_ref().is_ok_and(|cmdline| cmdline.debug))?;
+    parsed.map_err(|wrong| {
+        Fault::new("the kernel command line is wrong")
+            .found(wrong.join("; "))
+            .fix("correct these words in the boot loader's entry or the PXE script")
+            .into()
+    })
+}
+
+fn read_manifest(world: &World) -> Result<Manifest> {
+    let path = world.in_initrd(paths::INITRD_MANIFEST);
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    Manifest::parse(&text).map_err(|found| {
+        Fault::new("the image's manifest cannot be used")
+            .found(found)
+            .fix("build the image with the version of slipway that this init belongs to")
+            .into()
+    })
+}
+
+/// A clock behind the image's own time would refuse every certificate. Best effort.
+fn raise_clock(manifest: &Manifest) {
+    use nix::sys::time::TimeSpec;
+    use nix::time::{ClockId, clock_gettime, clock_settime};
+
+    let Ok(epoch) = i64::try_from(manifest.epoch) else {
+        return;
+    };
+    let clock = ClockId::CLOCK_REALTIME;
+    let raised = clock_gettime(clock).and_then(|now| {
+        if now.tv_sec() >= epoch {
+            return Ok(false);
+        }
+        clock_settime(clock, TimeSpec::new(epoch, 0)).map(|()| true)
+    });
+    match raised {
+        Ok(true) => tracing::warn!("the clock was behind the image's time and has been raised"),
+        Ok(false) => {}
+        Err(error) => tracing::warn!("raising the clock: {error}"),
+    }
+}
+
+/// What opens the root, at once with the drivers of this machine's devices; the network's drivers wait until a source
+/// needs them.
+fn load_modules(world: &Arc<World>, cmdline: &Cmdline) -> Result<Modules> {
+    let release = nix::sys::utsname::uname().context("asking for the kernel's release")?;
+    let release = release.release().to_string_lossy();
+    let modules = Modules::open(Arc::clone(world), &release)?;
+    let there = |name: &&str| modules.index().module(name).is_some();
+    let mut names: Vec<&str> = needed::ROOT.to_vec();
+    let optional = needed::OPTIONAL.iter().copied().filter(there);
+    names.extend(optional.filter(|name| *name != needed::LOOP));
+    if cmdline.root_url.is_some() {
+        names.push(needed::LOOP);
+    }
+    modules
+        .load_with_devices(&names, Network::Without)
+        .context(
+            Fault::new("a kernel module that the root needs does not load")
+                .fix("build the image again; its initramfs and its kernel do not fit"),
+        )?;
+    Ok(modules)
+}
+
+/// The machine's own watchdog, else the kernel's. Best effort.
+fn arm_watchdog(world: &World, modules: &Modules) {
+    if !world.dev.join("watchdog0").exists()
+        && let Err(error) = modules.load(&[needed::SOFT_WATCHDOG])
+    {
+        tracing::warn!("{error:#}");
+    }
+    match world.watchdog.arm(world) {
+        Ok(Some(name)) => tracing::info!("watchdog: {name}"),
+        Ok(None) => tracing::warn!("this machine has no watchdog"),
+        Err(error) => tracing::warn!("the watchdog is not armed: {error:#}"),
+    }
 }

@@ -161,6 +161,7 @@ mod tests {
             world: Arc::new(World::below(Path::new("/nowhere"), Clock::Real)),
             sysroot: "/".into(),
             disk: None,
+            verity: None,
         }
     }
 

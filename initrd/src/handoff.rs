@@ -1,1 +1,209 @@
 //! Handoff: nothing of the initrd stays behind; systemd starts.
+//!
+//! The order of `switch_root(8)`: the root moves onto `/`, the init changes into it, and what the
+//! initramfs held is deleted, which frees its memory.
+
+use std::convert::Infallible;
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use image::paths;
+use image::report::HANDOFF_LINE;
+use nix::dir::{Dir, Type};
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, fstatat};
+use nix::sys::statfs::{FsType, fstatfs};
+use nix::unistd::{UnlinkatFlags, chdir, chroot, execve, unlinkat};
+
+use crate::boot::Boot;
+use crate::mount;
+use crate::root::Root;
+use crate::state::State;
+use crate::world::World;
+
+/// The next init.
+const INIT: &CStr = c"/sbin/init";
+/// The kernel file systems that the root has bound, so that the initramfs lets go of its own.
+const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
+
+/// Leaves the initramfs and becomes the root's init. Returns only if that fails.
+///
+/// # Errors
+/// What failed, with nothing left to go back to once the root has moved.
+pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
+    let world = &boot.world;
+    root.harden().context("making damage of the root fatal")?;
+    end_processes(world)?;
+    crate::failure::succeeded(&state.dir);
+    keep_records(boot, state)?;
+    world.watchdog.hand_over();
+    let old = open_folder(&world.initrd)?;
+    for name in KERNEL_FOLDERS {
+        mount::detach(&world.initrd.join(name))?;
+    }
+    chdir(&root.sysroot).context("changing into the root")?;
+    mount::move_mount(&root.sysroot, Path::new("/"))?;
+    chroot(".").context("making the root the root")?;
+    chdir("/").context("changing into the root")?;
+    delete_initramfs(old)?;
+    close_on_exec()?;
+    let line = format!("{HANDOFF_LINE}{{\"micros\":{}}}", world.micros());
+    crate::log::say(&World::real(), &line);
+    execve(INIT, &[INIT], &environment()).context("starting /sbin/init")
+}
+
+/// What systemd starts with: what the kernel would have given it.
+fn environment() -> Vec<CString> {
+    let term = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
+    [
+        "HOME=/".to_owned(),
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+        format!("TERM={term}"),
+    ]
+    .into_iter()
+    .filter_map(|text| CString::new(text).ok())
+    .collect()
+}
+
+/// The timeline and the manifest, where the running node finds them.
+fn keep_records(boot: &Boot, state: &State) -> Result<()> {
+    let lines = boot.timeline.to_lines();
+    for (path, text) in [
+        (paths::RUN_MANIFEST, boot.manifest.to_text()),
+        (paths::RUN_TIMELINE, lines.clone()),
+    ] {
+        let path = boot.world.in_run(path);
+        mount::folder(path.parent().unwrap_or(&path), 0o755)?;
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    state.keep_timeline(&lines)
+}
+
+/// Ends whatever still runs beside this program: there should be nothing.
+fn end_processes(world: &World) -> Result<()> {
+    let own = std::process::id();
+    for name in crate::block::entries(&world.proc) {
+        let Ok(id) = name.parse::<u32>() else {
+            continue;
+        };
+        // The link is unreadable for kernel threads, which have no program.
+        let program = fs::read_link(world.proc.join(&name).join("exe"));
+        if let Ok(program) = program
+            && id != own
+        {
+            tracing::warn!("process {id} ({}) is still there: ended", program.display());
+            let id = nix::unistd::Pid::from_raw(i32::try_from(id)?);
+            nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL)
+                .with_context(|| format!("ending process {id}"))?;
+            nix::sys::wait::waitpid(id, None).map_or_else(|_| (), |_| ());
+        }
+    }
+    Ok(())
+}
+
+fn open_folder(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    nix::fcntl::open(path, flags, Mode::empty())
+        .with_context(|| format!("opening {}", path.display()))
+}
+
+/// Deletes everything on the file system of `root`, which must be a file system in memory.
+fn delete_initramfs(root: OwnedFd) -> Result<()> {
+    const RAMFS: FsType = FsType(0x8584_58f6);
+    const TMPFS: FsType = FsType(0x0102_1994);
+    let kind = fstatfs(&root)
+        .context("looking at the initramfs")?
+        .filesystem_type();
+    ensure!(
+        kind == RAMFS || kind == TMPFS,
+        "the old root is no initramfs (file system type {kind:?}); it is not deleted"
+    );
+    let device = fstatat(&root, ".", AtFlags::empty())?.st_dev;
+    delete_below(root, device)
+}
+
+fn delete_below(folder: OwnedFd, device: u64) -> Result<()> {
+    let mut folder = Dir::from_fd(folder)?;
+    let names: Vec<(CString, Option<Type>)> = folder
+        .iter()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            Some((entry.file_name().to_owned(), entry.file_type()))
+        })
+        .filter(|(name, _)| name.as_c_str() != c"." && name.as_c_str() != c"..")
+        .collect();
+    for (name, kind) in names {
+        if kind == Some(Type::Directory) {
+            let stat = fstatat(&folder, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            if stat.st_dev != device {
+                continue;
+            }
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let below = nix::fcntl::openat(&folder, name.as_c_str(), flags, Mode::empty())?;
+            delete_below(below, device)?;
+            // A folder that is still a mount point stays; it costs nothing.
+            unlinkat(&folder, name.as_c_str(), UnlinkatFlags::RemoveDir).unwrap_or_default();
+        } else {
+            unlinkat(&folder, name.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every descriptor but the three standard ones closes when the next init starts.
+fn close_on_exec() -> Result<()> {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    use std::os::fd::BorrowedFd;
+
+    for name in crate::block::entries(Path::new("/proc/self/fd")) {
+        let Ok(number) = name.parse::<i32>() else {
+            continue;
+        };
+        if number > 2 {
+            set_close_on_exec(number)?;
+        }
+    }
+    fn set_close_on_exec(number: i32) -> Result<()> {
+        #![allow(unsafe_code)]
+        // SAFETY: the number was just read from this process's own list; one that has been closed since (the
+        // list's own) makes fcntl fail with EBADF, which is ignored.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        match fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)) {
+            Ok(_) | Err(nix::errno::Errno::EBADF) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_system_in_memory_is_deleted() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        fs::write(folder.path().join("kept"), "").unwrap();
+        let result = delete_initramfs(open_folder(folder.path()).unwrap());
+        let memory = result.is_ok();
+        assert_eq!(folder.path().join("kept").exists(), !memory);
+    }
+
+    #[test]
+    fn everything_below_a_folder_goes_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("kept"), "").unwrap();
+        fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        fs::write(folder.path().join("a/b/c"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("a/link")).unwrap();
+        let root = open_folder(folder.path()).unwrap();
+        let device = fstatat(&root, ".", AtFlags::empty()).unwrap().st_dev;
+        delete_below(root, device).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(outside.path().join("kept").exists());
+    }
+}

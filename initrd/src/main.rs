@@ -23,4 +23,12 @@ mod uevent;
 mod watchdog;
 mod world;
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        match boot::run() {}
+    }
+    eprintln!("slipway-init: expected to be started by the kernel as process 1");
+    ExitCode::from(2)
+}

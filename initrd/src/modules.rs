@@ -66,6 +66,26 @@ impl Modules {
     /// # Errors
     /// Names each module that could not be loaded or is not there, with the reason; the others are loaded.
     pub(crate) fn load(&self, names: &[&str]) -> Result<()> {
+        let (wanted, wrong) = self.named(names);
+        self.run(&wanted);
+        self.verdict(&wanted, wrong)
+    }
+
+    /// [`Modules::load`] and [`Modules::load_for_devices`] at once, so that what is independent loads side by side.
+    ///
+    /// # Errors
+    /// As [`Modules::load`]; what only a device asked for is best effort.
+    pub(crate) fn load_with_devices(&self, names: &[&str], network: Network) -> Result<()> {
+        let (wanted, wrong) = self.named(names);
+        let mut all = self.for_devices(network, &BTreeSet::new());
+        all.extend(&wanted);
+        self.run(&all);
+        self.load_for_devices(network);
+        self.verdict(&wanted, wrong)
+    }
+
+    /// The modules of these names, and what is wrong with those that are none.
+    fn named(&self, names: &[&str]) -> (Vec<&Module>, Vec<String>) {
         let mut wanted = Vec::new();
         let mut wrong = Vec::new();
         for name in names {
@@ -77,7 +97,10 @@ impl Modules {
                 )),
             }
         }
-        self.run(&wanted);
+        (wanted, wrong)
+    }
+
+    fn verdict(&self, wanted: &[&Module], mut wrong: Vec<String>) -> Result<()> {
         wrong.extend(wanted.iter().filter_map(|module| {
             let error = self.error(&module.name)?;
             Some(format!("{}: {error}", module.name))
@@ -95,27 +118,31 @@ impl Modules {
     pub(crate) fn load_for_devices(&self, network: Network) -> BTreeSet<String> {
         let mut seen = BTreeSet::new();
         loop {
-            let aliases = aliases(&self.world);
-            let wanted: Vec<&Module> = self
-                .index
-                .modules
-                .iter()
-                .filter(|module| network == Network::With || !module.is_network())
-                .filter(|module| !seen.contains(&module.name))
-                .filter(|module| {
-                    module.aliases.iter().any(|pattern| {
-                        aliases
-                            .iter()
-                            .any(|alias| image::modules::matches(pattern, alias))
-                    })
-                })
-                .collect();
+            let wanted = self.for_devices(network, &seen);
             if wanted.is_empty() {
                 return seen;
             }
             self.run(&wanted);
             seen.extend(wanted.iter().map(|module| module.name.clone()));
         }
+    }
+
+    /// What serves the devices that are there, without what was `seen` already.
+    fn for_devices(&self, network: Network, seen: &BTreeSet<String>) -> Vec<&Module> {
+        let aliases = aliases(&self.world);
+        self.index
+            .modules
+            .iter()
+            .filter(|module| network == Network::With || !module.is_network())
+            .filter(|module| !seen.contains(&module.name))
+            .filter(|module| {
+                module.aliases.iter().any(|pattern| {
+                    aliases
+                        .iter()
+                        .any(|alias| image::modules::matches(pattern, alias))
+                })
+            })
+            .collect()
     }
 
     fn error(&self, name: &str) -> Option<String> {
@@ -160,7 +187,9 @@ impl Modules {
 /// The aliases of all devices in sysfs, each once.
 fn aliases(world: &World) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
-    for bus in crate::block::entries(&world.sys.join("bus")) {
+    let buses = crate::block::entries(&world.sys.join("bus"));
+    // A processor's alias asks for every accelerated cipher that it could run.
+    for bus in buses.into_iter().filter(|bus| bus != "cpu") {
         let devices = world.sys.join("bus").join(bus).join("devices");
         for device in crate::block::entries(&devices) {
             if let Ok(alias) = fs::read_to_string(devices.join(device).join("modalias")) {

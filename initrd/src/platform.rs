@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use image::cmdline::Cmdline;
 use image::guid::Guid;
+use image::timeline::Span;
 
 use crate::world::World;
 
@@ -78,6 +79,29 @@ pub(crate) fn loader_variable(world: &World, name: &str) -> Option<String> {
         .take_while(|unit| *unit != 0)
         .collect();
     String::from_utf16(&units).ok()
+}
+
+/// What firmware and boot loader took before the kernel's start, as far as they say: times before zero.
+///
+/// systemd-boot and its stub give microseconds since the machine's reset: when they were started and when they started
+/// the kernel.
+pub(crate) fn firmware_times(world: &World) -> Vec<Span> {
+    let time = |name: &str| loader_variable(world, name)?.trim().parse::<i64>().ok();
+    let (Some(began), Some(ended)) = (time("LoaderTimeInitUSec"), time("LoaderTimeExecUSec"))
+    else {
+        return Vec::new();
+    };
+    let span = |source: &str, start: i64, end: i64| Span {
+        source: source.to_owned(),
+        name: source.to_owned(),
+        start,
+        end: Some(end),
+        note: None,
+    };
+    vec![
+        span("firmware", -ended, began - ended),
+        span("loader", began - ended, 0),
+    ]
 }
 
 #[cfg(test)]

@@ -1,10 +1,34 @@
 //! Root: the verified root file system, found by its hash, opened through dm-verity.
+//!
+//! Until the handoff a damaged block is a read error, and so a report; [`Root::harden`] makes it a panic
+//! for the time when systemd runs, since nothing that was damaged on purpose may be worked around.
 
+mod find;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use image::verity::{BLOCK, RootHash, SUPERBLOCK, Superblock};
 
 use crate::block::Disk;
+use crate::boot::Boot;
+use crate::dm::{Mapped, verity_line};
+use crate::failure::Fault;
+use crate::mount::{self, Flags};
 use crate::world::World;
+use crate::{block, modules, uevent};
+
+/// How long the disk may take to appear. Storage controllers of servers spin up for a minute.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Name of the mapped device: `/dev/mapper/root`, as elsewhere.
+const NAME: &str = "root";
+/// What the root's folders for kernel file systems are filled with.
+const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
 /// The verified root, mounted read-only.
 #[derive(Debug)]
@@ -15,4 +39,191 @@ pub(crate) struct Root {
     pub(crate) sysroot: PathBuf,
     /// The disk that it was found on; none for a root that was fetched into memory.
     pub(crate) disk: Option<Disk>,
+    /// The verity device; none only in tests.
+    pub(crate) verity: Option<Verity>,
+}
+
+/// An open verity device and what its table is made of.
+#[derive(Debug)]
+pub(crate) struct Verity {
+    mapped: Mapped,
+    superblock: Superblock,
+    hash: RootHash,
+    data: String,
+    tree: String,
+}
+
+/// Where the two halves of a root are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Halves {
+    /// The kernel's name of the device with the file system.
+    data: String,
+    /// The kernel's name of the device with the hash tree.
+    tree: String,
+}
+
+/// Finds the root that the command line names, opens it through dm-verity, and mounts it with the kernel's file
+/// systems inside.
+///
+/// # Errors
+/// A [`Fault`] that says which partition was expected and what was found instead.
+pub(crate) fn open(boot: &Boot) -> Result<Root> {
+    let world = &boot.world;
+    let hash = boot.cmdline.roothash.ok_or_else(|| {
+        Fault::new("the kernel command line names no root")
+            .expected("roothash= with 64 hexadecimal digits")
+            .found("no such word")
+            .fix("boot the image's own UKI, or copy the command line that its build wrote")
+    })?;
+    let found = boot.timeline.step("root.find", || find(boot, &hash))?;
+    let (halves, disk) = (found.0, Some(found.1));
+    let verity = boot
+        .timeline
+        .step("root.verity", || verity(world, &halves, hash))?;
+    boot.timeline
+        .step("root.mount", || mount_root(world, &verity))?;
+    for name in KERNEL_FOLDERS {
+        mount::bind(&world.initrd.join(name), &world.sysroot.join(name))?;
+    }
+    Ok(Root {
+        world: Arc::clone(world),
+        sysroot: world.sysroot.clone(),
+        disk,
+        verity: Some(verity),
+    })
+}
+
+fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk)> {
+    let world = &boot.world;
+    let loader = find::loader_partition(boot);
+    let what = format!("the partitions of roothash={hash}");
+    let found = uevent::wait_for(world, &what, Some(DEADLINE), || {
+        let found = find::among(&block::disks(world), hash, loader, &boot.manifest)?;
+        if found.is_none() {
+            boot.modules.load_for_devices(modules::Network::Without);
+        }
+        Ok(found)
+    })?;
+    let (halves, disk) = found.ok_or_else(|| find::absent(&block::disks(world), hash, loader))?;
+    tracing::info!(
+        "root: {} and {} on {}{}",
+        halves.data,
+        halves.tree,
+        disk.name,
+        disk.serial
+            .as_ref()
+            .map_or_else(String::new, |serial| format!(" (serial {serial})"))
+    );
+    Ok((halves, disk))
+}
+
+fn verity(world: &World, halves: &Halves, hash: RootHash) -> Result<Verity> {
+    let path = world.dev.join(&halves.tree);
+    let mut bytes = [0; SUPERBLOCK];
+    File::open(&path)
+        .and_then(|file| file.read_exact_at(&mut bytes, 0))
+        .with_context(|| format!("reading the hash tree on {}", halves.tree))?;
+    let superblock = Superblock::from_bytes(&bytes).map_err(|found| {
+        Fault::new(format!("the hash tree on {} is damaged", halves.tree))
+            .expected("a dm-verity superblock of version 1")
+            .found(found)
+            .fix("boot the other slot, or write the image to the disk again")
+    })?;
+    let (data, tree) = (
+        block::number_of(world, &halves.data)?,
+        block::number_of(world, &halves.tree)?,
+    );
+    let line = verity_line(
+        superblock.data_blocks * BLOCK,
+        superblock.table(&data, &tree, &hash, &[]),
+    );
+    // cryptsetup's form, so that `veritysetup status root` knows the device.
+    let uuid = format!(
+        "CRYPT-VERITY-{}-{NAME}",
+        superblock.uuid.to_string().replace('-', "")
+    );
+    let mapped = Mapped::create(world, NAME, &uuid, &line).context(
+        Fault::new(format!(
+            "the root on {} does not open through dm-verity",
+            halves.data
+        ))
+        .expected(format!("a hash tree for roothash={hash}"))
+        .fix("boot the other slot, or write the image to the disk again"),
+    )?;
+    Ok(Verity {
+        mapped,
+        superblock,
+        hash,
+        data,
+        tree,
+    })
+}
+
+fn mount_root(world: &World, verity: &Verity) -> Result<()> {
+    mount::folder(&world.sysroot, 0o755)?;
+    let minor = verity.mapped.number.rsplit(':').next().unwrap_or_default();
+    let device = world.dev.join(format!("dm-{minor}"));
+    let flags = Flags::MS_RDONLY;
+    if let Err(error) = mount::mount(&device, &world.sysroot, "erofs", flags, "") {
+        let found = kernel_says(world).unwrap_or_else(|| format!("{:#}", error.root_cause()));
+        return Err(error.context(
+            Fault::new("the root file system does not mount")
+                .expected(format!(
+                    "an EROFS whose blocks match roothash={}",
+                    verity.hash
+                ))
+                .found(found)
+                .fix("boot the other slot, or write the image to the disk again"),
+        ));
+    }
+    Ok(())
+}
+
+/// What the kernel's log last said of verity or EROFS.
+fn kernel_says(world: &World) -> Option<String> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let mut kmsg = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(world.dev.join("kmsg"))
+        .ok()?;
+    let mut record = [0; 8192];
+    let mut last = None;
+    // One read gives one record; at the end of the log it gives EAGAIN.
+    while let Ok(length) = kmsg.read(&mut record) {
+        let text = String::from_utf8_lossy(&record[..length]);
+        let message = text.split_once(';').map_or("", |(_, message)| message);
+        let line = message.lines().next().unwrap_or_default();
+        if !line.contains("slipway-init") && (line.contains("verity") || line.contains("erofs")) {
+            last = Some(line.to_owned());
+        }
+    }
+    last
+}
+
+impl Root {
+    /// From here on a read of a damaged block panics the kernel, which reboots after ten seconds.
+    ///
+    /// # Errors
+    /// If the kernel does not take the new table.
+    pub(crate) fn harden(&self) -> Result<()> {
+        let Some(verity) = &self.verity else {
+            return Ok(());
+        };
+        let parameters = verity.superblock.table(
+            &verity.data,
+            &verity.tree,
+            &verity.hash,
+            &["panic_on_corruption"],
+        );
+        let bytes = verity.superblock.data_blocks * BLOCK;
+        verity.mapped.exchange(&verity_line(bytes, parameters))?;
+        let panic = self.world.proc.join("sys/kernel/panic");
+        if fs::read_to_string(&panic)?.trim() == "0" {
+            fs::write(&panic, "10\n")?;
+        }
+        Ok(())
+    }
 }

@@ -1,1 +1,115 @@
 //! Node settings: the defaults of the image under the file of the config.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use image::node::NodeSettings;
+use image::paths;
+use toml::{Table, Value};
+
+use crate::failure::Fault;
+
+/// The three names by which the etcd disk may be found: the file's one replaces whichever the image has.
+const ETCD_NAMES: [&str; 3] = ["serial", "label", "partlabel"];
+
+/// Reads the settings of a node: the file below `sysroot` over `defaults`, field by field.
+///
+/// # Errors
+/// A [`Fault`] with what does not parse and where.
+pub(crate) fn read(sysroot: &Path, defaults: &NodeSettings) -> Result<NodeSettings> {
+    let path = sysroot.join(paths::NODE_SETTINGS.trim_start_matches('/'));
+    match fs::read(&path) {
+        Ok(text) => over(defaults, &text),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(defaults.clone()),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}
+
+/// The settings that `text`, the content of a settings file, gives over `defaults`.
+///
+/// # Errors
+/// A [`Fault`] with what does not parse and where.
+pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings> {
+    let wrong = |found: String| {
+        Fault::new(format!("{} is wrong", paths::NODE_SETTINGS))
+            .expected("node settings: role, and [etcd] with one of serial, label and partlabel")
+            .found(found.trim().replace('\n', " | "))
+            .fix("correct the file in the node's config")
+    };
+    let text = std::str::from_utf8(text).map_err(|e| wrong(e.to_string()))?;
+    let given: Table = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+    // By itself first: its own mistakes are then told with line and column, unknown keys among them.
+    toml::from_str::<NodeSettings>(text).map_err(|e| wrong(e.to_string()))?;
+    let mut merged = Table::try_from(defaults).context("reading the image's node settings")?;
+    merge(&mut merged, given);
+    let settings: NodeSettings = merged.try_into().map_err(|e| wrong(e.to_string()))?;
+    if let Some(etcd) = &settings.etcd {
+        etcd.find().map_err(wrong)?;
+    }
+    Ok(settings)
+}
+
+fn merge(into: &mut Table, from: Table) {
+    if ETCD_NAMES.iter().any(|name| from.contains_key(*name)) {
+        into.retain(|key, _| !ETCD_NAMES.iter().any(|name| key == *name));
+    }
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::node::{EtcdFind, EtcdFormat, EtcdSettings, Role};
+
+    use super::*;
+
+    fn defaults() -> NodeSettings {
+        NodeSettings {
+            role: Role::ControlPlane,
+            etcd: Some(EtcdSettings {
+                serial: Some("etcd".into()),
+                label: None,
+                partlabel: None,
+                format: EtcdFormat::IfBlank,
+                cluster: "demo".into(),
+                minimum_size: 5,
+            }),
+        }
+    }
+
+    #[test]
+    fn the_file_replaces_field_by_field() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path(), &defaults()).unwrap(), defaults());
+        let etcd = |text: &str| over(&defaults(), text.as_bytes()).unwrap().etcd.unwrap();
+        let cluster = etcd("[etcd]\ncluster = \"prod\"\n");
+        assert_eq!(cluster.cluster, "prod");
+        assert_eq!(cluster.find().unwrap(), EtcdFind::Serial("etcd".into()));
+        assert_eq!(cluster.format, EtcdFormat::IfBlank);
+        let label = etcd("[etcd]\nlabel = \"data\"\n");
+        assert_eq!(label.find().unwrap(), EtcdFind::Label("data".into()));
+        let worker = over(&defaults(), b"role = \"worker\"").unwrap();
+        assert_eq!(worker.role, Role::Worker);
+    }
+
+    #[test]
+    fn mistakes_are_faults_with_their_place() {
+        for (text, expected) in [
+            ("rolle = \"worker\"", "rolle"),
+            ("role = \"boss\"", "boss"),
+            ("role = ", "line 1"),
+            ("[etcd]\nserial = \"a\"\nlabel = \"b\"\n", "exactly one"),
+        ] {
+            let error = over(&defaults(), text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

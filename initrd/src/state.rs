@@ -1,6 +1,32 @@
 //! State: the partitions that the first boot makes and every boot grows; the `/etc` overlay; the machine id.
 
-use std::path::PathBuf;
+mod disk;
+pub(crate) mod ext4;
+mod identity;
+mod seed;
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use image::{layout, paths, timeline};
+use sha2::{Digest, Sha256};
+
+use crate::block::{self, Disk, Partition, ioctl};
+use crate::boot::Boot;
+use crate::chroot;
+use crate::failure::Fault;
+use crate::mount::{self, Flags};
+use crate::root::Root;
+use identity::{Identity, Verdict};
+
+/// An empty file at the root of `state` that tells it from the folder in the read-only root.
+pub(crate) const MARK: &str = ".slipway-state";
+/// The marker below `/var` of the root whose factory files were copied last.
+const SEEDED: &str = "lib/slipway/seeded";
+/// Where the kernel's own growth of ext4 is worth its time: a whole block group.
+const WORTH_GROWING: u64 = 128 * layout::MIB;
 
 /// What the node keeps: `state` and `var` are mounted below the root, and `/etc` is writable.
 #[derive(Debug)]
@@ -11,4 +37,357 @@ pub(crate) struct State {
     pub(crate) first_boot: bool,
     /// The machine id, 32 hexadecimal digits.
     pub(crate) machine_id: String,
+    identity: Identity,
+}
+
+/// Makes what the first boot lacks, grows and mounts what is there, and lays the writable `/etc` over the root's.
+///
+/// # Errors
+/// If a file system cannot be made, checked or mounted, each with the command or device.
+pub(crate) fn open(boot: &Boot, root: &Root) -> Result<State> {
+    let identity = Identity {
+        instance: boot.platform.instance.clone(),
+        disk: root.disk.as_ref().and_then(|disk| disk.serial.clone()),
+    };
+    let dir = root.sysroot.join(paths::STATE.trim_start_matches('/'));
+    let var = match &root.disk {
+        Some(disk) => Some(on_disk(boot, root, disk, &dir)?),
+        None => {
+            in_memory(root, &dir)?;
+            None
+        }
+    };
+    let first_boot = judge(root, &dir, var.as_ref(), &identity)?;
+    boot.timeline.step("state.seed", || seed_var(boot, root))?;
+    overlay_etc(root)?;
+    let machine_id = machine_id(boot, root, &dir)?;
+    Ok(State {
+        dir,
+        first_boot,
+        machine_id,
+        identity,
+    })
+}
+
+/// `state` and `var` on the system disk. Gives the partition of `var`.
+fn on_disk(boot: &Boot, root: &Root, disk: &Disk, dir: &Path) -> Result<Partition> {
+    let world = &boot.world;
+    let changes = boot.timeline.step("state.partitions", || {
+        disk::complete(world, disk, &boot.manifest)
+    })?;
+    if !changes.made.is_empty() {
+        tracing::info!(
+            "made the partitions {} on {}",
+            changes.made.join(", "),
+            disk.name
+        );
+    }
+    if changes.grown {
+        tracing::info!("grew {} to the end of {}", layout::LABEL_VAR, disk.name);
+    }
+    let disk =
+        block::disk(world, &disk.name).with_context(|| format!("{} has gone away", disk.name))?;
+    let var = disk::labelled(&disk, layout::LABEL_VAR)?.clone();
+    let state = disk::labelled(&disk, layout::LABEL_STATE)?.clone();
+    let target = root.sysroot.join("var");
+    boot.timeline.step("state.var", || {
+        mount_ext4(root, &var, &target, Flags::empty())?;
+        grow(&var, &target)
+    })?;
+    mount::folder(dir, 0o755)?;
+    boot.timeline.step("state.state", || {
+        let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
+        mount_ext4(root, &state, dir, flags)
+    })?;
+    mark(dir)?;
+    Ok(var)
+}
+
+/// A root in memory has its state in memory too, until a config names disks for it.
+fn in_memory(root: &Root, dir: &Path) -> Result<()> {
+    let target = root.sysroot.join("var");
+    mount::mount(
+        "var",
+        &target,
+        "tmpfs",
+        Flags::empty(),
+        "mode=0755,size=75%",
+    )?;
+    mount::folder(dir, 0o755)?;
+    let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
+    mount::mount("state", dir, "tmpfs", flags, "mode=0700,size=16m")?;
+    mark(dir)
+}
+
+fn mark(dir: &Path) -> Result<()> {
+    let path = dir.join(MARK);
+    if !path.exists() {
+        File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes an ext4 if there is none, checks it if it was not unmounted in order, mounts it.
+fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Flags) -> Result<()> {
+    match ext4::probe(&part.path)? {
+        None => format(root, part)?,
+        Some(found) if !found.clean => check(root, part)?,
+        Some(_) => {}
+    }
+    // The path is the one inside the root too, so that mountinfo shows the same there.
+    mount::mount(&part.path, target, "ext4", flags, "").context(
+        Fault::new(format!(
+            "the file system on {} ({}) does not mount",
+            part.name, part.label
+        ))
+        .expected("an ext4 file system of this node")
+        .fix("look at the disk; wipe the partition to have it made anew"),
+    )
+}
+
+/// This partition was made by the init, which wiped its begin: what is not ext4 there is nothing, or a half-made one.
+fn format(root: &Root, part: &Partition) -> Result<()> {
+    tracing::info!("formatting {} as {}", part.name, part.label);
+    let device = part.path.to_string_lossy();
+    // Nothing is discarded and no inode table zeroed here: the kernel does it later, in the background.
+    let extended = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
+    let args = [
+        "-q",
+        "-F",
+        "-m",
+        "1",
+        "-L",
+        &part.label,
+        "-E",
+        extended,
+        &device,
+    ];
+    chroot::succeed(root, "/usr/sbin/mkfs.ext4", &args)?;
+    Ok(())
+}
+
+/// The journal is replayed and, where the superblock asks for it, all of the file system checked.
+fn check(root: &Root, part: &Partition) -> Result<()> {
+    tracing::info!(
+        "checking {} ({}), which was not unmounted in order",
+        part.name,
+        part.label
+    );
+    let device = part.path.to_string_lossy();
+    let output = chroot::run(root, "/usr/sbin/e2fsck", &["-p", &device])?;
+    // e2fsck(8): 1 and 2 say that errors were corrected; a reboot (2) is for mounted file systems only.
+    match output.status.code() {
+        Some(0..=2) => Ok(()),
+        code => Err(Fault::new(format!(
+            "the file system on {} ({}) is damaged",
+            part.name, part.label
+        ))
+        .expected("a file system that e2fsck -p can put in order")
+        .found(format!(
+            "e2fsck ended with {}: {}",
+            code.map_or("a signal".to_owned(), |code| code.to_string()),
+            output.stdout.trim().replace('\n', " | ")
+        ))
+        .fix("boot a rescue system and repair it, or wipe the partition to have it made anew")
+        .into()),
+    }
+}
+
+fn grow(part: &Partition, target: &Path) -> Result<()> {
+    let Some(found) = ext4::probe(&part.path)? else {
+        return Ok(());
+    };
+    let blocks = part.size / found.block;
+    if (blocks.saturating_sub(found.blocks)) * found.block < WORTH_GROWING {
+        return Ok(());
+    }
+    tracing::info!(
+        "growing {} from {} to {blocks} blocks",
+        part.label,
+        found.blocks
+    );
+    let folder = File::open(target).with_context(|| format!("opening {}", target.display()))?;
+    ioctl::grow_ext4(&folder, blocks)
+}
+
+/// Whether this is a first boot. A node whose disk and instance are both others than the marker names is a copy: it is
+/// provisioned anew and `var` made anew.
+fn judge(root: &Root, dir: &Path, var: Option<&Partition>, now: &Identity) -> Result<bool> {
+    match identity::judge(identity::read(dir)?.as_ref(), now) {
+        Verdict::First => Ok(true),
+        Verdict::Same => Ok(false),
+        Verdict::Changed(what) => {
+            tracing::warn!("{what}; this node keeps its state");
+            Ok(false)
+        }
+        Verdict::Copied(what) => {
+            tracing::warn!("{what}; this is a copy of another node: provisioning anew");
+            let target = root.sysroot.join("var");
+            identity::forget(dir)?;
+            if let Some(var) = var {
+                mount::unmount(dir)?;
+                mount::unmount(&target)?;
+                format(root, var)?;
+                mount_ext4(root, var, &target, Flags::empty())?;
+                let disk = root.disk.as_ref().context("a disk")?;
+                let state = disk::labelled(
+                    &block::disk(&root.world, &disk.name).context("the disk has gone away")?,
+                    layout::LABEL_STATE,
+                )?
+                .clone();
+                mount::folder(dir, 0o755)?;
+                let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
+                mount_ext4(root, &state, dir, flags)?;
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// Copies what the root's factory has for `/var` and the node has not: on the first boot of each root.
+fn seed_var(boot: &Boot, root: &Root) -> Result<()> {
+    let marker = root.sysroot.join("var").join(SEEDED);
+    let hash = boot.cmdline.roothash.map(|hash| hash.to_string());
+    let hash = hash.unwrap_or_default();
+    if fs::read_to_string(&marker).is_ok_and(|text| text.trim() == hash) {
+        return Ok(());
+    }
+    let factory = root.sysroot.join(paths::FACTORY.trim_start_matches('/'));
+    let count = seed::copy(&factory.join("var"), &root.sysroot.join("var"))
+        .context("seeding /var from the factory")?;
+    for (_, target) in paths::VAR_LINKS {
+        let below = target.trim_start_matches("../");
+        mount::folder(&root.sysroot.join(below), 0o755)?;
+    }
+    tracing::info!("seeded /var with {count} files");
+    mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
+    fs::write(&marker, format!("{hash}\n")).context("noting that /var is seeded")
+}
+
+fn overlay_etc(root: &Root) -> Result<()> {
+    let below = |path: &str| root.sysroot.join(path.trim_start_matches('/'));
+    let (lower, upper, work) = (
+        below("/etc"),
+        below(paths::ETC_UPPER),
+        below(paths::ETC_WORK),
+    );
+    mount::folder(&upper, 0o755)?;
+    mount::folder(&work, 0o700)?;
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    mount::mount("etc", &lower, "overlay", Flags::empty(), &options)
+}
+
+/// The id from `state`, or a new one; `/etc/machine-id` says the same, so that systemd sees no first boot.
+fn machine_id(boot: &Boot, root: &Root, dir: &Path) -> Result<String> {
+    let kept = dir.join(paths::STATE_MACHINE_ID);
+    let id = match fs::read_to_string(&kept) {
+        Ok(text) if is_machine_id(text.trim()) => text.trim().to_owned(),
+        _ => {
+            let random = boot.world.proc.join("sys/kernel/random/uuid");
+            let id = fs::read_to_string(&random)
+                .with_context(|| format!("reading {}", random.display()))?
+                .trim()
+                .replace('-', "");
+            replace(&kept, &id)?;
+            id
+        }
+    };
+    let shown = root.sysroot.join("etc/machine-id");
+    if fs::read_to_string(&shown).map_or(true, |text| text.trim() != id) {
+        replace(&shown, &id)?;
+        fs::set_permissions(&shown, fs::Permissions::from_mode(0o444))?;
+    }
+    Ok(id)
+}
+
+fn is_machine_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Puts a line into a file by a rename, so that a power cut leaves the old or the new.
+fn replace(path: &Path, line: &str) -> Result<()> {
+    let temporary = path.with_extension("new");
+    let write = || {
+        fs::write(&temporary, format!("{line}\n"))?;
+        File::open(&temporary)?.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+impl State {
+    /// Marks the node as provisioned: later boots apply no config. `config` is what was applied.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub(crate) fn provisioned(&mut self, boot: &Boot, config: &[u8]) -> Result<()> {
+        let digest = Sha256::digest(config);
+        let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        identity::write(&self.dir, &self.identity, &boot.manifest.image, hexadecimal)?;
+        self.first_boot = false;
+        Ok(())
+    }
+
+    /// Keeps this boot's timeline beside those of the boots before, the last [`timeline::KEPT`] of them.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub(crate) fn keep_timeline(&self, lines: &str) -> Result<()> {
+        let folder = self.dir.join(paths::STATE_TIMELINES);
+        mount::folder(&folder, 0o755)?;
+        let mut kept: Vec<u64> = block::entries(&folder)
+            .iter()
+            .filter_map(|name| name.strip_suffix(".jsonl")?.parse().ok())
+            .collect();
+        kept.sort_unstable();
+        let next = kept.last().map_or(1, |last| last + 1);
+        fs::write(folder.join(format!("{next:06}.jsonl")), lines)
+            .context("writing the timeline")?;
+        let surplus = (kept.len() + 1).saturating_sub(timeline::KEPT);
+        for old in &kept[..surplus.min(kept.len())] {
+            fs::remove_file(folder.join(format!("{old:06}.jsonl")))
+                .context("removing an old timeline")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_timelines_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State {
+            dir: folder.path().to_owned(),
+            first_boot: false,
+            machine_id: String::new(),
+            identity: Identity::default(),
+        };
+        for boot in 1..=timeline::KEPT + 3 {
+            state.keep_timeline(&format!("{boot}\n")).unwrap();
+        }
+        let mut names = block::entries(&folder.path().join(paths::STATE_TIMELINES));
+        names.sort();
+        assert_eq!(names.len(), timeline::KEPT);
+        assert_eq!(names[0], "000004.jsonl");
+        let last = folder
+            .path()
+            .join(paths::STATE_TIMELINES)
+            .join("000019.jsonl");
+        assert_eq!(fs::read_to_string(last).unwrap(), "19\n");
+    }
+
+    #[test]
+    fn machine_ids_are_32_digits() {
+        assert!(is_machine_id("0123456789abcdef0123456789abcdef"));
+        assert!(!is_machine_id("uninitialized"));
+        assert!(!is_machine_id(""));
+    }
 }

@@ -11,6 +11,7 @@ use crate::world::World;
 pub(crate) struct Timeline {
     world: Arc<World>,
     spans: Arc<Mutex<Vec<Span>>>,
+    current: Arc<Mutex<String>>,
 }
 
 impl Timeline {
@@ -19,15 +20,34 @@ impl Timeline {
         Self {
             world,
             spans: Arc::default(),
+            current: Arc::default(),
         }
     }
 
     /// Runs a step and records when it began and ended, whatever it gives.
     pub(crate) fn step<T>(&self, name: &str, work: impl FnOnce() -> T) -> T {
+        if !name.contains('.') {
+            self.enter(name);
+        }
         let start = self.world.micros();
-        let out = tracing::debug_span!("step", name).in_scope(work);
+        let out = work();
         self.span("init", name, start, None);
         out
+    }
+
+    /// Names the step of the boot line that now begins.
+    pub(crate) fn enter(&self, name: &str) {
+        if let Ok(mut current) = self.current.lock() {
+            name.clone_into(&mut current);
+        }
+    }
+
+    /// The step of the boot line that began last: the one that a failure belongs to.
+    pub(crate) fn current(&self) -> String {
+        self.current
+            .lock()
+            .map(|current| current.clone())
+            .unwrap_or_default()
     }
 
     /// Records something that began at `start` (µs since boot) and ends now.

@@ -1,0 +1,195 @@
+//! Which partitions belong to a root hash: by their GUIDs, on the disk that the loader started from.
+
+use anyhow::{Result, bail};
+use image::guid::Guid;
+use image::layout::{self, root_guid, verity_guid};
+use image::manifest::Manifest;
+use image::modules as needed;
+use image::verity::RootHash;
+
+use super::Halves;
+use crate::block::{Disk, Partition};
+use crate::boot::Boot;
+use crate::failure::Fault;
+use crate::mount::{self, Flags};
+use crate::platform;
+
+/// The partition that the boot loader started from; none without UEFI.
+pub(super) fn loader_partition(boot: &Boot) -> Option<Guid> {
+    let world = &boot.world;
+    let efivars = world.sys.join("firmware/efi/efivars");
+    if !efivars.exists() {
+        return None;
+    }
+    if let Err(error) = boot
+        .modules
+        .load(&[needed::EFIVARS])
+        .and_then(|()| mount::mount("efivarfs", &efivars, "efivarfs", Flags::MS_RDONLY, ""))
+    {
+        tracing::warn!("the boot loader's variables are not readable: {error:#}");
+        return None;
+    }
+    platform::loader_partition(world)
+}
+
+/// Both halves and their disk, once both are there.
+///
+/// # Errors
+/// If two disks have them and the loader does not say which was meant.
+pub(super) fn among(
+    disks: &[Disk],
+    hash: &RootHash,
+    loader: Option<Guid>,
+    manifest: &Manifest,
+) -> Result<Option<(Halves, Disk)>> {
+    let complete = |disk: &&Disk| {
+        let data = one(disk, root_guid(hash), manifest.architecture.root_type())?;
+        let tree = one(disk, verity_guid(hash), manifest.architecture.verity_type())?;
+        let halves = Halves {
+            data: data.name.clone(),
+            tree: tree.name.clone(),
+        };
+        Some((halves, (*disk).clone()))
+    };
+    let mut found: Vec<_> = disks
+        .iter()
+        .filter(|disk| loader.is_none_or(|guid| has(disk, guid)))
+        .filter_map(|disk| complete(&disk))
+        .collect();
+    if found.len() > 1 {
+        let names: Vec<String> = found.iter().map(|(_, disk)| describe(disk)).collect();
+        bail!(
+            Fault::new("more than one disk holds the root that the command line names")
+                .expected(format!("one disk with the partitions of roothash={hash}"))
+                .found(names.join(" and "))
+                .fix("detach the copy, or boot by UEFI, where the loader says which disk it started from")
+        );
+    }
+    Ok(found.pop())
+}
+
+/// Why no disk had them, in the words of what was seen.
+pub(super) fn absent(disks: &[Disk], hash: &RootHash, loader: Option<Guid>) -> Fault {
+    let seen: Vec<String> = disks.iter().map(describe).collect();
+    let mut expected = format!(
+        "partitions with the GUIDs {} (root) and {} (hash tree)",
+        root_guid(hash),
+        verity_guid(hash)
+    );
+    if let Some(guid) = loader {
+        expected += &format!(" on the disk of the loader's partition {guid}");
+    }
+    Fault::new("the root is on no disk of this machine")
+        .expected(expected)
+        .found(if seen.is_empty() {
+            "no disk at all".to_owned()
+        } else {
+            seen.join(", ")
+        })
+        .fix("attach the disk, add its driver to [kernel] modules in the recipe, or write the image again")
+}
+
+fn one(disk: &Disk, guid: Guid, type_guid: Guid) -> Option<&Partition> {
+    disk.partitions
+        .iter()
+        .find(|part| part.guid == Some(guid) && part.type_guid == Some(type_guid))
+}
+
+fn has(disk: &Disk, guid: Guid) -> bool {
+    disk.partitions.iter().any(|part| part.guid == Some(guid))
+}
+
+fn describe(disk: &Disk) -> String {
+    let serial = disk.serial.as_deref().unwrap_or("none");
+    let parts: Vec<&str> = disk.partitions.iter().map(|p| p.label.as_str()).collect();
+    format!(
+        "{} (serial {serial}, {} MiB, partitions: {})",
+        disk.name,
+        disk.size / layout::MIB,
+        if parts.is_empty() {
+            "none".to_owned()
+        } else {
+            parts.join(" ")
+        }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use image::layout::{Architecture, Sizes};
+    use image::manifest::{CONTRACT, ImageId};
+    use image::node::NodeSettings;
+
+    use super::*;
+
+    const HASH: RootHash = RootHash([0xab; 32]);
+
+    fn manifest() -> Manifest {
+        Manifest {
+            contract: CONTRACT,
+            image: ImageId {
+                name: "demo".into(),
+                version: "1".into(),
+            },
+            architecture: Architecture::X86_64,
+            kernel: "6.12".into(),
+            epoch: 0,
+            sizes: Sizes::default(),
+            kubernetes: None,
+            node: NodeSettings::default(),
+        }
+    }
+
+    fn disk(name: &str, esp: u8) -> Disk {
+        let part = |number: u32, guid: Guid, type_guid: Guid| Partition {
+            number,
+            name: format!("{name}{number}"),
+            path: format!("/dev/{name}{number}").into(),
+            label: format!("p{number}"),
+            guid: Some(guid),
+            type_guid: Some(type_guid),
+            start: 0,
+            size: 0,
+        };
+        Disk {
+            name: name.into(),
+            path: format!("/dev/{name}").into(),
+            serial: None,
+            size: 1 << 30,
+            sector: 512,
+            read_only: false,
+            partitions: vec![
+                part(1, Guid([esp; 16]), layout::TYPE_ESP),
+                part(2, root_guid(&HASH), layout::TYPE_ROOT_X86_64),
+                part(3, verity_guid(&HASH), layout::TYPE_ROOT_VERITY_X86_64),
+            ],
+        }
+    }
+
+    #[test]
+    fn two_copies_are_refused_by_both_names_unless_the_loader_says_which() {
+        let disks = [disk("vda", 1), disk("vdb", 2)];
+        let error = among(&disks, &HASH, None, &manifest())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("vda") && error.contains("vdb"), "{error}");
+        let loader = Some(Guid([2; 16]));
+        let (halves, found) = among(&disks, &HASH, loader, &manifest()).unwrap().unwrap();
+        assert_eq!((halves.data.as_str(), found.name.as_str()), ("vdb2", "vdb"));
+    }
+
+    #[test]
+    fn half_a_root_or_another_type_is_none() {
+        let mut half = disk("vda", 1);
+        half.partitions.pop();
+        assert_eq!(
+            among(&[half.clone()], &HASH, None, &manifest()).unwrap(),
+            None
+        );
+        let mut other = disk("vda", 1);
+        other.partitions[1].type_guid = Some(layout::TYPE_LINUX);
+        assert_eq!(among(&[other], &HASH, None, &manifest()).unwrap(), None);
+        let fault = absent(&[half], &HASH, None).to_string();
+        assert!(fault.contains("vda (serial none"), "{fault}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The partitions that the first boot makes behind the image's own, and the growth of the last.
+//!
+//! Where they lie follows from the image's sizes alone, so that every node of an image has the same table.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+use image::guid::Guid;
+use image::layout::{self, Sizes};
+use image::manifest::Manifest;
+
+use crate::block::gpt::{Entry, Table};
+use crate::block::{Disk, Partition, ioctl};
+use crate::failure::Fault;
+use crate::world::World;
+
+/// What is overwritten at the begin and the end of a new partition, so that nothing of a former life is found there.
+const WIPED: u64 = layout::MIB;
+
+/// What one boot did to the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Labels of partitions that are new.
+    pub(super) made: Vec<String>,
+    /// Whether `var` has grown.
+    pub(super) grown: bool,
+}
+
+/// One partition of the plan.
+#[derive(Clone, Debug)]
+struct Wanted {
+    label: &'static str,
+    type_guid: Guid,
+    attributes: u64,
+    /// Bytes; none for what is left.
+    size: Option<u64>,
+}
+
+fn wanted(manifest: &Manifest) -> [Wanted; 4] {
+    let sizes = manifest.sizes;
+    let slot = layout::ATTRIBUTE_NO_AUTO | layout::ATTRIBUTE_READ_ONLY;
+    [
+        Wanted {
+            label: layout::LABEL_ROOT_B,
+            type_guid: manifest.architecture.root_type(),
+            attributes: slot,
+            size: Some(sizes.root),
+        },
+        Wanted {
+            label: layout::LABEL_VERITY_B,
+            type_guid: manifest.architecture.verity_type(),
+            attributes: slot,
+            size: Some(sizes.verity),
+        },
+        Wanted {
+            label: layout::LABEL_STATE,
+            type_guid: layout::TYPE_LINUX,
+            attributes: layout::ATTRIBUTE_NO_AUTO,
+            size: Some(sizes.state),
+        },
+        Wanted {
+            label: layout::LABEL_VAR,
+            type_guid: layout::TYPE_VAR,
+            attributes: layout::ATTRIBUTE_NO_AUTO,
+            size: None,
+        },
+    ]
+}
+
+/// Makes what is missing and grows `var` to the disk's end. A table that is as it should be is not written.
+///
+/// # Errors
+/// If the disk is too small (a [`Fault`]) or cannot be written.
+pub(super) fn complete(world: &World, disk: &Disk, manifest: &Manifest) -> Result<Changes> {
+    let open = || File::options().read(true).write(true).open(&disk.path);
+    let file = open().with_context(|| format!("opening {}", disk.path.display()))?;
+    let mut table = Table::read(&file, disk.sector, disk.size)
+        .with_context(|| format!("reading the partition table of {}", disk.name))?;
+    let mut changes = Changes::default();
+    let sound = table.sound;
+    table.grow();
+    let before = table.entries.clone();
+    for wanted in wanted(manifest) {
+        if !table
+            .entries
+            .values()
+            .any(|entry| entry.label == wanted.label)
+        {
+            let number = add(world, &mut table, &wanted, &manifest.sizes, &disk.name)?;
+            wipe(&file, &table, number)?;
+            changes.made.push(wanted.label.to_owned());
+        }
+    }
+    changes.grown = grow_var(&mut table);
+    if sound && table.entries == before {
+        return Ok(changes);
+    }
+    table
+        .write(&file)
+        .with_context(|| format!("writing the partition table of {}", disk.name))?;
+    for (number, entry) in &table.entries {
+        let start = entry.first * table.sector;
+        let size = (entry.last + 1 - entry.first) * table.sector;
+        match before.get(number) {
+            None => ioctl::add_partition(&file, *number, start, size)?,
+            Some(old) if old.last != entry.last => {
+                ioctl::resize_partition(&file, *number, start, size)?;
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(changes)
+}
+
+fn add(
+    world: &World,
+    table: &mut Table,
+    wanted: &Wanted,
+    sizes: &Sizes,
+    disk: &str,
+) -> Result<u32> {
+    let (first, last) = table.tail();
+    let size = wanted.size.unwrap_or(sizes.var_minimum);
+    let end = first + size.div_ceil(table.sector) - 1;
+    if end > last {
+        let free = (last + 1).saturating_sub(first) * table.sector;
+        return Err(Fault::new(format!(
+            "{disk} is too small for the partition {}",
+            wanted.label
+        ))
+        .expected(format!(
+            "{} MiB behind the last partition",
+            size / layout::MIB
+        ))
+        .found(format!("{} MiB", free / layout::MIB))
+        .fix("give the node a larger disk, or set smaller [sizes] in the recipe")
+        .into());
+    }
+    let number = table
+        .free_number()
+        .with_context(|| format!("the partition table of {disk} is full"))?;
+    let entry = Entry {
+        type_guid: wanted.type_guid,
+        guid: random_guid(world)?,
+        first,
+        last: if wanted.size.is_some() { end } else { last },
+        attributes: wanted.attributes,
+        label: wanted.label.to_owned(),
+    };
+    table.entries.insert(number, entry);
+    Ok(number)
+}
+
+/// `var` grows if it is the last on the disk and there is at least one alignment unit behind it.
+fn grow_var(table: &mut Table) -> bool {
+    let (first, last) = table.tail();
+    let end = table.entries.values().map(|entry| entry.last).max();
+    let var = table
+        .entries
+        .values_mut()
+        .find(|entry| entry.label == layout::LABEL_VAR && Some(entry.last) == end);
+    match var {
+        Some(var) if first <= last => {
+            var.last = last;
+            true
+        }
+        _ => false,
+    }
+}
+
+fn wipe(file: &File, table: &Table, number: u32) -> Result<()> {
+    let entry = &table.entries[&number];
+    let (start, end) = (entry.first * table.sector, (entry.last + 1) * table.sector);
+    let zeros = vec![0; usize::try_from(WIPED)?];
+    for at in [start, end - WIPED] {
+        file.write_all_at(&zeros, at)
+            .with_context(|| format!("wiping the new partition {}", entry.label))?;
+    }
+    Ok(())
+}
+
+/// A random GUID from the kernel.
+fn random_guid(world: &World) -> Result<Guid> {
+    let path = world.proc.join("sys/kernel/random/uuid");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    text.trim().parse().map_err(|e: String| anyhow::anyhow!(e))
+}
+
+/// The partition of this label on the system disk.
+///
+/// # Errors
+/// If it is not there.
+pub(super) fn labelled<'a>(disk: &'a Disk, label: &str) -> Result<&'a Partition> {
+    disk.partitions
+        .iter()
+        .find(|part| part.label == label)
+        .with_context(|| format!("{} has no partition {label}", disk.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::gpt::tests::sample;
+
+    fn sizes() -> Sizes {
+        Sizes {
+            esp: 0,
+            root: 8 * layout::MIB,
+            verity: layout::MIB,
+            state: 4 * layout::MIB,
+            var_minimum: 16 * layout::MIB,
+        }
+    }
+
+    fn fake() -> (tempfile::TempDir, World) {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), crate::world::Clock::Real);
+        let random = world.proc.join("sys/kernel/random");
+        fs::create_dir_all(&random).unwrap();
+        let guid = "00112233-4455-6677-8899-aabbccddeeff\n";
+        fs::write(random.join("uuid"), guid).unwrap();
+        (folder, world)
+    }
+
+    #[test]
+    fn the_plan_lies_behind_the_image_and_var_takes_the_rest() {
+        let (_folder, world) = fake();
+        let mut table = sample(512, 64 * layout::MIB);
+        let plan = [
+            (layout::LABEL_ROOT_B, Some(sizes().root)),
+            (layout::LABEL_STATE, Some(sizes().state)),
+            (layout::LABEL_VAR, None),
+        ];
+        for (label, size) in plan {
+            let wanted = Wanted {
+                label,
+                type_guid: layout::TYPE_LINUX,
+                attributes: 0,
+                size,
+            };
+            add(&world, &mut table, &wanted, &sizes(), "vda").unwrap();
+        }
+        let mib = |entry: &Entry| (entry.first / 2048, (entry.last + 1) / 2048);
+        let by_label = |label: &str| table.entries.values().find(|e| e.label == label).unwrap();
+        assert_eq!(mib(by_label(layout::LABEL_ROOT_B)), (4, 12));
+        assert_eq!(mib(by_label(layout::LABEL_STATE)), (12, 16));
+        assert_eq!(mib(by_label(layout::LABEL_VAR)), (16, 63));
+        // Partition 2 was free, the image's own are 1 and 3.
+        assert_eq!(table.entries[&2].label, layout::LABEL_ROOT_B);
+
+        assert!(!grow_var(&mut table));
+        table.sectors *= 2;
+        table.grow();
+        assert!(grow_var(&mut table));
+        let var = table
+            .entries
+            .values()
+            .find(|e| e.label == layout::LABEL_VAR);
+        assert_eq!(mib(var.unwrap()), (16, 127));
+    }
+
+    #[test]
+    fn a_small_disk_is_refused_with_both_sizes() {
+        let (_folder, world) = fake();
+        let mut table = sample(512, 16 * layout::MIB);
+        let wanted = Wanted {
+            label: layout::LABEL_VAR,
+            type_guid: layout::TYPE_VAR,
+            attributes: 0,
+            size: None,
+        };
+        let error = add(&world, &mut table, &wanted, &sizes(), "vda").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "vda is too small for the partition var; expected 16 MiB behind the last partition; found 11 MiB"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! ext4 as far as the init must know it: is there one, is it clean, how large is it.
+//!
+//! Format: the kernel's `Documentation/filesystems/ext4/super.rst`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+const AT: u64 = 1024;
+const MAGIC: u16 = 0xef53;
+const CLEAN: u16 = 1;
+const ERRORS: u16 = 2;
+const NEEDS_RECOVERY: u32 = 4;
+
+/// What the superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ext4 {
+    /// Bytes of a block.
+    pub(crate) block: u64,
+    /// Blocks.
+    pub(crate) blocks: u64,
+    /// Whether it was unmounted in order and has no noted errors.
+    pub(crate) clean: bool,
+}
+
+/// Reads the superblock of `device`; none if there is no ext4.
+///
+/// # Errors
+/// If the device cannot be read.
+pub(crate) fn probe(device: &Path) -> Result<Option<Ext4>> {
+    let mut bytes = [0; 1024];
+    File::open(device)
+        .and_then(|file| file.read_exact_at(&mut bytes, AT))
+        .with_context(|| format!("reading {}", device.display()))?;
+    Ok(parse(&bytes))
+}
+
+fn parse(bytes: &[u8; 1024]) -> Option<Ext4> {
+    let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let long = |at: usize| u32::from(short(at)) | u32::from(short(at + 2)) << 16;
+    if short(56) != MAGIC {
+        return None;
+    }
+    let state = short(58);
+    Some(Ext4 {
+        block: 1024_u64.checked_shl(long(24))?,
+        blocks: u64::from(long(4)) | u64::from(long(0x150)) << 32,
+        clean: state & CLEAN != 0 && state & ERRORS == 0 && long(96) & NEEDS_RECOVERY == 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clean_unclean_and_foreign_are_told_apart() {
+        let mut bytes = [0; 1024];
+        assert_eq!(parse(&bytes), None);
+        bytes[56..58].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[58] = 1;
+        bytes[24] = 2;
+        bytes[4..8].copy_from_slice(&100_u32.to_le_bytes());
+        bytes[0x150] = 1;
+        let good = Ext4 {
+            block: 4096,
+            blocks: 100 + (1 << 32),
+            clean: true,
+        };
+        assert_eq!(parse(&bytes), Some(good));
+        for (at, value) in [(58, 0), (58, 3), (96, 4)] {
+            let mut other = bytes;
+            other[at] = value;
+            assert_eq!(
+                parse(&other),
+                Some(Ext4 {
+                    clean: false,
+                    ..good
+                })
+            );
+        }
+    }
+}
