@@ -1,1 +1,119 @@
 //! Config: found, fetched, verified, merged and validated whole before the first write.
+//!
+//! The base config is baked into the initramfs; the user's comes from `ignition.config.url=`, else from the
+//! platform. A mistake in something that came from a server is told, and the server is asked again, for as
+//! long as it takes; a mistake in what cannot change ends the boot with the report.
+
+mod contents;
+mod gather;
+mod place;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ignition::{Config, model};
+
+use crate::boot::Boot;
+use crate::root::Root;
+use crate::world::World;
+pub(crate) use contents::Contents;
+use gather::{Gather, Settings};
+
+/// A config with everything that it names in memory.
+pub(crate) struct Fetched {
+    /// Base and user merged.
+    pub(crate) config: Config,
+    /// The same, typed.
+    pub(crate) model: model::Config,
+    /// The contents of `storage.files`, in the same order.
+    pub(crate) files: Vec<Contents>,
+    /// Whether there was a config of the user's.
+    pub(crate) user_config: bool,
+    /// What is strange about it.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A config may hold secrets: only how much there is of it is shown.
+impl std::fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fetched")
+            .field("files", &self.files)
+            .field("user_config", &self.user_config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits between two attempts, each with a line every five seconds.
+const WAITS: [u64; 4] = [5, 10, 20, 60];
+/// How often a wait says what it waits for.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Finds the config and all that it names. Brings the network up if, and only if, a source needs it.
+///
+/// # Errors
+/// All mistakes of a config that came from no server.
+pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<Fetched> {
+    let base = place::base(&boot.world)?;
+    let user = place::user(boot)?;
+    let world = Arc::clone(&boot.world);
+    let settings = Settings {
+        ca_bundle: ca_bundle(&boot.world, &root.sysroot),
+        on_wait: Arc::new(move |text| {
+            world.watchdog.feed();
+            tracing::warn!("config: {text}");
+        }),
+        ..Settings::default()
+    };
+    let network = || crate::net::up(&boot.world, &boot.modules);
+    for attempt in 0.. {
+        let mut gather = Gather::new(&settings, &network);
+        let wrong = match gather.all(base.as_ref(), user.as_ref()) {
+            Ok(fetched) => {
+                for warning in &fetched.warnings {
+                    tracing::warn!("config: {warning}");
+                }
+                return Ok(fetched);
+            }
+            Err(wrong) => wrong,
+        };
+        if !wrong.remote {
+            bail!("the config cannot be used; nothing was written:\n{wrong}");
+        }
+        for line in &wrong.lines {
+            tracing::error!("config: {line}");
+        }
+        wait(&boot.world, WAITS[attempt.min(WAITS.len() - 1)]);
+    }
+    unreachable!("the attempts have no end")
+}
+
+fn wait(world: &World, seconds: u64) {
+    let mut left = Duration::from_secs(seconds);
+    while !left.is_zero() {
+        tracing::warn!(
+            "config: nothing was written; the source is asked again in {} s",
+            left.as_secs()
+        );
+        let piece = left.min(LINE_EVERY);
+        world.sleep(piece);
+        left -= piece;
+    }
+}
+
+/// The certificates of the initramfs, else those of the root.
+fn ca_bundle(world: &World, sysroot: &Path) -> Option<Vec<u8>> {
+    const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
+    let read = |root: &Path| std::fs::read(root.join(BUNDLE)).ok();
+    read(&world.initrd).or_else(|| read(sysroot))
+}
+
+/// The node settings that the config brings, if it does.
+pub(crate) fn node_settings(fetched: &Fetched) -> Option<&[u8]> {
+    let files = fetched.model.storage.as_ref()?.files.as_ref()?;
+    let index = files
+        .iter()
+        .position(|file| file.path == image::paths::NODE_SETTINGS)?;
+    fetched.files.get(index)?.contents.as_deref()
+}

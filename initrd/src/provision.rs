@@ -1,1 +1,113 @@
 //! Provision: the config applied to the root.
+//!
+//! All or nothing: everything is decided and checked first, and all mistakes are told together; only then is
+//! the first byte written. A second run finds what the first one left and succeeds.
+
+mod accounts;
+mod nodes;
+mod result;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod units;
+mod users;
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+
+use crate::config::Fetched;
+use accounts::{Accounts, Keys};
+use tree::Tree;
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// Files, directories and links.
+    pub(crate) entries: usize,
+    /// Files among them.
+    pub(crate) files: usize,
+    /// Users and groups that the config speaks of.
+    pub(crate) accounts: usize,
+    /// Units that the config speaks of.
+    pub(crate) units: usize,
+    /// What is strange but was done, or not done, all the same.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable.
+///
+/// # Errors
+/// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
+pub(crate) fn apply(fetched: &Fetched, sysroot: &Path) -> Result<Applied> {
+    let tree = Tree::open(sysroot)?;
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    apply_to(fetched, &tree, boot_id.trim(), now)
+}
+
+fn apply_to(fetched: &Fetched, tree: &Tree, boot_id: &str, now: u64) -> Result<Applied> {
+    let plan = plan(fetched, tree, now)?;
+    users::apply(tree, &plan.accounts, &plan.keys).context("applying passwd")?;
+    for entry in &plan.entries {
+        entry.apply(tree).context("applying storage")?;
+    }
+    plan.units.apply(tree).context("applying systemd")?;
+    result::write(tree, fetched.user_config, boot_id, now)?;
+    let passwd = fetched.model.passwd.as_ref();
+    let systemd = fetched.model.systemd.as_ref();
+    Ok(Applied {
+        entries: plan.entries.len(),
+        files: plan.entries.iter().filter(|entry| entry.is_file()).count(),
+        accounts: passwd.map_or(0, |passwd| {
+            let count = |of: Option<usize>| of.unwrap_or(0);
+            count(passwd.users.as_ref().map(Vec::len)) + count(passwd.groups.as_ref().map(Vec::len))
+        }),
+        units: systemd
+            .and_then(|systemd| systemd.units.as_ref())
+            .map_or(0, Vec::len),
+        warnings: plan.warnings,
+    })
+}
+
+/// Everything decided.
+struct Plan<'a> {
+    accounts: Accounts,
+    keys: Keys,
+    entries: Vec<nodes::Entry<'a>>,
+    units: units::Units,
+    warnings: Vec<String>,
+}
+
+fn plan<'a>(fetched: &'a Fetched, tree: &Tree, now: u64) -> Result<Plan<'a>> {
+    let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
+    let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
+    let keys = users::plan(&fetched.model, tree, &mut accounts, &mut wrong);
+    let entries = nodes::plan(fetched, tree, &accounts, &mut wrong);
+    let units = units::plan(
+        &fetched.model,
+        tree,
+        &fetched.files,
+        &mut wrong,
+        &mut warnings,
+    );
+    for path in units.paths() {
+        if let Err(error) = nodes::check_path(tree, path) {
+            wrong.push(format!("$.systemd.units: {error}"));
+        }
+    }
+    if !wrong.is_empty() {
+        bail!(
+            "the config cannot be applied; nothing was written:\n{}",
+            wrong.join("\n")
+        );
+    }
+    Ok(Plan {
+        accounts,
+        keys,
+        entries,
+        units,
+        warnings,
+    })
+}

@@ -1,0 +1,99 @@
+//! Downloads at the same time, each with its headers.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use fetch::{Client, Failure, Patience, Want};
+use ignition::model::Resource;
+use ignition::source::shown;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Downloads that run at the same time.
+const AT_ONCE: usize = 16;
+/// What Ignition says that it takes.
+const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
+
+/// Fetches all; each answer with the number that came with its resource.
+///
+/// # Errors
+/// Only if no runtime can be made: what fails to download is an answer.
+pub(super) fn all(
+    client: &Client,
+    wanted: &[(usize, &Resource)],
+    patience: Patience,
+    limit: u64,
+    on_wait: &Arc<dyn Fn(&str) + Send + Sync>,
+) -> Result<Vec<(usize, Result<Vec<u8>, String>)>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let mut tasks = JoinSet::new();
+        let gate = Arc::new(Semaphore::new(AT_ONCE));
+        for (index, resource) in wanted {
+            let (client, on_wait, gate) = (client.clone(), Arc::clone(on_wait), Arc::clone(&gate));
+            let (index, url, headers) = (
+                *index,
+                resource.source.clone().unwrap_or_default(),
+                headers(resource),
+            );
+            tasks.spawn_local(async move {
+                let _turn = gate.acquire().await;
+                let want = Want {
+                    url: &url,
+                    digest: None,
+                    limit,
+                    headers,
+                    patience,
+                };
+                let tell = |text: &str| on_wait(&told(text, &url));
+                let got = fetch::bytes(&client, &want, &tell).await;
+                (index, got.map_err(|failure| why(&failure, &url)))
+            });
+        }
+        Ok(tasks.join_all().await)
+    })
+}
+
+/// A text of the download's with the address as it may be shown: its query may hold a token.
+fn told(text: &str, url: &str) -> String {
+    let secret = url.split_once(['?', '#']).map_or("", |(_, secret)| secret);
+    match secret.is_empty() {
+        true => text.to_owned(),
+        false => format!("{}: {}", shown(url), text.replace(secret, "…")),
+    }
+}
+
+fn why(failure: &Failure, url: &str) -> String {
+    let url_shown = shown(url);
+    match failure {
+        Failure::Status { code, .. } => format!("fetching {url_shown}: the server answered {code}"),
+        Failure::TooLarge { limit, .. } => {
+            format!("fetching {url_shown}: it is larger than {limit} bytes")
+        }
+        Failure::Unreachable { attempts, why, .. } => {
+            format!(
+                "fetching {url_shown}: given up after {attempts} attempts: {}",
+                told(why, url)
+            )
+        }
+        Failure::Address { why, .. } => format!("fetching {url_shown}: {}", told(why, url)),
+        other => told(&other.to_string(), url),
+    }
+}
+
+/// Ignition's own headers under those of the config; one without a value is not sent.
+fn headers(resource: &Resource) -> Vec<(String, String)> {
+    let mut out = vec![
+        ("Accept".to_owned(), ACCEPT.to_owned()),
+        ("Accept-Encoding".to_owned(), "identity".to_owned()),
+    ];
+    for header in resource.http_headers.iter().flatten() {
+        out.retain(|(name, _)| !name.eq_ignore_ascii_case(&header.name));
+        if let Some(value) = &header.value {
+            out.push((header.name.clone(), value.clone()));
+        }
+    }
+    out
+}

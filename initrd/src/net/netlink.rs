@@ -1,0 +1,322 @@
+//! Netlink: links, addresses and routes by hand-made messages (rtnetlink(7)); six kinds are all that is needed.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    socket,
+};
+
+// linux/netlink.h
+const REQUEST: u16 = 1;
+const ACK: u16 = 4;
+const DUMP: u16 = 0x300;
+const REPLACE: u16 = 0x100;
+const CREATE: u16 = 0x400;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+// linux/rtnetlink.h
+const GET_LINK: u16 = 18;
+const SET_LINK: u16 = 19;
+const NEW_ADDRESS: u16 = 20;
+const DELETE_ADDRESS: u16 = 21;
+const GET_ADDRESS: u16 = 22;
+const NEW_ROUTE: u16 = 24;
+const GROUP_LINK: u32 = 1;
+const MAIN_TABLE: u8 = 254;
+const BY_DHCP: u8 = 16;
+const ON_LINK: u32 = 4;
+// linux/if.h, linux/if_arp.h
+const UP: u32 = 1;
+const LOWER_UP: u32 = 0x1_0000;
+const ETHERNET: u16 = 1;
+const INET: u8 = 2;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) index: u32,
+    pub(super) name: String,
+    pub(super) mac: Vec<u8>,
+    pub(super) up: bool,
+    pub(super) carrier: bool,
+    pub(super) ethernet: bool,
+}
+
+/// A route by DHCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) network: Ipv4Addr,
+    pub(super) prefix: u8,
+    /// `0.0.0.0`: the network is on the link itself.
+    pub(super) gateway: Ipv4Addr,
+}
+
+/// A socket to the kernel's network configuration.
+#[derive(Debug)]
+pub(super) struct Netlink {
+    fd: OwnedFd,
+    sequence: u32,
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Netlink {
+    /// A socket for requests.
+    pub(super) fn open() -> Result<Self> {
+        Self::bound(0, SockFlag::SOCK_CLOEXEC)
+    }
+
+    /// A socket that becomes readable when a link changes.
+    pub(super) fn monitor() -> Result<Self> {
+        Self::bound(GROUP_LINK, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)
+    }
+
+    fn bound(groups: u32, flags: SockFlag) -> Result<Self> {
+        let make = || -> nix::Result<OwnedFd> {
+            let protocol = SockProtocol::NetlinkRoute;
+            let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
+            bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+            Ok(fd)
+        };
+        Ok(Self {
+            fd: make().context("opening a netlink socket")?,
+            sequence: 0,
+        })
+    }
+
+    /// Throws away what a monitor heard.
+    pub(super) fn drain(&self) {
+        let mut buffer = [0; 8192];
+        while recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()).is_ok_and(|len| len > 0) {}
+    }
+
+    /// Sends a request and gives the bodies of the answers of a dump; the kernel's error is an error.
+    fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.sequence += 1;
+        let message = message(kind, flags | REQUEST | ACK, self.sequence, body)?;
+        send(self.fd.as_raw_fd(), &message, MsgFlags::empty())?;
+        let mut out = Vec::new();
+        let mut buffer = vec![0; 65_536];
+        loop {
+            let len = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+            for (header, body) in messages(&buffer[..len]) {
+                if header.sequence != self.sequence {
+                    continue;
+                }
+                match header.kind {
+                    DONE => return Ok(out),
+                    ERROR => {
+                        let code = body.get(..4).and_then(|b| b.try_into().ok());
+                        match i32::from_ne_bytes(code.unwrap_or_default()) {
+                            0 => return Ok(out),
+                            code => return Err(nix::errno::Errno::from_raw(-code).into()),
+                        }
+                    }
+                    _ => out.push(body.to_vec()),
+                }
+            }
+        }
+    }
+
+    /// All links.
+    pub(super) fn links(&mut self) -> Result<Vec<Link>> {
+        let answers = self
+            .request(GET_LINK, DUMP, &link_header(0, 0, 0))
+            .context("listing the links")?;
+        Ok(answers.iter().filter_map(|body| link(body)).collect())
+    }
+
+    /// Sets a link up or down.
+    pub(super) fn set_up(&mut self, index: u32, up: bool) -> Result<()> {
+        let flags = if up { UP } else { 0 };
+        self.request(SET_LINK, 0, &link_header(index, flags, UP))?;
+        Ok(())
+    }
+
+    /// Sets a link's MTU.
+    pub(super) fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<()> {
+        let mut body = link_header(index, 0, 0);
+        attribute(&mut body, 4, &mtu.to_ne_bytes());
+        self.request(SET_LINK, 0, &body)?;
+        Ok(())
+    }
+
+    /// Adds an address.
+    pub(super) fn add_address(&mut self, index: u32, address: Ipv4Addr, prefix: u8) -> Result<()> {
+        let body = address_body(index, address, prefix);
+        self.request(NEW_ADDRESS, CREATE | REPLACE, &body)?;
+        Ok(())
+    }
+
+    /// Removes all IPv4 addresses of a link; their routes go with them.
+    pub(super) fn flush_addresses(&mut self, index: u32) -> Result<()> {
+        let mut all = vec![INET];
+        all.extend([0; 7]);
+        for body in self.request(GET_ADDRESS, DUMP, &all)? {
+            let Some((&[INET, prefix, ..], of)) = body.first_chunk::<4>().zip(word(&body, 4))
+            else {
+                continue;
+            };
+            let local = attributes(&body, 8).find(|(kind, _)| *kind == 2);
+            if let Some((_, &[a, b, c, d])) = local
+                && of == index
+            {
+                let body = address_body(index, Ipv4Addr::new(a, b, c, d), prefix);
+                self.request(DELETE_ADDRESS, 0, &body)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a route.
+    pub(super) fn add_route(&mut self, index: u32, route: Route, on_link: bool) -> Result<()> {
+        let through = !route.gateway.is_unspecified();
+        let scope = if through { 0 } else { 253 };
+        let flags = if through && on_link { ON_LINK } else { 0 };
+        let mut body = vec![INET, route.prefix, 0, 0, MAIN_TABLE, BY_DHCP, scope, 1];
+        body.extend(flags.to_ne_bytes());
+        attribute(&mut body, 1, &route.network.octets());
+        attribute(&mut body, 4, &index.to_ne_bytes());
+        if through {
+            attribute(&mut body, 5, &route.gateway.octets());
+        }
+        self.request(NEW_ROUTE, CREATE | REPLACE, &body)?;
+        Ok(())
+    }
+}
+
+struct Header {
+    kind: u16,
+    sequence: u32,
+}
+
+fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Result<Vec<u8>> {
+    let Ok(len) = u32::try_from(16 + body.len()) else {
+        bail!("a netlink message of {} bytes", body.len());
+    };
+    let mut out = Vec::with_capacity(16 + body.len());
+    out.extend(len.to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    out.extend(sequence.to_ne_bytes());
+    out.extend([0; 4]);
+    out.extend(body);
+    Ok(out)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// The messages of one datagram.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = usize::try_from(word(bytes, 0)?)
+            .ok()
+            .filter(|len| *len >= 16)?;
+        let header = Header {
+            kind: half(bytes, 4)?,
+            sequence: word(bytes, 8)?,
+        };
+        let body = bytes.get(16..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((header, body))
+    })
+}
+
+/// The attributes that follow a fixed header of `from` bytes.
+fn attributes(body: &[u8], from: usize) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = body.get(from..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let len = usize::from(half(rest, 0)?);
+        let kind = half(rest, 2)?;
+        let value = rest.get(4..len)?;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    out.extend(len.to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(value);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    out.extend(index.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    out.extend(change.to_ne_bytes());
+    out
+}
+
+fn address_body(index: u32, address: Ipv4Addr, prefix: u8) -> Vec<u8> {
+    let mut out = vec![INET, prefix, 0, 0];
+    out.extend(index.to_ne_bytes());
+    attribute(&mut out, 1, &address.octets());
+    attribute(&mut out, 2, &address.octets());
+    if prefix < 31 {
+        let broadcast = u32::from(address) | (u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0));
+        attribute(&mut out, 4, &broadcast.to_be_bytes());
+    }
+    out
+}
+
+fn link(body: &[u8]) -> Option<Link> {
+    let flags = word(body, 8)?;
+    let mut out = Link {
+        index: word(body, 4)?,
+        name: String::new(),
+        mac: Vec::new(),
+        up: flags & UP != 0,
+        carrier: flags & LOWER_UP != 0,
+        ethernet: half(body, 2)? == ETHERNET,
+    };
+    for (kind, value) in attributes(body, 16) {
+        match kind {
+            1 => out.mac = value.to_vec(),
+            3 => {
+                out.name = String::from_utf8_lossy(value)
+                    .trim_end_matches('\0')
+                    .to_owned()
+            }
+            _ => {}
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_has_a_loopback() {
+        let links = Netlink::open().unwrap().links().unwrap();
+        let lo = links.iter().find(|link| link.name == "lo").unwrap();
+        assert!(!lo.ethernet && lo.index > 0, "{lo:?}");
+    }
+
+    #[test]
+    fn broken_messages_end_the_reading() {
+        let whole = message(GET_LINK, 0, 7, &[1, 2, 3, 4]).unwrap();
+        assert_eq!(messages(&whole).count(), 1);
+        assert_eq!(messages(&whole[..18]).count(), 0);
+        assert_eq!(messages(&[0; 64]).count(), 0);
+        assert_eq!(attributes(&[3, 0, 1, 0], 0).count(), 0);
+        assert_eq!(attributes(&[9, 0, 1, 0, 1], 0).count(), 0);
+    }
+}

@@ -1,0 +1,433 @@
+//! The root that is provisioned: every path is resolved inside it, links included, as the running node will
+//! resolve it. A chain of links never leaves the root (`openat2` with `RESOLVE_IN_ROOT`).
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
+/// What a config may write to; everything else is the verified root.
+pub(crate) const WRITABLE: &[&str] = &["/etc", "/var"];
+
+/// Links that are followed before a path is given up as a circle.
+const LONGEST_CHAIN: u32 = 40;
+
+/// The root of the node that is provisioned.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+    real: PathBuf,
+    owners: Owners,
+}
+
+/// How owners are set.
+#[derive(Debug)]
+pub(crate) enum Owners {
+    /// By the system.
+    Real,
+    /// Kept beside the tree, for tests that may not change owners: path in the root → (uid, gid).
+    #[cfg(test)]
+    Told(std::sync::Mutex<std::collections::BTreeMap<String, (u32, u32)>>),
+}
+
+/// An entry of a folder that exists: the entry itself may not.
+#[derive(Debug)]
+pub(crate) struct Place {
+    parent: OwnedFd,
+    name: String,
+    /// The path in the root, without links.
+    pub(crate) real: String,
+}
+
+impl Place {
+    /// A path that other calls can use, as long as this place lives.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
+    }
+
+    /// What is there, links not followed; `None` if nothing is.
+    pub(crate) fn stat(&self) -> Option<fs::Metadata> {
+        fs::symlink_metadata(self.path()).ok()
+    }
+
+    /// Where the link leads, if it is one.
+    pub(crate) fn link_target(&self) -> Option<String> {
+        let target = fs::read_link(self.path()).ok()?;
+        target.to_str().map(str::to_owned)
+    }
+
+    /// The content of the regular file.
+    pub(crate) fn read(&self) -> Result<Vec<u8>> {
+        let mut options = fs::OpenOptions::new();
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = options
+            .read(true)
+            .custom_flags(flags.bits())
+            .open(self.path());
+        let mut file = file.with_context(|| format!("opening {}", self.real))?;
+        let mut out = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut out)
+            .with_context(|| format!("reading {}", self.real))?;
+        Ok(out)
+    }
+
+    /// The names of a folder's entries, sorted; none if it is no folder.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Removes what is there, folders with all that they hold.
+    pub(crate) fn remove(&self) -> Result<()> {
+        let done = match self.stat() {
+            None => Ok(()),
+            Some(meta) if meta.is_dir() => fs::remove_dir_all(self.path()),
+            Some(_) => fs::remove_file(self.path()),
+        };
+        done.with_context(|| format!("removing {}", self.real))
+    }
+}
+
+impl Tree {
+    /// Opens the root.
+    pub(crate) fn open(root: &Path) -> Result<Self> {
+        Self::with_owners(root, Owners::Real)
+    }
+
+    pub(crate) fn with_owners(root: &Path, owners: Owners) -> Result<Self> {
+        let open = || format!("opening the root {}", root.display());
+        let file = File::open(root).with_context(open)?;
+        let real = fs::canonicalize(root).with_context(open)?;
+        Ok(Self {
+            root: file.into(),
+            real,
+            owners,
+        })
+    }
+
+    fn resolve(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let relative = path.trim_start_matches('/');
+        let relative = if relative.is_empty() { "." } else { relative };
+        openat2(&self.root, relative, how)
+    }
+
+    fn folder(&self, path: &str) -> Result<OwnedFd, Errno> {
+        self.resolve(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
+    }
+
+    fn real_path(&self, fd: &OwnedFd) -> Result<String> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        let below = path
+            .strip_prefix(&self.real)
+            .context("a path left the root")?;
+        let below = below.to_str().context("a path is not UTF-8")?;
+        Ok(format!("/{below}"))
+    }
+
+    /// The path of a folder without links, whether the folder exists or not.
+    pub(crate) fn real_folder(&self, path: &str) -> Result<String> {
+        self.real_folder_within(path, LONGEST_CHAIN)
+    }
+
+    fn real_folder_within(&self, path: &str, depth: u32) -> Result<String> {
+        let Some(depth) = depth.checked_sub(1) else {
+            bail!("{path}: its links are a circle");
+        };
+        match self.folder(path) {
+            Ok(fd) => self.real_path(&fd),
+            Err(Errno::ENOENT) => {
+                let (above, name) = split(path);
+                let above = self.real_folder_within(above, depth)?;
+                let here = join(&above, name);
+                // A link whose target does not exist yet: the folder is made there.
+                match self.link_in(&above, name) {
+                    Some(target) => self.real_folder_within(&follow(&above, &target), depth),
+                    None => Ok(here),
+                }
+            }
+            Err(Errno::ENOTDIR) => bail!("{path}: a part of it is not a folder"),
+            Err(Errno::ELOOP) => bail!("{path}: its links are a circle"),
+            Err(error) => Err(error).with_context(|| format!("looking up {path}")),
+        }
+    }
+
+    fn link_in(&self, folder: &str, name: &str) -> Option<String> {
+        let parent = self.folder(folder).ok()?;
+        let target = nix::fcntl::readlinkat(parent, name).ok()?;
+        target.into_string().ok()
+    }
+
+    /// The path of an entry without links, itself not followed.
+    pub(crate) fn real(&self, path: &str) -> Result<String> {
+        let (above, name) = split(path);
+        if name.is_empty() {
+            return Ok("/".to_owned());
+        }
+        Ok(join(&self.real_folder(above)?, name))
+    }
+
+    /// Whether a config may write at this path (without links).
+    pub(crate) fn is_writable(real: &str) -> bool {
+        WRITABLE.iter().any(|place| {
+            real.strip_prefix(place)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    /// The entry at `path`, if its folder exists.
+    pub(crate) fn find(&self, path: &str) -> Option<Place> {
+        let (above, name) = split(path);
+        let parent = self.folder(above).ok()?;
+        let real = join(&self.real_path(&parent).ok()?, name);
+        (!name.is_empty()).then(|| Place {
+            parent,
+            name: name.to_owned(),
+            real,
+        })
+    }
+
+    /// The entry at `path`; folders above it that are absent are made (0755, root).
+    pub(crate) fn place(&self, path: &str) -> Result<Place> {
+        let (above, name) = split(path);
+        if name.is_empty() {
+            bail!("the root itself is no entry");
+        }
+        let real = self.real_folder(above)?;
+        let parent = self.make_folders(&real)?;
+        Ok(Place {
+            parent,
+            name: name.to_owned(),
+            real: join(&real, name),
+        })
+    }
+
+    /// Makes the folder `real` (a path without links) and those above it.
+    fn make_folders(&self, real: &str) -> Result<OwnedFd> {
+        match self.folder(real) {
+            Ok(fd) => Ok(fd),
+            Err(Errno::ENOENT) => {
+                let (above, name) = split(real);
+                let place = Place {
+                    parent: self.make_folders(above)?,
+                    name: name.to_owned(),
+                    real: real.to_owned(),
+                };
+                self.make_folder(&place, 0o755, (0, 0))?;
+                self.folder(real).with_context(|| format!("opening {real}"))
+            }
+            Err(error) => Err(error).with_context(|| format!("opening {real}")),
+        }
+    }
+
+    /// Makes one folder.
+    pub(crate) fn make_folder(&self, place: &Place, mode: u32, owner: (u32, u32)) -> Result<()> {
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(place.path())
+            .with_context(|| format!("making the folder {}", place.real))?;
+        self.own(place, owner)?;
+        self.chmod(place, mode)
+    }
+
+    /// Writes a file beside the place, syncs it and renames it there.
+    pub(crate) fn write(
+        &self,
+        place: &Place,
+        data: &[u8],
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<()> {
+        let beside = Place {
+            parent: place.parent.try_clone()?,
+            name: format!(
+                ".{}.slipway",
+                place.name.chars().take(200).collect::<String>()
+            ),
+            real: join(split(&place.real).0, ".….slipway"),
+        };
+        let write = || -> Result<()> {
+            beside.remove()?;
+            let mut options = fs::OpenOptions::new();
+            let options = options.write(true).create_new(true).mode(0o600);
+            let mut file = options.open(beside.path())?;
+            file.write_all(data)?;
+            self.own(&beside, owner)?;
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+            file.sync_all()?;
+            fs::rename(beside.path(), place.path())?;
+            self.forget_owner(&beside, place);
+            Ok(())
+        };
+        write().with_context(|| format!("writing {}", place.real))
+    }
+
+    /// Renames an entry; nothing is at the new path.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.place(from)?, self.place(to)?);
+        fs::rename(from.path(), to.path())
+            .with_context(|| format!("renaming {} to {}", from.real, to.real))?;
+        self.forget_owner(&from, &to);
+        Ok(())
+    }
+
+    /// Makes a symbolic link; what is there must be gone.
+    pub(crate) fn link(&self, place: &Place, target: &str, owner: (u32, u32)) -> Result<()> {
+        std::os::unix::fs::symlink(target, place.path())
+            .with_context(|| format!("making the link {}", place.real))?;
+        self.own(place, owner)
+    }
+
+    /// Makes a hard link to `target`, a path in the root.
+    pub(crate) fn hard_link(&self, place: &Place, target: &str) -> Result<()> {
+        let target = self
+            .find(target)
+            .filter(|target| target.stat().is_some())
+            .with_context(|| {
+                format!("{}: the target of the hard link does not exist", place.real)
+            })?;
+        fs::hard_link(target.path(), place.path())
+            .with_context(|| format!("making the hard link {}", place.real))
+    }
+
+    /// Sets owner and group of the entry itself, if they are others.
+    pub(crate) fn own(&self, place: &Place, owner: (u32, u32)) -> Result<()> {
+        match &self.owners {
+            Owners::Real => {
+                let now = place.stat().map(|meta| (meta.uid(), meta.gid()));
+                if now == Some(owner) {
+                    return Ok(());
+                }
+                std::os::unix::fs::lchown(place.path(), Some(owner.0), Some(owner.1))
+                    .with_context(|| format!("setting the owner of {}", place.real))
+            }
+            #[cfg(test)]
+            Owners::Told(told) => {
+                told.lock().unwrap().insert(place.real.clone(), owner);
+                Ok(())
+            }
+        }
+    }
+
+    /// The owner and group of the entry.
+    pub(crate) fn owner(&self, place: &Place) -> (u32, u32) {
+        match &self.owners {
+            Owners::Real => place.stat().map_or((0, 0), |meta| (meta.uid(), meta.gid())),
+            #[cfg(test)]
+            Owners::Told(told) => told
+                .lock()
+                .unwrap()
+                .get(&place.real)
+                .copied()
+                .unwrap_or((0, 0)),
+        }
+    }
+
+    /// A rename takes the owner along.
+    #[cfg_attr(not(test), allow(unused_variables, clippy::unused_self))]
+    fn forget_owner(&self, from: &Place, to: &Place) {
+        #[cfg(test)]
+        if let Owners::Told(told) = &self.owners {
+            let mut told = told.lock().unwrap();
+            let below = format!("{}/", from.real);
+            let moved: Vec<String> = told
+                .keys()
+                .filter(|path| **path == from.real || path.starts_with(&below))
+                .cloned()
+                .collect();
+            for path in moved {
+                let owner = told.remove(&path).unwrap();
+                told.insert(path.replacen(&from.real, &to.real, 1), owner);
+            }
+        }
+    }
+
+    /// Sets the mode of a file or folder (of no link: a link has none).
+    pub(crate) fn chmod(&self, place: &Place, mode: u32) -> Result<()> {
+        match place.stat() {
+            Some(meta) if !meta.is_symlink() => {
+                fs::set_permissions(place.path(), fs::Permissions::from_mode(mode))
+                    .with_context(|| format!("setting the mode of {}", place.real))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A path's folder and name: `("/a", "b")` for `/a/b`.
+pub(crate) fn split(path: &str) -> (&str, &str) {
+    match path.trim_end_matches('/').rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some((above, name)) => (above, name),
+        None => ("/", path),
+    }
+}
+
+/// A folder's path and a name.
+pub(crate) fn join(folder: &str, name: &str) -> String {
+    format!("{}/{name}", folder.trim_end_matches('/'))
+}
+
+/// Where a link in `folder` leads.
+fn follow(folder: &str, target: &str) -> String {
+    match target.starts_with('/') {
+        true => ignition::validate::clean(target),
+        false => ignition::validate::clean(&join(folder, target)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn chains_of_links_stay_in_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        // The chain by which Ignition leaves the root: a → b, b → an absolute path.
+        symlink("b", root.join("a")).unwrap();
+        symlink(outside.path(), root.join("b")).unwrap();
+        symlink("../../../../etc", root.join("up")).unwrap();
+        fs::create_dir(root.join("etc")).unwrap();
+        let tree = Tree::open(root).unwrap();
+        let real = tree.real("/a/x").unwrap();
+        assert_eq!(Path::new(&real), outside.path().join("x"));
+        assert!(!Tree::is_writable(&real));
+        assert_eq!(tree.real("/up/x").unwrap(), "/etc/x");
+        assert!(Tree::is_writable("/etc/x") && !Tree::is_writable("/etcetera"));
+    }
+
+    #[test]
+    fn links_into_var_are_made_real_on_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        symlink("../var/usrlocal", root.join("local")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        fs::create_dir(root.join("var")).unwrap();
+        let owners = Owners::Told(std::sync::Mutex::default());
+        let tree = Tree::with_owners(root, owners).unwrap();
+        assert_eq!(tree.real("/local/bin/x").unwrap(), "/var/usrlocal/bin/x");
+        let place = tree.place("/local/bin/x").unwrap();
+        tree.write(&place, b"data", 0o755, (0, 0)).unwrap();
+        assert_eq!(fs::read(root.join("var/usrlocal/bin/x")).unwrap(), b"data");
+        assert!(tree.real("/loop/x").is_err());
+        // Nothing but the file is left of its writing.
+        assert_eq!(
+            fs::read_dir(root.join("var/usrlocal/bin")).unwrap().count(),
+            1
+        );
+    }
+}
