@@ -56,6 +56,9 @@ pub(crate) enum Command {
         /// Choose everything anew, even if the lock fits the recipe
         #[arg(long)]
         renew: bool,
+        /// Write nothing: fail unless the lock is there and fits the recipe
+        #[arg(long, conflicts_with = "renew")]
+        locked: bool,
     },
     /// Say what this host can do, and what to do about what it cannot
     Doctor,
@@ -68,6 +71,16 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+impl Command {
+    /// Whether it may start programs in namespaces: an ordinary user must then enter one of its own first.
+    pub(crate) const fn starts_programs(&self) -> bool {
+        !matches!(
+            self,
+            Self::Check(_) | Self::Completions { .. } | Self::Lock { .. } | Self::Schema
+        )
+    }
 }
 
 /// The recipe that a command is about.

@@ -129,9 +129,14 @@ fn namespaces(refused: Option<anyhow::Error>) -> Finding {
             "as a user with subordinate ids; a program ran in them",
         ),
         Err(error) => {
-            let remedy = forbidding_sysctl(Path::new("/proc/sys"))
-                .unwrap_or_else(|| "run as root, or as the message says".to_owned());
-            Finding::lack(NAME, State::Missing, format!("{error:#}"), remedy)
+            let text = format!("{error:#}");
+            // What could not be done, then what root can do about it.
+            let (found, told) = match text.split_once("; have root ") {
+                Some((found, remedy)) => (found, format!("have root {remedy}, or run as root")),
+                None => (text.as_str(), "run as root".to_owned()),
+            };
+            let remedy = forbidding_sysctl(Path::new("/proc/sys")).unwrap_or(told);
+            Finding::lack(NAME, State::Missing, found, remedy)
         }
     }
 }

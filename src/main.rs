@@ -28,9 +28,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.output.json;
     // Before any thread is started: a user namespace is entered by one thread alone.
-    let root = match &cli.command {
-        Command::Schema | Command::Completions { .. } | Command::Check(_) => Ok(()),
-        _ => run::become_root_of_namespace(),
+    let root = if cli.command.starts_programs() {
+        run::become_root_of_namespace()
+    } else {
+        Ok(())
     };
     let root = match (&cli.command, root) {
         (Command::Doctor, root) => root.err(),
@@ -160,9 +161,17 @@ fn wait_for_signals(tell: &mpsc::Sender<Event>) -> Result<()> {
 fn dispatch(cli: Cli, root: Option<anyhow::Error>) -> Result<ExitCode> {
     let output = cli.output;
     match cli.command {
-        Command::Lock { recipe, renew } => {
+        Command::Lock {
+            recipe,
+            renew,
+            locked,
+        } => {
             let recipe = recipe::load(&recipe.recipe)?;
-            let mode = if renew { Mode::Renew } else { Mode::Make };
+            let mode = match (renew, locked) {
+                (true, _) => Mode::Renew,
+                (_, true) => Mode::Locked,
+                _ => Mode::Make,
+            };
             let lock = lock::pin(&recipe, &Cache::open()?, &output.progress(), mode)?;
             if output.json {
                 cli::print_json(&lock)?;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How often a plain line is written about a step that moves, at most.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 /// How a step ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Its product was in the cache.
@@ -42,7 +42,7 @@ pub enum Outcome {
 }
 
 /// What is kept of a finished step, for the closing table and the build report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StepRecord {
     /// The step's name.
@@ -52,7 +52,7 @@ pub struct StepRecord {
     /// How long it took, seconds.
     pub seconds: f64,
     /// Size of its product in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,

@@ -18,7 +18,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     match raw.version.as_deref() {
         Some(text) => {
             if let Err(mistake) = version(text, &check.place("kubernetes.version")) {
-                check.add(mistake);
+                check.add(*mistake);
             }
         }
         None => check.missing(
@@ -49,7 +49,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     }
 }
 
-fn version(text: &str, place: &Place) -> Result<(), Mistake> {
+fn version(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
     let parts: Vec<Option<u32>> = text
         .split('.')
         .map(|part| part.parse().ok().filter(|_| !part.starts_with('+')))
@@ -62,23 +62,25 @@ fn version(text: &str, place: &Place) -> Result<(), Mistake> {
                 format!("{text:?} is no Kubernetes version"),
                 "expected \"1.36\" or \"1.36.3\"",
             );
-            return Err(match text.strip_prefix('v') {
+            return Err(Box::new(match text.strip_prefix('v') {
                 Some(rest) if version(rest, place).is_ok() => {
                     mistake.help(format!("write it without the v: {rest:?}"))
                 }
                 _ => mistake,
-            });
+            }));
         }
     };
     if minor > NEWEST_KUBERNETES_MINOR {
-        return Err(Mistake::at(
+        let mistake = Mistake::at(
             place,
             format!(
                 "Kubernetes {text} cannot run on this image: the containerd 1.7 of trixie serves kubelets up to 1.{NEWEST_KUBERNETES_MINOR}"
             ),
             format!("expected at most 1.{NEWEST_KUBERNETES_MINOR}"),
-        )
-        .help("a recipe cannot bring a newer containerd yet"));
+        );
+        return Err(Box::new(
+            mistake.help("a recipe cannot bring a newer containerd yet"),
+        ));
     }
     Ok(())
 }

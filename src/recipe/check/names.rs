@@ -163,7 +163,7 @@ fn cmdline(word: &str) -> Result<(), Why> {
     }
     let words = image::cmdline::words(word);
     let plain = word.chars().all(|c| c.is_ascii_graphic() || c == ' ');
-    if words.len() == 1 && plain && word.matches('"').count() % 2 == 0 {
+    if words.len() == 1 && plain && word.matches('"').count().is_multiple_of(2) {
         return Ok(());
     }
     Err(Why {

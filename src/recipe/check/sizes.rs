@@ -32,14 +32,14 @@ pub(super) fn size(check: &mut Check<'_>, path: &str, given: Option<&TextOrNumbe
         TextOrNumber::Text(text) => match parse(text, &check.place(path)) {
             Ok(bytes) => Some(bytes),
             Err(mistake) => {
-                check.add(mistake);
+                check.add(*mistake);
                 None
             }
         },
     }
 }
 
-fn parse(text: &str, place: &Place) -> Result<u64, Mistake> {
+fn parse(text: &str, place: &Place) -> Result<u64, Box<Mistake>> {
     const EXPECTED: &str = "expected a whole number and a unit: B, KiB, MiB, GiB or TiB";
     let trimmed = text.trim();
     let digits = trimmed
@@ -47,7 +47,11 @@ fn parse(text: &str, place: &Place) -> Result<u64, Mistake> {
         .unwrap_or(trimmed.len());
     let (number, unit) = (&trimmed[..digits], trimmed[digits..].trim_start());
     let Ok(number) = number.parse::<u64>() else {
-        return Err(Mistake::at(place, format!("{text:?} is no size"), EXPECTED));
+        return Err(Box::new(Mistake::at(
+            place,
+            format!("{text:?} is no size"),
+            EXPECTED,
+        )));
     };
     if unit.is_empty() {
         return Ok(number);
@@ -55,14 +59,16 @@ fn parse(text: &str, place: &Place) -> Result<u64, Mistake> {
     let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         let mistake = Mistake::at(place, format!("{unit:?} is no unit of a size"), EXPECTED);
         let names = UNITS.iter().map(|(name, _)| *name);
-        return Err(match nearest(unit, names.filter(|name| name.len() > 1)) {
-            Some(near) => mistake.help(format!("did you mean \"{number} {near}\"?")),
-            None => mistake,
-        });
+        return Err(Box::new(
+            match nearest(unit, names.filter(|name| name.len() > 1)) {
+                Some(near) => mistake.help(format!("did you mean \"{number} {near}\"?")),
+                None => mistake,
+            },
+        ));
     };
     number
         .checked_mul(*factor)
-        .ok_or_else(|| Mistake::at(place, format!("{text:?} is beyond all disks"), EXPECTED))
+        .ok_or_else(|| Mistake::at(place, format!("{text:?} is beyond all disks"), EXPECTED).into())
 }
 
 pub(super) fn disk(check: &mut Check<'_>, raw: &RawDisk) -> Sizes {
@@ -132,7 +138,7 @@ pub(super) fn root(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
     if let Some(text) = raw.compression.as_deref()
         && let Err(mistake) = compression(text, &check.place("root.compression"))
     {
-        check.add(mistake);
+        check.add(*mistake);
     }
     let cluster = match size(check, "root.cluster", raw.cluster.as_ref()) {
         None => default.cluster,
@@ -154,19 +160,21 @@ pub(super) fn root(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
     }
 }
 
-fn compression(text: &str, place: &Place) -> Result<(), Mistake> {
+fn compression(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
     const NAMES: [&str; 4] = ["none", "lz4", "lz4hc", "zstd"];
     let (name, level) = match text.split_once(',') {
         Some((name, level)) => (name, Some(level)),
         None => (text, None),
     };
     if !NAMES.contains(&name) {
-        return Err(Mistake::at(
-            place,
-            format!("{name:?} is no compression of the root"),
-            "expected none, lz4, lz4hc or zstd, with \",LEVEL\" if wanted",
-        )
-        .nearest(name, NAMES));
+        return Err(Box::new(
+            Mistake::at(
+                place,
+                format!("{name:?} is no compression of the root"),
+                "expected none, lz4, lz4hc or zstd, with \",LEVEL\" if wanted",
+            )
+            .nearest(name, NAMES),
+        ));
     }
     let highest = match name {
         "lz4hc" => 12,
@@ -176,16 +184,16 @@ fn compression(text: &str, place: &Place) -> Result<(), Mistake> {
     match level.map(str::parse::<u32>) {
         None => Ok(()),
         Some(Ok(level)) if highest > 0 && level <= highest => Ok(()),
-        Some(_) if highest == 0 => Err(Mistake::at(
+        Some(_) if highest == 0 => Err(Box::new(Mistake::at(
             place,
             format!("{name} has no levels"),
             format!("expected \"{name}\""),
-        )),
-        Some(_) => Err(Mistake::at(
+        ))),
+        Some(_) => Err(Box::new(Mistake::at(
             place,
             format!("{text:?} has no level of {name}"),
             format!("expected a level from 0 to {highest}"),
-        )),
+        ))),
     }
 }
 

@@ -1,0 +1,95 @@
+//! The program as a user meets it: exit codes, where output goes, and errors that are printed once.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "these tests start the program itself, and fail by panicking"
+)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn slipway(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_slipway"))
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2_and_the_nearest_word() {
+    let output = slipway(&["docter"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("'doctor'"), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+}
+
+#[test]
+fn a_wrong_recipe_ends_with_2_and_each_mistake_once() {
+    let output = slipway(&["check", "src/recipe/tests/wrong.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let report = stderr(&output);
+    assert_eq!(
+        report.matches("unknown key `pakages`").count(),
+        1,
+        "{report}"
+    );
+    assert!(
+        report.contains("src/recipe/tests/wrong.toml:2:1"),
+        "{report}"
+    );
+    assert_eq!(stdout(&output), "");
+}
+
+#[test]
+fn errors_are_one_json_object_when_json_is_asked_for() {
+    let output = slipway(&["--json", "check", "src/recipe/tests/wrong.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let event: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(event["event"], "error");
+    assert!(event["chain"][0].as_str().unwrap().contains("pakages"));
+}
+
+#[test]
+fn the_schema_is_printed_as_it_is_checked_in() {
+    let output = slipway(&["schema"]);
+    assert!(output.status.success());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/schema.json");
+    assert_eq!(stdout(&output), std::fs::read_to_string(path).unwrap());
+}
+
+#[test]
+fn every_shell_has_completions_that_know_the_commands() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = slipway(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        assert!(stdout(&output).contains("doctor"), "{shell}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_missing_is_an_error_when_it_may_not_be_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("a.toml");
+    let text = "image = { name = 'a', version = '1' }\n\
+                kernel = { package = 'linux-image-amd64', platforms = ['qemu'] }\n";
+    std::fs::write(&recipe, text).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
+        .args(["lock", "--locked"])
+        .arg(&recipe)
+        .env("SLIPWAY_CACHE", folder.path().join("cache"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report = stderr(&output);
+    assert_eq!(report.matches("error:").count(), 1, "{report}");
+    assert!(report.contains("a.lock is missing"), "{report}");
+}
