@@ -3,6 +3,7 @@
 //! [`Recipe`] is the checked form: whoever holds one need not check it again. Paths in it are as the
 //! user's files are reached from the present folder; nothing in it depends on the building host.
 
+pub mod carried;
 mod check;
 mod load;
 mod mistakes;

@@ -1,0 +1,54 @@
+//! The recipes that the program carries, so that one binary is all that a user needs.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use crate::cache::Cache;
+
+/// The demo and what it extends: (file name, text).
+const RECIPES: [(&str, &str); 2] = [
+    ("demo.toml", include_str!("../../recipes/demo.toml")),
+    ("node.toml", include_str!("../../recipes/node.toml")),
+];
+
+/// The demo's recipe: the one below the present folder if this is a checkout of the repository, else the carried one,
+/// written to the cache with its parent, where its lock then stands as well.
+///
+/// # Errors
+/// If the cache cannot be written.
+pub fn demo(cache: &Cache) -> Result<PathBuf> {
+    let here = PathBuf::from("recipes/demo.toml");
+    if here.is_file() {
+        return Ok(here);
+    }
+    let folder = cache.root().join("recipes");
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    for (name, text) in RECIPES {
+        let path = folder.join(name);
+        if fs::read_to_string(&path).is_ok_and(|written| written == text) {
+            continue;
+        }
+        let fresh = tempfile::NamedTempFile::new_in(&folder)?;
+        fs::write(&fresh, text)
+            .and_then(|()| fresh.persist(&path).map(drop).map_err(std::io::Error::from))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(folder.join(RECIPES[0].0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_carried_recipes_are_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in RECIPES {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let recipe = crate::recipe::load(&folder.path().join(RECIPES[0].0));
+        recipe.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
+    }
+}
