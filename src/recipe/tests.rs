@@ -223,3 +223,32 @@ fn sets_follow_the_recipe() {
         assert!(demo.contains(&wanted), "{demo:?}");
     }
 }
+
+proptest::proptest! {
+    /// Whatever is typed, the answer is a recipe or a report, never a panic.
+    #[test]
+    fn damaged_recipes_are_reported(
+        file in 0_usize..3,
+        cuts in proptest::collection::vec((0.0_f64..1.0, 0_usize..40, ".{0,6}|[\\[\\]{}=\"'#\n-]{1,3}"), 1..4),
+    ) {
+        let texts = [
+            include_str!("../../recipes/node.toml"),
+            include_str!("../../recipes/demo.toml"),
+            include_str!("tests/wrong.toml"),
+        ];
+        let mut text: Vec<char> = texts[file].chars().collect();
+        for (place, length, insert) in cuts {
+            let length = length.min(text.len());
+            // A position as a share of what is left of the text.
+            let start = (0..=text.len() - length)
+                .find(|at| *at as f64 >= place * (text.len() - length) as f64)
+                .unwrap();
+            text.splice(start..start + length, insert.chars());
+        }
+        let text: String = text.into_iter().collect();
+        match written(&[("a.toml", &text), ("node.toml", texts[0]), ("parent.toml", SMALL)]) {
+            Ok(recipe) => proptest::prop_assert!(!recipe.image.name.is_empty()),
+            Err(report) => proptest::prop_assert!(report.contains("error: "), "{report}"),
+        }
+    }
+}
