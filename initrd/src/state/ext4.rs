@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use image::guid::Guid;
 
 const AT: u64 = 1024;
 const MAGIC: u16 = 0xef53;
@@ -14,9 +15,18 @@ const CLEAN: u16 = 1;
 const ERRORS: u16 = 2;
 const NEEDS_RECOVERY: u32 = 4;
 
+/// Bit of the compatible features: writes go around the journal's full commits.
+const FAST_COMMIT: u32 = 0x400;
+
 /// What the superblock says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ext4 {
+    /// Its UUID, in the usual text form.
+    pub(crate) uuid: String,
+    /// Its label; empty if it has none.
+    pub(crate) label: String,
+    /// Whether it has fast commits, with which bbolt loses data.
+    pub(crate) fast_commit: bool,
     /// Bytes of a block.
     pub(crate) block: u64,
     /// Blocks.
@@ -44,7 +54,13 @@ fn parse(bytes: &[u8; 1024]) -> Option<Ext4> {
         return None;
     }
     let state = short(58);
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&bytes[104..120]);
+    let label = bytes[120..136].split(|byte| *byte == 0).next();
     Some(Ext4 {
+        uuid: Guid(uuid).to_string(),
+        label: String::from_utf8_lossy(label.unwrap_or_default()).into_owned(),
+        fast_commit: long(92) & FAST_COMMIT != 0,
         block: 1024_u64.checked_shl(long(24))?,
         blocks: u64::from(long(4)) | u64::from(long(0x150)) << 32,
         clean: state & CLEAN != 0 && state & ERRORS == 0 && long(96) & NEEDS_RECOVERY == 0,
@@ -64,12 +80,18 @@ mod tests {
         bytes[24] = 2;
         bytes[4..8].copy_from_slice(&100_u32.to_le_bytes());
         bytes[0x150] = 1;
+        bytes[104..108].copy_from_slice(&[1, 2, 3, 0xfe]);
+        bytes[120..124].copy_from_slice(b"etcd");
+        bytes[93] = 4;
         let good = Ext4 {
+            uuid: "010203fe-0000-0000-0000-000000000000".to_owned(),
+            label: "etcd".to_owned(),
+            fast_commit: true,
             block: 4096,
             blocks: 100 + (1 << 32),
             clean: true,
         };
-        assert_eq!(parse(&bytes), Some(good));
+        assert_eq!(parse(&bytes), Some(good.clone()));
         for (at, value) in [(58, 0), (58, 3), (96, 4)] {
             let mut other = bytes;
             other[at] = value;
@@ -77,7 +99,7 @@ mod tests {
                 parse(&other),
                 Some(Ext4 {
                     clean: false,
-                    ..good
+                    ..good.clone()
                 })
             );
         }
