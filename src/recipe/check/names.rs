@@ -140,7 +140,7 @@ fn package(name: &str) -> Result<(), Why> {
         Some("versions are pinned by the lock; give the name alone".to_owned())
     } else if name.contains(':') {
         Some("packages are of the image's architecture; give the name alone".to_owned())
-    } else if package(&name.to_lowercase()).is_ok() && name.to_lowercase() != name {
+    } else if name.to_lowercase() != name && package(&name.to_lowercase()).is_ok() {
         Some(format!("did you mean `{}`?", name.to_lowercase()))
     } else {
         None
@@ -219,6 +219,8 @@ mod tests {
             (Rule::ImageName, "no_de"),
             (Rule::ImageVersion, "1+2"),
             (Rule::Package, "curl=8.0"),
+            (Rule::Package, "a_b"),
+            (Rule::Package, "Curl"),
             (Rule::Url, "mirror.example/debian"),
             (Rule::Module, "virtio_blk.ko.xz/"),
             (Rule::CmdlineWord, "quiet splash"),
