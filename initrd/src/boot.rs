@@ -12,12 +12,12 @@ use image::paths;
 use image::timeline::Span;
 
 use crate::failure::{self, Fault};
-use crate::modules::{Modules, Network};
+use crate::modules::Modules;
 use crate::mount::{self, Flags};
 use crate::platform::{self, Platform};
 use crate::timeline::Timeline;
 use crate::world::World;
-use crate::{handoff, log, root, state};
+use crate::{handoff, kubelet, log, root, state};
 
 /// What every step may look at.
 #[derive(Debug)]
@@ -77,8 +77,8 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     for span in platform::firmware_times(world) {
         step.add(span);
     }
+    step.step("kubelet", || kubelet::install(&boot, &root))?;
     step.enter("handoff");
-    expedite(world, false);
     handoff::hand_off(&boot, &root, &state)
 }
 
@@ -117,7 +117,7 @@ fn set_up(world: &World) -> Result<String> {
 
 /// While modules load, the kernel waits for RCU dozens of times; each wait is milliseconds shorter when expedited.
 /// Best effort.
-fn expedite(world: &World, on: bool) {
+pub(crate) fn expedite(world: &World, on: bool) {
     let path = world.sys.join("kernel/rcu_expedited");
     if let Err(error) = fs::write(&path, if on { "1\n" } else { "0\n" }) {
         tracing::warn!("{}: {error}", path.display());
@@ -168,7 +168,7 @@ fn raise_clock(manifest: &Manifest) {
     }
 }
 
-/// What opens the root, at once with the drivers of this machine's devices; the network's drivers wait until a source
+/// What opens the root, at once with the drivers of this machine's disks; the network's drivers wait until a source
 /// needs them.
 fn load_modules(world: &Arc<World>, cmdline: &Cmdline) -> Result<Modules> {
     let release = nix::sys::utsname::uname().context("asking for the kernel's release")?;
@@ -181,12 +181,10 @@ fn load_modules(world: &Arc<World>, cmdline: &Cmdline) -> Result<Modules> {
     if cmdline.root_url.is_some() {
         names.push(needed::LOOP);
     }
-    modules
-        .load_with_devices(&names, Network::Without)
-        .context(
-            Fault::new("a kernel module that the root needs does not load")
-                .fix("build the image again; its initramfs and its kernel do not fit"),
-        )?;
+    modules.load_with_disks(&names).context(
+        Fault::new("a kernel module that the root needs does not load")
+            .fix("build the image again; its initramfs and its kernel do not fit"),
+    )?;
     Ok(modules)
 }
 

@@ -205,7 +205,7 @@ pub(crate) fn catch_panics(world: &Arc<World>, timeline: &Timeline) {
         let fault = Fault::new("the init has a mistake of its own")
             .found(panic.to_string().replace('\n', " "))
             .fix("report this line to the makers of slipway");
-        match end(&world, &timeline.current(), &fault.into()) {}
+        end(&world, &timeline.current(), &fault.into());
     }));
 }
 

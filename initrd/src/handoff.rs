@@ -50,8 +50,10 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
     chdir("/").context("changing into the root")?;
     delete_initramfs(old)?;
     close_on_exec()?;
+    let world = World::real();
+    crate::boot::expedite(&world, false);
     let line = format!("{HANDOFF_LINE}{{\"micros\":{}}}", world.micros());
-    crate::log::say(&World::real(), &line);
+    crate::log::say(&world, &line);
     execve(INIT, &[INIT], &environment()).context("starting /sbin/init")
 }
 

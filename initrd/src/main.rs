@@ -27,8 +27,14 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if std::process::id() == 1 {
-        match boot::run() {}
+        boot::run();
     }
-    eprintln!("slipway-init: expected to be started by the kernel as process 1");
-    ExitCode::from(2)
+    let command = std::env::args().nth(1).unwrap_or_default();
+    kubelet::command(&command, &world::World::real()).unwrap_or_else(|| {
+        eprintln!(
+            "slipway-init: expected to be started by the kernel as process 1, or with one of the \
+             commands that the node's units use; found {command:?}"
+        );
+        ExitCode::from(2)
+    })
 }

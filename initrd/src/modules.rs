@@ -71,16 +71,18 @@ impl Modules {
         self.verdict(&wanted, wrong)
     }
 
-    /// [`Modules::load`] and [`Modules::load_for_devices`] at once, so that what is independent loads side by side.
+    /// Loads these modules (names) and at once the drivers of this machine's disks and watchdogs, so that what is
+    /// independent loads side by side. What else the machine has can wait for [`Modules::load_for_devices`], or for
+    /// udev.
     ///
     /// # Errors
     /// As [`Modules::load`]; what only a device asked for is best effort.
-    pub(crate) fn load_with_devices(&self, names: &[&str], network: Network) -> Result<()> {
+    pub(crate) fn load_with_disks(&self, names: &[&str]) -> Result<()> {
         let (wanted, wrong) = self.named(names);
-        let mut all = self.for_devices(network, &BTreeSet::new());
+        let mut all = self.for_devices(is_early, &BTreeSet::new());
         all.extend(&wanted);
         self.run(&all);
-        self.load_for_devices(network);
+        self.uncover(is_early);
         self.verdict(&wanted, wrong)
     }
 
@@ -116,9 +118,13 @@ impl Modules {
     ///
     /// Gives the names of all that was asked for.
     pub(crate) fn load_for_devices(&self, network: Network) -> BTreeSet<String> {
+        self.uncover(|module| network == Network::With || !module.is_network())
+    }
+
+    fn uncover(&self, choose: impl Fn(&Module) -> bool) -> BTreeSet<String> {
         let mut seen = BTreeSet::new();
         loop {
-            let wanted = self.for_devices(network, &seen);
+            let wanted = self.for_devices(&choose, &seen);
             if wanted.is_empty() {
                 return seen;
             }
@@ -128,13 +134,16 @@ impl Modules {
     }
 
     /// What serves the devices that are there, without what was `seen` already.
-    fn for_devices(&self, network: Network, seen: &BTreeSet<String>) -> Vec<&Module> {
+    fn for_devices(
+        &self,
+        choose: impl Fn(&Module) -> bool,
+        seen: &BTreeSet<String>,
+    ) -> Vec<&Module> {
         let aliases = aliases(&self.world);
         self.index
             .modules
             .iter()
-            .filter(|module| network == Network::With || !module.is_network())
-            .filter(|module| !seen.contains(&module.name))
+            .filter(|module| choose(module) && !seen.contains(&module.name))
             .filter(|module| {
                 module.aliases.iter().any(|pattern| {
                     aliases
@@ -182,6 +191,25 @@ impl Modules {
         tracing::debug!("module {}: {} µs", module.name, self.world.micros() - start);
         Ok(())
     }
+}
+
+/// Whether a module drives disks that a root is usually on, a bus that such disks sit on, or a watchdog. SATA is not
+/// among them: probing its ports takes longer than the rest of the boot, and cloud machines have ports without disks.
+fn is_early(module: &Module) -> bool {
+    const EARLY: [&str; 8] = [
+        "block/",
+        "hv/",
+        "nvme/",
+        "pci/",
+        "scsi/",
+        "virtio/",
+        "watchdog/",
+        "xen/",
+    ];
+    module
+        .path
+        .strip_prefix("kernel/drivers/")
+        .is_some_and(|path| EARLY.iter().any(|early| path.starts_with(early)))
 }
 
 /// The aliases of all devices in sysfs, each once.
@@ -397,6 +425,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["virtio_blk"]
         );
+        assert!(!is_early(&modules.index.modules[4]));
         let error = modules
             .load(&["virtio_blk", "nothing"])
             .unwrap_err()

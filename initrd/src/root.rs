@@ -25,6 +25,8 @@ use crate::{block, modules, uevent};
 
 /// How long the disk may take to appear. Storage controllers of servers spin up for a minute.
 const DEADLINE: Duration = Duration::from_secs(120);
+/// How long the drivers that were loaded first may take to show their disks before all others are loaded, µs.
+const PATIENCE_WITH_EARLY: i64 = 400_000;
 /// Name of the mapped device: `/dev/mapper/root`, as elsewhere.
 const NAME: &str = "root";
 /// What the root's folders for kernel file systems are filled with.
@@ -97,9 +99,10 @@ fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk)> {
     let world = &boot.world;
     let loader = find::loader_partition(boot);
     let what = format!("the partitions of roothash={hash}");
+    let began = world.micros();
     let found = uevent::wait_for(world, &what, Some(DEADLINE), || {
         let found = find::among(&block::disks(world), hash, loader, &boot.manifest)?;
-        if found.is_none() {
+        if found.is_none() && world.micros() - began >= PATIENCE_WITH_EARLY {
             boot.modules.load_for_devices(modules::Network::Without);
         }
         Ok(found)
@@ -179,7 +182,7 @@ fn mount_root(world: &World, verity: &Verity) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel's log last said of verity or EROFS.
+/// What the kernel's log says of verity or EROFS: of damaged blocks above all, else the last.
 fn kernel_says(world: &World) -> Option<String> {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
@@ -190,7 +193,7 @@ fn kernel_says(world: &World) -> Option<String> {
         .open(world.dev.join("kmsg"))
         .ok()?;
     let mut record = [0; 8192];
-    let mut last = None;
+    let (mut last, mut corrupted) = (None, None);
     // One read gives one record; at the end of the log it gives EAGAIN.
     while let Ok(length) = kmsg.read(&mut record) {
         let text = String::from_utf8_lossy(&record[..length]);
@@ -199,8 +202,11 @@ fn kernel_says(world: &World) -> Option<String> {
         if !line.contains("slipway-init") && (line.contains("verity") || line.contains("erofs")) {
             last = Some(line.to_owned());
         }
+        if line.contains("verity") && line.contains("corrupted") {
+            corrupted = Some(line.to_owned());
+        }
     }
-    last
+    corrupted.or(last)
 }
 
 impl Root {

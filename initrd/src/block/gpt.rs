@@ -17,6 +17,7 @@ const HEADER: usize = 92;
 /// Bytes of an entry. The specification allows more; no tool writes them, and tables with them are refused.
 const ENTRY: usize = 128;
 /// Entries of the tables that the builder makes.
+#[cfg(test)]
 const ENTRIES: u32 = 128;
 
 /// A partition table.
@@ -82,6 +83,7 @@ impl Table {
     }
 
     /// Bytes of the disk.
+    #[cfg(test)]
     pub(crate) const fn size(&self) -> u64 {
         self.sectors * self.sector
     }
