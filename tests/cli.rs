@@ -6,7 +6,10 @@
 )]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
 
 fn slipway(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_slipway"))
@@ -79,9 +82,7 @@ fn every_shell_has_completions_that_know_the_commands() {
 fn a_lock_that_is_missing_is_an_error_when_it_may_not_be_made() {
     let folder = tempfile::tempdir().unwrap();
     let recipe = folder.path().join("a.toml");
-    let text = "image = { name = 'a', version = '1' }\n\
-                kernel = { package = 'linux-image-amd64', platforms = ['qemu'] }\n";
-    std::fs::write(&recipe, text).unwrap();
+    std::fs::copy("src/recipe/tests/small.toml", &recipe).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
         .args(["lock", "--locked"])
         .arg(&recipe)
@@ -92,4 +93,36 @@ fn a_lock_that_is_missing_is_an_error_when_it_may_not_be_made() {
     let report = stderr(&output);
     assert_eq!(report.matches("error:").count(), 1, "{report}");
     assert!(report.contains("a.lock is missing"), "{report}");
+}
+
+#[test]
+fn signals_end_the_work_at_once_with_130() {
+    use nix::sys::signal::{Signal, kill};
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("small.toml");
+        std::fs::copy("src/recipe/tests/small.toml", &copy).unwrap();
+        // A mirror that accepts and never answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mirror = format!("http://{}/debian", silent.local_addr().unwrap());
+        let child = Command::new(env!("CARGO_BIN_EXE_slipway"))
+            .arg("lock")
+            .arg(&copy)
+            .env("SLIPWAY_CACHE", folder.path().join("cache"))
+            .env("SLIPWAY_DEBIAN_MIRROR", mirror)
+            .env("no_proxy", "127.0.0.1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It asks, so it is at work.
+        let (_asked, _) = silent.accept().unwrap();
+        let began = Instant::now();
+        kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        assert!(began.elapsed() < Duration::from_secs(5), "{signal}");
+        assert_eq!(stderr(&output).matches("error: interrupted").count(), 1);
+        assert!(!folder.path().join("small.lock").exists());
+    }
 }
