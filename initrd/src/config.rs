@@ -7,15 +7,18 @@
 mod contents;
 mod gather;
 mod place;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ignition::{Config, model};
 
 use crate::boot::Boot;
+use crate::failure::Fault;
 use crate::root::Root;
 use crate::world::World;
 pub(crate) use contents::Contents;
@@ -79,7 +82,10 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<Fetched> {
             Err(wrong) => wrong,
         };
         if !wrong.remote {
-            bail!("the config cannot be used; nothing was written:\n{wrong}");
+            return Err(Fault::new("the node's config cannot be used; nothing was written")
+                .found(wrong.to_string())
+                .fix("correct the config; `slipway ignition validate` checks one before it is used")
+                .into());
         }
         for line in &wrong.lines {
             tracing::error!("config: {line}");

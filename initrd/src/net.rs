@@ -6,6 +6,8 @@
 
 mod dhcp;
 mod netlink;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -78,9 +80,13 @@ pub(crate) fn up(world: &World, modules: &Modules) -> Result<()> {
 /// Names the link.
 pub(crate) fn flush() -> Result<()> {
     let mut state = STATE.lock().unwrap_or_else(|broken| broken.into_inner());
-    let Some(state) = state.take() else {
-        return Ok(());
-    };
+    match state.take() {
+        Some(state) => flush_links(&state),
+        None => Ok(()),
+    }
+}
+
+fn flush_links(state: &State) -> Result<()> {
     let mut netlink = Netlink::open()?;
     for link in netlink.links()? {
         if state.links.contains(&link.index) {

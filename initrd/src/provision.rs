@@ -15,9 +15,10 @@ mod users;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::config::Fetched;
+use crate::failure::Fault;
 use accounts::{Accounts, Keys};
 use tree::Tree;
 
@@ -98,9 +99,11 @@ fn plan<'a>(fetched: &'a Fetched, tree: &Tree, now: u64) -> Result<Plan<'a>> {
         }
     }
     if !wrong.is_empty() {
-        bail!(
-            "the config cannot be applied; nothing was written:\n{}",
-            wrong.join("\n")
+        return Err(
+            Fault::new("the config cannot be applied to this image; nothing was written")
+                .found(wrong.join("\n"))
+                .fix("correct the config")
+                .into(),
         );
     }
     Ok(Plan {

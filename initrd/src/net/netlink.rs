@@ -140,6 +140,26 @@ impl Netlink {
         Ok(())
     }
 
+    /// Makes a veth pair: `name` here, `peer` in the network namespace that `namespace` is open on.
+    #[cfg(test)]
+    pub(super) fn add_veth(&mut self, name: &str, peer: &str, namespace: i32) -> Result<()> {
+        let nested = |kind: u16, value: &[u8]| {
+            let mut out = Vec::new();
+            attribute(&mut out, kind, value);
+            out
+        };
+        let mut other = link_header(0, 0, 0);
+        attribute(&mut other, 3, format!("{peer}\0").as_bytes());
+        attribute(&mut other, 28, &namespace.to_ne_bytes());
+        let data = nested(1, &other);
+        let info = [nested(1, b"veth"), nested(2, &data)].concat();
+        let mut body = link_header(0, 0, 0);
+        attribute(&mut body, 3, format!("{name}\0").as_bytes());
+        attribute(&mut body, 18, &info);
+        self.request(16, CREATE | 0x200, &body)?;
+        Ok(())
+    }
+
     /// Sets a link's MTU.
     pub(super) fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<()> {
         let mut body = link_header(index, 0, 0);

@@ -1,0 +1,420 @@
+use super::gather::{Gather, Settings, Wrong};
+use super::place::Place;
+use super::*;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sha2::{Digest, Sha256};
+
+/// A server on loopback: each request goes to a function with its number, path and headers.
+struct Server {
+    base: String,
+    log: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+type Answer = dyn Fn(usize, &str, &mut TcpStream) + Send + Sync;
+
+fn serve(answer: Box<Answer>) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let log: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+    let (answer, seen, count) = (
+        Arc::new(answer),
+        Arc::clone(&log),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (answer, seen, count) =
+                (Arc::clone(&answer), Arc::clone(&seen), Arc::clone(&count));
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                let mut head = String::new();
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while reader.read_line(&mut head).unwrap_or(0) > 2 {}
+                let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                seen.lock().unwrap().push((path.clone(), head));
+                answer(count.fetch_add(1, Ordering::SeqCst), &path, &mut stream);
+            });
+        }
+    });
+    Server { base, log }
+}
+
+fn reply(stream: &mut TcpStream, status: &str, body: &[u8]) {
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+}
+
+fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
+    let settings = Settings {
+        patience: fetch::Patience {
+            first_wait: Duration::from_millis(5),
+            header_timeout: Duration::from_secs(5),
+            ..Settings::default().patience
+        },
+        ..Settings::default()
+    };
+    let base = base.map(|text| text_of("base", text));
+    Gather::new(&settings, &|| Ok(())).all(base.as_ref(), user.as_ref())
+}
+
+fn text_of(name: &str, text: &str) -> Place {
+    Place::Text(text.as_bytes().to_vec(), name.to_owned())
+}
+
+fn config(body: &str) -> String {
+    format!(r#"{{"ignition": {{"version": "3.5.0"}}{body}}}"#)
+}
+
+fn file(path: &str, contents: &str) -> String {
+    config(&format!(
+        r#", "storage": {{"files": [{{"path": "{path}", "contents": {contents}}}]}}"#
+    ))
+}
+
+fn sha256(data: &[u8]) -> String {
+    Sha256::digest(data)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect()
+}
+
+#[test]
+fn without_a_config_there_is_an_empty_one() {
+    for user in [None, Some(text_of("fw_cfg", " \n"))] {
+        let fetched = gathered(None, user).unwrap();
+        assert!(!fetched.user_config && fetched.files.is_empty());
+    }
+}
+
+#[test]
+fn the_users_word_is_over_the_bases() {
+    let base = config(
+        r#", "storage": {"files": [{"path": "/a", "mode": 420, "contents": {"source": "data:,base"}}]}"#,
+    );
+    let user = file("/a", r#"{"source": "data:,user"}"#);
+    let fetched = gathered(Some(&base), Some(text_of("user", &user))).unwrap();
+    assert_eq!(
+        fetched.files[0].contents.as_deref(),
+        Some(b"user".as_slice())
+    );
+    assert_eq!(
+        fetched.model.storage.unwrap().files.unwrap()[0].mode,
+        Some(420)
+    );
+    assert!(fetched.user_config);
+}
+
+#[test]
+fn node_settings_are_found() {
+    let user = file(
+        image::paths::NODE_SETTINGS,
+        r#"{"source": "data:,role%20=%20%22worker%22"}"#,
+    );
+    let fetched = gathered(None, Some(text_of("user", &user))).unwrap();
+    assert_eq!(
+        node_settings(&fetched),
+        Some(b"role = \"worker\"".as_slice())
+    );
+}
+
+#[test]
+fn the_mistakes_of_both_configs_are_told_at_once() {
+    let base = r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "a"}]}}"#;
+    let user = r#"{"ignition": {"version": "3.5.0"},
+      "systemd": {"units": [{"name": "x"}]}, "passwd": {"users": [{"name": 1}]}}"#;
+    let wrong = gathered(Some(base), Some(text_of("fw_cfg", user))).unwrap_err();
+    let text = wrong.to_string();
+    assert!(
+        text.contains("base:1:67: error: $.storage.files.0.path: path not absolute"),
+        "{text}"
+    );
+    assert!(
+        text.contains("fw_cfg:2:76: error: $.passwd.users.0.name: expected a string"),
+        "{text}"
+    );
+    assert!(!wrong.remote);
+}
+
+#[test]
+fn chains_are_followed_and_what_is_merged_wins() {
+    let server = serve(Box::new(|_, path, stream| {
+        let body = match path {
+            "/first" => config(
+                r#", "storage": {"files": [{"path": "/f", "contents": {"source": "data:,first"}}]}"#,
+            ),
+            "/second" => file("/f", r#"{"source": "data:,second"}"#),
+            "/other" => file("/g", r#"{"source": "data:,g"}"#),
+            _ => String::new(),
+        };
+        reply(
+            stream,
+            if body.is_empty() {
+                "404 Not Found"
+            } else {
+                "200 OK"
+            },
+            body.as_bytes(),
+        );
+    }));
+    let base = &server.base;
+    let user = format!(
+        r#"{{"ignition": {{"version": "3.5.0", "config": {{"merge": [{{"source": "{base}/first"}},
+            {{"source": "{base}/second"}}, {{"source": "{base}/other"}}]}}}}}}"#
+    );
+    let fetched = gathered(None, Some(text_of("user", &user))).unwrap();
+    let paths: Vec<_> = fetched
+        .model
+        .storage
+        .unwrap()
+        .files
+        .unwrap()
+        .into_iter()
+        .map(|f| f.path)
+        .collect();
+    assert_eq!(paths, ["/f", "/g"]);
+    assert_eq!(
+        fetched.files[0].contents.as_deref(),
+        Some(b"second".as_slice())
+    );
+    let replaced = format!(
+        r#"{{"ignition": {{"version": "3.5.0", "config": {{"replace": {{"source": "{base}/other"}}}}}},
+            "storage": {{"files": [{{"path": "/gone"}}]}}}}"#
+    );
+    let fetched = gathered(
+        None,
+        Some(Place::Url(format!("data:,{}", percent(&replaced)))),
+    )
+    .unwrap();
+    assert_eq!(fetched.model.storage.unwrap().files.unwrap()[0].path, "/g");
+    let log = server.log.lock().unwrap();
+    let head = log[0].1.to_lowercase();
+    assert!(
+        head.contains("accept: application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.contains("user-agent: ignition/") && head.contains("accept-encoding: identity"),
+        "{head}"
+    );
+}
+
+fn percent(text: &str) -> String {
+    text.bytes().map(|b| format!("%{b:02x}")).collect()
+}
+
+#[test]
+fn a_config_that_merges_itself_ends() {
+    let own = Arc::new(Mutex::new(String::new()));
+    let shared = Arc::clone(&own);
+    let server = serve(Box::new(move |_, _, stream| {
+        let url = shared.lock().unwrap().clone();
+        let text = format!(
+            r#"{{"ignition": {{"version": "3.5.0", "config": {{"merge": [{{"source": "{url}"}}]}}}}}}"#
+        );
+        reply(stream, "200 OK", text.as_bytes());
+    }));
+    *own.lock().unwrap() = server.base.clone();
+    let wrong = gathered(None, Some(Place::Url(server.base.clone()))).unwrap_err();
+    assert!(wrong.to_string().contains("more than 16 deep"), "{wrong}");
+}
+
+#[test]
+fn cut_answers_and_overload_are_survived() {
+    let body = vec![b'x'; 100_000];
+    let sent = body.clone();
+    let server = serve(Box::new(move |count, _, stream| match count {
+        0 => reply(stream, "503 Service Unavailable", b""),
+        1 => reply(stream, "429 Too Many Requests", b""),
+        2 => reply(stream, "408 Request Timeout", b""),
+        3 => {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", sent.len());
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(&sent[..40_000]).unwrap();
+        }
+        _ => reply(stream, "200 OK", &sent),
+    }));
+    let contents = format!(
+        r#"{{"source": "{}/x", "verification": {{"hash": "sha256-{}"}}}}"#,
+        server.base,
+        sha256(&body)
+    );
+    let fetched = gathered(None, Some(text_of("user", &file("/x", &contents)))).unwrap();
+    assert_eq!(fetched.files[0].contents.as_ref(), Some(&body));
+}
+
+#[test]
+fn every_failed_source_is_told_with_its_place_and_without_its_secrets() {
+    let server = serve(Box::new(|_, path, stream| match path {
+        "/wrong" => reply(stream, "200 OK", b"SECRET contents"),
+        "/gzip" => reply(stream, "200 OK", b"SECRET no gzip"),
+        _ => reply(stream, "404 Not Found", b""),
+    }));
+    let (base, host) = (&server.base, server.base.trim_start_matches("http://"));
+    let text = config(&format!(
+        r#", "storage": {{"files": [
+          {{"path": "/a", "contents": {{"source": "{base}/wrong", "verification": {{"hash": "sha256-{}"}}}}}},
+          {{"path": "/b", "contents": {{"source": "{base}/gzip", "compression": "gzip"}}}},
+          {{"path": "/c", "append": [{{"source": "http://u:SECRET@{host}/none?token=SECRET"}}]}},
+          {{"path": "/d", "contents": {{"source": "{base}/wrong"}}}}]}}"#,
+        "0".repeat(64)
+    ));
+    let wrong = gathered(None, Some(text_of("user", &text))).unwrap_err();
+    let text = wrong.to_string();
+    assert!(wrong.remote && !text.contains("SECRET"), "{text}");
+    assert!(
+        text.contains("$.storage.files.0.contents: the 15 bytes do not have the hash"),
+        "{text}"
+    );
+    assert!(
+        text.contains("$.storage.files.1.contents: the data is no complete gzip"),
+        "{text}"
+    );
+    assert!(
+        text.contains("$.storage.files.2.append.0.source: fetching"),
+        "{text}"
+    );
+    assert!(text.contains("/none: the server answered 404"), "{text}");
+    assert!(!text.contains("files.3"), "{text}");
+}
+
+#[test]
+fn a_wrong_hash_of_a_data_url_is_final() {
+    let hash = format!(
+        r#"{{"source": "data:,SECRET", "verification": {{"hash": "sha256-{}"}}}}"#,
+        "0".repeat(64)
+    );
+    let wrong = gathered(None, Some(text_of("user", &file("/a", &hash)))).unwrap_err();
+    assert!(
+        !wrong.remote && !wrong.to_string().contains("SECRET"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
+    let text = config(
+        r#", "storage": {"disks": [{"device": "/dev/vdb", "wipeTable": true}],
+           "files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]},
+           "kernelArguments": {"shouldExist": ["a"]}"#,
+    );
+    let wrong = gathered(None, Some(text_of("user", &text)))
+        .unwrap_err()
+        .to_string();
+    for wanted in [
+        "$.storage.disks: ",
+        "$.kernelArguments.shouldExist: ",
+        "$.storage.files.0.contents.source: tftp",
+    ] {
+        assert!(wrong.contains(wanted), "{wrong}");
+    }
+}
+
+#[test]
+fn files_come_at_the_same_time_and_with_their_headers() {
+    let server = serve(Box::new(|_, path, stream| {
+        std::thread::sleep(Duration::from_millis(200));
+        reply(stream, "200 OK", path.as_bytes());
+    }));
+    let files: Vec<String> = (0..20)
+        .map(|i| {
+            format!(
+                r#"{{"path": "/{i}", "contents": {{"source": "{}/{i}", "httpHeaders":
+                    [{{"name": "X-Key", "value": "k{i}"}}, {{"name": "accept", "value": "text/plain"}}]}}}}"#,
+                server.base
+            )
+        })
+        .collect();
+    let text = config(&format!(
+        r#", "storage": {{"files": [{}]}}"#,
+        files.join(",")
+    ));
+    let began = std::time::Instant::now();
+    let fetched = gathered(None, Some(text_of("user", &text))).unwrap();
+    // Twenty answers of 200 ms one after another would take four seconds.
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    for (i, file) in fetched.files.iter().enumerate() {
+        assert_eq!(file.contents.as_deref(), Some(format!("/{i}").as_bytes()));
+    }
+    for (path, head) in server.log.lock().unwrap().iter() {
+        let head = head.to_lowercase();
+        assert!(
+            head.contains(&format!("x-key: k{}\r\n", &path[1..])),
+            "{head}"
+        );
+        assert!(
+            head.contains("accept: text/plain\r\n") && !head.contains("vnd.coreos"),
+            "{head}"
+        );
+    }
+}
+
+#[test]
+fn a_packed_config_is_unpacked() {
+    let mut packed = Vec::new();
+    let plain = config("");
+    let mut encoder = stored_gzip(&plain);
+    encoder.read_to_end(&mut packed).unwrap();
+    let fetched = gathered(None, Some(Place::Text(packed, "fw_cfg".to_owned()))).unwrap();
+    assert!(fetched.user_config);
+}
+
+/// gzip with one stored block: no compressor is needed to make a valid one.
+fn stored_gzip(text: &str) -> std::io::Cursor<Vec<u8>> {
+    let data = text.as_bytes();
+    let len = u16::try_from(data.len()).unwrap();
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+    out.extend(len.to_le_bytes());
+    out.extend((!len).to_le_bytes());
+    out.extend(data);
+    let mut crc = !0_u32;
+    for byte in data {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 {
+                crc >> 1 ^ 0xedb8_8320
+            } else {
+                crc >> 1
+            };
+        }
+    }
+    out.extend((!crc).to_le_bytes());
+    out.extend(u32::from(len).to_le_bytes());
+    std::io::Cursor::new(out)
+}
+
+#[test]
+fn fw_cfg_and_the_base_are_read_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::below(folder.path(), crate::world::Clock::Real);
+    assert!(place::base(&world).unwrap().is_none() && place::fw_cfg(&world).unwrap().is_none());
+    let fw_cfg = world
+        .sys
+        .join("firmware/qemu_fw_cfg/by_name/opt/com.coreos/config");
+    std::fs::create_dir_all(&fw_cfg).unwrap();
+    std::fs::write(fw_cfg.join("raw"), "user").unwrap();
+    let base = world.in_initrd(image::paths::INITRD_CONFIG);
+    std::fs::create_dir_all(base.parent().unwrap()).unwrap();
+    std::fs::write(&base, "base").unwrap();
+    for (place, wanted) in [
+        (place::base(&world), "base"),
+        (place::fw_cfg(&world), "user"),
+    ] {
+        let Some(Place::Text(text, _)) = place.unwrap() else {
+            panic!()
+        };
+        assert_eq!(text, wanted.as_bytes());
+    }
+}
