@@ -1,5 +1,7 @@
 //! Layer: files that are laid over a root file system, and the one sorted tar stream that they become.
 
+pub(crate) mod stream;
+
 use std::path::PathBuf;
 
 use anyhow::Result;

@@ -1,0 +1,245 @@
+//! Reads a `.deb`: an `ar` archive of `control.tar.*` and `data.tar.*` (deb(5)).
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Take};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// What every `ar` archive begins with.
+const MAGIC: &[u8; 8] = b"!<arch>\n";
+/// Bytes of a member's header.
+const HEADER: usize = 60;
+/// Control members are small; more than this is not one.
+const CONTROL_LIMIT: u64 = 64 << 20;
+
+/// A file of the control archive: its name, permission bits, and content.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlFile {
+    pub(crate) name: String,
+    pub(crate) mode: u32,
+    pub(crate) content: Vec<u8>,
+}
+
+/// The control archive's files.
+pub(crate) fn control(path: &Path) -> Result<Vec<ControlFile>> {
+    let mut archive = tar::Archive::new(member(path, "control.tar")?.take(CONTROL_LIMIT));
+    let mut files = Vec::new();
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let name = entry
+            .path()?
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("a control file without a name")?
+            .to_owned();
+        let mode = entry.header().mode()?;
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content)?;
+        files.push(ControlFile {
+            name,
+            mode,
+            content,
+        });
+    }
+    Ok(files)
+}
+
+/// The data archive as a tar stream.
+pub(crate) fn data(path: &Path) -> Result<Box<dyn Read + Send>> {
+    member(path, "data.tar")
+}
+
+/// The member with this name and any known compression.
+fn member(path: &Path, name: &str) -> Result<Box<dyn Read + Send>> {
+    let mut file = File::open(path)?;
+    let (found, size) = seek(&mut file, name)?;
+    let raw = BufReader::with_capacity(256 << 10, file.take(size));
+    decompress(&found, raw)
+}
+
+/// Moves to the content of the member whose name begins with `name`; gives its whole name and size.
+fn seek(file: &mut File, name: &str) -> Result<(String, u64)> {
+    let mut magic = [0; MAGIC.len()];
+    file.read_exact(&mut magic)?;
+    ensure!(
+        &magic == MAGIC,
+        "no ar archive: it begins with {magic:02x?}"
+    );
+    let mut header = [0; HEADER];
+    loop {
+        file.read_exact(&mut header)
+            .with_context(|| format!("looking for the member {name}.*"))?;
+        ensure!(&header[58..] == b"`\n", "a damaged ar header");
+        let text = |range: std::ops::Range<usize>| {
+            std::str::from_utf8(&header[range]).map(|text| text.trim_end())
+        };
+        let found = text(0..16)?.trim_end_matches('/').to_owned();
+        let size: u64 = text(48..58)?.parse().context("the size of an ar member")?;
+        if found.starts_with(name) {
+            return Ok((found, size));
+        }
+        // Members begin at even offsets.
+        let skip = i64::try_from(size + size % 2)?;
+        file.seek(SeekFrom::Current(skip))?;
+    }
+}
+
+fn decompress(name: &str, raw: BufReader<Take<File>>) -> Result<Box<dyn Read + Send>> {
+    Ok(match name.rsplit('.').next() {
+        Some("xz") => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(raw)),
+        Some("zst") => Box::new(zstd::Decoder::with_buffer(raw)?),
+        Some("gz") => Box::new(flate2::bufread::MultiGzDecoder::new(raw)),
+        Some("tar") => Box::new(raw),
+        _ => bail!("{name}: a compression that is not known"),
+    })
+}
+
+/// The value of a field of a control file, unfolded lines joined by newlines.
+pub(crate) fn field<'a>(control: &'a str, name: &str) -> Option<&'a str> {
+    let mut at = 0;
+    while at < control.len() {
+        let line = control[at..].split_inclusive('\n').next()?;
+        if let Some((key, _)) = line.split_once(':')
+            && key.eq_ignore_ascii_case(name)
+        {
+            let begin = at + key.len() + 1;
+            let mut end = at + line.len();
+            for more in control[end..].split_inclusive('\n') {
+                if !more.starts_with([' ', '\t']) {
+                    break;
+                }
+                end += more.len();
+            }
+            return Some(control[begin..end].trim());
+        }
+        at += line.len();
+    }
+    None
+}
+
+/// Copies exactly what the reader gives, with a buffer of the caller's.
+pub(crate) fn copy(
+    from: &mut dyn Read,
+    to: &mut dyn io::Write,
+    buffer: &mut [u8],
+) -> io::Result<u64> {
+    let mut all = 0;
+    loop {
+        let read = from.read(buffer)?;
+        if read == 0 {
+            return Ok(all);
+        }
+        to.write_all(&buffer[..read])?;
+        all += read as u64;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A `.deb` made of these control files and this data archive; compressed as the suffix says.
+    pub(crate) fn write(path: &Path, control: &[(&str, u32, &str)], data: &[u8], suffix: &str) {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, mode, content) in control {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(*mode);
+            archive
+                .append_data(&mut header, format!("./{name}"), content.as_bytes())
+                .unwrap();
+        }
+        let control = pack(&archive.into_inner().unwrap(), suffix);
+        let data = pack(data, suffix);
+        let mut out = MAGIC.to_vec();
+        for (name, content) in [
+            ("debian-binary".to_owned(), b"2.0\n".to_vec()),
+            (format!("control.tar{suffix}"), control),
+            (format!("data.tar{suffix}"), data),
+        ] {
+            let header = format!(
+                "{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n",
+                0,
+                0,
+                0,
+                100_644,
+                content.len()
+            );
+            out.extend(header.bytes());
+            out.extend(&content);
+            if content.len() % 2 == 1 {
+                out.push(b'\n');
+            }
+        }
+        std::fs::write(path, out).unwrap();
+    }
+
+    fn pack(bytes: &[u8], suffix: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        match suffix {
+            ".xz" => liblzma::read::XzEncoder::new(bytes, 1).read_to_end(&mut out),
+            ".zst" => return zstd::encode_all(bytes, 1).unwrap(),
+            ".gz" => flate2::read::GzEncoder::new(bytes, flate2::Compression::fast())
+                .read_to_end(&mut out),
+            _ => return bytes.to_vec(),
+        }
+        .unwrap();
+        out
+    }
+
+    #[test]
+    fn every_compression_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        for suffix in [".xz", ".zst", ".gz", ""] {
+            let path = folder.path().join(format!("a{suffix}.deb"));
+            write(
+                &path,
+                &[
+                    ("control", 0o644, "Package: a\n"),
+                    ("postinst", 0o755, "#!"),
+                ],
+                b"data",
+                suffix,
+            );
+            let files = control(&path).unwrap();
+            assert_eq!(files[0].content, b"Package: a\n", "{suffix}");
+            assert_eq!((files[1].name.as_str(), files[1].mode), ("postinst", 0o755));
+            let mut bytes = Vec::new();
+            data(&path).unwrap().read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes, b"data", "{suffix}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_deb_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.deb");
+        for (bytes, word) in [
+            (&b"hello, world"[..], "no ar archive"),
+            (MAGIC, "looking for the member"),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let Err(error) = data(&path) else {
+                panic!("accepted")
+            };
+            assert!(format!("{error:#}").contains(word), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn fields_are_found_and_folded_lines_kept() {
+        let text = "Package: a\nDepends: b,\n c\nX: y\n";
+        for (name, value) in [
+            ("package", Some("a")),
+            ("Depends", Some("b,\n c")),
+            ("X", Some("y")),
+            ("Pack", None),
+        ] {
+            assert_eq!(field(text, name), value);
+        }
+    }
+}
