@@ -1,1 +1,181 @@
-//! Serves a PXE artifact folder by HTTP.
+//! Serves a PXE artifact folder by HTTP, with ranges, so that iPXE and the init can fetch from it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use tower_http::services::ServeDir;
+
+/// The script's name in a PXE artifact folder.
+pub const SCRIPT: &str = "boot.ipxe";
+
+/// A running server. Dropping it ends it.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves `folder` at an address; port 0 takes a free one. Listens when this returns.
+    ///
+    /// # Errors
+    /// If the folder has no boot script, or the address cannot be had.
+    pub fn start(folder: &Path, address: SocketAddr) -> Result<Self> {
+        if !folder.join(SCRIPT).is_file() {
+            bail!(
+                "{} has no {SCRIPT}; expected the `pxe` folder of a build whose recipe names that artifact",
+                folder.display()
+            );
+        }
+        let socket =
+            TcpListener::bind(address).with_context(|| format!("listening on {address}"))?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let router = router(folder.to_owned(), Arc::clone(&seen));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("making the server's runtime")?;
+        let thread = std::thread::Builder::new()
+            .name("pxe".into())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let served = async move {
+                        let listener = tokio::net::TcpListener::from_std(socket)?;
+                        axum::serve(listener, router).await
+                    };
+                    tokio::select! {
+                        ended = served => {
+                            if let Err(error) = ended {
+                                tracing::error!("serving by HTTP: {error}");
+                            }
+                        }
+                        _ = stopped => {}
+                    }
+                });
+            })
+            .context("starting the server's thread")?;
+        Ok(Self {
+            address,
+            seen,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every request so far: method, path, and the range if one was asked for.
+    #[must_use]
+    pub fn requests(&self) -> Vec<String> {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // Fails only when the server has ended already.
+            stop.send(()).ok();
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+fn router(folder: PathBuf, seen: Arc<Mutex<Vec<String>>>) -> Router {
+    Router::new()
+        .fallback_service(ServeDir::new(folder).append_index_html_on_directories(false))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let range = request
+                    .headers()
+                    .get("range")
+                    .and_then(|value| value.to_str().ok())
+                    .map_or_else(String::new, |range| format!(" {range}"));
+                let line = format!("{} {}{range}", request.method(), request.uri().path());
+                let response = next.run(request).await;
+                tracing::info!("{line} {}", response.status().as_u16());
+                seen.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line);
+                response
+            }
+        }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    fn get(address: SocketAddr, path: &str, header: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: here\r\n{header}Connection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn files_and_ranges_are_served_and_nothing_above_the_folder() {
+        let above = tempfile::tempdir().unwrap();
+        std::fs::write(above.path().join("secret"), "no").unwrap();
+        let folder = above.path().join("pxe");
+        std::fs::create_dir(&folder).unwrap();
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let error = Server::start(&folder, loopback).unwrap_err().to_string();
+        assert!(error.contains(SCRIPT), "{error}");
+        std::fs::write(folder.join(SCRIPT), "#!ipxe\n").unwrap();
+        std::fs::write(folder.join("root"), "0123456789").unwrap();
+        let server = Server::start(&folder, loopback).unwrap();
+        let whole = get(server.address(), "/root", "");
+        assert!(
+            whole.starts_with("HTTP/1.1 200") && whole.ends_with("0123456789"),
+            "{whole}"
+        );
+        assert!(
+            whole.to_lowercase().contains("accept-ranges: bytes"),
+            "{whole}"
+        );
+        let part = get(server.address(), "/root", "Range: bytes=3-5\r\n");
+        assert!(
+            part.starts_with("HTTP/1.1 206") && part.ends_with("345"),
+            "{part}"
+        );
+        for path in ["/../secret", "/%2e%2e/secret", "/absent"] {
+            assert!(
+                get(server.address(), path, "").starts_with("HTTP/1.1 4"),
+                "{path}"
+            );
+        }
+        assert_eq!(server.requests()[..2], ["GET /root", "GET /root bytes=3-5"]);
+        let address = server.address();
+        drop(server);
+        assert!(TcpStream::connect(address).is_err());
+    }
+}

@@ -1,0 +1,288 @@
+//! The agent: a unit that an Ignition config brings into an unchanged image, and which runs what the host asks for.
+//!
+//! It answers through a virtio serial port. An answer is accepted only with the SHA-256 of the config's secret and the
+//! question's own nonce, so that nothing that a guest happens to print is ever taken for one.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::channel::{Channel, Waited};
+
+/// The port that questions and answers go through.
+pub const PORT: &str = "slipway.verdict";
+/// The agent's unit.
+pub const UNIT: &str = "slipway-agent.service";
+/// What the agent says when it has started, followed by the boot's id.
+const HELLO: &str = "hello ";
+
+/// A secret that only the config and the host know.
+#[derive(Clone, Debug)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If the host gives no random bytes.
+    pub fn new() -> Result<Self> {
+        random().map(Self)
+    }
+
+    /// The one in this file, which is made if it is not there: a node keeps the config of its first boot.
+    ///
+    /// # Errors
+    /// If the file can be neither read nor made.
+    pub fn keep(path: &Path) -> Result<Self> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Self(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let secret = Self::new()?;
+                std::fs::write(path, &secret.0).context("keeping a secret")?;
+                Ok(secret)
+            }
+            Err(error) => Err(error).context("reading a kept secret"),
+        }
+    }
+
+    fn token(&self, nonce: &str) -> String {
+        hex(&Sha256::digest(format!("{} {nonce}\n", self.0)))
+    }
+
+    /// The agent's file and unit as an Ignition config (specification 3.4), to be given as it is or merged.
+    #[must_use]
+    pub fn config(&self) -> Value {
+        let script = format!(
+            r#"#!/bin/bash
+# Runs what the host asks for through {PORT}; each line is a nonce and a script in base64.
+port=/dev/virtio-ports/{PORT}
+until [ -c "$port" ]; do sleep 0.1; done
+exec 3<>"$port"
+echo "{HELLO}$(cat /proc/sys/kernel/random/boot_id)" >&3
+while read -r nonce script <&3; do
+  output=$(base64 -d <<<"$script" | bash 2>&1 3>&-)
+  code=$?
+  token=$(echo "{secret} $nonce" | sha256sum)
+  echo "${{token%% *}} $code $(base64 -w0 <<<"$output")" >&3
+done
+"#,
+            secret = self.0
+        );
+        let unit = "[Unit]\nDescription=Answers the host that runs this machine\n\n\
+             [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
+             [Install]\nWantedBy=multi-user.target\n";
+        json!({
+            "ignition": { "version": "3.4.0" },
+            "storage": { "files": [{
+                "path": "/etc/slipway-agent.sh",
+                "mode": 0o700,
+                "contents": { "source": data_url(script.as_bytes()) },
+            }]},
+            "systemd": { "units": [{ "name": UNIT, "enabled": true, "contents": unit }]},
+        })
+    }
+}
+
+/// Bytes as a `data:` URL, with every byte but letters and digits escaped (RFC 2397).
+#[must_use]
+pub fn data_url(bytes: &[u8]) -> String {
+    let mut out = "data:,".to_owned();
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            out.write_fmt(format_args!("%{byte:02X}"))
+                .unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// What a script said and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its exit code.
+    pub code: i32,
+    /// Its output and error output, without the last line's end.
+    pub output: String,
+}
+
+/// The agent of a running machine.
+#[derive(Debug)]
+pub struct Agent<'a> {
+    channel: &'a Channel,
+    secret: &'a Secret,
+}
+
+impl<'a> Agent<'a> {
+    /// The agent that listens on this channel.
+    #[must_use]
+    pub fn new(channel: &'a Channel, secret: &'a Secret) -> Self {
+        Self { channel, secret }
+    }
+
+    /// Waits until the agent has started in the machine's boot number `boot`, from 1, and gives that boot's id.
+    ///
+    /// # Errors
+    /// If it does not start in time.
+    pub fn wait(&self, boot: usize, patience: Duration) -> Result<String> {
+        let found = self.channel.wait(patience, |text| {
+            let mut hellos = text
+                .split_inclusive('\n')
+                .filter(|line| line.ends_with('\n'))
+                .filter_map(|line| line.strip_prefix(HELLO));
+            hellos.nth(boot - 1).map(|id| id.trim().to_owned())
+        });
+        match found {
+            Waited::Found(id) => Ok(id),
+            Waited::Closed => bail!("the machine ended before its agent started"),
+            Waited::Late => bail!(
+                "the agent did not start within {} s in boot {boot}",
+                patience.as_secs()
+            ),
+        }
+    }
+
+    /// Has the guest's bash run a script, and waits for its end.
+    ///
+    /// # Errors
+    /// If no answer comes in time.
+    pub fn ask(&self, script: &str, patience: Duration) -> Result<Answer> {
+        let nonce = random()?;
+        let token = self.secret.token(&nonce);
+        let question = format!("{nonce} {}\n", base64(script.as_bytes()));
+        self.channel.say(question.as_bytes())?;
+        let found = self.channel.wait(patience, |text| {
+            text.split_inclusive('\n')
+                .filter(|line| line.ends_with('\n'))
+                .find_map(|line| line.strip_prefix(&token).map(str::to_owned))
+        });
+        let line = match found {
+            Waited::Found(line) => line,
+            Waited::Closed => bail!("the machine ended before it answered: {script}"),
+            Waited::Late => bail!("no answer within {} s: {script}", patience.as_secs()),
+        };
+        let (code, output) = line
+            .trim()
+            .split_once(' ')
+            .with_context(|| format!("the agent's answer {line:?} has no output"))?;
+        let output = unbase64(output).with_context(|| format!("reading the answer {line:?}"))?;
+        Ok(Answer {
+            code: code.parse().context("reading the exit code")?,
+            output: String::from_utf8_lossy(&output).trim_end().to_owned(),
+        })
+    }
+}
+
+fn random() -> Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .context("reading random bytes")?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for piece in bytes.chunks(3) {
+        let word = (0..3).fold(0, |word, at| {
+            word << 8 | usize::from(piece.get(at).copied().unwrap_or(0))
+        });
+        for at in 0..4 {
+            if at <= piece.len() {
+                out.push(char::from(ALPHABET[word >> (18 - 6 * at) & 63]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}
+
+fn unbase64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let (mut word, mut bits) = (0_u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let value = ALPHABET.iter().position(|&letter| letter == byte)?;
+        word = word << 6 | u32::try_from(value).ok()?;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push(u8::try_from(word >> bits & 0xff).ok()?);
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn base64_has_the_vectors_of_its_standard() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+            assert_eq!(unbase64(coded).unwrap(), plain.as_bytes());
+        }
+        assert_eq!(unbase64("a b"), None);
+    }
+
+    #[test]
+    fn only_an_answer_with_the_token_is_one() {
+        let (guest, host) = UnixStream::pair().unwrap();
+        let channel = Channel::attach(host, None).unwrap();
+        let secret = Secret::new().unwrap();
+        let theirs = secret.clone();
+        let guest = std::thread::spawn(move || {
+            writeln!(&guest, "hello first").unwrap();
+            let mut line = String::new();
+            BufReader::new(&guest).read_line(&mut line).unwrap();
+            let (nonce, script) = line.trim().split_once(' ').unwrap();
+            assert_eq!(unbase64(script).unwrap(), b"echo yes");
+            writeln!(&guest, "{} 0 {}", "0".repeat(64), base64(b"no")).unwrap();
+            writeln!(&guest, "{} 3 {}", theirs.token(nonce), base64(b"yes\n")).unwrap();
+            guest
+        });
+        let agent = Agent::new(&channel, &secret);
+        let patience = Duration::from_secs(10);
+        assert_eq!(agent.wait(1, patience).unwrap(), "first");
+        assert_eq!(
+            agent.ask("echo yes", patience).unwrap(),
+            Answer {
+                code: 3,
+                output: "yes".into()
+            }
+        );
+        drop(guest.join().unwrap());
+        assert!(agent.wait(2, patience).is_err());
+    }
+
+    #[test]
+    fn data_urls_escape_what_is_no_letter_or_digit() {
+        assert_eq!(data_url(b"a b\n%"), "data:,a%20b%0A%25");
+    }
+}

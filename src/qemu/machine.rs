@@ -1,0 +1,539 @@
+//! A machine: what QEMU is told about the hardware, as plain data.
+//!
+//! Nothing here starts anything. Paths are the host's; [`Line`] gathers the folders that have to be seen from inside
+//! the tools tree and writes the paths as they are there.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use image::guid::Guid;
+
+/// Where the folders of a machine's files appear inside the tools tree.
+pub const INSIDE: &str = "/run/vm";
+/// The fw_cfg name under which Ignition configs are handed to a guest.
+pub const FW_CFG_CONFIG: &str = "opt/com.coreos/config";
+/// The firmware of Debian's `ovmf` without Secure Boot, inside the tools tree.
+pub const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+/// The empty variable store that belongs to it.
+pub const OVMF_VARS: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
+/// Kernel options that make virtual time repeat: no random layout, no measured loop and clock speeds.
+pub const REPEATABLE: &str = "nokaslr lpj=4000000 tsc=reliable";
+/// The most characters that virtio-blk hands to a guest as a serial number; NVMe and SCSI carry at least as many.
+pub const SERIAL_LENGTH: usize = 20;
+
+/// How instructions are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accel {
+    /// The host's processor.
+    Kvm,
+    /// Software emulation.
+    Tcg,
+}
+
+/// Which clock the guest lives by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's.
+    #[default]
+    Real,
+    /// Virtual time: it advances with executed instructions, so that a boot takes the same time on every host.
+    /// Only with [`Accel::Tcg`].
+    Virtual,
+}
+
+/// The controller that a disk hangs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bus {
+    /// virtio-blk.
+    #[default]
+    Virtio,
+    /// NVMe, as on AWS.
+    Nvme,
+    /// A disk on a virtio-scsi controller, as on GCE.
+    Scsi,
+}
+
+impl std::str::FromStr for Bus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "virtio" => Ok(Self::Virtio),
+            "nvme" => Ok(Self::Nvme),
+            "scsi" => Ok(Self::Scsi),
+            _ => Err(format!(
+                "{text:?} is no disk bus; expected virtio, nvme or scsi"
+            )),
+        }
+    }
+}
+
+/// Form of a disk's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Bytes as the guest sees them.
+    Raw,
+    /// QEMU's copy-on-write form.
+    Qcow2,
+}
+
+impl Format {
+    fn driver(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+        }
+    }
+}
+
+/// A disk.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// The file. A qcow2 overlay and what it is laid over must be in folders named in [`Machine::folders`].
+    pub path: PathBuf,
+    /// Its form.
+    pub format: Format,
+    /// Its controller.
+    pub bus: Bus,
+    /// What the guest reads as its serial number, at most [`SERIAL_LENGTH`] characters.
+    pub serial: String,
+}
+
+/// What the machine begins with.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// UEFI firmware, from the first disk; `vars` is the variable store, which it writes to.
+    Firmware {
+        /// The variable store.
+        vars: PathBuf,
+    },
+    /// Kernel and initrd, put into memory by QEMU.
+    Direct {
+        /// The kernel image.
+        kernel: PathBuf,
+        /// The initrd.
+        initrd: PathBuf,
+        /// The kernel's command line.
+        cmdline: String,
+    },
+    /// iPXE in the network card's ROM, which fetches and runs a script.
+    Network {
+        /// Address of the script as the guest reaches it.
+        script: String,
+    },
+}
+
+/// A TCP port of the host's loopback that leads to one of the guest's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Port on the host's loopback; 0 takes a free one.
+    pub host: u16,
+    /// Port in the guest.
+    pub guest: u16,
+}
+
+impl std::str::FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no forward; expected HOSTPORT:GUESTPORT, as 2222:22");
+        let (host, guest) = text.split_once(':').ok_or_else(wrong)?;
+        Ok(Self {
+            host: host.parse().map_err(|_| wrong())?,
+            guest: guest.parse().map_err(|_| wrong())?,
+        })
+    }
+}
+
+/// What happens when the guest resets itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReset {
+    /// It starts again, as a machine does.
+    #[default]
+    Restart,
+    /// QEMU ends.
+    Stop,
+}
+
+/// A whole machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Processors.
+    pub cpus: u32,
+    /// How instructions are executed.
+    pub accel: Accel,
+    /// The guest's clock.
+    pub clock: Clock,
+    /// SMBIOS UUID: the node's identity when no platform gives an instance id.
+    pub uuid: Guid,
+    /// What it begins with.
+    pub start: Start,
+    /// Disks, in the order of the controllers.
+    pub disks: Vec<Disk>,
+    /// Folders that the disks' backing files are in, seen from inside at the same path as outside.
+    pub folders: Vec<PathBuf>,
+    /// The Ignition config that is handed over by fw_cfg.
+    pub config: Option<PathBuf>,
+    /// Forwarded ports.
+    pub forwards: Vec<Forward>,
+    /// Names of the virtio serial ports.
+    pub ports: Vec<String>,
+    /// Whether all that the network card sends and receives is kept in `net.pcap`.
+    pub capture: bool,
+    /// What a reset does.
+    pub on_reset: OnReset,
+}
+
+/// Names of a running machine's files in its own folder.
+pub mod files {
+    /// The console's socket.
+    pub const CONSOLE: &str = "console.sock";
+    /// The control socket.
+    pub const CONTROL: &str = "qmp.sock";
+    /// What QEMU itself says.
+    pub const STDERR: &str = "qemu.stderr";
+    /// Captured packets.
+    pub const PACKETS: &str = "net.pcap";
+
+    /// Socket of the port with this number.
+    #[must_use]
+    pub fn port(number: usize) -> String {
+        format!("port-{number}.sock")
+    }
+}
+
+/// QEMU's arguments, and the folders that they speak of.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// The arguments after the program's name.
+    pub args: Vec<String>,
+    /// Host folders and where they are inside.
+    pub binds: Vec<(PathBuf, String)>,
+}
+
+impl Line {
+    fn arg(&mut self, name: &str, value: impl Into<String>) {
+        self.args.push(name.to_owned());
+        self.args.push(value.into());
+    }
+
+    /// The path of a host file as it is inside; its folder is bound there.
+    fn inside(&mut self, path: &Path) -> Result<String> {
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("looking for {}", path.display()))?;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            bail!("{} is no file", path.display());
+        };
+        let name = name
+            .to_str()
+            .with_context(|| format!("{} is not UTF-8", path.display()))?;
+        let inside = match self.binds.iter().find(|(host, _)| host == folder) {
+            Some((_, inside)) => inside.clone(),
+            None => {
+                let inside = format!("{INSIDE}/{}", self.binds.len());
+                self.binds.push((folder.to_owned(), inside.clone()));
+                inside
+            }
+        };
+        Ok(format!("{inside}/{name}"))
+    }
+}
+
+/// A value inside QEMU's comma-separated options: a comma is written twice.
+fn escape(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+impl Machine {
+    /// QEMU's arguments for this machine, whose own files are in `place`.
+    ///
+    /// # Errors
+    /// If a file is not there, a serial number is too long, or virtual time is asked of KVM.
+    pub fn line(&self, place: &Path) -> Result<Line> {
+        let mut line = Line::default();
+        line.binds
+            .push((place.canonicalize()?, format!("{INSIDE}/0")));
+        for folder in &self.folders {
+            let folder = folder
+                .canonicalize()
+                .with_context(|| format!("looking for {}", folder.display()))?;
+            let text = folder
+                .to_str()
+                .with_context(|| format!("{} is not UTF-8", folder.display()))?;
+            line.binds.push((folder.clone(), text.to_owned()));
+        }
+        self.board(&mut line)?;
+        self.consoles(&mut line);
+        self.begin(&mut line)?;
+        for (number, disk) in self.disks.iter().enumerate() {
+            disk.write(number, &mut line)?;
+        }
+        self.network(&mut line);
+        if let Some(config) = &self.config {
+            let path = line.inside(config)?;
+            line.arg(
+                "-fw_cfg",
+                format!("name={FW_CFG_CONFIG},file={}", escape(&path)),
+            );
+        }
+        Ok(line)
+    }
+
+    fn board(&self, line: &mut Line) -> Result<()> {
+        for flag in ["-nodefaults", "-no-user-config"] {
+            line.args.push(flag.to_owned());
+        }
+        line.arg("-display", "none");
+        line.arg("-name", "slipway");
+        line.arg("-machine", "q35,smm=off,vmport=off,usb=off,graphics=off");
+        match (self.accel, self.clock) {
+            (Accel::Kvm, Clock::Virtual) => {
+                bail!("virtual time needs software emulation: --accel tcg")
+            }
+            (Accel::Kvm, Clock::Real) => {
+                line.arg("-accel", "kvm");
+                line.arg("-cpu", "host");
+            }
+            (Accel::Tcg, Clock::Real) => {
+                line.arg("-accel", "tcg,thread=multi");
+                line.arg("-cpu", "max");
+            }
+            (Accel::Tcg, Clock::Virtual) => {
+                line.arg("-accel", "tcg,thread=single");
+                line.arg("-cpu", "max");
+                line.arg("-icount", "shift=1,sleep=off");
+                line.arg("-rtc", "base=2026-01-01T00:00:00,clock=vm");
+                line.arg("-seed", "1");
+            }
+        }
+        line.arg("-smp", self.cpus.to_string());
+        line.arg("-m", self.memory.to_string());
+        line.arg("-uuid", self.uuid.to_string());
+        line.arg("-device", "virtio-rng-pci");
+        line.arg("-device", "i6300esb");
+        line.arg("-action", "watchdog=reset");
+        if self.on_reset == OnReset::Stop {
+            line.arg("-action", "reboot=shutdown");
+        }
+        Ok(())
+    }
+
+    fn consoles(&self, line: &mut Line) {
+        let socket = |line: &mut Line, id: &str, file: &str| {
+            line.arg(
+                "-chardev",
+                format!("socket,id={id},path={INSIDE}/0/{file},server=off"),
+            );
+        };
+        socket(line, "console", files::CONSOLE);
+        line.arg("-serial", "chardev:console");
+        socket(line, "control", files::CONTROL);
+        line.arg("-mon", "chardev=control,mode=control");
+        if !self.ports.is_empty() {
+            line.arg("-device", "virtio-serial-pci");
+        }
+        for (number, name) in self.ports.iter().enumerate() {
+            socket(line, &format!("port{number}"), &files::port(number));
+            line.arg(
+                "-device",
+                format!("virtserialport,chardev=port{number},name={}", escape(name)),
+            );
+        }
+    }
+
+    fn begin(&self, line: &mut Line) -> Result<()> {
+        match &self.start {
+            Start::Firmware { vars } => {
+                let vars = line.inside(vars)?;
+                line.arg(
+                    "-drive",
+                    format!("if=pflash,unit=0,format=raw,readonly=on,file={OVMF_CODE}"),
+                );
+                line.arg(
+                    "-drive",
+                    format!("if=pflash,unit=1,format=raw,file={}", escape(&vars)),
+                );
+            }
+            Start::Direct {
+                kernel,
+                initrd,
+                cmdline,
+            } => {
+                let kernel = line.inside(kernel)?;
+                let initrd = line.inside(initrd)?;
+                line.arg("-kernel", kernel);
+                line.arg("-initrd", initrd);
+                let mut cmdline = cmdline.trim().to_owned();
+                if self.clock == Clock::Virtual {
+                    cmdline = format!("{cmdline} {REPEATABLE}");
+                }
+                line.arg("-append", cmdline);
+            }
+            Start::Network { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn network(&self, line: &mut Line) {
+        let mut user = "user,id=net".to_owned();
+        let mut card = "virtio-net-pci,netdev=net,mac=52:54:00:51:1b:0a".to_owned();
+        if let Start::Network { script } = &self.start {
+            user += &format!(",bootfile={}", escape(script));
+            card += ",bootindex=0";
+        } else {
+            // No option ROM: nothing boots from the network, and the firmware is spared from reading it.
+            card += ",romfile=";
+        }
+        for forward in &self.forwards {
+            user += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest);
+        }
+        line.arg("-netdev", user);
+        line.arg("-device", card);
+        if self.capture {
+            line.arg(
+                "-object",
+                format!(
+                    "filter-dump,id=dump,netdev=net,file={INSIDE}/0/{}",
+                    files::PACKETS
+                ),
+            );
+        }
+    }
+}
+
+impl Disk {
+    fn write(&self, number: usize, line: &mut Line) -> Result<()> {
+        if self.serial.chars().count() > SERIAL_LENGTH {
+            bail!(
+                "the disk serial {:?} is too long: expected at most {SERIAL_LENGTH} characters",
+                self.serial
+            );
+        }
+        let path = line.inside(&self.path)?;
+        let serial = escape(&self.serial);
+        // Flushes reach the page cache and no further: these disks outlive QEMU's death, and need not outlive the host's.
+        line.arg(
+            "-blockdev",
+            format!(
+                "driver=file,node-name=file{number},filename={},discard=unmap,cache.no-flush=on",
+                escape(&path)
+            ),
+        );
+        line.arg(
+            "-blockdev",
+            format!(
+                "driver={},node-name=disk{number},file=file{number},discard=unmap,cache.no-flush=on",
+                self.format.driver()
+            ),
+        );
+        let common = format!(
+            "drive=disk{number},serial={serial},bootindex={}",
+            number + 1
+        );
+        match self.bus {
+            Bus::Virtio => line.arg("-device", format!("virtio-blk-pci,{common}")),
+            Bus::Nvme => line.arg("-device", format!("nvme,{common}")),
+            Bus::Scsi => {
+                line.arg("-device", format!("virtio-scsi-pci,id=scsi{number}"));
+                line.arg("-device", format!("scsi-hd,bus=scsi{number}.0,{common}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(folder: &Path) -> Machine {
+        for name in ["kernel", "initrd", "a,b.raw"] {
+            std::fs::write(folder.join(name), b"").unwrap();
+        }
+        Machine {
+            memory: 2048,
+            cpus: 2,
+            accel: Accel::Tcg,
+            clock: Clock::Real,
+            uuid: Guid([1; 16]),
+            start: Start::Direct {
+                kernel: folder.join("kernel"),
+                initrd: folder.join("initrd"),
+                cmdline: "console=ttyS0".into(),
+            },
+            disks: vec![Disk {
+                path: folder.join("a,b.raw"),
+                format: Format::Raw,
+                bus: Bus::Scsi,
+                serial: "system".into(),
+            }],
+            folders: vec![],
+            config: None,
+            forwards: vec![Forward {
+                host: 2222,
+                guest: 22,
+            }],
+            ports: vec!["slipway.verdict".into()],
+            capture: false,
+            on_reset: OnReset::Stop,
+        }
+    }
+
+    #[test]
+    fn files_are_named_by_where_they_are_inside() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let line = machine(folder.path()).line(place.path()).unwrap();
+        let text = line.args.join(" ");
+        assert!(text.contains("-kernel /run/vm/1/kernel"), "{text}");
+        assert!(text.contains("filename=/run/vm/1/a,,b.raw,"), "{text}");
+        assert!(text.contains("hostfwd=tcp:127.0.0.1:2222-:22"), "{text}");
+        assert!(
+            text.contains("scsi-hd,bus=scsi0.0,drive=disk0,serial=system,bootindex=1"),
+            "{text}"
+        );
+        assert_eq!(line.binds.len(), 2);
+        assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
+    }
+
+    #[test]
+    fn virtual_time_is_refused_on_kvm_and_repeatable_on_tcg() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut machine = machine(folder.path());
+        machine.clock = Clock::Virtual;
+        let text = machine.line(place.path()).unwrap().args.join(" ");
+        assert!(
+            text.contains("shift=1,sleep=off") && text.contains(REPEATABLE),
+            "{text}"
+        );
+        machine.accel = Accel::Kvm;
+        assert!(machine.line(place.path()).is_err());
+    }
+
+    #[test]
+    fn a_serial_that_a_guest_would_see_cut_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut machine = machine(folder.path());
+        machine.disks[0].serial = "x".repeat(SERIAL_LENGTH + 1);
+        let error = machine.line(place.path()).unwrap_err();
+        assert!(error.to_string().contains("at most 20"), "{error}");
+    }
+
+    #[test]
+    fn forwards_and_buses_name_what_they_expect() {
+        assert_eq!(
+            "2222:22".parse(),
+            Ok(Forward {
+                host: 2222,
+                guest: 22
+            })
+        );
+        assert!("22".parse::<Forward>().unwrap_err().contains("2222:22"));
+        assert!("ide".parse::<Bus>().unwrap_err().contains("nvme"));
+    }
+}
