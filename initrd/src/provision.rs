@@ -56,6 +56,7 @@ fn apply_to(fetched: &Fetched, tree: &Tree, boot_id: &str, now: u64) -> Result<A
     }
     plan.units.apply(tree).context("applying systemd")?;
     result::write(tree, fetched.user_config, boot_id, now)?;
+    tree.finish()?;
     let passwd = fetched.model.passwd.as_ref();
     let systemd = fetched.model.systemd.as_ref();
     Ok(Applied {

@@ -40,6 +40,8 @@ impl Default for Settings {
                 attempts: None,
                 header_timeout: Duration::from_secs(10),
                 first_wait: Duration::from_millis(200),
+                // Then the caller begins anew, with a lease that still holds.
+                total: Some(Duration::from_secs(600)),
                 ..Patience::default()
             },
             on_wait: Arc::new(|_| ()),

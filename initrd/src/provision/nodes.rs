@@ -288,6 +288,10 @@ impl Entry<'_> {
     /// Makes it. Whether it may replace what is there was decided by [`plan`].
     pub(super) fn apply(&self, tree: &Tree) -> Result<()> {
         let place = tree.place(&self.path)?;
+        if let Kind::Link { hard: true, .. } = self.kind {
+            // Its target may be one of the files that wait for their places.
+            tree.settle()?;
+        }
         match &self.kind {
             Kind::Directory => self.directory(tree, &place),
             Kind::File { contents, append } => self.file(tree, &place, *contents, append),

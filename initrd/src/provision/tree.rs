@@ -1,6 +1,8 @@
 //! The root that is provisioned: every path is resolved inside it, links included, as the running node will
 //! resolve it. A chain of links never leaves the root (`openat2` with `RESOLVE_IN_ROOT`).
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,6 +25,10 @@ pub(crate) struct Tree {
     root: OwnedFd,
     real: PathBuf,
     owners: Owners,
+    /// Files that are written beside their places and wait for [`Tree::settle`].
+    pending: RefCell<Vec<(Place, Place)>>,
+    /// A folder of each file system that was written to, by its device number.
+    touched: RefCell<BTreeMap<u64, File>>,
 }
 
 /// How owners are set.
@@ -111,6 +117,8 @@ impl Tree {
             root: file.into(),
             real,
             owners,
+            pending: RefCell::default(),
+            touched: RefCell::default(),
         })
     }
 
@@ -206,10 +214,15 @@ impl Tree {
         }
         let real = self.real_folder(above)?;
         let parent = self.make_folders(&real)?;
+        let real = join(&real, name);
+        let waits = |(_, place): &(Place, Place)| place.real == real;
+        if self.pending.borrow().iter().any(waits) {
+            self.settle()?;
+        }
         Ok(Place {
             parent,
             name: name.to_owned(),
-            real: join(&real, name),
+            real,
         })
     }
 
@@ -238,10 +251,12 @@ impl Tree {
             .create(place.path())
             .with_context(|| format!("making the folder {}", place.real))?;
         self.own(place, owner)?;
-        self.chmod(place, mode)
+        self.chmod(place, mode)?;
+        self.touch(place)
     }
 
-    /// Writes a file beside the place, syncs it and renames it there.
+    /// Writes a file beside the place; [`Tree::settle`] brings it there. So a place never holds half a file, and
+    /// the disk is waited for once and not for each file.
     pub(crate) fn write(
         &self,
         place: &Place,
@@ -249,36 +264,96 @@ impl Tree {
         mode: u32,
         owner: (u32, u32),
     ) -> Result<()> {
+        let short: String = place.name.chars().take(60).collect();
         let beside = Place {
             parent: place.parent.try_clone()?,
-            name: format!(
-                ".{}.slipway",
-                place.name.chars().take(200).collect::<String>()
-            ),
-            real: join(split(&place.real).0, ".….slipway"),
+            name: format!(".{short}.slipway"),
+            real: join(split(&place.real).0, &format!(".{short}.slipway")),
         };
-        let write = || -> Result<()> {
-            beside.remove()?;
-            let mut options = fs::OpenOptions::new();
-            let options = options.write(true).create_new(true).mode(0o600);
-            let mut file = options.open(beside.path())?;
-            file.write_all(data)?;
-            self.own(&beside, owner)?;
-            file.set_permissions(fs::Permissions::from_mode(mode))?;
-            file.sync_all()?;
-            fs::rename(beside.path(), place.path())?;
-            self.forget_owner(&beside, place);
-            Ok(())
+        if self
+            .pending
+            .borrow()
+            .iter()
+            .any(|(other, _)| other.real == beside.real)
+        {
+            self.settle()?;
+        }
+        beside.remove()?;
+        self.write_new(&beside, data, mode, owner)
+            .with_context(|| format!("writing {}", place.real))?;
+        let target = Place {
+            parent: place.parent.try_clone()?,
+            name: place.name.clone(),
+            real: place.real.clone(),
         };
-        write().with_context(|| format!("writing {}", place.real))
+        self.pending.borrow_mut().push((beside, target));
+        Ok(())
+    }
+
+    /// Writes a file where none is, in a folder that is itself renamed when it is whole.
+    pub(crate) fn write_new(
+        &self,
+        place: &Place,
+        data: &[u8],
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<()> {
+        let mut options = fs::OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(place.path())?;
+        file.write_all(data)?;
+        self.own(place, owner)?;
+        // After the owner, whose change takes setuid and setgid away.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        self.touch(place)
+    }
+
+    /// Remembers the file system of a place for [`Tree::settle`].
+    fn touch(&self, place: &Place) -> Result<()> {
+        let folder = format!("/proc/self/fd/{}", place.parent.as_raw_fd());
+        let device = fs::metadata(&folder)?.dev();
+        if let std::collections::btree_map::Entry::Vacant(slot) =
+            self.touched.borrow_mut().entry(device)
+        {
+            slot.insert(
+                File::open(&folder)
+                    .with_context(|| format!("opening the folder of {}", place.real))?,
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that was written is on the disk, and brings it to its places.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.sync()?;
+        for (beside, place) in self.pending.take() {
+            fs::rename(beside.path(), place.path())
+                .with_context(|| format!("renaming to {}", place.real))?;
+            self.move_owner(&beside, &place);
+        }
+        Ok(())
+    }
+
+    /// [`Tree::settle`], and waits for that too: afterwards a power cut takes nothing back.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.settle()?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        for folder in self.touched.borrow().values() {
+            nix::unistd::syncfs(folder).context("waiting for the disk")?;
+        }
+        Ok(())
     }
 
     /// Renames an entry; nothing is at the new path.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.place(from)?, self.place(to)?);
+        self.settle()?;
         fs::rename(from.path(), to.path())
             .with_context(|| format!("renaming {} to {}", from.real, to.real))?;
-        self.forget_owner(&from, &to);
+        self.move_owner(&from, &to);
         Ok(())
     }
 
@@ -286,7 +361,8 @@ impl Tree {
     pub(crate) fn link(&self, place: &Place, target: &str, owner: (u32, u32)) -> Result<()> {
         std::os::unix::fs::symlink(target, place.path())
             .with_context(|| format!("making the link {}", place.real))?;
-        self.own(place, owner)
+        self.own(place, owner)?;
+        self.touch(place)
     }
 
     /// Makes a hard link to `target`, a path in the root.
@@ -336,7 +412,7 @@ impl Tree {
 
     /// A rename takes the owner along.
     #[cfg_attr(not(test), allow(unused_variables, clippy::unused_self))]
-    fn forget_owner(&self, from: &Place, to: &Place) {
+    fn move_owner(&self, from: &Place, to: &Place) {
         #[cfg(test)]
         if let Owners::Told(told) = &self.owners {
             let mut told = told.lock().unwrap();
@@ -422,6 +498,8 @@ mod tests {
         assert_eq!(tree.real("/local/bin/x").unwrap(), "/var/usrlocal/bin/x");
         let place = tree.place("/local/bin/x").unwrap();
         tree.write(&place, b"data", 0o755, (0, 0)).unwrap();
+        assert!(place.stat().is_none());
+        tree.finish().unwrap();
         assert_eq!(fs::read(root.join("var/usrlocal/bin/x")).unwrap(), b"data");
         assert!(tree.real("/loop/x").is_err());
         // Nothing but the file is left of its writing.

@@ -121,7 +121,7 @@ fn copy(tree: &Tree, from: &str, to: &str, owner: (u32, u32)) -> Result<()> {
         } else if let Some(link) = place.link_target() {
             tree.link(&copy_place, &link, owner)?;
         } else if meta.is_file() {
-            tree.write(&copy_place, &place.read()?, mode, owner)?;
+            tree.write_new(&copy_place, &place.read()?, mode, owner)?;
         }
     }
     Ok(())

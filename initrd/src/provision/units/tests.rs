@@ -166,6 +166,7 @@ fn masks_are_set_and_lifted_and_disabling_removes_links() {
     let tree = super::super::tests::tree(root.path());
     for _ in 0..2 {
         units.apply(&tree).unwrap();
+        tree.finish().unwrap();
         assert!(!system.join("alias.service").is_symlink());
         assert!(
             !system
