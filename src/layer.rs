@@ -1,6 +1,8 @@
 //! Layer: files that are laid over a root file system, and the one sorted tar stream that they become.
 
+mod recipe;
 pub(crate) mod stream;
+mod tree;
 
 use std::path::PathBuf;
 

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+pub(crate) use layout::quoted;
+
 use crate::cache::{Cache, Key};
 use crate::layer::{Entry, Kind, Layer, Source};
 use crate::lock::{Deb, LockedPackage};

@@ -12,7 +12,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -275,6 +275,28 @@ impl Cmd {
             .wait_with_output()
             .with_context(|| format!("waiting for {shown}"))?;
         check(&shown, output.status, &output.stdout, &output.stderr)?;
+        Ok(output.stdout)
+    }
+
+    /// Runs the command to its end while `write` writes what it reads; gives its output.
+    ///
+    /// # Errors
+    /// As [`Cmd::run`], and what `write` fails with unless the command ended badly, which is then the reason.
+    pub fn feed(mut self, write: impl FnOnce(&mut ChildStdin) -> Result<()>) -> Result<Vec<u8>> {
+        self.stdin = Some(Stdio::piped());
+        self.stdout.get_or_insert_with(Stdio::piped);
+        self.stderr.get_or_insert_with(Stdio::piped);
+        let shown = self.to_string();
+        let mut child = self.spawn()?;
+        let written = match child.stdin.take() {
+            Some(mut input) => write(&mut input),
+            None => Ok(()),
+        };
+        let output = child
+            .wait_with_output()
+            .with_context(|| format!("waiting for {shown}"))?;
+        check(&shown, output.status, &output.stdout, &output.stderr)?;
+        written.with_context(|| format!("writing to {shown}"))?;
         Ok(output.stdout)
     }
 

@@ -140,7 +140,7 @@ fn seed_folder(
 }
 
 /// A path as tmpfiles.d(5) reads it: specifiers and spaces escaped.
-fn quoted(path: &str) -> String {
+pub(crate) fn quoted(path: &str) -> String {
     path.replace('\\', "\\\\")
         .replace('%', "%%")
         .replace(' ', "\\x20")

@@ -1,0 +1,210 @@
+//! Layers from what is there: a folder of the host, a tar archive.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Entry, Kind, Layer, Source};
+use crate::cache::{Cache, Key};
+
+impl Layer {
+    /// The content of a folder of the host below `prefix`, owned by root. Of the modes only "executable" counts, so
+    /// that the umask of whoever made the folder does not: 0755 and 0644.
+    ///
+    /// # Errors
+    /// If something cannot be read, or is neither folder nor file nor link.
+    pub fn from_tree(cache: &Cache, folder: &Path, prefix: &str) -> Result<Self> {
+        let mut entries = Vec::new();
+        walk(folder, prefix.trim_end_matches('/'), &mut entries)?;
+        Self::new(cache, entries)
+    }
+
+    /// The content of a tar archive below `prefix`, with its modes and owners.
+    ///
+    /// # Errors
+    /// If the archive is damaged or has devices.
+    pub fn from_tar(cache: &Cache, tar: &Path, prefix: &str) -> Result<Self> {
+        let about = || format!("reading {}", tar.display());
+        let prefix = prefix.trim_end_matches('/');
+        let file = BufReader::with_capacity(1 << 20, File::open(tar).with_context(about)?);
+        let mut archive = tar::Archive::new(file);
+        let mut entries = Vec::new();
+        for entry in archive.entries_with_seek().with_context(about)? {
+            let mut entry = entry.with_context(about)?;
+            if let Some(read) = from_tar_entry(&mut entry, tar, prefix).with_context(about)? {
+                entries.push(read);
+            }
+        }
+        let key = Key::of("tar layer", 1)
+            .big_file(cache, "tar", tar)?
+            .text("prefix", prefix);
+        Self::with_key(entries, key.finish())
+    }
+}
+
+fn walk(folder: &Path, prefix: &str, entries: &mut Vec<Entry>) -> Result<()> {
+    let about = || format!("reading {}", folder.display());
+    for entry in fs::read_dir(folder).with_context(about)? {
+        let entry = entry.with_context(about)?;
+        let from = entry.path();
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            bail!("{} is not UTF-8", from.display());
+        };
+        let path = format!("{prefix}/{name}");
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            entries.push(Entry::directory(path.clone(), 0o755));
+            walk(&from, &path, entries)?;
+        } else if kind.is_symlink() {
+            let target = fs::read_link(&from)?;
+            let Some(target) = target.to_str() else {
+                bail!("the target of {} is not UTF-8", from.display());
+            };
+            entries.push(Entry::symlink(path, target));
+        } else if kind.is_file() {
+            let executable = entry.metadata()?.permissions().mode() & 0o111 != 0;
+            entries.push(Entry::copy(
+                path,
+                if executable { 0o755 } else { 0o644 },
+                from,
+            ));
+        } else {
+            bail!("{} is neither folder nor file nor link", from.display());
+        }
+    }
+    Ok(())
+}
+
+fn from_tar_entry<R: std::io::Read>(
+    entry: &mut tar::Entry<'_, R>,
+    tar: &Path,
+    prefix: &str,
+) -> Result<Option<Entry>> {
+    let header = entry.header();
+    let kind = header.entry_type();
+    let mode = header.mode()? & 0o7777;
+    let (uid, gid) = (u32::try_from(header.uid()?)?, u32::try_from(header.gid()?)?);
+    let inside = plain(&entry.path_bytes())?;
+    let path = format!("{prefix}{inside}");
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let link = match entry.link_name_bytes() {
+        Some(bytes) => std::str::from_utf8(&bytes)?.to_owned(),
+        None => String::new(),
+    };
+    let size = entry.size();
+    let offset = entry.raw_file_position();
+    let kind = if kind.is_dir() {
+        Kind::Directory
+    } else if kind.is_symlink() {
+        Kind::Symlink(link)
+    } else if kind.is_hard_link() {
+        Kind::HardLink(format!("{prefix}{}", plain(link.as_bytes())?))
+    } else if kind.is_file() {
+        Kind::File(Source::Range {
+            file: tar.to_owned(),
+            offset,
+            size,
+        })
+    } else {
+        bail!("{path} is of type {kind:?}, which an image does not have");
+    };
+    let mut xattrs = Vec::new();
+    for record in entry.pax_extensions()?.into_iter().flatten() {
+        let record = record?;
+        if let Some(name) = record.key()?.strip_prefix("SCHILY.xattr.") {
+            xattrs.push((name.to_owned(), record.value_bytes().to_vec()));
+        }
+    }
+    xattrs.sort();
+    Ok(Some(Entry {
+        path,
+        mode,
+        uid,
+        gid,
+        kind,
+        xattrs,
+    }))
+}
+
+/// `./usr/bin/` as `/usr/bin`, the root as nothing; `..` is refused.
+fn plain(path: &[u8]) -> Result<String> {
+    let text = std::str::from_utf8(path).context("a path that is not UTF-8")?;
+    let mut plain = String::new();
+    for part in text.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => bail!("the path {text:?} leads upwards"),
+            part => {
+                plain.push('/');
+                plain.push_str(part);
+            }
+        }
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::stream::{Form, Stream};
+
+    #[test]
+    fn a_tar_archive_becomes_a_layer_and_a_folder_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let path = folder.path().join("a.tar");
+        let mut file = Entry::file("/d/f", 0o4711, "");
+        file.uid = 5;
+        file.xattrs = vec![("security.capability".into(), vec![1, 2])];
+        let mut stream = Stream::new(File::create(&path).unwrap());
+        stream
+            .header(&Entry::directory("/", 0o755), Form::Directory, 0)
+            .unwrap();
+        stream
+            .header(&Entry::directory("/d", 0o700), Form::Directory, 0)
+            .unwrap();
+        stream.header(&file, Form::File(3), 0).unwrap();
+        stream.content(&mut &b"abc"[..], 3).unwrap();
+        stream
+            .header(&Entry::file("/h", 0o4711, ""), Form::HardLink("/d/f"), 0)
+            .unwrap();
+        stream
+            .header(&Entry::symlink("/s", ""), Form::Symlink("../x"), 0)
+            .unwrap();
+        stream.end().unwrap();
+        stream.into_inner().unwrap();
+        let layer = Layer::from_tar(&cache, &path, "/p").unwrap();
+        let paths: Vec<&str> = layer.entries.iter().map(|e| e.path.as_str()).collect();
+        assert_eq!(paths, ["/p", "/p/d", "/p/d/f", "/p/h", "/p/s"]);
+        let found = &layer.entries[2];
+        assert_eq!(
+            (found.mode, found.uid, &found.xattrs),
+            (0o4711, 5, &file.xattrs)
+        );
+        let Kind::File(Source::Range { offset, size, .. }) = found.kind else {
+            panic!("no range")
+        };
+        let bytes = fs::read(&path).unwrap();
+        let at = usize::try_from(offset).unwrap();
+        assert_eq!((&bytes[at..at + 3], size), (&b"abc"[..], 3));
+        assert_eq!(layer.entries[3].kind, Kind::HardLink("/p/d/f".into()));
+
+        let tree = folder.path().join("tree");
+        fs::create_dir_all(tree.join("sub")).unwrap();
+        fs::write(tree.join("sub/run"), "#!").unwrap();
+        fs::set_permissions(tree.join("sub/run"), fs::Permissions::from_mode(0o700)).unwrap();
+        let layer = Layer::from_tree(&cache, &tree, "/usr").unwrap();
+        let seen: Vec<(&str, u32)> = layer
+            .entries
+            .iter()
+            .map(|e| (e.path.as_str(), e.mode))
+            .collect();
+        assert_eq!(seen, [("/usr/sub", 0o755), ("/usr/sub/run", 0o755)]);
+    }
+}
