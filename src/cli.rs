@@ -5,10 +5,15 @@
 )]
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use slipway::lock::Mode;
 use slipway::progress::{Kind, Progress};
+use slipway::qemu;
+use slipway::qemu::accel::Choice;
+use slipway::qemu::machine::{Bus, Forward};
 use slipway::recipe::Mistakes;
 
 /// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.
@@ -49,21 +54,22 @@ impl Output {
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Boot an image in QEMU, with its console here
+    Run(RunArgs),
     /// Pin every package and download of a recipe in the lock beside it
-    Lock {
+    Lock(LockArgs),
+    /// Check a recipe
+    Check {
         #[command(flatten)]
         recipe: RecipeArgs,
-        /// Choose everything anew, even if the lock fits the recipe
-        #[arg(long)]
-        renew: bool,
-        /// Write nothing: fail unless the lock is there and fits the recipe
-        #[arg(long, conflicts_with = "renew")]
-        locked: bool,
     },
+    /// Show where the time of a boot went
+    Timeline(TimelineArgs),
+    /// Serve images for a boot from the network
+    #[command(subcommand)]
+    Pxe(PxeCommand),
     /// Say what this host can do, and what to do about what it cannot
     Doctor,
-    /// Check a recipe and print what it comes to
-    Check(RecipeArgs),
     /// Print the JSON Schema of recipes, for editors
     Schema,
     /// Print a completion script for a shell
@@ -78,7 +84,11 @@ impl Command {
     pub(crate) const fn starts_programs(&self) -> bool {
         !matches!(
             self,
-            Self::Check(_) | Self::Completions { .. } | Self::Lock { .. } | Self::Schema
+            Self::Check { .. }
+                | Self::Completions { .. }
+                | Self::Lock(_)
+                | Self::Pxe(_)
+                | Self::Schema
         )
     }
 }
@@ -91,7 +101,130 @@ pub(crate) struct RecipeArgs {
     pub recipe: PathBuf,
 }
 
-/// Prints a result for people or, as JSON, for machines.
+/// `slipway lock`
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Choose everything anew, even if the lock fits the recipe
+    #[arg(long)]
+    pub renew: bool,
+    /// Write nothing: fail unless the lock is there and fits the recipe
+    #[arg(long, conflicts_with = "renew")]
+    pub locked: bool,
+}
+
+impl LockArgs {
+    pub(crate) const fn mode(&self) -> Mode {
+        match (self.renew, self.locked) {
+            (true, _) => Mode::Renew,
+            (false, true) => Mode::Locked,
+            (false, false) => Mode::Make,
+        }
+    }
+}
+
+/// The machine that an image is booted on.
+#[derive(Debug, Args)]
+pub(crate) struct MachineArgs {
+    /// How the guest's instructions are executed: auto (KVM if it is proven to work), kvm or tcg
+    #[arg(long, default_value = "auto")]
+    pub accel: Choice,
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    pub memory: u32,
+    /// Processors
+    #[arg(long, default_value_t = 2)]
+    pub cpus: u32,
+    /// Boot kernel and initrd directly, without firmware
+    #[arg(long)]
+    pub direct: bool,
+}
+
+impl MachineArgs {
+    fn options(&self) -> qemu::Options {
+        qemu::Options {
+            direct: self.direct,
+            accel: self.accel,
+            memory: self.memory,
+            cpus: self.cpus,
+            ..qemu::Options::default()
+        }
+    }
+}
+
+/// `slipway run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The output folder of a build
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub image: PathBuf,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// The node's Ignition config
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ignition: Option<PathBuf>,
+    /// Forward a port of this host to one of the node; may be repeated
+    #[arg(long, value_name = "HOST:GUEST")]
+    pub forward: Vec<Forward>,
+    /// The controller of the disks: virtio, nvme or scsi
+    #[arg(long, default_value = "virtio")]
+    pub bus: Bus,
+    /// No second disk for etcd
+    #[arg(long)]
+    pub no_etcd: bool,
+    /// Keep the node's disks in this folder, and boot them again the next time
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub node: Option<PathBuf>,
+    /// Let the guest live in virtual time, so that its boot takes equally long on every host
+    #[arg(long)]
+    pub icount: bool,
+    /// Add a word to the kernel's command line, with --direct; may be repeated
+    #[arg(long, value_name = "WORD", requires = "direct")]
+    pub append: Vec<String>,
+}
+
+impl RunArgs {
+    pub(crate) fn options(&self) -> qemu::Options {
+        qemu::Options {
+            ignition: self.ignition.clone(),
+            forwards: self.forward.clone(),
+            icount: self.icount,
+            bus: self.bus,
+            etcd: !self.no_etcd,
+            node: self.node.clone(),
+            append: self.append.clone(),
+            ..self.machine.options()
+        }
+    }
+}
+
+/// `slipway timeline`
+#[derive(Debug, Args)]
+pub(crate) struct TimelineArgs {
+    /// The folder of a node that `slipway run --node` kept, or a file of JSON lines
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub from: PathBuf,
+    /// Draw a picture instead
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+}
+
+/// `slipway pxe`
+#[derive(Debug, Subcommand)]
+pub(crate) enum PxeCommand {
+    /// Serve the `pxe` folder of a build by HTTP
+    Serve {
+        /// The folder
+        #[arg(value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+        /// Address and port to listen on
+        #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+        listen: SocketAddr,
+    },
+}
+
+/// Prints a result.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     use anyhow::Context as _;
     let mut out = std::io::stdout().lock();

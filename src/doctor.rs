@@ -9,7 +9,9 @@ use serde::Serialize;
 use crate::cache::Cache;
 use crate::debian::mirror::{Host, Mirrors};
 use crate::progress;
+use crate::qemu::accel::prove_kvm;
 use crate::run::Sandbox;
+use crate::tools::Tools;
 
 /// A first build writes about this much to the cache, 4 GiB of it for a while only: the kubelet's compilation.
 const CACHE_BYTES: u64 = 10 << 30;
@@ -79,9 +81,12 @@ impl Finding {
     }
 }
 
-/// Looks at everything. `refused` is why this user could not become root of a namespace, if it could not.
-#[must_use]
-pub fn examine(refused: Option<anyhow::Error>) -> Vec<Finding> {
+/// Looks at everything. `refused` is why this user could not become root of a namespace, if it could not; `tools`
+/// gives the tools tree with QEMU, and is asked only when there is something to prove with it.
+pub fn examine(
+    refused: Option<anyhow::Error>,
+    tools: impl FnOnce() -> anyhow::Result<Tools>,
+) -> Vec<Finding> {
     let mut findings = vec![namespaces(refused)];
     match Cache::open() {
         Ok(cache) => findings.push(space("room for the cache", cache.root(), CACHE_BYTES)),
@@ -94,6 +99,8 @@ pub fn examine(refused: Option<anyhow::Error>) -> Vec<Finding> {
     }
     findings.push(memory());
     findings.push(mirror());
+    let able = findings.iter().all(|finding| !finding.is_fatal());
+    findings.push(kvm(able.then_some(tools)));
     findings
 }
 
@@ -197,6 +204,48 @@ fn space(name: &'static str, folder: &Path, wanted: u64) -> Finding {
             State::Missing,
             format!("{shown}: {error}"),
             "set SLIPWAY_CACHE to a folder that this user can write to",
+        ),
+    }
+}
+
+/// Has a tiny guest say that KVM executes it: a device that is there may still hang every guest.
+fn kvm(tools: Option<impl FnOnce() -> anyhow::Result<Tools>>) -> Finding {
+    const NAME: &str = "KVM";
+    const SLOW: &str = "guests then run in software emulation, some ten times slower";
+    let device = Path::new("/dev/kvm");
+    let access = nix::unistd::AccessFlags::R_OK | nix::unistd::AccessFlags::W_OK;
+    if let Err(error) = nix::unistd::access(device, access) {
+        let remedy = if device.exists() {
+            "have root run `usermod --append --groups kvm NAME`, then log in again"
+        } else {
+            "switch virtualisation on in the firmware and load kvm_intel or kvm_amd; in a guest, have nesting allowed"
+        };
+        let found = format!("{}: {}; {SLOW}", device.display(), error.desc());
+        return Finding::lack(NAME, State::Poor, found, remedy);
+    }
+    let Some(tools) = tools else {
+        let found = "there, but not proven: QEMU cannot be had before the rest is in order";
+        return Finding::lack(NAME, State::Poor, found, "see above");
+    };
+    match tools().and_then(|tools| prove_kvm(&tools)) {
+        Ok(Ok(took)) => Finding::good(
+            NAME,
+            format!("proven by a tiny guest in {}", progress::seconds(took)),
+        ),
+        Ok(Err(why)) => Finding::lack(
+            NAME,
+            State::Poor,
+            format!(
+                "a tiny guest does not run on it: {}; {SLOW}",
+                why.lines().next().unwrap_or_default()
+            ),
+            "if this host is itself a guest, its own host has to allow nesting",
+        ),
+        Err(error) => Finding::lack(
+            NAME,
+            State::Poor,
+            format!("not proven, since QEMU cannot be had: {error:#}"),
+            "put the error right and ask again",
         ),
     }
 }

@@ -1,19 +1,18 @@
 //! The program `slipway`.
 
 mod cli;
+mod commands;
 
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use clap::{CommandFactory as _, Parser as _};
-use slipway::cache::Cache;
-use slipway::lock::{self, Lock, Mode};
-use slipway::recipe::{self, Mistakes, Recipe};
-use slipway::{doctor, interrupt, progress, run};
+use clap::Parser as _;
+use slipway::recipe::Mistakes;
+use slipway::{interrupt, run};
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, PxeCommand};
 
 /// The work failed.
 const FAILURE: u8 = 1;
@@ -44,11 +43,7 @@ fn main() -> ExitCode {
         }
     };
     speak(cli.output.verbose);
-    let result = match interruptible(move || dispatch(cli, root)) {
-        Ok(result) => result,
-        Err(error) => Err(error),
-    };
-    match result {
+    match interruptible(move || dispatch(cli, root)).flatten() {
         Ok(code) => code,
         Err(_) if interrupt::requested() => {
             cli::print_error(&anyhow::anyhow!("interrupted"), json);
@@ -158,59 +153,16 @@ fn wait_for_signals(tell: &mpsc::Sender<Event>) -> Result<()> {
     })
 }
 
-fn dispatch(cli: Cli, root: Option<anyhow::Error>) -> Result<ExitCode> {
+fn dispatch(cli: Cli, refused: Option<anyhow::Error>) -> Result<ExitCode> {
     let output = cli.output;
     match cli.command {
-        Command::Lock {
-            recipe,
-            renew,
-            locked,
-        } => {
-            let recipe = recipe::load(&recipe.recipe)?;
-            let mode = match (renew, locked) {
-                (true, _) => Mode::Renew,
-                (_, true) => Mode::Locked,
-                _ => Mode::Make,
-            };
-            let lock = lock::pin(&recipe, &Cache::open()?, &output.progress(), mode)?;
-            if output.json {
-                cli::print_json(&lock)?;
-            } else {
-                cli::print(&lock_summary(&recipe, &lock))?;
-            }
-        }
-        Command::Doctor => {
-            let findings = doctor::examine(root);
-            if output.json {
-                cli::print_json(&findings)?;
-            } else {
-                cli::print(&doctor::text(&findings))?;
-            }
-            if findings.iter().any(doctor::Finding::is_fatal) {
-                return Ok(ExitCode::from(FAILURE));
-            }
-        }
-        Command::Check(args) => {
-            let recipe = recipe::load(&args.recipe)?;
-            cli::print_json(&recipe.sets())?;
-        }
-        Command::Schema => cli::print(&recipe::schema::text())?,
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "slipway", &mut script);
-            cli::print(&String::from_utf8_lossy(&script))?;
-        }
+        Command::Run(args) => commands::run(&args, output),
+        Command::Lock(args) => commands::lock(&args, output),
+        Command::Check { recipe } => commands::check(&recipe.recipe, output),
+        Command::Timeline(args) => commands::timeline(&args, output),
+        Command::Pxe(PxeCommand::Serve { folder, listen }) => commands::pxe_serve(&folder, listen),
+        Command::Doctor => commands::doctor(refused, output),
+        Command::Schema => commands::schema(),
+        Command::Completions { shell } => commands::completions(shell),
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The lock's path, then each set with its number of packages and the size of their downloads.
-fn lock_summary(recipe: &Recipe, lock: &Lock) -> String {
-    let mut out = format!("{}\n", recipe.lock_path().display());
-    for (name, packages) in &lock.sets {
-        let size: u64 = packages.iter().map(|package| package.size).sum();
-        let size = progress::bytes(size);
-        out += &format!("  {name:12} {:4} packages {size:>10}\n", packages.len());
-    }
-    out
 }

@@ -1,0 +1,157 @@
+//! What each command does: plain functions from the command line's words to a result on stdout.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::CommandFactory as _;
+use slipway::cache::Cache;
+use slipway::lock::{self, Lock, Mode};
+use slipway::progress::{self, Progress};
+use slipway::qemu;
+use slipway::recipe::{self, Recipe};
+use slipway::tools::{self, Tools};
+use slipway::{doctor, interrupt, pxe, timeline};
+
+use crate::cli::{self, Cli, LockArgs, Output, RunArgs, TimelineArgs};
+
+/// The work failed, without an error to print.
+const FAILURE: u8 = 1;
+/// How often a server looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn lock(args: &LockArgs, output: Output) -> Result<ExitCode> {
+    let recipe = recipe::load(&args.recipe.recipe)?;
+    let lock = lock::pin(&recipe, &Cache::open()?, &output.progress(), args.mode())?;
+    if output.json {
+        cli::print_json(&lock)?;
+    } else {
+        cli::print(&summary(&recipe, &lock))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The lock's path, then each set with its number of packages and the size of their downloads.
+fn summary(recipe: &Recipe, lock: &Lock) -> String {
+    let mut out = format!("{}\n", recipe.lock_path().display());
+    for (name, packages) in &lock.sets {
+        let size: u64 = packages.iter().map(|package| package.size).sum();
+        let size = progress::bytes(size);
+        out += &format!("  {name:12} {:4} packages {size:>10}\n", packages.len());
+    }
+    out
+}
+
+pub(crate) fn check(recipe: &Path, output: Output) -> Result<ExitCode> {
+    let recipe = recipe::load(recipe)?;
+    if output.json {
+        cli::print_json(&recipe.sets())?;
+    } else {
+        let parts: Vec<String> = recipe
+            .parts
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect();
+        let image = &recipe.image;
+        cli::print(&format!(
+            "{} {} from {}: no mistakes\n",
+            image.name,
+            image.version,
+            parts.join(" over ")
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn run(args: &RunArgs, output: Output) -> Result<ExitCode> {
+    let progress = output.progress();
+    let image = qemu::Image::open(&args.image)?;
+    let cache = Cache::open()?;
+    let tools = carried_tools(&cache, &progress)?;
+    qemu::run(&image, &tools, &cache, &args.options(), &progress)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tools_run(recipe: &Recipe, lock: &Lock, progress: &Progress) -> Result<Tools> {
+    let cache = Cache::open()?;
+    let set = recipe::SET_TOOLS_RUN;
+    let debs = lock::fetch_set(recipe, &cache, lock, set, progress)?;
+    tools::install(&cache, &debs, set, progress)
+}
+
+/// The tools of the carried recipe, for what has no recipe of its own.
+fn carried_tools(cache: &Cache, progress: &Progress) -> Result<Tools> {
+    let recipe = recipe::load(&recipe::carried::demo(cache)?)?;
+    let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
+    tools_run(&recipe, &lock, progress)
+}
+
+pub(crate) fn timeline(args: &TimelineArgs, output: Output) -> Result<ExitCode> {
+    let (title, text) = boot(&args.from, output)?;
+    let spans = timeline::read(&text)?;
+    if let Some(path) = &args.svg {
+        std::fs::write(path, timeline::svg(&spans, &title))
+            .with_context(|| format!("writing {}", path.display()))?;
+        cli::print(&format!("{}\n", path.display()))?;
+    } else if output.json {
+        cli::print_json(&spans)?;
+    } else {
+        cli::print(&timeline::table(&spans))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The last boot's name and JSON lines, from a file or from the disk of a node that `slipway run --node` kept.
+fn boot(from: &Path, output: Output) -> Result<(String, String)> {
+    if from.is_dir() {
+        let disk = from.join("system.raw");
+        let tools = carried_tools(&Cache::open()?, &output.progress())?;
+        let boots = qemu::disks::timelines(&tools, &disk)?;
+        return boots
+            .into_iter()
+            .next_back()
+            .with_context(|| format!("{} has not booted yet", disk.display()));
+    }
+    let text = std::fs::read_to_string(from)
+        .with_context(|| format!("reading the timeline {}", from.display()))?;
+    let name = from.file_stem().unwrap_or_default().to_string_lossy();
+    Ok((name.into_owned(), text))
+}
+
+pub(crate) fn pxe_serve(folder: &Path, listen: std::net::SocketAddr) -> Result<ExitCode> {
+    let _guard = interrupt::Guard::new();
+    let server = pxe::Server::start(folder, listen)?;
+    cli::print(&format!("http://{}/{}\n", server.address(), pxe::SCRIPT))?;
+    while !interrupt::requested() {
+        std::thread::sleep(LOOK);
+    }
+    bail!("interrupted")
+}
+
+pub(crate) fn doctor(refused: Option<anyhow::Error>, output: Output) -> Result<ExitCode> {
+    let tools = || carried_tools(&Cache::open()?, &output.progress());
+    let findings = doctor::examine(refused, tools);
+    if output.json {
+        cli::print_json(&findings)?;
+    } else {
+        cli::print(&doctor::text(&findings))?;
+    }
+    Ok(if findings.iter().any(doctor::Finding::is_fatal) {
+        ExitCode::from(FAILURE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+pub(crate) fn schema() -> Result<ExitCode> {
+    cli::print(&recipe::schema::text())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "slipway", &mut script);
+    cli::print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
