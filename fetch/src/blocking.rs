@@ -52,4 +52,24 @@ impl Client {
         self.runtime
             .block_on(crate::file(&self.client, want, dest, on_bytes))
     }
+
+    /// See [`crate::verified_elsewhere`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verified_elsewhere(
+        &self,
+        want: &Want<'_>,
+        file: std::fs::File,
+        on_wait: &(dyn Fn(&str) + Sync),
+        on_bytes: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), Failure> {
+        self.runtime.block_on(crate::verified_elsewhere(
+            &self.client,
+            want,
+            file,
+            on_wait,
+            on_bytes,
+        ))
+    }
 }

@@ -156,3 +156,19 @@ pub async fn file(
     attempt::receive(client, want, &mut sink, &|_| (), on_bytes).await?;
     sink.keep().await
 }
+
+/// Fetches into an open, empty file whose content something else verifies block by block: a root below dm-verity. The
+/// file is not synced. Without such a verifier, [`file`] is the right one.
+///
+/// # Errors
+/// [`Failure`], when the patience is over or trying again is of no use.
+pub async fn verified_elsewhere(
+    client: &Client,
+    want: &Want<'_>,
+    file: std::fs::File,
+    on_wait: &(dyn Fn(&str) + Sync),
+    on_bytes: &(dyn Fn(u64) + Sync),
+) -> Result<(), Failure> {
+    let mut sink = sink::Open(file);
+    attempt::receive(client, want, &mut sink, on_wait, on_bytes).await
+}

@@ -28,6 +28,30 @@ impl Sink for Memory {
     }
 }
 
+pub(crate) struct Open(pub(crate) std::fs::File);
+
+impl Open {
+    fn disk(source: io::Error) -> Failure {
+        Failure::Disk {
+            path: PathBuf::from("the open file"),
+            source,
+        }
+    }
+}
+
+impl Sink for Open {
+    fn push(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        self.0.write_all(piece).map_err(Self::disk)
+    }
+
+    fn restart(&mut self) -> Result<(), Failure> {
+        self.0
+            .set_len(0)
+            .and_then(|()| self.0.rewind())
+            .map_err(Self::disk)
+    }
+}
+
 pub(crate) struct File {
     temporary: tempfile::NamedTempFile,
     dest: PathBuf,

@@ -15,9 +15,11 @@ use crate::failure::{self, Fault};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
 use crate::platform::{self, Platform};
+use crate::root::Root;
+use crate::state::State;
 use crate::timeline::Timeline;
 use crate::world::World;
-use crate::{handoff, kubelet, log, root, state};
+use crate::{config, etcd, handoff, kubelet, log, provision, root, settings, state};
 
 /// What every step may look at.
 #[derive(Debug)]
@@ -73,13 +75,41 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
         boot.platform.id
     );
     let root = step.step("root", || root::open(&boot))?;
-    let state = step.step("state", || state::open(&boot, &root))?;
+    let mut state = step.step("state", || state::open(&boot, &root))?;
+    if state.first_boot {
+        provision(&boot, &root, &mut state)?;
+    }
+    let settings = settings::read(&root.sysroot, &boot.manifest.node)?;
+    step.step("etcd", || etcd::mount(&boot, &root, &settings, &state))?;
     for span in platform::firmware_times(world) {
         step.add(span);
     }
     step.step("kubelet", || kubelet::install(&boot, &root))?;
     step.enter("handoff");
     handoff::hand_off(&boot, &root, &state)
+}
+
+/// The first boot: the config is fetched, checked and applied, and the node marked as provisioned. Its settings are
+/// checked before anything of it is written.
+fn provision(boot: &Boot, root: &Root, state: &mut State) -> Result<()> {
+    let step = &boot.timeline;
+    let fetched = step.step("config", || config::obtain(boot, root))?;
+    if let Some(text) = config::node_settings(&fetched) {
+        settings::over(&boot.manifest.node, text)?;
+    }
+    let applied = step.step("ignition", || provision::apply(&fetched, &root.sysroot))?;
+    for warning in &applied.warnings {
+        tracing::warn!("ignition: {warning}");
+    }
+    tracing::info!(
+        "ignition: {} files and folders, {} users and groups, {} units",
+        applied.entries,
+        applied.accounts,
+        applied.units
+    );
+    // The marker must never be on the disk before what it vouches for.
+    nix::unistd::sync();
+    state.provisioned(boot, fetched.config.to_json().to_string().as_bytes())
 }
 
 /// The kernel's own time, from its start until it started this program.

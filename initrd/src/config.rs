@@ -109,7 +109,7 @@ fn wait(world: &World, seconds: u64) {
 }
 
 /// The certificates of the initramfs, else those of the root.
-fn ca_bundle(world: &World, sysroot: &Path) -> Option<Vec<u8>> {
+pub(crate) fn ca_bundle(world: &World, sysroot: &Path) -> Option<Vec<u8>> {
     const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
     let read = |root: &Path| std::fs::read(root.join(BUNDLE)).ok();
     read(&world.initrd).or_else(|| read(sysroot))

@@ -35,6 +35,7 @@ const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 /// What failed, with nothing left to go back to once the root has moved.
 pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
     let world = &boot.world;
+    crate::net::flush()?;
     root.harden().context("making damage of the root fatal")?;
     end_processes(world)?;
     crate::failure::succeeded(&state.dir);

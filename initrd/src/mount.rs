@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-pub(crate) use info::{Mount, parse, table};
+pub(crate) use info::table;
 pub(crate) use nix::mount::MsFlags as Flags;
 use nix::mount::{MntFlags, umount2};
 
@@ -50,47 +50,6 @@ pub(crate) fn bind(source: &Path, target: &Path) -> Result<()> {
         None::<&str>,
     )
     .with_context(|| format!("binding {} to {}", source.display(), target.display()))
-}
-
-/// Binds a folder or file read-only.
-///
-/// # Errors
-/// Names both ends.
-pub(crate) fn bind_read_only(source: &Path, target: &Path) -> Result<()> {
-    bind(source, target)?;
-    remount(
-        target,
-        Flags::MS_BIND | Flags::MS_RDONLY | Flags::MS_REC,
-        "",
-    )
-}
-
-/// Changes the flags and options of a mount.
-///
-/// # Errors
-/// Names the mount.
-pub(crate) fn remount(target: &Path, flags: Flags, options: &str) -> Result<()> {
-    nix::mount::mount(
-        None::<&str>,
-        target,
-        None::<&str>,
-        flags | Flags::MS_REMOUNT,
-        Some(options),
-    )
-    .with_context(|| format!("remounting {}", target.display()))
-}
-
-/// Sets how mounts below a mount point spread (`MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE`, with `MS_REC` or not).
-///
-/// # Errors
-/// Names the mount.
-pub(crate) fn propagation(target: &Path, flags: Flags) -> Result<()> {
-    nix::mount::mount(None::<&str>, target, None::<&str>, flags, None::<&str>).with_context(|| {
-        format!(
-            "setting the propagation of {} to {flags:?}",
-            target.display()
-        )
-    })
 }
 
 /// Moves a mount to another place.

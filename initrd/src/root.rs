@@ -4,6 +4,7 @@
 //! for the time when systemd runs, since nothing that was damaged on purpose may be worked around.
 
 mod find;
+mod memory;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -77,8 +78,13 @@ pub(crate) fn open(boot: &Boot) -> Result<Root> {
             .found("no such word")
             .fix("boot the image's own UKI, or copy the command line that its build wrote")
     })?;
-    let found = boot.timeline.step("root.find", || find(boot, &hash))?;
-    let (halves, disk) = (found.0, Some(found.1));
+    let (halves, disk) = match &boot.cmdline.root_url {
+        Some(url) => (memory::fetch(boot, url)?, None),
+        None => {
+            let found = boot.timeline.step("root.find", || find(boot, &hash))?;
+            (found.0, Some(found.1))
+        }
+    };
     let verity = boot
         .timeline
         .step("root.verity", || verity(world, &halves, hash))?;

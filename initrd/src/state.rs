@@ -135,7 +135,6 @@ fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Flags) -> Res
         Some(_) => {}
     }
     // The path is the one inside the root too, so that mountinfo shows the same there.
-    tracing::debug!("mounting {}", part.name);
     mount::mount(&part.path, target, "ext4", flags, "").context(
         Fault::new(format!(
             "the file system on {} ({}) does not mount",

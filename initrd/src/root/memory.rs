@@ -1,0 +1,156 @@
+//! A root that is fetched into memory: the boot by PXE. One file holds the file system and, behind it, the hash tree.
+//!
+//! The download has no digest of its own, since the root hash of the command line decides over every block that is read.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fetch::{Options, Patience, Want};
+use image::layout::MIB;
+use image::verity::BLOCK;
+
+use super::Halves;
+use crate::block::ioctl;
+use crate::boot::Boot;
+use crate::failure::Fault;
+use crate::mount::{self, Flags};
+use crate::world::World;
+
+/// Where the file stands until both loop devices hold it; nobody sees the folder afterwards.
+const FOLDER: &str = "/run/slipway-root";
+/// How long a server may be out of reach before the boot has failed.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often the console hears how far it is.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Fetches `url` and gives two loop devices: the file system and its hash tree.
+pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
+    let world = &boot.world;
+    boot.timeline
+        .step("root.network", || crate::net::up(world, &boot.modules))?;
+    let folder = world.in_run(FOLDER);
+    mount::folder(&folder, 0o700)?;
+    mount::mount(
+        "root",
+        &folder,
+        "tmpfs",
+        Flags::empty(),
+        "mode=0700,size=80%",
+    )?;
+    let path = folder.join("root");
+    boot.timeline
+        .step("root.fetch", || download(boot, url, &path))
+        .context(
+            Fault::new("the root could not be fetched")
+                .expected(format!("{url} answering with the image's root file"))
+                .fix("check slipway.root= in the boot script, and that the server runs"),
+        )?;
+    let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+    let size = file.metadata()?.len();
+    let data = data_size(&file, size).map_err(|found| {
+        Fault::new("the fetched root is damaged or incomplete")
+            .expected("an EROFS with its hash tree behind it")
+            .found(found)
+            .fix("copy the root file of the build's pxe folder to the server again")
+    })?;
+    let halves = Halves {
+        data: attach(world, &file, 0, data)?,
+        tree: attach(world, &file, data, size - data)?,
+    };
+    mount::detach(&folder)?;
+    std::fs::remove_dir(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    Ok(halves)
+}
+
+fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
+    let world = &boot.world;
+    let client = fetch::blocking::Client::new(&Options {
+        ca_bundle: crate::config::ca_bundle(world, &world.sysroot),
+        ..Options::default()
+    })?;
+    let mut want = Want::new(url, boot.manifest.sizes.root + boot.manifest.sizes.verity);
+    want.patience = Patience {
+        attempts: None,
+        total: Some(PATIENCE),
+        ..Patience::default()
+    };
+    let file = File::create_new(path).with_context(|| format!("making {}", path.display()))?;
+    let told = Mutex::new((0_u64, Instant::now()));
+    let say = |line: &str| {
+        world.watchdog.feed();
+        crate::log::say(world, &format!("slipway: waiting for the root: {line}"));
+    };
+    client.verified_elsewhere(&want, file, &say, &|bytes| {
+        let Ok(mut told) = told.lock() else {
+            return;
+        };
+        told.0 += bytes;
+        if told.1.elapsed() >= LINE_EVERY {
+            told.1 = Instant::now();
+            say(&format!("{} MiB so far", told.0 / MIB));
+        }
+    })?;
+    Ok(())
+}
+
+/// Bytes of the EROFS at the begin of `file`, which is where its hash tree begins.
+///
+/// On-disk format: the kernel's `fs/erofs/erofs_fs.h`; the superblock stands at byte 1024.
+fn data_size(file: &File, size: u64) -> Result<u64, String> {
+    let mut superblock = [0; 128];
+    file.read_exact_at(&mut superblock, 1024)
+        .map_err(|error| format!("{size} bytes ({error})"))?;
+    let magic = [0xe2, 0xe1, 0xf5, 0xe0];
+    if superblock[..4] != magic {
+        return Err(format!(
+            "a file that begins otherwise, {:02x?}",
+            &superblock[..4]
+        ));
+    }
+    let blocks: [u8; 4] = [36, 37, 38, 39].map(|at| superblock[at]);
+    let data = u64::from(u32::from_le_bytes(blocks)) << (superblock[12] & 31);
+    let data = data.next_multiple_of(BLOCK);
+    if data + BLOCK > size {
+        return Err(format!(
+            "{size} bytes where the file system alone has {data}"
+        ));
+    }
+    Ok(data)
+}
+
+fn attach(world: &World, file: &File, offset: u64, size: u64) -> Result<String> {
+    let open = |name: &str| {
+        File::options()
+            .read(true)
+            .write(true)
+            .open(world.dev.join(name))
+            .with_context(|| format!("opening {name}"))
+    };
+    ensure!(size > 0, "nothing to attach");
+    let name = format!("loop{}", ioctl::free_loop(&open("loop-control")?)?);
+    ioctl::attach_loop(&open(&name)?, file, offset, size)?;
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_begins_where_the_file_system_ends() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(64 * BLOCK).unwrap();
+        assert!(data_size(&file, 64 * BLOCK).is_err());
+        file.write_all_at(&[0xe2, 0xe1, 0xf5, 0xe0], 1024).unwrap();
+        file.write_all_at(&[12], 1024 + 12).unwrap();
+        file.write_all_at(&60_u32.to_le_bytes(), 1024 + 36).unwrap();
+        assert_eq!(data_size(&file, 64 * BLOCK), Ok(60 * BLOCK));
+        // Cut off before the tree's superblock.
+        let error = data_size(&file, 60 * BLOCK).unwrap_err();
+        assert!(error.contains("alone has"), "{error}");
+    }
+}
