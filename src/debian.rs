@@ -10,3 +10,6 @@ pub mod signature;
 pub mod solve;
 
 pub use mirror::Mirrors;
+
+#[cfg(test)]
+pub(crate) mod loopback;

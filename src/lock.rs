@@ -16,7 +16,7 @@ use crate::debian::packages::Pool;
 use crate::debian::signature::Keyring;
 use crate::debian::solve::{self, Wish};
 use crate::debian::{Mirrors, release};
-use crate::progress::Progress;
+use crate::progress::{Progress, Step};
 use crate::recipe::{Recipe, SetWish};
 
 pub use fetching::{Deb, fetch_set};
@@ -111,7 +111,7 @@ pub fn pin(recipe: &Recipe, cache: &Cache, progress: &Progress, mode: Mode) -> R
         ),
         _ => {}
     }
-    let lock = make(recipe, cache, &step, wishes)?;
+    let lock = make(recipe, &recipe.sets(), cache, &step, wishes)?;
     if let Some(known) = &known {
         warn_of_older_sources(known, &lock, progress);
     }
@@ -133,10 +133,28 @@ fn digest(recipe: &Recipe) -> Result<String> {
     Ok(key.to_string())
 }
 
+/// Chooses other sets than the recipe's own from the archive as it is now; no file is read or written. For tools that
+/// only tests need: the result goes to [`fetch_set`].
+///
+/// # Errors
+/// As [`pin`].
+pub fn resolve(
+    recipe: &Recipe,
+    sets: &[SetWish],
+    cache: &Cache,
+    progress: &Progress,
+) -> Result<Lock> {
+    let step = progress.step("choose packages");
+    let lock = make(recipe, sets, cache, &step, String::new())?;
+    step.made(None);
+    Ok(lock)
+}
+
 fn make(
     recipe: &Recipe,
+    sets: &[SetWish],
     cache: &Cache,
-    step: &crate::progress::Step,
+    step: &Step,
     recipe_digest: String,
 ) -> Result<Lock> {
     let debian = &recipe.debian;
@@ -145,7 +163,6 @@ fn make(
         debian.security_mirror.as_deref(),
         &Host::here(),
     )?;
-    let sets = recipe.sets();
     let with_backports = sets.iter().any(|set| !set.backports.is_empty());
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -168,7 +185,7 @@ fn make(
         recipe_digest,
         epoch: 0,
         sources: Vec::new(),
-        sets: choose(&archive, &pool, architecture, &sets)?,
+        sets: choose(&archive, &pool, architecture, sets)?,
     };
     for (suite, release) in &archive.suites {
         lock.epoch = lock.epoch.max(release.date);

@@ -231,3 +231,6 @@ fn unpack(packed: &[u8], path: &str) -> Result<String> {
     );
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,7 +105,9 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Vec<(&str, &str)>>, Malformed> {
+    type Fields<'a> = Vec<(&'a str, &'a str)>;
+
+    fn read(text: &str) -> Result<Vec<Fields<'_>>, Malformed> {
         let mut reader = Reader::new(text);
         let mut all = Vec::new();
         loop {

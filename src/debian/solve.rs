@@ -341,3 +341,6 @@ fn provides(relation: &Relation<'_>, version: Option<&str>) -> bool {
         None => relation.version.is_none(),
     }
 }
+
+#[cfg(test)]
+mod tests;

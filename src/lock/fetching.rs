@@ -40,6 +40,31 @@ pub fn fetch_set(
     set: &str,
     progress: &Progress,
 ) -> Result<Vec<Deb>> {
+    let debian = &recipe.debian;
+    let mirrors = || {
+        Mirrors::find(
+            debian.mirror.as_deref(),
+            debian.security_mirror.as_deref(),
+            &Host::here(),
+        )
+    };
+    fetch_from(mirrors, &debian.snapshots, cache, lock, set, progress).with_context(|| {
+        format!(
+            "fetching packages of the lock {}",
+            recipe.lock_path().display()
+        )
+    })
+}
+
+/// [`fetch_set`] with the recipe's part of it; the mirrors are asked for only if something has to be fetched.
+fn fetch_from(
+    mirrors: impl FnOnce() -> Result<Mirrors>,
+    snapshots: &[String],
+    cache: &Cache,
+    lock: &Lock,
+    set: &str,
+    progress: &Progress,
+) -> Result<Vec<Deb>> {
     let packages = lock
         .sets
         .get(set)
@@ -65,18 +90,8 @@ pub fn fetch_set(
         return Ok(debs);
     }
     step.total(missing.iter().map(|deb| deb.package.size).sum());
-    let mirrors = Mirrors::find(
-        recipe.debian.mirror.as_deref(),
-        recipe.debian.security_mirror.as_deref(),
-        &Host::here(),
-    )?;
-    let places = Places::new(&mirrors, &recipe.debian.snapshots, lock)?;
-    fetch_all(&missing, &places, &step).with_context(|| {
-        format!(
-            "fetching packages of the lock {}",
-            recipe.lock_path().display()
-        )
-    })?;
+    let places = Places::new(&mirrors()?, snapshots, lock)?;
+    fetch_all(&missing, &places, &step)?;
     step.made(Some(size));
     Ok(debs)
 }
@@ -212,3 +227,6 @@ fn fetch_one(
         ),
     }))
 }
+
+#[cfg(test)]
+mod tests;

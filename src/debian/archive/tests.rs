@@ -1,0 +1,162 @@
+//! Debian's own signed files on loopback, whole, outdated, tampered with, and beside a lying index.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::debian::loopback::Loopback;
+use crate::progress::{Kind, Progress};
+
+/// Debian's own files of 20 November 2026; signature and digest say where they come from.
+const IN_RELEASE: &[u8] = include_bytes!("../testdata/trixie-updates.InRelease");
+const PACKAGES: &[u8] = include_bytes!("../testdata/trixie-updates.Packages.xz");
+const PACKAGES_SHA256: &str = "eea860c5dea11680e64299adb2736c2367c4235763a66f2b70ca61ce1b51978a";
+/// 21 November 2026.
+const NOW: u64 = 1_795_227_900;
+
+const FOLDER: &str = "/debian/dists/trixie-updates";
+
+fn by_hash() -> String {
+    format!("{FOLDER}/main/binary-amd64/by-hash/SHA256/{PACKAGES_SHA256}")
+}
+
+fn good() -> HashMap<String, Vec<u8>> {
+    [
+        (format!("{FOLDER}/InRelease"), IN_RELEASE.to_vec()),
+        (by_hash(), PACKAGES.to_vec()),
+    ]
+    .into()
+}
+
+/// Reads trixie-updates from a mirror with these files, into a cache of its own unless one is given.
+fn read(
+    files: HashMap<String, Vec<u8>>,
+    now: u64,
+    cache: Option<&Path>,
+) -> (Result<Vec<String>>, Vec<String>) {
+    let server = Loopback::serve(files);
+    let mirrors = Mirrors {
+        main: format!("{}/debian", server.url),
+        security: format!("{}/debian-security", server.url),
+        main_from: "a test".to_owned(),
+        security_from: "a test".to_owned(),
+    };
+    let own = tempfile::tempdir().unwrap();
+    let cache = Cache::at(cache.unwrap_or(own.path()).to_owned()).unwrap();
+    let request = Request {
+        mirrors: &mirrors,
+        suites: &[Suite {
+            archive: ARCHIVE,
+            name: "trixie-updates".to_owned(),
+            backports: false,
+        }],
+        components: &["main".to_owned()],
+        architecture: "amd64",
+        keyring: &Keyring::debian().unwrap(),
+        now,
+    };
+    let step = Progress::new(Kind::Quiet).step("test");
+    let names = Archive::read(&request, &cache, &step).and_then(|archive| {
+        let pool = archive.pool()?;
+        Ok(pool
+            .packages
+            .iter()
+            .map(|package| format!("{} {}", package.name, package.version))
+            .collect())
+    });
+    (names, server.asked())
+}
+
+fn refusal(files: HashMap<String, Vec<u8>>, now: u64) -> String {
+    format!("{:#}", read(files, now, None).0.unwrap_err())
+}
+
+#[test]
+fn a_signed_suite_is_read() {
+    let (names, asked) = read(good(), NOW, None);
+    assert_eq!(
+        names.unwrap(),
+        [
+            "libdatetime-timezone-perl 1:2.65-1+2026f",
+            "tzdata 2026f-0+deb13u1",
+            "tzdata-legacy 2026f-0+deb13u1"
+        ]
+    );
+    assert_eq!(asked, [format!("{FOLDER}/InRelease"), by_hash()]);
+}
+
+#[test]
+fn an_index_is_fetched_once_and_a_damaged_one_in_the_cache_again() {
+    let folder = tempfile::tempdir().unwrap();
+    read(good(), NOW, Some(folder.path())).0.unwrap();
+    let (names, asked) = read(good(), NOW, Some(folder.path()));
+    assert_eq!(names.unwrap().len(), 3);
+    assert_eq!(asked, [format!("{FOLDER}/InRelease")]);
+    let object = Cache::at(folder.path().to_owned())
+        .unwrap()
+        .object(PACKAGES_SHA256);
+    std::fs::write(object, b"damaged").unwrap();
+    let (names, asked) = read(good(), NOW, Some(folder.path()));
+    assert_eq!(names.unwrap().len(), 3);
+    assert_eq!(asked.len(), 2);
+}
+
+#[test]
+fn a_mirror_without_files_by_hash_is_asked_by_name() {
+    let mut files = good();
+    let index = files.remove(&by_hash()).unwrap();
+    files.insert(format!("{FOLDER}/main/binary-amd64/Packages.xz"), index);
+    assert_eq!(read(files, NOW, None).0.unwrap().len(), 3);
+}
+
+#[test]
+fn a_tampered_release_is_refused_and_nothing_more_is_fetched() {
+    let mut files = good();
+    let text = String::from_utf8(IN_RELEASE.to_vec()).unwrap();
+    let tampered = text.replace(PACKAGES_SHA256, &PACKAGES_SHA256.replace('e', "f"));
+    assert_ne!(tampered, text);
+    files.insert(format!("{FOLDER}/InRelease"), tampered.into_bytes());
+    let (outcome, asked) = read(files, NOW, None);
+    let error = format!("{:#}", outcome.unwrap_err());
+    assert!(
+        error.contains("is not to be trusted: no signature counts"),
+        "{error}"
+    );
+    assert!(error.contains("(set by a test)"), "{error}");
+    assert_eq!(asked.len(), 1);
+}
+
+#[test]
+fn an_outdated_release_is_refused() {
+    let error = refusal(good(), NOW + 7 * 24 * 3600);
+    assert!(
+        error.contains("valid until 2026-11-27T02:11:10Z"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_lying_index_is_refused() {
+    let mut lying = PACKAGES.to_vec();
+    lying[100] ^= 1;
+    let mut files = good();
+    files.insert(by_hash(), lying);
+    let error = refusal(files, NOW);
+    assert!(
+        error.contains(&format!("expected {PACKAGES_SHA256}")),
+        "{error}"
+    );
+    let mut files = good();
+    files.insert(by_hash(), [PACKAGES, b"more"].concat());
+    let error = refusal(files, NOW);
+    assert!(error.contains("larger than the 1108 bytes"), "{error}");
+}
+
+#[test]
+fn what_is_no_archive_is_named_with_its_mirror() {
+    let error = refusal(HashMap::new(), NOW);
+    assert!(
+        error.contains("reading trixie-updates from the mirror http://127.0.0.1:"),
+        "{error}"
+    );
+    assert!(error.contains("404 Not Found"), "{error}");
+}

@@ -1,0 +1,64 @@
+//! A mirror on loopback for tests: answers from a table, counts what it was asked for.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+/// A server that lives as long as the test's process.
+#[derive(Debug)]
+pub(crate) struct Loopback {
+    /// Base URL, without a final slash.
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Loopback {
+    /// Serves these paths (with their leading slash); everything else is 404.
+    pub(crate) fn serve(files: HashMap<String, Vec<u8>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let files = Arc::new(files);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let (files, seen) = (files.clone(), seen.clone());
+                std::thread::spawn(move || {
+                    let mut connection = connection.unwrap();
+                    let mut request = Vec::new();
+                    let mut piece = [0; 1024];
+                    while !request.ends_with(b"\r\n\r\n") {
+                        let n = connection.read(&mut piece).unwrap();
+                        if n == 0 {
+                            return;
+                        }
+                        request.extend_from_slice(&piece[..n]);
+                    }
+                    let line = String::from_utf8(request).unwrap();
+                    let path = line.split(' ').nth(1).unwrap().to_owned();
+                    let (status, body) = match files.get(&path) {
+                        Some(body) => ("200 OK", body.as_slice()),
+                        None => ("404 Not Found", b"".as_slice()),
+                    };
+                    seen.lock().unwrap().push(path);
+                    let head = format!(
+                        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                        body.len()
+                    );
+                    connection.write_all(head.as_bytes()).unwrap();
+                    // A client that refuses what it gets leaves early.
+                    drop(connection.write_all(body));
+                });
+            }
+        });
+        Self { url, asked }
+    }
+
+    /// The paths that were asked for, sorted.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        let mut asked = self.asked.lock().unwrap().clone();
+        asked.sort();
+        asked
+    }
+}

@@ -1,0 +1,258 @@
+//! Small archives with one difficulty each.
+
+use super::*;
+use crate::debian::packages;
+
+const SUM: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+/// An index from lines `name version; Field: value; …`.
+fn index(lines: &str) -> String {
+    let mut text = String::new();
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let mut parts = line.split("; ");
+        let (name, version) = parts.next().unwrap().split_once(' ').unwrap();
+        text += &format!("Package: {name}\nVersion: {version}\nArchitecture: amd64\n");
+        for field in parts {
+            text += &format!("{field}\n");
+        }
+        text += &format!("Filename: pool/{name}_{version}.deb\nSize: 1\nSHA256: {SUM}\n\n");
+    }
+    text
+}
+
+/// Names and versions chosen for the words of `wanted`; words with a `+` before them are taken from backports.
+fn choose(normal: &str, backports: &str, wanted: &str) -> Result<Vec<String>> {
+    let (normal, backports) = (index(normal), index(backports));
+    let mut all = packages::read(&normal, 0, false).unwrap();
+    all.extend(packages::read(&backports, 1, true).unwrap());
+    let pool = Pool::new(all);
+    let words: Vec<String> = wanted
+        .split(' ')
+        .map(|word| word.trim_start_matches('+').to_owned())
+        .collect();
+    let from_backports: Vec<String> = wanted
+        .split(' ')
+        .filter_map(|word| word.strip_prefix('+').map(str::to_owned))
+        .collect();
+    let wish = Wish {
+        packages: &words,
+        backports: &from_backports,
+        essential: false,
+        dependencies: true,
+    };
+    Ok(solve(&pool, "amd64", &wish)?
+        .into_iter()
+        .map(|id| format!("{} {}", pool.packages[id].name, pool.packages[id].version))
+        .collect())
+}
+
+fn names(normal: &str, wanted: &str) -> Vec<String> {
+    choose(normal, "", wanted)
+        .unwrap()
+        .into_iter()
+        .map(|package| package.split(' ').next().unwrap().to_owned())
+        .collect()
+}
+
+/// What is difficult, archive, what is asked for, what apt chooses.
+type Case = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+);
+
+const CASES: &[Case] = &[
+    (
+        "dependencies of dependencies, and a circle",
+        "a 1; Depends: b\n b 1; Pre-Depends: c\n c 1; Depends: a\n d 1",
+        "a",
+        &["a", "b", "c"],
+    ),
+    (
+        "recommended and suggested packages are left out",
+        "a 1; Recommends: b; Suggests: c\n b 1\n c 1",
+        "a",
+        &["a"],
+    ),
+    (
+        "the first alternative that the archive has",
+        "a 1; Depends: gone | b | c\n b 1\n c 1",
+        "a",
+        &["a", "b"],
+    ),
+    (
+        "an alternative that is asked for satisfies, wherever it stands",
+        "a 1; Depends: b | c\n b 1\n c 1",
+        "a c",
+        &["a", "c"],
+    ),
+    (
+        "an alternative that was chosen before satisfies",
+        "a 1; Depends: c\n b 1; Depends: d | c\n c 1\n d 1",
+        "a b",
+        &["a", "b", "c"],
+    ),
+    (
+        "an alternative in a version that does not fit is passed over",
+        "a 1; Depends: b (>= 2) | c\n b 1\n c 1",
+        "a",
+        &["a", "c"],
+    ),
+    (
+        "of several providers the one with the best priority",
+        "a 1; Depends: mail\n x 1; Provides: mail; Priority: optional\n \
+             y 1; Provides: mail; Priority: standard\n z 1; Provides: mail; Priority: standard",
+        "a",
+        &["a", "y"],
+    ),
+    (
+        "a provider that is asked for satisfies",
+        "a 1; Depends: mail\n x 1; Provides: mail; Priority: required\n y 1; Provides: mail",
+        "a y",
+        &["a", "y"],
+    ),
+    (
+        "the real package goes before those that provide its name",
+        "a 1; Depends: mail\n mail 1\n y 1; Provides: mail; Priority: required",
+        "a",
+        &["a", "mail"],
+    ),
+    (
+        "a provided name without version satisfies no versioned relation",
+        "a 1; Depends: lib (>= 1) | c\n x 1; Provides: lib\n c 1",
+        "a",
+        &["a", "c"],
+    ),
+    (
+        "a provided name with a version does",
+        "a 1; Depends: lib (>= 1) | c\n x 1; Provides: lib (= 1.5)\n c 1",
+        "a",
+        &["a", "x"],
+    ),
+    (
+        "architecture words",
+        "a 1; Depends: b:any, c:amd64, d:i386 | e\n b 1\n c 1\n d 1\n e 1",
+        "a",
+        &["a", "b", "c", "e"],
+    ),
+    (
+        "a package does not conflict with what it provides itself",
+        "a 1; Provides: mail; Conflicts: mail",
+        "a",
+        &["a"],
+    ),
+    (
+        "breaking an older version does no harm",
+        "a 1; Breaks: b (<< 2); Depends: b\n b 2",
+        "a",
+        &["a", "b"],
+    ),
+    (
+        "the only provider may be asked for by the virtual name",
+        "a 1; Provides: v",
+        "v",
+        &["a"],
+    ),
+];
+
+#[test]
+fn sets_are_chosen_as_apt_does() {
+    for (what, archive, wanted, expected) in CASES {
+        assert_eq!(names(archive, wanted), *expected, "{what}");
+    }
+}
+
+#[test]
+fn backports_are_taken_for_named_packages_and_where_nothing_else_fits() {
+    let normal = "a 1; Depends: lib (>= 1)\n lib 1\n b 1";
+    let backports = "a 2; Depends: lib (>= 1), new\n lib 2\n new 2\n strict 2; Depends: lib (>= 2)";
+    let table: &[(&str, &[&str])] = &[
+        ("a", &["a 1", "lib 1"]),
+        ("+a", &["a 2", "lib 1", "new 2"]),
+        ("+a +lib", &["a 2", "lib 2", "new 2"]),
+        ("+strict", &["lib 2", "strict 2"]),
+        ("b", &["b 1"]),
+        // Named for backports, but not there: the normal one.
+        ("+b", &["b 1"]),
+    ];
+    for (wanted, expected) in table {
+        assert_eq!(
+            choose(normal, backports, wanted).unwrap(),
+            *expected,
+            "{wanted}"
+        );
+    }
+    let error = choose(normal, backports, "new").unwrap_err().to_string();
+    assert!(error.contains("no package new"), "{error}");
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_with_the_chain() {
+    let archive = "a 1; Depends: b, gone\n b 1; Depends: c (>= 2) | nothing\n c 1\n \
+                   x 1; Conflicts: y\n y 1; Provides: z\n w 1; Breaks: z";
+    let error = choose(archive, "", "a x y w contianerd")
+        .unwrap_err()
+        .to_string();
+    for expected in [
+        "b 1 depends on c (>= 2) | nothing, but the archive has c 1 (a → b)",
+        "a 1 depends on gone, which the archive does not have (a is asked for)",
+        "no package contianerd in the archive",
+        "x 1 conflicts with y, which is y 1 here",
+    ] {
+        assert!(error.contains(expected), "{expected}\nin:\n{error}");
+    }
+    assert_eq!(error.lines().count(), 5, "{error}");
+}
+
+#[test]
+fn a_wrong_name_is_answered_with_the_nearest_one_or_its_providers() {
+    let archive = "containerd 1\n b 1; Provides: mail\n c 1; Provides: mail";
+    for (wanted, expected) in [
+        ("contianerd", "the nearest name is containerd"),
+        ("mail", "one of those that provide it: b, c"),
+        ("xyz", "no package xyz in the archive"),
+    ] {
+        let error = choose(archive, "", wanted).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn without_dependencies_a_metapackage_stands_for_its_kernel() {
+    let text = index(
+        "linux-image-amd64 6.12-1; Source: linux (6.12+1); Depends: linux-image-6.12-amd64 (= 6.12-1)\n \
+         linux-image-6.12-amd64 6.12-1; Source: linux (6.12+1); Depends: kmod, initramfs-tools\n \
+         tool 1; Depends: kmod (= 1)\n kmod 1",
+    );
+    let pool = Pool::new(packages::read(&text, 0, false).unwrap());
+    for (wanted, expected) in [
+        ("linux-image-amd64", "linux-image-6.12-amd64"),
+        ("linux-image-6.12-amd64", "linux-image-6.12-amd64"),
+        // It depends on one package in an exact version, but of another source.
+        ("tool", "tool"),
+    ] {
+        let wish = Wish {
+            packages: &[wanted.to_owned()],
+            backports: &[],
+            essential: false,
+            dependencies: false,
+        };
+        let chosen = solve(&pool, "amd64", &wish).unwrap();
+        let names: Vec<&str> = chosen.iter().map(|&id| pool.packages[id].name).collect();
+        assert_eq!(names, [expected]);
+    }
+}
+
+#[test]
+fn essential_packages_come_when_asked_for() {
+    let text = index("base 1; Essential: yes; Depends: lib\n lib 1\n a 1");
+    let pool = Pool::new(packages::read(&text, 0, false).unwrap());
+    let wish = Wish {
+        packages: &["a".to_owned()],
+        backports: &[],
+        essential: true,
+        dependencies: true,
+    };
+    assert_eq!(solve(&pool, "amd64", &wish).unwrap().len(), 3);
+}

@@ -1,0 +1,141 @@
+//! Packages from a mirror on loopback: whole, gone, lying.
+
+use std::collections::HashMap;
+
+use sha2::Digest as _;
+
+use super::*;
+use crate::cache::hex;
+use crate::debian::loopback::Loopback;
+use crate::lock::{LockedSource, VERSION};
+use crate::progress::Kind;
+
+fn package(name: &str) -> LockedPackage {
+    let content = content(name);
+    LockedPackage {
+        name: name.to_owned(),
+        version: "1".to_owned(),
+        architecture: "amd64".to_owned(),
+        archive: "debian".to_owned(),
+        path: format!("pool/{name}.deb"),
+        size: u64::try_from(content.len()).unwrap(),
+        sha256: hex(&sha2::Sha256::digest(&content)),
+    }
+}
+
+fn content(name: &str) -> Vec<u8> {
+    format!("content of {name}").into_bytes()
+}
+
+fn lock(names: &[&str]) -> Lock {
+    Lock {
+        version: VERSION,
+        recipe_digest: String::new(),
+        epoch: 1_795_140_670,
+        sources: vec![LockedSource {
+            archive: "debian".to_owned(),
+            suite: "trixie".to_owned(),
+            date: 1_795_140_670,
+        }],
+        sets: [(
+            "root".to_owned(),
+            names.iter().map(|name| package(name)).collect(),
+        )]
+        .into(),
+    }
+}
+
+/// Serves the packages of these names below `base`.
+fn server(base: &str, names: &[&str]) -> Loopback {
+    Loopback::serve(
+        names
+            .iter()
+            .map(|name| (format!("{base}/pool/{name}.deb"), content(name)))
+            .collect(),
+    )
+}
+
+fn fetch(mirror: &str, snapshots: &[String], lock: &Lock, cache: &Cache) -> Result<Vec<Deb>> {
+    let mirrors = Mirrors {
+        main: mirror.to_owned(),
+        security: mirror.to_owned(),
+        main_from: String::new(),
+        security_from: String::new(),
+    };
+    let progress = Progress::new(Kind::Quiet);
+    fetch_from(|| Ok(mirrors), snapshots, cache, lock, "root", &progress)
+}
+
+#[test]
+fn a_set_is_fetched_once() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    let server = server("/debian", &names);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let mirror = format!("{}/debian", server.url);
+    for _ in 0..2 {
+        let debs = fetch(&mirror, &[], &lock(&names), &cache).unwrap();
+        let found: Vec<&str> = debs.iter().map(|deb| deb.package.name.as_str()).collect();
+        assert_eq!(found, names);
+        for deb in &debs {
+            assert_eq!(
+                std::fs::read(&deb.path).unwrap(),
+                content(&deb.package.name)
+            );
+        }
+        assert_eq!(server.asked().len(), names.len());
+    }
+}
+
+#[test]
+fn what_is_gone_from_the_mirror_is_looked_for_in_snapshots() {
+    let mirror = server("/debian", &["a"]);
+    let snapshot = server("/archive/debian/20261120T021110Z", &["b"]);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let base = format!("{}/debian", mirror.url);
+    let snapshots = [format!("{}/archive/{{archive}}/{{time}}/", snapshot.url)];
+    fetch(&base, &snapshots, &lock(&["a", "b"]), &cache).unwrap();
+    assert_eq!(
+        snapshot.asked(),
+        ["/archive/debian/20261120T021110Z/pool/b.deb"]
+    );
+}
+
+#[test]
+fn all_that_is_gone_is_named_with_the_remedy() {
+    let mirror = server("/debian", &["a"]);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let base = format!("{}/debian", mirror.url);
+    let error = fetch(&base, &[], &lock(&["a", "gone", "lost"]), &cache).unwrap_err();
+    let error = format!("{error:#}");
+    for expected in ["gone 1: ", "lost 1: ", "404", "slipway lock --renew"] {
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(!error.contains("a 1: "), "{error}");
+}
+
+#[test]
+fn other_bytes_than_the_lock_s_are_refused() {
+    let lying: HashMap<String, Vec<u8>> =
+        [("/debian/pool/a.deb".to_owned(), b"content of X".to_vec())].into();
+    let mirror = Loopback::serve(lying);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let lock = lock(&["a"]);
+    let base = format!("{}/debian", mirror.url);
+    let error = format!("{:#}", fetch(&base, &[], &lock, &cache).unwrap_err());
+    assert!(error.contains("not the expected one"), "{error}");
+    assert!(!cache.object(&lock.sets["root"][0].sha256).exists());
+}
+
+#[test]
+fn a_set_that_the_lock_lacks_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let mut lock = lock(&[]);
+    lock.sets.clear();
+    let error = fetch("http://127.0.0.1:9", &[], &lock, &cache).unwrap_err();
+    assert!(error.to_string().contains("no set root"), "{error}");
+}
