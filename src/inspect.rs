@@ -1,1 +1,356 @@
-//! Inspect: what a built image holds, read from its bytes.
+//! Inspect: what an image is, read from its bytes: partitions, root hash, command line, kubelet, packages.
+//!
+//! Nothing is taken on trust from beside the file, except for an output folder, which is asked as a whole. What a
+//! file does not hold is said plainly.
+
+pub mod fat;
+pub mod qcow2;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use image::cmdline::Cmdline;
+use image::layout::{LABEL_ESP, LABEL_ROOT_A, LABEL_VERITY_A, SECTOR};
+use image::manifest::Manifest;
+use image::modules::ModuleIndex;
+use image::paths::{INITRD_CONFIG, INITRD_MANIFEST, INITRD_MODULES_INDEX};
+use image::verity::{BLOCK, RootHash, SUPERBLOCK, Superblock};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::artifact;
+use crate::bootable::uki;
+use crate::disk;
+use crate::disk::table::Table;
+use crate::initramfs::cpio;
+use crate::sbom::{self, Component};
+
+/// More than any initramfs unpacks to: what claims more is damaged.
+const INITRD_LIMIT: u64 = 512 << 20;
+
+/// What was found in an image.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// What kind of file it is.
+    pub kind: &'static str,
+    /// The partition table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskReport>,
+    /// The verified root, as the partitions' GUIDs name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<RootReport>,
+    /// Every unified kernel image in it.
+    pub kernels: Vec<KernelReport>,
+    /// Everything it is made of, where the file says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packages: Option<Vec<Component>>,
+    /// What the file does not hold, and what does not fit together.
+    pub notes: Vec<String>,
+}
+
+/// A partition table.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiskReport {
+    /// The disk's GUID.
+    pub guid: String,
+    /// Its partitions.
+    pub partitions: Vec<PartitionReport>,
+}
+
+/// A partition.
+#[derive(Clone, Debug, Serialize)]
+pub struct PartitionReport {
+    /// Its number.
+    pub number: u32,
+    /// Its label.
+    pub label: String,
+    /// Its type.
+    pub kind: String,
+    /// Its GUID.
+    pub guid: String,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A root and its hash tree.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RootReport {
+    /// The hash that the GUIDs of both partitions make.
+    pub hash: RootHash,
+    /// Bytes that the tree covers.
+    pub size: u64,
+    /// Whether the top of the tree has that hash.
+    pub tree_fits: bool,
+}
+
+/// A unified kernel image.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelReport {
+    /// Where it was found.
+    pub path: String,
+    /// Its bytes.
+    pub size: usize,
+    /// What it calls itself.
+    pub name: String,
+    /// `uname -r`.
+    pub release: String,
+    /// The command line.
+    pub cmdline: String,
+    /// The root that the command line asks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roothash: Option<RootHash>,
+    /// Bytes of the initramfs, compressed.
+    pub initrd: usize,
+    /// Names of the modules in the initramfs.
+    pub modules: Vec<String>,
+    /// What the image says of itself: image, Kubernetes release and kubelet among it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<Manifest>,
+    /// Whether a config is baked in.
+    pub base_config: bool,
+}
+
+/// Reads an image: a raw or qcow2 disk, a UKI, or an output folder of this tool.
+///
+/// # Errors
+/// When it is none of these, or is damaged.
+pub fn inspect(path: &Path) -> Result<Report> {
+    let naming = || format!("inspecting {}", path.display());
+    if path.is_dir() {
+        return folder(path).with_context(naming);
+    }
+    let mut file = File::open(path).with_context(naming)?;
+    let mut head = vec![0; 1024];
+    let read = file.read(&mut head).with_context(naming)?;
+    head.truncate(read);
+    file.seek(SeekFrom::Start(0)).with_context(naming)?;
+    let sector = usize::try_from(SECTOR)?;
+    if head.get(sector..sector + 8) == Some(b"EFI PART") {
+        return disk_report(&mut file, "raw disk").with_context(naming);
+    }
+    if head.starts_with(&qcow2::MAGIC) {
+        let mut reader = qcow2::Disk::open(file).with_context(naming)?;
+        return disk_report(&mut reader, "qcow2 disk").with_context(naming);
+    }
+    if head.starts_with(b"MZ") {
+        let bytes = fs::read(path).with_context(naming)?;
+        let name = path.display().to_string();
+        let mut report = Report {
+            kind: "unified kernel image",
+            kernels: vec![kernel(&name, &bytes).with_context(naming)?],
+            ..Report::default()
+        };
+        report.notes.push(format!(
+            "packages: not in a UKI; inspect the disk or the output folder, whose {} lists them",
+            sbom::FILE
+        ));
+        return Ok(report);
+    }
+    bail!(
+        "{}: expected a raw or qcow2 disk with a GUID partition table, a UKI, or an output folder; found a file that begins with {:02x?}",
+        path.display(),
+        head.get(..8).unwrap_or(&head)
+    )
+}
+
+/// An output folder: its disk, else its UKI, and its SBOM.
+fn folder(path: &Path) -> Result<Report> {
+    let disk = path.join(artifact::DISK);
+    let mut report = if disk.exists() {
+        inspect(&disk)?
+    } else {
+        let mut files: Vec<_> = fs::read_dir(path)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|file| file.extension().is_some_and(|suffix| suffix == "efi"))
+            .collect();
+        files.sort();
+        let uki = files
+            .first()
+            .with_context(|| format!("expected {} or a UKI in the folder", artifact::DISK))?;
+        inspect(uki)?
+    };
+    report.kind = "output folder";
+    let list = path.join(sbom::FILE);
+    if list.exists() {
+        let text = fs::read_to_string(&list)?;
+        report.packages = Some(sbom::components(&text)?);
+        report.notes.retain(|note| !note.starts_with("packages:"));
+    }
+    Ok(report)
+}
+
+fn disk_report<D: Read + Write + Seek + std::fmt::Debug>(
+    reader: &mut D,
+    kind: &'static str,
+) -> Result<Report> {
+    let table = Table::read(reader)?;
+    let mut report = Report {
+        kind,
+        ..Report::default()
+    };
+    let at = |label: &str| table.partitions.iter().find(|p| p.label == label);
+    match (at(LABEL_ROOT_A), at(LABEL_VERITY_A)) {
+        (Some(root), Some(verity)) => {
+            let mut hash = [0; 32];
+            hash[..16].copy_from_slice(&root.guid.0);
+            hash[16..].copy_from_slice(&verity.guid.0);
+            report.root = Some(tree(reader, RootHash(hash), verity.offset)?);
+        }
+        _ => report.notes.push(format!(
+            "root: no partitions {LABEL_ROOT_A} and {LABEL_VERITY_A}"
+        )),
+    }
+    match at(LABEL_ESP) {
+        Some(esp) => {
+            let files = fat::files(reader, esp.offset).context("reading partition ESP")?;
+            from_esp(&mut report, &files)?;
+        }
+        None => report
+            .notes
+            .push(format!("kernel: no partition {LABEL_ESP}")),
+    }
+    cross_check(&mut report);
+    report.disk = Some(DiskReport {
+        guid: table.disk.to_string(),
+        partitions: table
+            .partitions
+            .iter()
+            .map(|partition| PartitionReport {
+                number: partition.number,
+                label: partition.label.clone(),
+                kind: partition.kind.to_string(),
+                guid: partition.guid.to_string(),
+                offset: partition.offset,
+                size: partition.size,
+            })
+            .collect(),
+    });
+    Ok(report)
+}
+
+fn from_esp(report: &mut Report, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+    for (path, bytes) in files {
+        if path.starts_with("/EFI/Linux/") {
+            report
+                .kernels
+                .push(kernel(path, bytes).with_context(|| format!("reading {path}"))?);
+        }
+    }
+    if report.kernels.is_empty() {
+        report.notes.push("kernel: no UKI in /EFI/Linux".to_owned());
+    }
+    match files.get(disk::SBOM) {
+        Some(text) => {
+            let text = std::str::from_utf8(text).context("reading the SBOM")?;
+            report.packages = Some(sbom::components(text)?);
+        }
+        None => report
+            .notes
+            .push(format!("packages: no {} in the ESP", disk::SBOM)),
+    }
+    Ok(())
+}
+
+/// Says what does not fit together.
+fn cross_check(report: &mut Report) {
+    let Some(root) = &report.root else { return };
+    if !root.tree_fits {
+        report
+            .notes
+            .push("root: the hash tree's top does not have the hash that the GUIDs name".into());
+    }
+    for kernel in &report.kernels {
+        if kernel.roothash.is_some_and(|hash| hash != root.hash) {
+            report.notes.push(format!(
+                "{}: asks for another root than {LABEL_ROOT_A} holds",
+                kernel.path
+            ));
+        }
+    }
+}
+
+/// Reads the superblock of a hash tree and checks the tree's top against the hash.
+fn tree<D: Read + Seek>(reader: &mut D, hash: RootHash, offset: u64) -> Result<RootReport> {
+    let mut bytes = [0; SUPERBLOCK];
+    reader.seek(SeekFrom::Start(offset))?;
+    reader.read_exact(&mut bytes)?;
+    let superblock = Superblock::from_bytes(&bytes)
+        .map_err(anyhow::Error::msg)
+        .context("reading the hash tree")?;
+    let mut top = vec![0; usize::try_from(BLOCK)?];
+    // Levels stand from the top down, behind the superblock's block.
+    reader.seek(SeekFrom::Start(offset + BLOCK))?;
+    reader.read_exact(&mut top)?;
+    let found = Sha256::new()
+        .chain_update(&superblock.salt)
+        .chain_update(&top)
+        .finalize();
+    Ok(RootReport {
+        hash,
+        size: superblock.data_blocks * BLOCK,
+        tree_fits: found[..] == hash.0,
+    })
+}
+
+/// Reads a UKI, and the initramfs in it.
+fn kernel(path: &str, bytes: &[u8]) -> Result<KernelReport> {
+    let section = |name: &str| -> Result<String> {
+        let found = uki::section(bytes, name)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(found)
+            .trim_end_matches('\0')
+            .to_owned())
+    };
+    let os_release = section(".osrel")?;
+    let value = |key: &str| {
+        os_release
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+            .map(|value| value.trim_matches(['"', '\'']).to_owned())
+    };
+    let cmdline = section(".cmdline")?;
+    let initrd = uki::section(bytes, ".initrd")?.unwrap_or_default();
+    let mut out = KernelReport {
+        path: path.to_owned(),
+        size: bytes.len(),
+        name: value("PRETTY_NAME")
+            .or_else(|| value("NAME"))
+            .unwrap_or_default(),
+        release: section(".uname")?,
+        roothash: Cmdline::parse(&cmdline).ok().and_then(|line| line.roothash),
+        cmdline,
+        initrd: initrd.len(),
+        ..KernelReport::default()
+    };
+    let mut archive = Vec::new();
+    zstd::stream::read::Decoder::new(initrd)
+        .context("unpacking the initramfs")?
+        .take(INITRD_LIMIT)
+        .read_to_end(&mut archive)
+        .context("unpacking the initramfs")?;
+    for entry in cpio::read(&archive).context("reading the initramfs")? {
+        if INITRD_MANIFEST.strip_prefix('/') == Some(entry.name) {
+            let text = std::str::from_utf8(entry.content).context("reading the manifest")?;
+            out.manifest = Some(Manifest::parse(text).map_err(anyhow::Error::msg)?);
+        } else if INITRD_CONFIG.strip_prefix('/') == Some(entry.name) {
+            out.base_config = true;
+        } else if entry.name.ends_with(INITRD_MODULES_INDEX) {
+            let index: ModuleIndex =
+                serde_json::from_slice(entry.content).context("reading the index of modules")?;
+            out.modules = index
+                .modules
+                .into_iter()
+                .map(|module| module.name)
+                .collect();
+        }
+    }
+    Ok(out)
+}

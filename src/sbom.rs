@@ -1,1 +1,240 @@
-//! SBOM: CycloneDX 1.6 of the locked packages.
+//! SBOM: what an image is made of, as CycloneDX 1.6.
+//!
+//! Format: <https://cyclonedx.org/docs/1.6/json/>, package URLs as the purl specification's type `deb`. The text
+//! depends on the lock alone: the serial number is a hash of the rest.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use image::guid::Guid;
+use image::manifest::ImageId;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::lock::LockedPackage;
+
+/// The document's name in the output folder.
+pub const FILE: &str = "sbom.cdx.json";
+/// The property of a component that names the sets which it is in.
+const SET: &str = "slipway:set";
+
+/// One thing that an image is made of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Component {
+    /// Unique in the document; the package URL.
+    #[serde(rename = "bom-ref")]
+    pub reference: String,
+    /// `library`, `application` …, as CycloneDX has them.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Package URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purl: Option<String>,
+    /// Hashes of the file that it came in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hashes: Vec<Hash>,
+    /// Further facts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub properties: Vec<Property>,
+}
+
+/// A hash of a component.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Hash {
+    /// `SHA-256`.
+    pub alg: String,
+    /// Hexadecimal digits.
+    pub content: String,
+}
+
+/// A fact about a component.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Property {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl Component {
+    /// A Debian package of a set.
+    #[must_use]
+    pub fn package(package: &LockedPackage, set: &str, suite: &str) -> Self {
+        let purl = format!(
+            "pkg:deb/debian/{}@{}?arch={}&distro={}",
+            encode(&package.name),
+            encode(&package.version),
+            encode(&package.architecture),
+            encode(suite)
+        );
+        Self {
+            reference: purl.clone(),
+            kind: "library".to_owned(),
+            name: package.name.clone(),
+            version: package.version.clone(),
+            purl: Some(purl),
+            hashes: vec![Hash::sha256(&package.sha256)],
+            properties: vec![Property {
+                name: SET.to_owned(),
+                value: set.to_owned(),
+            }],
+        }
+    }
+
+    /// A program that is in no package, as the kubelet: `purl` as its ecosystem writes it.
+    #[must_use]
+    pub fn program(name: &str, version: &str, purl: &str, sha256: &str) -> Self {
+        Self {
+            reference: purl.to_owned(),
+            kind: "application".to_owned(),
+            name: name.to_owned(),
+            version: version.to_owned(),
+            purl: Some(purl.to_owned()),
+            hashes: vec![Hash::sha256(sha256)],
+            properties: Vec::new(),
+        }
+    }
+}
+
+impl Hash {
+    fn sha256(content: &str) -> Self {
+        Self {
+            alg: "SHA-256".to_owned(),
+            content: content.to_owned(),
+        }
+    }
+}
+
+/// The document's text. A package that is in several sets stands there once, with all of them.
+///
+/// # Errors
+/// When `epoch` is a time that no calendar has.
+pub fn text(
+    image: &ImageId,
+    epoch: u64,
+    components: impl IntoIterator<Item = Component>,
+) -> Result<String> {
+    let mut unique: BTreeMap<String, Component> = BTreeMap::new();
+    for component in components {
+        match unique.entry(component.reference.clone()) {
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                slot.insert(component);
+            }
+            std::collections::btree_map::Entry::Occupied(mut slot) => {
+                let known = &mut slot.get_mut().properties;
+                known.extend(component.properties);
+                known.sort();
+                known.dedup();
+            }
+        }
+    }
+    let components: Vec<Component> = unique.into_values().collect();
+    let time = jiff::Timestamp::from_second(i64::try_from(epoch)?)
+        .context("writing the time of the SBOM")?;
+    let reference = format!("{}@{}", image.name, image.version);
+    let mut document = json!({
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "timestamp": time.to_string(),
+            "tools": { "components": [{ "type": "application", "name": "slipway" }] },
+            "component": {
+                "type": "operating-system",
+                "bom-ref": reference,
+                "name": image.name,
+                "version": image.version,
+            },
+        },
+        "components": components,
+        "dependencies": [{
+            "ref": reference,
+            "dependsOn": components.iter().map(|c| &c.reference).collect::<Vec<_>>(),
+        }],
+    });
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&Sha256::digest(document.to_string())[..16]);
+    document["serialNumber"] = json!(format!("urn:uuid:{}", Guid::from_random(bytes)));
+    Ok(format!("{document:#}\n"))
+}
+
+/// The components of a document.
+///
+/// # Errors
+/// When the text is no CycloneDX document.
+pub fn components(text: &str) -> Result<Vec<Component>> {
+    #[derive(Deserialize)]
+    struct Document {
+        components: Vec<Component>,
+    }
+    let document: Document = serde_json::from_str(text).context("reading the SBOM")?;
+    Ok(document.components)
+}
+
+/// Percent-encodes what a package URL keeps for itself.
+fn encode(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, version: &str) -> LockedPackage {
+        LockedPackage {
+            name: name.into(),
+            version: version.into(),
+            architecture: "amd64".into(),
+            archive: "debian".into(),
+            path: format!("pool/{name}"),
+            size: 1,
+            sha256: "ab".repeat(32),
+        }
+    }
+
+    #[test]
+    fn packages_stand_once_with_all_their_sets() {
+        let image = ImageId {
+            name: "node".into(),
+            version: "1".into(),
+        };
+        let libc = package("libc6", "2.41-12+deb13u1");
+        let text = text(
+            &image,
+            1_780_000_000,
+            [
+                Component::package(&libc, "root", "trixie"),
+                Component::package(&libc, "kubelet", "trixie"),
+                Component::package(&package("mount", "1:2.41"), "root", "trixie"),
+            ],
+        )
+        .unwrap();
+        let read = components(&text).unwrap();
+        assert_eq!(read.len(), 2);
+        assert_eq!(
+            read[0].purl.as_deref(),
+            Some("pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?arch=amd64&distro=trixie")
+        );
+        let sets: Vec<&str> = read[0]
+            .properties
+            .iter()
+            .map(|p| p.value.as_str())
+            .collect();
+        assert_eq!(sets, ["kubelet", "root"]);
+        assert!(text.contains("2026-05-28T20:26:40Z"));
+        assert!(text.contains("mount@1%3A2.41"));
+    }
+}

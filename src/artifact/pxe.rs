@@ -1,0 +1,82 @@
+//! The folder that a boot from the network needs: kernel, initrd, root, and the script for iPXE.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use image::cmdline::ROOT_URL;
+use image::verity::BLOCK;
+
+use crate::bootable::Bootable;
+use crate::disk::sparse;
+use crate::root::Root;
+
+/// The folder in the output.
+pub const FOLDER: &str = "pxe";
+/// The kernel in it.
+pub const KERNEL: &str = "vmlinuz";
+/// The initramfs in it.
+pub const INITRD: &str = "initrd";
+/// The root in it: the EROFS, padded to a block, and its hash tree.
+pub const ROOT: &str = "root";
+/// The script in it.
+pub const SCRIPT: &str = "boot.ipxe";
+
+/// Writes the folder. Gives the files, relative to `output`.
+///
+/// # Errors
+/// When a file cannot be copied.
+pub fn write(bootable: &Bootable, root: &Root, output: &Path) -> Result<Vec<PathBuf>> {
+    let folder = output.join(FOLDER);
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    for (from, name) in [(&bootable.vmlinuz, KERNEL), (&bootable.initrd, INITRD)] {
+        fs::copy(from, folder.join(name)).with_context(|| format!("copying {}", from.display()))?;
+    }
+    let path = folder.join(ROOT);
+    if path.exists() {
+        fs::remove_file(&path).with_context(|| format!("replacing {}", path.display()))?;
+    }
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .with_context(|| format!("writing {}", path.display()))?;
+    let data = sparse::copy(&root.erofs, &file, 0)?.next_multiple_of(BLOCK);
+    let hashes = sparse::copy(&root.verity, &file, data)?;
+    file.set_len(data + hashes)?;
+    fs::write(folder.join(SCRIPT), script(&bootable.cmdline))
+        .with_context(|| format!("writing {SCRIPT}"))?;
+    Ok([KERNEL, INITRD, ROOT, SCRIPT]
+        .map(|name| Path::new(FOLDER).join(name))
+        .into())
+}
+
+/// The script: files stand beside it, wherever it was fetched from, unless `base` was set before it was started.
+/// The init fetches the root itself, so that it is verified while it streams and is in memory once.
+#[must_use]
+pub fn script(cmdline: &str) -> String {
+    format!(
+        "#!ipxe\n\
+         isset ${{base}} || set base ${{cwuri}}/..\n\
+         kernel {KERNEL} {ROOT_URL}=${{base}}/{ROOT} {cmdline}\n\
+         initrd {INITRD}\n\
+         boot\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn script_names_every_file() {
+        assert_eq!(
+            script("roothash=ab console=ttyS0"),
+            "#!ipxe\n\
+             isset ${base} || set base ${cwuri}/..\n\
+             kernel vmlinuz slipway.root=${base}/root roothash=ab console=ttyS0\n\
+             initrd initrd\n\
+             boot\n"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! Files with holes: what is zero is never written, so that an image takes only the room of its content.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Bytes that are looked at together: the page of every file system that an image is kept on.
+pub const BLOCK: usize = 4096;
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+
+/// Bytes at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent<'a> {
+    /// Where they begin.
+    pub offset: u64,
+    /// What stands there.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// Whether there is nothing but zeros.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    // Words first: the compiler makes vector instructions of it.
+    let (words, rest) = bytes.as_chunks::<8>();
+    rest.iter().all(|byte| *byte == 0)
+        && words.chunks(64).all(|chunk| {
+            chunk
+                .iter()
+                .fold(0, |all, word| all | u64::from_ne_bytes(*word))
+                == 0
+        })
+}
+
+/// Writes the bytes at the offset, leaving out blocks of zeros. The file must be new: what is left out
+/// is not overwritten.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
+    // Runs of blocks that hold something, cut on multiples of a block of the file.
+    let lead = (BLOCK - usize::try_from(offset % BLOCK as u64)?) % BLOCK;
+    let (head, body) = bytes.split_at(lead.min(bytes.len()));
+    if !is_zero(head) {
+        file.write_all_at(head, offset)?;
+    }
+    let start = offset + u64::try_from(head.len())?;
+    let mut run: Option<usize> = None;
+    let mut at = 0;
+    for block in body.chunks(BLOCK) {
+        if is_zero(block) {
+            if let Some(from) = run.take() {
+                file.write_all_at(&body[from..at], start + u64::try_from(from)?)?;
+            }
+        } else {
+            run.get_or_insert(at);
+        }
+        at += block.len();
+    }
+    if let Some(from) = run {
+        file.write_all_at(&body[from..], start + u64::try_from(from)?)?;
+    }
+    Ok(())
+}
+
+/// Copies a file to a place in another, leaving out zeros. Gives the bytes that were read.
+///
+/// # Errors
+/// Names the source.
+pub fn copy(source: &Path, target: &File, offset: u64) -> Result<u64> {
+    let naming = || format!("copying {}", source.display());
+    let from = File::open(source).with_context(naming)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut done = 0;
+    for (start, length) in data(&from).with_context(naming)? {
+        let mut at = start;
+        while at < start + length {
+            let want = usize::try_from((start + length - at).min(CHUNK as u64))?;
+            from.read_exact_at(&mut buffer[..want], at)
+                .with_context(naming)?;
+            write(target, offset + at, &buffer[..want])?;
+            at += u64::try_from(want)?;
+        }
+        done = at;
+    }
+    Ok(done.max(from.metadata().with_context(naming)?.len()))
+}
+
+/// The parts of a file that its file system stores, as (offset, length): what lies between is zero.
+///
+/// # Errors
+/// When the file cannot be asked.
+pub fn data(file: &File) -> Result<Vec<(u64, u64)>> {
+    use nix::unistd::{Whence, lseek};
+    let length = file.metadata()?.len();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < length {
+        let start = match lseek(file, i64::try_from(at)?, Whence::SeekData) {
+            Ok(start) => u64::try_from(start)?,
+            Err(nix::errno::Errno::ENXIO) => break,
+            // A file system that knows no holes: everything is data.
+            Err(nix::errno::Errno::EINVAL | nix::errno::Errno::EOPNOTSUPP) => {
+                return Ok(vec![(0, length)]);
+            }
+            Err(error) => return Err(error).context("looking for data in a sparse file"),
+        };
+        let end = u64::try_from(lseek(file, i64::try_from(start)?, Whence::SeekHole)?)?;
+        out.push((start, end - start));
+        at = end;
+    }
+    Ok(out)
+}
+
+/// The blocks that hold something, as (offset, length) in multiples of [`BLOCK`], merged: from the content,
+/// never from the holes that a file system happens to keep, so that it is the same everywhere.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn map(file: &mut File) -> Result<Vec<(u64, u64)>> {
+    let block = BLOCK as u64;
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    let mut buffer = vec![0; CHUNK];
+    for (start, length) in data(file)? {
+        let end = start + length;
+        let mut at = start / block * block;
+        file.seek(SeekFrom::Start(at))?;
+        while at < end {
+            let read = fill(file, &mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            for piece in buffer[..read].chunks(BLOCK) {
+                let size = u64::try_from(piece.len())?;
+                if at >= end {
+                    break;
+                }
+                if !is_zero(piece) {
+                    match out.last_mut() {
+                        Some((from, total)) if *from + *total == at => *total += size,
+                        Some((from, total)) if at < *from + *total => {}
+                        _ => out.push((at, size)),
+                    }
+                }
+                at += size;
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn fill(file: &mut File, buffer: &mut [u8]) -> Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read(&mut buffer[read..])? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}

@@ -1,0 +1,203 @@
+//! Writes and reads the GUID partition table.
+//!
+//! Format: UEFI specification 2.10, chapter 5. Every GUID is given: those of root and verity come from the root
+//! hash, the others are an HMAC of a seed, as systemd-repart makes them, so equal input gives equal bytes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use anyhow::{Context, Result, ensure};
+use image::guid::Guid;
+use image::layout::{ALIGNMENT, SECTOR};
+use sha2::{Digest, Sha256};
+
+/// One partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Its label.
+    pub label: String,
+    /// What kind of partition it is.
+    pub kind: Guid,
+    /// Its own GUID.
+    pub guid: Guid,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    /// GPT attribute bits.
+    pub attributes: u64,
+}
+
+/// The table of one disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The disk's GUID.
+    pub disk: Guid,
+    /// Partitions by number.
+    pub partitions: Vec<Partition>,
+}
+
+/// Bytes at the end of a disk that the second copy of the table takes: 32 sectors of entries, one of header.
+pub const BACKUP: u64 = 33 * SECTOR;
+
+impl Table {
+    /// Bytes of the smallest disk that holds the partitions, a multiple of `whole`.
+    #[must_use]
+    pub fn disk_size(&self, whole: u64) -> u64 {
+        let end = self
+            .partitions
+            .iter()
+            .map(|partition| partition.offset + partition.size)
+            .max()
+            .unwrap_or(ALIGNMENT);
+        (end + BACKUP).next_multiple_of(whole)
+    }
+
+    /// Writes the table, its copy at the end, and the protective MBR. The file has its final size already.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, file: &mut File) -> Result<()> {
+        let sectors = file.metadata()?.len() / SECTOR;
+        let protected = u32::try_from(sectors - 1).unwrap_or(u32::MAX);
+        gpt::mbr::ProtectiveMBR::with_lb_size(protected)
+            .overwrite_lba0(file)
+            .context("writing the protective MBR")?;
+        let mut partitions = BTreeMap::new();
+        for partition in &self.partitions {
+            partitions.insert(
+                partition.number,
+                gpt::partition::Partition {
+                    part_type_guid: gpt::partition_types::Type {
+                        guid: partition.kind.to_string().parse()?,
+                        os: gpt::partition_types::OperatingSystem::None,
+                    },
+                    part_guid: partition.guid.to_string().parse()?,
+                    first_lba: partition.offset / SECTOR,
+                    last_lba: (partition.offset + partition.size) / SECTOR - 1,
+                    flags: partition.attributes,
+                    name: partition.label.clone(),
+                },
+            );
+        }
+        let disk = Some(self.disk.to_string().parse()?);
+        let mut table = gpt::GptConfig::new()
+            .writable(true)
+            .logical_block_size(gpt::disk::LogicalBlockSize::Lb512)
+            .create_from_device(&mut *file, disk)
+            .context("making the partition table")?;
+        table
+            .update_partitions(partitions)
+            .context("laying the partitions")?;
+        table.write().context("writing the partition table")?;
+        Ok(())
+    }
+
+    /// Reads the table at the start of a disk, checking its sums.
+    ///
+    /// # Errors
+    /// When there is no valid table.
+    pub fn read<D: Read + Write + Seek + std::fmt::Debug>(device: &mut D) -> Result<Self> {
+        device.seek(SeekFrom::Start(0))?;
+        let table = gpt::GptConfig::new()
+            .writable(false)
+            .open_from_device(device)
+            .context("reading the partition table")?;
+        let header = table
+            .primary_header()
+            .context("reading the partition table")?;
+        let disk = header.disk_guid.to_string().parse();
+        let mut partitions = Vec::new();
+        for (number, partition) in table.partitions() {
+            if !partition.is_used() {
+                continue;
+            }
+            let guid = |text: String| text.parse::<Guid>().map_err(anyhow::Error::msg);
+            ensure!(
+                partition.last_lba >= partition.first_lba,
+                "partition {number} ends before it begins"
+            );
+            partitions.push(Partition {
+                number: *number,
+                label: partition.name.clone(),
+                kind: guid(partition.part_type_guid.guid.to_string())?,
+                guid: guid(partition.part_guid.to_string())?,
+                offset: partition.first_lba * SECTOR,
+                size: (partition.last_lba - partition.first_lba + 1) * SECTOR,
+                attributes: partition.flags,
+            });
+        }
+        Ok(Self {
+            disk: disk.map_err(anyhow::Error::msg)?,
+            partitions,
+        })
+    }
+}
+
+/// A GUID that belongs to a seed and a subject: HMAC-SHA256 as systemd-repart's `--seed` makes it. The subject
+/// is the bytes of a partition type in the order of its text, or `disk-uuid`.
+#[must_use]
+pub fn seeded(seed: &[u8], subject: &[u8]) -> Guid {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hmac(seed, subject)[..16]);
+    Guid::from_random(bytes)
+}
+
+/// HMAC-SHA256 (RFC 2104) for keys of at most 64 bytes.
+fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
+    let padded = |with: u8| -> [u8; 64] {
+        std::array::from_fn(|at| key.get(at).copied().unwrap_or(0) ^ with)
+    };
+    let inner = Sha256::new()
+        .chain_update(padded(0x36))
+        .chain_update(message)
+        .finalize();
+    Sha256::new()
+        .chain_update(padded(0x5c))
+        .chain_update(inner)
+        .finalize()
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::layout::{MIB, TYPE_ESP};
+
+    #[test]
+    fn seeded_guids_match_systemd_repart() {
+        let seed: Guid = "11111111-2222-3333-4444-555555555555".parse().unwrap();
+        assert_eq!(
+            seeded(&seed.0, &TYPE_ESP.0).to_string(),
+            "137c78ee-1d11-4547-ad3f-fa6b1a4ad97a"
+        );
+        assert_eq!(
+            seeded(&seed.0, b"disk-uuid").to_string(),
+            "029f4951-90d3-4059-b93b-d358015a0a3b"
+        );
+    }
+
+    #[test]
+    fn tables_round_trip_and_take_no_room() {
+        let table = Table {
+            disk: seeded(b"seed", b"disk-uuid"),
+            partitions: vec![Partition {
+                number: 1,
+                label: "ESP".into(),
+                kind: TYPE_ESP,
+                guid: seeded(b"seed", &TYPE_ESP.0),
+                offset: MIB,
+                size: 64 * MIB,
+                attributes: 1 << 60,
+            }],
+        };
+        let mut file = tempfile::tempfile().unwrap();
+        assert_eq!(table.disk_size(MIB), 66 * MIB);
+        file.set_len(table.disk_size(MIB)).unwrap();
+        table.write(&mut file).unwrap();
+        assert_eq!(Table::read(&mut file).unwrap(), table);
+    }
+}

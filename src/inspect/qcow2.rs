@@ -1,0 +1,139 @@
+//! Reads a disk in QEMU's format as if it were raw.
+//!
+//! Format: QEMU's `docs/interop/qcow2.rst`. Compressed clusters, backing files and encryption are not read: the
+//! tool writes none of them.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, ensure};
+
+/// What such a file begins with.
+pub const MAGIC: [u8; 4] = *b"QFI\xfb";
+const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
+const COMPRESSED: u64 = 1 << 62;
+const ZERO: u64 = 1;
+
+/// A disk that is read through its tables.
+#[derive(Debug)]
+pub struct Disk {
+    file: File,
+    size: u64,
+    bits: u32,
+    first: Vec<u64>,
+    position: u64,
+}
+
+impl Disk {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// When the file is no such disk, or uses what is not read here.
+    pub fn open(file: File) -> Result<Self> {
+        let mut header = [0; 72];
+        file.read_exact_at(&mut header, 0)
+            .context("reading the qcow2 header")?;
+        ensure!(header[..4] == MAGIC, "no qcow2 disk");
+        let long = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let quad = |at: usize| u64::from(long(at)) << 32 | u64::from(long(at + 4));
+        ensure!(
+            matches!(long(4), 2 | 3) && quad(8) == 0 && long(32) == 0,
+            "a qcow2 disk with a backing file or encryption; convert it to a raw disk first"
+        );
+        let bits = long(20);
+        ensure!(
+            (9..=21).contains(&bits),
+            "a qcow2 disk with clusters of 2^{bits} bytes"
+        );
+        let mut table = vec![0; usize::try_from(long(36))? * 8];
+        ensure!(
+            table.len() <= 32 << 20,
+            "a qcow2 disk with a table of {} bytes",
+            table.len()
+        );
+        file.read_exact_at(&mut table, quad(40))
+            .context("reading the qcow2 table")?;
+        Ok(Self {
+            file,
+            size: quad(24),
+            bits,
+            first: entries(&table),
+            position: 0,
+        })
+    }
+
+    /// Where a byte of the disk is in the file; `None` for zeros.
+    fn place(&self, at: u64) -> io::Result<Option<u64>> {
+        let in_table = self.bits - 3;
+        let broken = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
+        let index = usize::try_from(at >> (self.bits + in_table)).map_err(io::Error::other)?;
+        let table = self.first.get(index).copied().unwrap_or(0) & OFFSET;
+        if table == 0 {
+            return Ok(None);
+        }
+        let mut entry = [0; 8];
+        let slot = at >> self.bits & ((1 << in_table) - 1);
+        self.file.read_exact_at(&mut entry, table + 8 * slot)?;
+        let entry = u64::from_be_bytes(entry);
+        if entry & COMPRESSED != 0 {
+            return Err(broken(
+                "a compressed qcow2 disk; convert it to a raw disk first",
+            ));
+        }
+        let cluster = entry & OFFSET;
+        Ok((cluster != 0 && entry & ZERO == 0).then_some(cluster + at % (1 << self.bits)))
+    }
+}
+
+fn entries(table: &[u8]) -> Vec<u64> {
+    let (entries, _) = table.as_chunks();
+    entries
+        .iter()
+        .map(|entry| u64::from_be_bytes(*entry))
+        .collect()
+}
+
+impl Read for Disk {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = (1u64 << self.bits) - self.position % (1 << self.bits);
+        let want = rest.min(self.size.saturating_sub(self.position));
+        let want = usize::try_from(want)
+            .map_err(io::Error::other)?
+            .min(buffer.len());
+        let buffer = &mut buffer[..want];
+        match self.place(self.position)? {
+            Some(at) => self.file.read_exact_at(buffer, at)?,
+            None => buffer.fill(0),
+        }
+        self.position += want as u64;
+        Ok(want)
+    }
+}
+
+impl Seek for Disk {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (base, by) = match to {
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::End(by) => (self.size, by),
+            SeekFrom::Current(by) => (self.position, by),
+        };
+        self.position = base
+            .checked_add_signed(by)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.position)
+    }
+}
+
+/// The reader of partition tables asks for a device that could be written. This one cannot.
+impl Write for Disk {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! The report as people read it.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::inspect::{KernelReport, Report};
+use crate::progress;
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.kind)?;
+        if let Some(disk) = &self.disk {
+            writeln!(f, "\ndisk {}", disk.guid)?;
+            writeln!(
+                f,
+                "  {:>2}  {:<10} {:>10} {:>10}  {:<36}  type",
+                "#", "label", "start", "size", "guid"
+            )?;
+            for partition in &disk.partitions {
+                writeln!(
+                    f,
+                    "  {:>2}  {:<10} {:>10} {:>10}  {}  {}",
+                    partition.number,
+                    partition.label,
+                    progress::bytes(partition.offset),
+                    progress::bytes(partition.size),
+                    partition.guid,
+                    partition.kind
+                )?;
+            }
+        }
+        if let Some(root) = &self.root {
+            let fits = if root.tree_fits {
+                "the hash tree's top fits"
+            } else {
+                "THE HASH TREE'S TOP DOES NOT FIT"
+            };
+            writeln!(f, "\nroot {}", root.hash)?;
+            writeln!(f, "  {}, {fits}", progress::bytes(root.size))?;
+        }
+        for kernel in &self.kernels {
+            kernel.fmt(f)?;
+        }
+        if let Some(packages) = &self.packages {
+            writeln!(f, "\npackages: {}", packages.len())?;
+            for package in packages {
+                writeln!(f, "  {} {}", package.name, package.version)?;
+            }
+        }
+        if !self.notes.is_empty() {
+            writeln!(f, "\nnotes")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  {note}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for KernelReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let size = |count: usize| progress::bytes(u64::try_from(count).unwrap_or(u64::MAX));
+        writeln!(f, "\nkernel {}", self.path)?;
+        writeln!(f, "  name     {}", self.name)?;
+        writeln!(f, "  release  {}", self.release)?;
+        writeln!(f, "  cmdline  {}", self.cmdline)?;
+        writeln!(
+            f,
+            "  size     {}, of that initramfs {} with {} modules",
+            size(self.size),
+            size(self.initrd),
+            self.modules.len()
+        )?;
+        let Some(manifest) = &self.manifest else {
+            return writeln!(f, "  manifest none in the initramfs");
+        };
+        writeln!(
+            f,
+            "  image    {} {}, contract {}",
+            manifest.image.name, manifest.image.version, manifest.contract
+        )?;
+        writeln!(
+            f,
+            "  config   {}",
+            if self.base_config {
+                "baked in"
+            } else {
+                "none baked in"
+            }
+        )?;
+        match &manifest.kubernetes {
+            Some(kubernetes) => writeln!(
+                f,
+                "  kubelet  {} sha256 {}",
+                kubernetes.version, kubernetes.kubelet_sha256
+            ),
+            None => writeln!(f, "  kubelet  none"),
+        }
+    }
+}
