@@ -15,6 +15,7 @@ pub mod kubelet;
 pub mod layer;
 pub mod lock;
 pub mod oci;
+pub mod output;
 pub mod pipeline;
 pub mod progress;
 pub mod pxe;

@@ -1,1 +1,261 @@
-//! The build line: one function of named steps.
+//! The build line: one function of named steps, from a recipe to the folder that holds its image.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use image::manifest::{CONTRACT, ImageId, Manifest};
+
+use crate::artifact::{self, Inputs};
+use crate::bootable::{self, Bootable};
+use crate::cache::{Cache, Key};
+use crate::initramfs::{self, Contents};
+use crate::layer::{Entry, Layer};
+use crate::lock::{self, Lock, Mode};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::recipe::{self, Recipe};
+use crate::root::{self, Root};
+use crate::rootfs::{self, Rootfs};
+use crate::tools::{self, Tools};
+use crate::{INIT_PROGRAM, disk, kernel, sbom};
+
+/// What is asked of a build.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The recipe's file.
+    pub recipe: PathBuf,
+    /// Below which folder the image's folder is made.
+    pub output: PathBuf,
+    /// What may happen to the lock.
+    pub lock: Mode,
+}
+
+/// A finished build.
+#[derive(Debug)]
+pub struct Built {
+    /// The folder `<output>/<name>-<version>`.
+    pub out: PathBuf,
+    /// The recipe that was built.
+    pub recipe: Recipe,
+    /// Its lock.
+    pub lock: Lock,
+}
+
+/// Builds a recipe. Nothing is done again whose inputs are unchanged.
+///
+/// # Errors
+/// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
+pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
+    let cache = Cache::open()?;
+    let recipe = recipe::load(&request.recipe)?;
+    let lock = lock::pin(&recipe, &cache, progress, request.lock)?;
+    let fetch = |set: &str| lock::fetch_set(&recipe, &cache, &lock, set, progress);
+    let tools = tools::install(&cache, &fetch("tools-build")?, "tools", progress)?;
+    let rootfs = rootfs::install(
+        &cache,
+        &fetch("root")?,
+        &rootfs_options(&recipe, &lock),
+        progress,
+    )?;
+    let kernel = kernel::unpack(&cache, &tools, &fetch("kernel")?, progress)?;
+    let os_release = os_release(&recipe, &rootfs)?;
+    let mut layers = vec![kernel.layer.clone(), own_files(&cache, &os_release)?];
+    layers.push(Layer::from_recipe(&cache, &recipe, &rootfs, &layers)?);
+    let root = root::seal(
+        &cache,
+        &tools,
+        &rootfs,
+        &layers,
+        &recipe.root,
+        lock.epoch,
+        progress,
+    )?;
+    let manifest = manifest(&recipe, &lock, &kernel.release);
+    let contents = Contents {
+        init: INIT_PROGRAM,
+        manifest: &manifest,
+        base_config: recipe
+            .ignition
+            .as_ref()
+            .map(|config| config.text.as_slice()),
+        ca_bundle: None,
+        platforms: &recipe.kernel.platforms,
+        modules: &recipe.kernel.modules,
+    };
+    let initramfs = initramfs::pack(&cache, &kernel, &contents, progress)?;
+    let options = bootable::Options {
+        cmdline: &cmdline(&recipe, &root),
+        os_release: &os_release,
+        architecture: recipe.image.architecture,
+    };
+    let bootable = bootable::link(&cache, &tools, &kernel, &initramfs, &options, progress)?;
+    let product = Product {
+        recipe: &recipe,
+        lock: &lock,
+        tools: &tools,
+        root: &root,
+        bootable: &bootable,
+        manifest: &manifest,
+    };
+    let out = product.publish(&request.output, progress)?;
+    Ok(Built { out, recipe, lock })
+}
+
+/// The tools tree with QEMU, for what runs a built image.
+///
+/// # Errors
+/// If its packages cannot be fetched or unpacked.
+pub fn tools_run(built: &Built, progress: &Progress) -> Result<Tools> {
+    let cache = Cache::open()?;
+    let debs = lock::fetch_set(&built.recipe, &cache, &built.lock, "tools-run", progress)?;
+    tools::install(&cache, &debs, "tools-run", progress)
+}
+
+fn rootfs_options(recipe: &Recipe, lock: &Lock) -> rootfs::Options {
+    rootfs::Options {
+        epoch: lock.epoch,
+        docs: recipe.debian.docs,
+        locales: recipe.debian.locales.clone(),
+        package_manager: recipe.debian.package_manager,
+        ..rootfs::Options::default()
+    }
+}
+
+/// Debian's `os-release` with the image's name and version, by which systemd-boot orders its entries.
+fn os_release(recipe: &Recipe, rootfs: &Rootfs) -> Result<String> {
+    let text =
+        String::from_utf8(rootfs.read("/usr/lib/os-release")?).context("reading os-release")?;
+    let ImageId { name, version } = image_id(recipe);
+    Ok(format!(
+        "{}\nIMAGE_ID={name}\nIMAGE_VERSION=\"{version}\"\n",
+        text.trim_end()
+    ))
+}
+
+/// The files of the root that are Slipway's own.
+fn own_files(cache: &Cache, os_release: &str) -> Result<Layer> {
+    let entries = vec![
+        Entry::file("/usr/lib/os-release", 0o644, os_release),
+        Entry::file(image::paths::NODE_PROGRAM, 0o755, INIT_PROGRAM),
+    ];
+    Layer::new(cache, entries)
+}
+
+fn image_id(recipe: &Recipe) -> ImageId {
+    ImageId {
+        name: recipe.image.name.clone(),
+        version: recipe.image.version.clone(),
+    }
+}
+
+fn manifest(recipe: &Recipe, lock: &Lock, release: &str) -> Manifest {
+    Manifest {
+        contract: CONTRACT,
+        image: image_id(recipe),
+        architecture: recipe.image.architecture,
+        kernel: release.to_owned(),
+        epoch: lock.epoch,
+        sizes: recipe.sizes,
+        kubernetes: None,
+        node: recipe.node.clone(),
+    }
+}
+
+fn cmdline(recipe: &Recipe, root: &Root) -> Vec<String> {
+    let own = image::cmdline::Cmdline {
+        roothash: Some(root.hash),
+        ..Default::default()
+    };
+    [own.to_words(), recipe.kernel.cmdline.clone()].concat()
+}
+
+/// Everything that the files of the output folder are made of.
+struct Product<'a> {
+    recipe: &'a Recipe,
+    lock: &'a Lock,
+    tools: &'a Tools,
+    root: &'a Root,
+    bootable: &'a Bootable,
+    manifest: &'a Manifest,
+}
+
+impl Product<'_> {
+    fn key(&self) -> Key {
+        let artifacts: Vec<&str> = self
+            .recipe
+            .artifacts
+            .iter()
+            .map(|kind| kind.name())
+            .collect();
+        Key::of("output", 1)
+            .text("slipway", env!("CARGO_PKG_VERSION"))
+            .key("root", &self.root.key)
+            .key("bootable", &self.bootable.key)
+            .key("tools", &self.tools.key)
+            .text("manifest", &self.manifest.to_text())
+            .text("artifacts", &artifacts.join(" "))
+            .text("lock", &self.lock.recipe_digest)
+            .finish()
+    }
+
+    fn publish(&self, output: &Path, progress: &Progress) -> Result<PathBuf> {
+        let ImageId { name, version } = &self.manifest.image;
+        let out = output.join(format!("{name}-{version}"));
+        let (folder, key) = (Output::take(&out)?, self.key());
+        if folder.holds(&key) {
+            progress.step("output").hit(None);
+        } else {
+            folder.replace(&key, progress, |fresh| self.write(fresh, progress))?;
+        }
+        Ok(out)
+    }
+
+    /// The bill of materials: the packages of the root and the kernel.
+    fn bill(&self) -> Result<String> {
+        let suite = &self.recipe.debian.suite;
+        let components = ["root", "kernel"].into_iter().flat_map(|set| {
+            let packages = self.lock.sets.get(set).into_iter().flatten();
+            packages.map(move |package| sbom::Component::package(package, set, suite))
+        });
+        sbom::text(&self.manifest.image, self.lock.epoch, components)
+    }
+
+    fn write(&self, fresh: &Path, progress: &Progress) -> Result<()> {
+        let recipe = self.recipe;
+        let bill = self.bill()?;
+        let options = disk::Options {
+            image: &self.manifest.image,
+            architecture: recipe.image.architecture,
+            sizes: &recipe.sizes,
+            epoch: self.lock.epoch,
+            sbom: &bill,
+            whole: artifact::whole(&recipe.artifacts),
+        };
+        let path = fresh.join(artifact::DISK);
+        let disk = disk::write(
+            &path,
+            self.bootable,
+            self.root,
+            self.tools,
+            &options,
+            progress,
+        )?;
+        let inputs = Inputs {
+            image: &self.manifest.image,
+            architecture: recipe.image.architecture,
+            disk: &disk,
+            bootable: self.bootable,
+            root: self.root,
+            epoch: self.lock.epoch,
+        };
+        for kind in &recipe.artifacts {
+            artifact::write(*kind, &inputs, self.tools, fresh, progress)?;
+        }
+        let about = || format!("writing {}", fresh.display());
+        let uki = fresh.join(format!("{}.efi", recipe.image.name));
+        fs::copy(&self.bootable.uki, uki).with_context(about)?;
+        fs::write(fresh.join("manifest.json"), self.manifest.to_text()).with_context(about)?;
+        fs::write(fresh.join("sbom.cdx.json"), bill).with_context(about)
+    }
+}
