@@ -120,7 +120,7 @@ pub fn install(
 }
 
 fn key(debs: &[Deb], options: &Options) -> Key {
-    let mut key = Key::of("rootfs", 1)
+    let mut key = Key::of("rootfs", 2)
         .text("options", &format!("{options:?}"))
         .bytes("count", &debs.len().to_le_bytes());
     for deb in debs {

@@ -64,13 +64,17 @@ const MANAGED: &[&str] = &[
     "etc/dpkg",
     "var/backups",
     "usr/share/keyrings",
-    "var/lib/pam/seen",
+    "var/lib/pam",
+    "var/lib/shells.state",
+    "var/log/runit",
     "usr/share/debconf",
     "usr/share/lintian",
     "usr/share/bug",
     "usr/share/doc-base",
     "var/lib/systemd/deb-systemd-helper-enabled",
     "var/lib/systemd/deb-systemd-helper-masked",
+    "var/lib/systemd/deb-systemd-user-helper-enabled",
+    "var/lib/systemd/deb-systemd-user-helper-masked",
     "etc/cron.daily/apt-compat",
     "etc/cron.daily/dpkg",
 ];
@@ -105,6 +109,8 @@ const PERHAPS: &[&str] = &[
     "perl-base",
     "libdb5.3t64",
 ];
+/// Where links enable units.
+const ENABLED: &[&str] = &["etc/systemd/system", "etc/systemd/user"];
 /// Files of those packages that programs do use.
 const KEPT: &[&str] = &[
     "etc/alternatives",
@@ -179,6 +185,9 @@ pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Re
         without_packages(root, packages, &gone)?;
         for folder in MANAGED {
             remove(&root.join(folder))?;
+        }
+        for folder in ENABLED {
+            without_dangling(root, &root.join(folder))?;
         }
     }
     let machine_id = root.join("etc/machine-id");
@@ -316,6 +325,35 @@ fn without_packages(root: &Path, packages: &[Unpacked], gone: &BTreeSet<&str>) -
     Ok(())
 }
 
+/// Removes links that enable units which went with their packages, and folders that are empty then.
+fn without_dangling(root: &Path, folder: &Path) -> Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let meta = fs::symlink_metadata(&path)?;
+        if meta.is_dir() {
+            without_dangling(root, &path)?;
+            if fs::read_dir(&path)?.next().is_none() {
+                fs::remove_dir(&path)?;
+            }
+        } else if meta.is_symlink() {
+            let target = fs::read_link(&path)?;
+            let found = match target.strip_prefix("/") {
+                // A mask, and what a node makes while it runs.
+                Ok(absolute) if absolute.starts_with("dev") || absolute.starts_with("run") => true,
+                Ok(absolute) => fs::symlink_metadata(root.join(absolute)).is_ok(),
+                Err(_) => fs::symlink_metadata(folder.join(&target)).is_ok(),
+            };
+            if !found {
+                remove(&path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,6 +363,30 @@ mod tests {
             docs,
             locales: locales.iter().map(|&locale| locale.to_owned()).collect(),
             ..Options::default()
+        }
+    }
+
+    #[test]
+    fn links_to_units_that_are_gone_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let wants = root.join("etc/systemd/system/timers.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        fs::create_dir_all(root.join("usr/lib/systemd/system")).unwrap();
+        fs::write(root.join("usr/lib/systemd/system/kept.timer"), "").unwrap();
+        let link = |to: &str, at: &str| {
+            std::os::unix::fs::symlink(to, root.join("etc/systemd/system").join(at)).unwrap();
+        };
+        link(
+            "/usr/lib/systemd/system/gone.timer",
+            "timers.target.wants/gone.timer",
+        );
+        link("/usr/lib/systemd/system/kept.timer", "kept-alias.timer");
+        link("/dev/null", "masked.service");
+        without_dangling(root, &root.join("etc/systemd/system")).unwrap();
+        assert!(!wants.exists());
+        for kept in ["kept-alias.timer", "masked.service"] {
+            assert!(fs::symlink_metadata(root.join("etc/systemd/system").join(kept)).is_ok());
         }
     }
 

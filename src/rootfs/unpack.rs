@@ -460,3 +460,6 @@ fn link_name<R: Read>(entry: &tar::Entry<'_, R>) -> Result<PathBuf> {
         .context("a link without a target")?
         .into_owned())
 }
+
+#[cfg(test)]
+mod tests;
