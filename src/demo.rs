@@ -137,9 +137,12 @@ pub fn run(
 
 fn watch(vm: &Vm, secret: &Secret, progress: &Progress, begin: Instant) -> Result<Verdict> {
     // Each stage of the view ends with a word on the console.
-    for (name, word) in [("firmware", KERNEL), ("kernel and init", HANDOFF_LINE)] {
+    for (name, words) in [
+        ("firmware", &[KERNEL, HANDOFF_LINE][..]),
+        ("kernel and init", &[HANDOFF_LINE]),
+    ] {
         let step = progress.step(name);
-        wait_console(vm, word, HANDOFF)?;
+        wait_console(vm, words, HANDOFF)?;
         step.made(None);
     }
     let handoff_seconds = begin.elapsed().as_secs_f64();
@@ -185,12 +188,12 @@ fn watch(vm: &Vm, secret: &Secret, progress: &Progress, begin: Instant) -> Resul
     })
 }
 
-/// Waits for a word on the console; a report of the init ends the wait at once.
-fn wait_console(vm: &Vm, word: &str, patience: Duration) -> Result<()> {
+/// Waits for one of these words on the console; a report of the init ends the wait at once.
+fn wait_console(vm: &Vm, words: &[&str], patience: Duration) -> Result<()> {
     let until = Instant::now() + patience;
     loop {
         let found = vm.console().wait(Duration::from_millis(200), |text| {
-            if text.contains(word) {
+            if words.iter().any(|word| text.contains(word)) {
                 return Some(Ok(()));
             }
             let report = text.lines().find_map(|line| line.split_once(LINE));
@@ -199,10 +202,12 @@ fn wait_console(vm: &Vm, word: &str, patience: Duration) -> Result<()> {
         match found {
             Waited::Found(Ok(())) => return Ok(()),
             Waited::Found(Err(report)) => bail!("the init reports a failure: {report}"),
-            Waited::Closed => bail!("the machine ended before {word:?} stood on its console"),
+            Waited::Closed => {
+                bail!("the machine ended before any of {words:?} stood on its console")
+            }
             Waited::Late if interrupt::requested() => bail!("interrupted"),
             Waited::Late if Instant::now() >= until => bail!(
-                "{word:?} did not stand on the console within {} s",
+                "none of {words:?} stood on the console within {} s",
                 patience.as_secs()
             ),
             Waited::Late => {}

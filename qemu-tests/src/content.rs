@@ -1,0 +1,203 @@
+//! Disks with something on them that a node must never format.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use slipway::qemu::disks::{ETCD_SIZE, blank};
+use slipway::tools::Tools;
+
+/// What a disk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A partition table with one partition.
+    Gpt,
+    /// An encrypted volume (LUKS 2).
+    Luks,
+    /// A physical volume of the logical volume manager.
+    Lvm,
+    /// Swap space.
+    Swap,
+    /// An ext4 that is not this node's.
+    Ext4,
+    /// Bytes without meaning, in the middle of the disk.
+    Noise,
+}
+
+impl Content {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Gpt,
+        Self::Luks,
+        Self::Lvm,
+        Self::Swap,
+        Self::Ext4,
+        Self::Noise,
+    ];
+
+    /// Makes a disk with this content.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(self, disk: &Path, tools: &Tools) -> Result<()> {
+        blank(disk, ETCD_SIZE)?;
+        match self {
+            Self::Gpt => {
+                let mut table = gpt::GptConfig::new().writable(true).create(disk)?;
+                table.add_partition("data", 64 << 20, gpt::partition_types::LINUX_FS, 0, None)?;
+                table.write().context("writing a partition table")?;
+            }
+            Self::Luks => put(disk, 0, &luks())?,
+            Self::Lvm => put(disk, 512, &lvm())?,
+            Self::Swap => put(disk, 4086, b"SWAPSPACE2")?,
+            Self::Ext4 => {
+                let folder = disk.parent().context("finding the disk's folder")?;
+                let name = disk.file_name().context("finding the disk's name")?;
+                tools
+                    .sandbox()
+                    .bind(folder, "/run/disk")
+                    .command("/usr/sbin/mke2fs")
+                    .args(["-q", "-F", "-t", "ext4", "-L", "precious"])
+                    .arg(Path::new("/run/disk").join(name))
+                    .run()?;
+            }
+            Self::Noise => {
+                let mut noise = vec![0; 1 << 16];
+                File::open("/dev/urandom")?.read_exact(&mut noise)?;
+                put(disk, 300 << 10, &noise)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The binary header of LUKS 2: magic, version 2, header size; what `blkid` and the kernel's users go by
+/// (<https://gitlab.com/cryptsetup/LUKS2-docs>).
+fn luks() -> Vec<u8> {
+    let mut header = vec![0; 4096];
+    header[..6].copy_from_slice(b"LUKS\xba\xbe");
+    header[6..8].copy_from_slice(&2_u16.to_be_bytes());
+    header[8..16].copy_from_slice(&16384_u64.to_be_bytes());
+    header[168..204].copy_from_slice(b"6b1c2a53-6c2e-4a0e-9d6f-0f7f6a3c9a11");
+    header
+}
+
+/// The label sector of a physical volume: `LABELONE`, its own sector number, offset of the header, `LVM2 001`.
+fn lvm() -> Vec<u8> {
+    let mut label = vec![0; 512];
+    label[..8].copy_from_slice(b"LABELONE");
+    label[8..16].copy_from_slice(&1_u64.to_le_bytes());
+    label[20..24].copy_from_slice(&32_u32.to_le_bytes());
+    label[24..32].copy_from_slice(b"LVM2 001");
+    label[32..64].copy_from_slice(b"Zk3nQ1rXc0aW5mJ7tY2hL8vE4dB6sG9u");
+    label
+}
+
+fn put(disk: &Path, at: u64, bytes: &[u8]) -> Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .open(disk)
+        .and_then(|file| file.write_all_at(bytes, at))
+        .with_context(|| format!("writing to {}", disk.display()))
+}
+
+/// Turns over every bit of one byte.
+///
+/// # Errors
+/// If the file cannot be changed there.
+pub fn flip(file: &Path, at: u64) -> Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(file)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    byte[0] = !byte[0];
+    file.write_all_at(&byte, at).context("flipping a byte")
+}
+
+/// SHA-256 of a whole file.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn digest(path: &Path) -> Result<[u8; 32]> {
+    let mut file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let mut hasher = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            return Ok(hasher.finalize().into());
+        }
+        hasher.update(&piece[..count]);
+    }
+}
+
+/// UUID, time of making, and label of the ext4 that begins at `start`: what a second formatting changes.
+///
+/// # Errors
+/// If there is no ext4.
+pub fn ext4_identity(disk: &Path, start: u64) -> Result<Vec<u8>> {
+    let mut file = File::open(disk)?;
+    let mut superblock = [0; 1024];
+    file.seek(SeekFrom::Start(start + 1024))?;
+    file.read_exact(&mut superblock)?;
+    anyhow::ensure!(
+        superblock[0x38..0x3a] == [0x53, 0xef],
+        "no ext4 at byte {start} of {}",
+        disk.display()
+    );
+    // s_mkfs_time, s_uuid, s_volume_name (Documentation/filesystems/ext4/super.rst).
+    let mut out = superblock[0x108..0x10c].to_vec();
+    out.extend_from_slice(&superblock[0x68..0x88]);
+    Ok(out)
+}
+
+/// Runs a command of debugfs on an ext4 within a disk, reading only.
+///
+/// # Errors
+/// If debugfs fails.
+pub fn debugfs(tools: &Tools, disk: &Path, start: u64, command: &str) -> Result<String> {
+    let folder = disk.parent().context("finding the disk's folder")?;
+    let name = disk.file_name().context("finding the disk's name")?;
+    let name = name.to_str().context("the disk's name is not UTF-8")?;
+    let output = tools
+        .sandbox()
+        .bind_read_only(folder, "/run/disk")
+        .command("/usr/sbin/debugfs")
+        // Without the journal's last words, so that a disk is read as it lies.
+        .args(["-c", "-R", command])
+        .arg(format!("/run/disk/{name}?offset={start}"))
+        .run()?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
+
+/// Removes a file that may not be there.
+///
+/// # Errors
+/// If it is there and stays.
+pub fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flip_changes_one_byte_and_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, b"abc").unwrap();
+        let before = digest(&path).unwrap();
+        flip(&path, 1).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), [b'a', !b'b', b'c']);
+        flip(&path, 1).unwrap();
+        assert_eq!(digest(&path).unwrap(), before);
+    }
+}

@@ -1,0 +1,425 @@
+//! The laboratory: the built image, the tools, and one machine at a time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use image::report::{HANDOFF_LINE, LINE};
+use serde_json::Value;
+use slipway::cache::{Cache, Scratch};
+use slipway::lock::Mode;
+use slipway::pipeline::{self, Request};
+use slipway::progress::{Kind, Progress};
+use slipway::qemu::agent::{Agent, Answer, PORT, Secret};
+use slipway::qemu::channel::{Channel, Waited};
+use slipway::qemu::disks::Node;
+use slipway::qemu::machine::{Accel, Bus, Disk, Machine, OnReset, files};
+use slipway::qemu::vm::Vm;
+use slipway::qemu::{self, Image, Options, accel};
+use slipway::tools::{self, Tools};
+
+use crate::patience;
+
+/// What asks whether a control plane is healthy: exit code 0 if it is.
+pub const HEALTH: &str = slipway::demo::HEALTH;
+
+/// Everything that the promises share.
+#[derive(Debug)]
+pub struct Lab {
+    /// The demo recipe's image.
+    pub image: Image,
+    /// QEMU and what belongs to it.
+    pub tools: Tools,
+    /// What images are made and examined with.
+    pub build_tools: Tools,
+    accel: Accel,
+    cache: Cache,
+    scratch: Scratch,
+    folder: PathBuf,
+    nodes: usize,
+    consoles: Vec<Channel>,
+    shared: Option<Running>,
+}
+
+/// How a machine is to be booted.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Config that is handed over by fw_cfg; the agent is merged into it.
+    pub config: Option<Value>,
+    /// Without firmware.
+    pub direct: bool,
+    /// With an etcd disk.
+    pub etcd: bool,
+    /// The disks' controller.
+    pub bus: Bus,
+    /// Whether the network's packets are kept.
+    pub capture: bool,
+    /// What a reset does.
+    pub on_reset: OnReset,
+    /// More disks.
+    pub more: Vec<Disk>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            config: None,
+            direct: true,
+            etcd: true,
+            bus: Bus::Virtio,
+            capture: false,
+            on_reset: OnReset::Restart,
+            more: Vec::new(),
+        }
+    }
+}
+
+/// A running machine, with its agent's secret.
+#[derive(Debug)]
+pub struct Running {
+    /// The machine.
+    pub vm: Vm,
+    /// Its node's files.
+    pub node: Node,
+    secret: Secret,
+    place: PathBuf,
+}
+
+impl Lab {
+    /// Builds the image of `recipes/demo.toml`, or takes what is built, and the tools to run it.
+    ///
+    /// # Errors
+    /// If a build step fails.
+    pub fn open() -> Result<Self> {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("finding the workspace")?;
+        let folder = workspace.join("target/qemu-tests");
+        fs::create_dir_all(&folder)?;
+        let progress = Progress::new(Kind::Quiet);
+        let request = Request {
+            recipe: workspace.join("recipes/demo.toml"),
+            output: folder.clone(),
+            lock: Mode::Make,
+        };
+        let built = pipeline::build(&request, &progress)?;
+        let cache = Cache::open()?;
+        let tools = pipeline::tools_run(&built, &progress)?;
+        let debs = slipway::lock::fetch_set(
+            &built.recipe,
+            &cache,
+            &built.lock,
+            slipway::recipe::SET_TOOLS_BUILD,
+            &progress,
+        )?;
+        let build_tools = tools::install(&cache, &debs, "tools", &progress)?;
+        let (accel, _) = accel::choose(&tools, accel::Choice::Auto)?;
+        Ok(Self {
+            image: Image::open(&built.out)?,
+            tools,
+            build_tools,
+            accel,
+            scratch: cache.scratch()?,
+            cache,
+            folder,
+            nodes: 0,
+            consoles: Vec::new(),
+            shared: None,
+        })
+    }
+
+    /// The cache of this run.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Where things are kept between runs.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A new promise begins: its consoles are its own, and that of the shared node if it still runs.
+    pub fn begin(&mut self) {
+        self.consoles = self
+            .shared
+            .iter()
+            .map(|running| running.vm.console().clone())
+            .collect();
+    }
+
+    /// The text of the consoles since then.
+    #[must_use]
+    pub fn consoles(&self) -> Vec<String> {
+        self.consoles.iter().map(Channel::text).collect()
+    }
+
+    /// A promise was broken: what it left of the shared node is not to be trusted.
+    pub(crate) fn abandon(&mut self) {
+        self.shared = None;
+    }
+
+    /// The files of a new node with a copy of the image's disk.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn node(&mut self) -> Result<Node> {
+        self.nodes += 1;
+        let folder = self.scratch.path().join(format!("node-{}", self.nodes));
+        Node::prepare(&folder, &self.image.disk, &self.tools)
+    }
+
+    /// Boots a node. The shared node, if it runs, is ended before: one machine at a time.
+    ///
+    /// # Errors
+    /// If the machine does not start.
+    pub fn boot(&mut self, node: &Node, plan: &Plan) -> Result<Running> {
+        let machine = self.machine(node, plan)?;
+        self.start(node, machine, plan.config.clone())
+    }
+
+    /// The machine of a plan, for promises that change it.
+    ///
+    /// # Errors
+    /// If a file of it cannot be made.
+    pub fn machine(&self, node: &Node, plan: &Plan) -> Result<Machine> {
+        let options = Options {
+            direct: plan.direct,
+            etcd: plan.etcd,
+            bus: plan.bus,
+            ..Options::default()
+        };
+        let mut machine = qemu::machine(&self.image, node, &options, self.accel)?;
+        machine.capture = plan.capture;
+        machine.on_reset = plan.on_reset;
+        machine.disks.extend(plan.more.iter().cloned());
+        Ok(machine)
+    }
+
+    /// Starts a machine with the agent's config, merged under the given one.
+    ///
+    /// # Errors
+    /// If the machine does not start.
+    pub fn start(
+        &mut self,
+        node: &Node,
+        mut machine: Machine,
+        config: Option<Value>,
+    ) -> Result<Running> {
+        self.shared = None;
+        let secret = node_secret(node)?;
+        let config = merged(secret.config(), config);
+        let path = node.folder().join("config.ign");
+        fs::write(&path, config.to_string()).context("writing the node's config")?;
+        machine.config = Some(path);
+        machine.ports.push(PORT.to_owned());
+        let place = node.folder().to_owned();
+        let vm = Vm::start(&self.tools, &machine, &place, None)?;
+        self.consoles.push(vm.console().clone());
+        Ok(Running {
+            vm,
+            node: node.clone(),
+            secret,
+            place,
+        })
+    }
+
+    /// A control plane that was booted once by UEFI, with `config`'s probes, and has become healthy. Promises about a
+    /// running node share it; the first one that needs it boots it.
+    ///
+    /// # Errors
+    /// If it does not become healthy.
+    pub fn healthy(&mut self, config: &Value) -> Result<&Running> {
+        let running = match self.shared.take() {
+            Some(running) => running,
+            None => {
+                let node = self.node()?;
+                let plan = Plan {
+                    config: Some(config.clone()),
+                    direct: false,
+                    ..Plan::default()
+                };
+                let running = self.boot(&node, &plan)?;
+                running.wait_handoff(patience::HANDOFF)?;
+                running.agent()?.wait(1, patience::AGENT)?;
+                running.wait_healthy()?;
+                running
+            }
+        };
+        Ok(self.shared.insert(running))
+    }
+}
+
+/// One secret a node: its config is applied at its first boot only.
+fn node_secret(node: &Node) -> Result<Secret> {
+    Secret::keep(&node.folder().join("secret"))
+}
+
+/// The given config with the agent's files and units added.
+fn merged(agent: Value, config: Option<Value>) -> Value {
+    let Some(mut config) = config else {
+        return agent;
+    };
+    for pointer in ["/storage/files", "/systemd/units"] {
+        let more = agent.pointer(pointer).and_then(Value::as_array);
+        let (outer, inner) = pointer[1..].split_once('/').unwrap_or_default();
+        if let Some(list) = config[outer][inner].as_array_mut() {
+            list.extend(more.into_iter().flatten().cloned());
+        } else {
+            config[outer][inner] = more.cloned().into();
+        }
+    }
+    config
+}
+
+impl Running {
+    /// The agent.
+    ///
+    /// # Errors
+    /// Never for a machine of this laboratory: each has the port.
+    pub fn agent(&self) -> Result<Agent<'_>> {
+        Ok(Agent::new(self.vm.port(PORT)?, &self.secret))
+    }
+
+    /// Has the guest run a script.
+    ///
+    /// # Errors
+    /// If no answer comes.
+    pub fn ask(&self, script: &str) -> Result<Answer> {
+        self.agent()?.ask(script, patience::QUESTION)
+    }
+
+    /// Has the guest run a script that must succeed, and gives its output.
+    ///
+    /// # Errors
+    /// If it does not succeed; the error has its output.
+    pub fn tell(&self, script: &str) -> Result<String> {
+        self.tell_within(script, patience::QUESTION)
+    }
+
+    /// As [`Running::tell`], with its own patience.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn tell_within(&self, script: &str, patience: Duration) -> Result<String> {
+        let answer = self.agent()?.ask(script, patience)?;
+        ensure!(
+            answer.code == 0,
+            "in the guest, `{script}` ended with {}: {}",
+            answer.code,
+            answer.output
+        );
+        Ok(answer.output)
+    }
+
+    /// Waits until all of these stand on the console.
+    ///
+    /// # Errors
+    /// If they do not in time; the error names the first that is missing.
+    pub fn wait_console(&self, words: &[&str], patience: Duration) -> Result<String> {
+        let all = |text: &str| {
+            words
+                .iter()
+                .all(|word| text.contains(word))
+                .then(|| text.to_owned())
+        };
+        let how = match self.vm.console().wait(patience, all) {
+            Waited::Found(text) => return Ok(text),
+            Waited::Closed => "when the machine ended".to_owned(),
+            Waited::Late => format!("within {} s", patience.as_secs()),
+        };
+        let text = self.vm.console().text();
+        let missing = words.iter().find(|word| !text.contains(*word));
+        bail!(
+            "{:?} did not stand on the console {how}",
+            missing.unwrap_or(&"")
+        )
+    }
+
+    /// Waits for the handoff. A report of the init ends the wait at once.
+    ///
+    /// # Errors
+    /// The report, or that it took too long.
+    pub fn wait_handoff(&self, patience: Duration) -> Result<()> {
+        let found = self.vm.console().wait(patience, |text| {
+            if text.contains(HANDOFF_LINE) {
+                return Some(Ok(()));
+            }
+            let report = text.lines().find_map(|line| line.split_once(LINE));
+            report.map(|(_, report)| Err(report.to_owned()))
+        });
+        match found {
+            Waited::Found(Ok(())) => Ok(()),
+            Waited::Found(Err(report)) => bail!("the init reports a failure: {report}"),
+            Waited::Closed => bail!("the machine ended before the handoff"),
+            Waited::Late => bail!("no handoff within {} s", patience.as_secs()),
+        }
+    }
+
+    /// Waits until the kubelet is READY and etcd healthy with its data on the etcd disk.
+    ///
+    /// # Errors
+    /// What was found at the end of the patience.
+    pub fn wait_healthy(&self) -> Result<String> {
+        let until = Instant::now() + patience::HEALTHY;
+        loop {
+            let answer = self.ask(HEALTH)?;
+            if answer.code == 0 {
+                return Ok(answer.output);
+            }
+            ensure!(
+                Instant::now() < until,
+                "not healthy within {} s:\n{}",
+                patience::HEALTHY.as_secs(),
+                answer.output
+            );
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    /// Bytes of captured packets so far; the file's own header counts 24.
+    ///
+    /// # Errors
+    /// If nothing is captured.
+    pub fn captured(&self) -> Result<u64> {
+        Ok(fs::metadata(self.place.join(files::PACKETS))
+            .context("looking for captured packets")?
+            .len())
+    }
+
+    /// Presses the power button and waits for the node's own power-off.
+    ///
+    /// # Errors
+    /// If it does not switch itself off.
+    pub fn power_off(mut self) -> Result<()> {
+        self.vm.press_power_button()?;
+        self.vm.wait_end(patience::SHUTDOWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_agent_is_added_to_a_config() {
+        let agent = json!({
+            "ignition": { "version": "3.4.0" },
+            "storage": { "files": [{ "path": "/agent" }] },
+            "systemd": { "units": [{ "name": "agent" }] },
+        });
+        let config = json!({
+            "ignition": { "version": "3.4.0" },
+            "storage": { "files": [{ "path": "/own" }] },
+            "passwd": { "users": [] },
+        });
+        let merged = merged(agent, Some(config));
+        assert_eq!(merged["storage"]["files"][0]["path"], "/own");
+        assert_eq!(merged["storage"]["files"][1]["path"], "/agent");
+        assert_eq!(merged["systemd"]["units"][0]["name"], "agent");
+        assert!(merged["passwd"]["users"].is_array());
+    }
+}

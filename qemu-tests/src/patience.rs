@@ -1,0 +1,22 @@
+//! How long each thing may take: chosen for software emulation on two loaded cores, several times what it takes there.
+
+use std::time::Duration;
+
+/// From power-on to the handoff, by UEFI.
+pub const HANDOFF: Duration = Duration::from_secs(240);
+/// From power-on to a line of the init, by direct boot.
+pub const INIT: Duration = Duration::from_secs(120);
+/// From the handoff to the agent, which starts with the multi-user target.
+pub const AGENT: Duration = Duration::from_secs(240);
+/// From the agent to a READY kubelet and a healthy etcd: on a first boot with the import of two images.
+pub const HEALTHY: Duration = Duration::from_secs(360);
+/// One question to the guest.
+pub const QUESTION: Duration = Duration::from_secs(90);
+/// Five kills of the kubelet, each with its return.
+pub const KILLS: Duration = Duration::from_secs(240);
+/// A clean power-off or restart of a running node.
+pub const SHUTDOWN: Duration = Duration::from_secs(180);
+/// A panic with its ten seconds, and the firmware after it.
+pub const PANIC: Duration = Duration::from_secs(240);
+/// The init's waiting lines come every five seconds; three of them.
+pub const WAITING_LINES: Duration = Duration::from_secs(60);

@@ -1,0 +1,207 @@
+//! Runs promises one after the other, each by name, as `cargo test` is asked to.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::lab::Lab;
+
+/// How much of a console stands under a failure.
+const TAIL: usize = 50;
+
+/// A promise and what proves it.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Its name, `module::function`.
+    pub name: &'static str,
+    /// Its proof.
+    pub prove: fn(&mut Lab) -> Result<()>,
+}
+
+/// What the command line asks for: the words that libtest understands and that make sense here.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wish {
+    list: bool,
+    exact: bool,
+    ignored: bool,
+    names: Vec<String>,
+    skip: Vec<String>,
+}
+
+impl Wish {
+    fn parse(arguments: impl Iterator<Item = String>) -> Self {
+        let mut wish = Self::default();
+        let mut arguments = arguments.peekable();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--list" => wish.list = true,
+                "--exact" => wish.exact = true,
+                "--ignored" => wish.ignored = true,
+                "--skip" => wish.skip.extend(arguments.next()),
+                // Options of libtest with a value of their own, which changes nothing here.
+                "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => {
+                    arguments.next();
+                }
+                flag if flag.starts_with('-') => {}
+                _ => wish.names.push(argument),
+            }
+        }
+        wish
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        let hit = |wanted: &String| {
+            if self.exact {
+                name == wanted
+            } else {
+                name.contains(wanted.as_str())
+            }
+        };
+        !self.ignored
+            && (self.names.is_empty() || self.names.iter().any(hit))
+            && !self.skip.iter().any(hit)
+    }
+}
+
+/// Runs what the command line asks for and says how it went. Failures come with the end of each console, and the whole
+/// consoles are kept in files.
+pub fn main(promises: &[Promise]) -> ExitCode {
+    let wish = Wish::parse(std::env::args().skip(1));
+    let wanted: Vec<&Promise> = promises.iter().filter(|p| wish.wants(p.name)).collect();
+    if wish.list {
+        for promise in wanted {
+            print(&format!("{}: test\n", promise.name));
+        }
+        return ExitCode::SUCCESS;
+    }
+    // Before any thread is started.
+    if !wanted.is_empty()
+        && let Err(error) = slipway::run::become_root_of_namespace()
+    {
+        print(&format!("the machine tests cannot run here: {error:#}\n"));
+        return ExitCode::FAILURE;
+    }
+    print(&format!("\nproving {} promises\n", wanted.len()));
+    let mut failed = Vec::new();
+    let begin = Instant::now();
+    let mut lab = None;
+    for promise in &wanted {
+        if let Err(error) = prove(promise, &mut lab) {
+            print(&format!("\n{error:?}\n\n"));
+            failed.push(promise.name);
+        }
+    }
+    print(&format!(
+        "\npromise result: {}. {} proven; {} failed; {} filtered out; finished in {:.1} s\n\n",
+        if failed.is_empty() { "ok" } else { "FAILED" },
+        wanted.len() - failed.len(),
+        failed.len(),
+        promises.len() - wanted.len(),
+        begin.elapsed().as_secs_f64(),
+    ));
+    for name in &failed {
+        print(&format!("    {name}\n"));
+    }
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn prove(promise: &Promise, lab: &mut Option<Lab>) -> Result<()> {
+    print(&format!("promise {} ... ", promise.name));
+    let begin = Instant::now();
+    let lab = match lab {
+        Some(lab) => lab,
+        None => {
+            print("building the image ... ");
+            match Lab::open() {
+                Ok(open) => lab.insert(open),
+                Err(error) => {
+                    print("FAILED\n");
+                    return Err(error.context("building the image that is tested"));
+                }
+            }
+        }
+    };
+    lab.begin();
+    let result = catch_unwind(AssertUnwindSafe(|| (promise.prove)(lab)))
+        .unwrap_or_else(|panic| Err(anyhow!("a panic: {}", said(&*panic))));
+    let took = begin.elapsed().as_secs_f64();
+    match result {
+        Ok(()) => {
+            print(&format!("ok ({took:.1} s)\n"));
+            Ok(())
+        }
+        Err(error) => {
+            print(&format!("FAILED ({took:.1} s)\n"));
+            let console = keep_consoles(lab, promise.name)
+                .unwrap_or_else(|error| format!("the console was not kept: {error:#}"));
+            lab.abandon();
+            Err(error.context(format!("{}\n{console}", promise.name)))
+        }
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
+}
+
+fn keep_consoles(lab: &Lab, name: &str) -> Result<String> {
+    let mut shown = String::new();
+    let folder = lab.folder().join("consoles");
+    std::fs::create_dir_all(&folder)?;
+    for (number, console) in lab.consoles().iter().enumerate() {
+        let file = folder.join(format!("{}-{}.log", name.replace("::", "-"), number + 1));
+        keep(&file, console)?;
+        let lines: Vec<&str> = console.lines().collect();
+        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n  | ");
+        shown += &format!(
+            "console {} ends so, all of it is in {}:\n  | {tail}\n",
+            number + 1,
+            file.display()
+        );
+    }
+    Ok(shown)
+}
+
+fn keep(file: &Path, text: &str) -> Result<()> {
+    std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+}
+
+#[allow(
+    clippy::print_stdout,
+    reason = "a test runner speaks to whoever runs it"
+)]
+fn print(text: &str) {
+    use std::io::Write;
+    print!("{text}");
+    std::io::stdout().flush().ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(words: &str) -> Wish {
+        Wish::parse(words.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn promises_are_chosen_as_libtest_chooses_tests() {
+        assert!(wish("").wants("boot::one"));
+        assert!(wish("--nocapture boot").wants("boot::one"));
+        assert!(!wish("--exact boot").wants("boot::one"));
+        assert!(!wish("--skip one").wants("boot::one"));
+        assert!(!wish("--ignored").wants("boot::one"));
+        assert!(wish("--test-threads 1").wants("boot::one"));
+    }
+}

@@ -1,0 +1,116 @@
+//! The boot line, from the firmware to the handoff.
+
+use anyhow::{Context, Result, ensure};
+use image::layout::{LABEL_STATE, LABEL_VAR};
+use image::report::HANDOFF_LINE;
+use qemu_tests::content::ext4_identity;
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use slipway::qemu::channel::Waited;
+use slipway::qemu::disks::partition;
+use slipway::qemu::machine::Bus;
+
+use crate::ignition::probes;
+
+/// The image boots by UEFI, through systemd-boot and the unified kernel image, to the handoff, and systemd is up.
+pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    node.tell("test -d /sys/firmware/efi/efivars")?;
+    let loader = node.tell("tr -d '\\0' < /sys/firmware/efi/efivars/LoaderInfo-* | tail -c +3")?;
+    ensure!(loader.contains("systemd-boot"), "the loader is {loader:?}");
+    let stub = node.tell("tr -d '\\0' < /sys/firmware/efi/efivars/StubInfo-* | tail -c +3")?;
+    ensure!(stub.contains("systemd-stub"), "the stub is {stub:?}");
+    let init = node.tell("cat /proc/1/comm")?;
+    ensure!(init == "systemd", "process 1 is {init:?}");
+    let running = node.ask("systemctl is-system-running")?;
+    ensure!(
+        running.output == "running",
+        "systemd says {:?}: {}",
+        running.output,
+        node.ask("systemctl --failed --no-legend")?.output
+    );
+    // Nothing of the initrd is left: no mount but the node's own, no process older than systemd.
+    let left = node.ask("grep -E ' (/sysroot|/initrd)' /proc/self/mountinfo")?;
+    ensure!(
+        left.code == 1,
+        "a mount of the initrd is left: {}",
+        left.output
+    );
+    Ok(())
+}
+
+/// A provisioned node boots again without one packet before the handoff, and makes no file system anew.
+pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let first = lab.boot(&node, &Plan::default())?;
+    first.wait_handoff(patience::INIT)?;
+    first.agent()?.wait(1, patience::AGENT)?;
+    first.power_off()?;
+    let identities = || -> Result<Vec<Vec<u8>>> {
+        let mut found = vec![ext4_identity(&node.etcd(), 0)?];
+        for label in [LABEL_STATE, LABEL_VAR] {
+            let (start, _) = partition(&node.system(), label)?;
+            found.push(ext4_identity(&node.system(), start)?);
+        }
+        Ok(found)
+    };
+    let before = identities()?;
+
+    let plan = Plan {
+        capture: true,
+        ..Plan::default()
+    };
+    let second = lab.boot(&node, &plan)?;
+    let found = second.vm.console().wait(patience::INIT, |text| {
+        text.contains(HANDOFF_LINE).then(|| second.captured())
+    });
+    let Waited::Found(captured) = found else {
+        anyhow::bail!("no handoff in the second boot: {found:?}");
+    };
+    let captured = captured?;
+    ensure!(
+        captured <= PCAP_HEADER,
+        "{captured} bytes of packets were captured before the handoff"
+    );
+    second.agent()?.wait(1, patience::AGENT)?;
+    // The capture works: systemd-networkd asks for its lease after the handoff.
+    second.tell("for i in {1..60}; do networkctl is-online 2>/dev/null; ip -4 -o addr show scope global | grep -q inet && exit 0; sleep 1; done; exit 1")?;
+    let later = second.captured()?;
+    ensure!(
+        later > PCAP_HEADER,
+        "the node got a lease and nothing was captured"
+    );
+    second.power_off()?;
+    let after = identities().context("looking at the file systems after the second boot")?;
+    ensure!(
+        before == after,
+        "a file system was made anew in the second boot"
+    );
+    Ok(())
+}
+
+/// A capture file without packets.
+const PCAP_HEADER: u64 = 24;
+
+/// The same disk boots on NVMe and on virtio-scsi, and finds its root and its etcd disk there.
+pub(crate) fn on_nvme_and_scsi_controllers(lab: &mut Lab) -> Result<()> {
+    for (bus, pattern) in [(Bus::Nvme, "/dev/nvme"), (Bus::Scsi, "/dev/sd")] {
+        let node = lab.node()?;
+        let plan = Plan {
+            direct: false,
+            bus,
+            ..Plan::default()
+        };
+        let running = lab.boot(&node, &plan)?;
+        running
+            .wait_handoff(patience::HANDOFF)
+            .with_context(|| format!("booting from {bus:?}"))?;
+        running.agent()?.wait(1, patience::AGENT)?;
+        let disk = running.tell("findmnt -no SOURCE /var/lib/etcd")?;
+        ensure!(
+            disk.starts_with(pattern),
+            "on {bus:?} the etcd disk is {disk:?}"
+        );
+    }
+    Ok(())
+}

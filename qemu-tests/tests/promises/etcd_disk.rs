@@ -1,0 +1,143 @@
+//! The etcd disk.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use image::paths::ETCD;
+use image::report::HANDOFF_LINE;
+use qemu_tests::content::{Content, digest, ext4_identity, remove};
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use slipway::qemu::channel::Waited;
+
+/// How many reboots the data has to survive.
+const REBOOTS: usize = 5;
+/// Writes a key through etcd's own JSON gateway: `slipway` = `afloat`.
+const PUT: &str = r#"body='{"key":"c2xpcHdheQ==","value":"YWZsb2F0"}'
+exec 3<>/dev/tcp/127.0.0.1/2379
+printf 'POST /v3/kv/put HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&3
+timeout 20 cat <&3 | grep -F revision"#;
+/// Reads it back.
+const GET: &str = r#"body='{"key":"c2xpcHdheQ=="}'
+exec 3<>/dev/tcp/127.0.0.1/2379
+printf 'POST /v3/kv/range HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&3
+timeout 20 cat <&3 | grep -F '"value":"YWZsb2F0"'"#;
+
+/// A blank disk is formatted in the first boot, by consent, and never again: a file and a key of etcd survive five
+/// reboots, two of them by pulling the plug.
+pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let mut running = lab.boot(&node, &Plan::default())?;
+    running.wait_handoff(patience::INIT)?;
+    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_healthy()?;
+    running.tell(PUT).context("writing a key")?;
+    running.tell(&format!("echo afloat > {ETCD}/probe && sync {ETCD}/probe"))?;
+    let before = ext4_identity(&node.etcd(), 0)?;
+    for reboot in 1..=REBOOTS {
+        // Pulled in the middle of work twice, switched off in order otherwise.
+        if reboot % 2 == 0 {
+            running.vm.pull_plug();
+        } else {
+            running.power_off()?;
+        }
+        running = lab.boot(&node, &Plan::default())?;
+        running
+            .wait_handoff(patience::INIT)
+            .with_context(|| format!("after reboot {reboot}"))?;
+        running.agent()?.wait(1, patience::AGENT)?;
+        let kept = running.tell(&format!("cat {ETCD}/probe"))?;
+        ensure!(
+            kept == "afloat",
+            "after reboot {reboot} the file has {kept:?}"
+        );
+        let now = ext4_identity(&node.etcd(), 0)?;
+        ensure!(
+            now == before,
+            "the disk was formatted again at reboot {reboot}"
+        );
+    }
+    running.wait_healthy()?;
+    running.tell(GET).context("reading the key back")?;
+    Ok(())
+}
+
+/// Without its etcd disk a control plane waits, says on the console what it waits for, again and again, and starts no
+/// kubelet.
+pub(crate) fn absent_the_kubelet_does_not_start_and_the_console_says_why(
+    lab: &mut Lab,
+) -> Result<()> {
+    let node = lab.node()?;
+    let plan = Plan {
+        etcd: false,
+        ..Plan::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    let lines = |text: &str| {
+        text.lines()
+            .filter(|line| line.contains("etcd") && line.contains("serial"))
+            .count()
+    };
+    let waited = running
+        .vm
+        .console()
+        .wait(patience::INIT, |text| (lines(text) >= 1).then_some(()));
+    ensure!(
+        waited == Waited::Found(()),
+        "no line about the etcd disk: {waited:?}"
+    );
+    let waited = running.vm.console().wait(patience::WAITING_LINES, |text| {
+        (lines(text) >= 3).then_some(())
+    });
+    ensure!(
+        waited == Waited::Found(()),
+        "the line is not repeated: {waited:?}"
+    );
+    let text = running.vm.console().text();
+    ensure!(
+        !text.contains(HANDOFF_LINE) && !text.contains("kubelet.service"),
+        "the node went on without its etcd disk"
+    );
+    Ok(())
+}
+
+/// A disk with anything on it is refused, with what was expected and what was found, and not one byte of it changes.
+pub(crate) fn foreign_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    for content in Content::ALL {
+        remove(&node.etcd())?;
+        content.write(&node.etcd(), &lab.tools)?;
+        let before = digest(&node.etcd())?;
+        let running = lab.boot(&node, &Plan::default())?;
+        let text = running
+            .wait_console(
+                &["etcd", "expected", "found", word(content)],
+                patience::INIT,
+            )
+            .with_context(|| format!("a disk with {content:?}"))?;
+        // Time for whoever would go on after the refusal.
+        std::thread::sleep(Duration::from_secs(3));
+        ensure!(
+            !text.contains(HANDOFF_LINE) && !running.vm.console().text().contains(HANDOFF_LINE),
+            "a disk with {content:?} was taken"
+        );
+        running.vm.pull_plug();
+        ensure!(
+            digest(&node.etcd())? == before,
+            "a disk with {content:?} was changed"
+        );
+    }
+    Ok(())
+}
+
+/// How the console names what is on the disk.
+fn word(content: Content) -> &'static str {
+    match content {
+        Content::Gpt => "GPT",
+        Content::Luks => "LUKS",
+        Content::Lvm => "LVM",
+        Content::Swap => "swap",
+        Content::Ext4 => "ext file system",
+        Content::Noise => "no known kind",
+    }
+}

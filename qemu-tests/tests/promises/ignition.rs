@@ -1,0 +1,142 @@
+//! What a config asks for.
+
+use anyhow::{Result, ensure};
+use image::layout::LABEL_VAR;
+use image::paths::ETC_UPPER;
+use image::report::{HANDOFF_LINE, LINE};
+use qemu_tests::content::debugfs;
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use serde_json::{Value, json};
+use slipway::qemu::agent::data_url;
+use slipway::qemu::disks::partition;
+use slipway::qemu::machine::OnReset;
+
+/// The config of the shared node: one of each thing that the promises look at.
+pub(crate) fn probes() -> Value {
+    json!({
+        "ignition": { "version": "3.4.0" },
+        "passwd": { "users": [{
+            "name": "probe",
+            "groups": ["systemd-journal"],
+            "sshAuthorizedKeys": [KEY],
+        }]},
+        "storage": {
+            "directories": [{ "path": "/var/lib/probe", "mode": 0o750 }],
+            "files": [
+                {
+                    "path": "/etc/probe/file",
+                    "mode": 0o640,
+                    "user": { "name": "probe" },
+                    "contents": {
+                        "source": data_url(b"probe\n"),
+                        // sha256sum of "probe\n"
+                        "verification": { "hash": format!("sha256-{}", sha256(b"probe\n")) },
+                    },
+                },
+                {
+                    "path": "/opt/probe",
+                    "contents": { "source": data_url(b"in opt\n") },
+                },
+            ],
+            "links": [{ "path": "/etc/probe/link", "target": "file" }],
+        },
+        "systemd": { "units": [
+            {
+                "name": "probe.service",
+                "enabled": true,
+                "contents": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'echo $WORD > /run/probe'\n[Install]\nWantedBy=multi-user.target\n",
+                "dropins": [{ "name": "10-word.conf", "contents": "[Service]\nEnvironment=WORD=dropin\n" }],
+            },
+            { "name": "apt-daily.timer", "mask": true },
+        ]},
+    })
+}
+
+const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0eA5mT5bq0Rk3aG9iW0p1vJ5p4c4l8h6r0cYv2b3dK probe";
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Files, folders, links, users with keys, units with drop-ins, enabled and masked, are there after the first boot.
+pub(crate) fn files_units_and_users_are_there(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    for (script, expected) in [
+        ("cat /etc/probe/file", "probe"),
+        ("stat -c '%a %U' /etc/probe/file", "640 probe"),
+        ("readlink /etc/probe/link", "file"),
+        (
+            "cat /opt/probe; realpath /opt/probe",
+            "in opt\n/var/opt/probe",
+        ),
+        ("stat -c %a /var/lib/probe", "750"),
+        ("id -nG probe", "probe systemd-journal"),
+        (
+            "cat ~probe/.ssh/authorized_keys.d/ignition; stat -c '%U %a' ~probe/.ssh/authorized_keys.d/ignition",
+            &format!("{KEY}\nprobe 600"),
+        ),
+        ("cat /run/probe", "dropin"),
+        ("systemctl is-active probe.service", "active"),
+        ("readlink /etc/systemd/system/apt-daily.timer", "/dev/null"),
+    ] {
+        let found = node.ask(script)?;
+        ensure!(
+            found.output == expected,
+            "`{script}` gave {:?}; expected {expected:?}",
+            found.output
+        );
+    }
+    // sshd takes the key: its own view of where keys are.
+    let keys = node.tell("sshd -T | grep -i authorizedkeysfile")?;
+    ensure!(keys.contains("authorized_keys.d/ignition"), "{keys}");
+    Ok(())
+}
+
+/// A config with one source whose hash is wrong: the console says so, nothing of the config is applied, and no system
+/// is handed off to.
+pub(crate) fn a_failing_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": { "files": [
+            { "path": "/etc/probe-first", "contents": { "source": data_url(b"first") } },
+            { "path": "/etc/probe-second", "contents": {
+                "source": data_url(b"second"),
+                "verification": { "hash": format!("sha256-{}", sha256(b"another")) },
+            }},
+        ]},
+    });
+    let plan = Plan {
+        config: Some(config),
+        on_reset: OnReset::Stop,
+        ..Plan::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    let text = running.wait_console(
+        &[
+            LINE,
+            "nothing was written",
+            "files",
+            "hash that the config gives",
+        ],
+        patience::INIT,
+    )?;
+    ensure!(!text.contains(HANDOFF_LINE), "the node was handed off");
+    running.vm.pull_plug();
+    // `var` may not even have been made yet; if it was, nothing of the config is in it.
+    if let Ok((start, _)) = partition(&node.system(), LABEL_VAR) {
+        let upper = ETC_UPPER.trim_start_matches("/var");
+        let listed = debugfs(&lab.tools, &node.system(), start, &format!("ls -l {upper}"))?;
+        ensure!(
+            !listed.contains("probe-"),
+            "applied nevertheless:\n{listed}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! The kubelet and what it runs.
+
+use anyhow::{Result, ensure};
+use qemu_tests::lab::{HEALTH, Lab};
+use qemu_tests::patience;
+
+use crate::ignition::probes;
+
+/// The kubelet is READY, etcd answers `health`, and its log is on the etcd disk's file system.
+pub(crate) fn etcd_answers_health_with_its_data_on_the_etcd_disk(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    let health = node.tell(HEALTH)?;
+    ensure!(health.contains("\"health\":\"true\""), "{health}");
+    // The write-ahead log that the running etcd has open, by device: that of the disk with the serial `etcd`.
+    let disk = node.tell("stat -c %Hd:%Ld \"$(findmnt -no SOURCE /var/lib/etcd)\" >/dev/null; mountpoint -d /var/lib/etcd")?;
+    let open = node.tell(
+        "for fd in /proc/$(pgrep -xo etcd)/fd/*; do case $(readlink $fd) in *.wal) stat -Lc '%Hd:%Ld' $fd;; esac; done | sort -u",
+    )?;
+    ensure!(
+        open == disk,
+        "etcd's log is on {open:?}, the disk is {disk:?}"
+    );
+    let serial = node.tell(&format!("cat /sys/dev/block/{disk}/serial"))?;
+    ensure!(serial.trim() == "etcd", "that disk's serial is {serial:?}");
+    Ok(())
+}
+
+/// Killed five times, the kubelet comes back within 15 s each time, and neither the node's mounts nor etcd suffer.
+pub(crate) fn killed_it_comes_back_and_mounts_do_not_grow(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    let answer = node.tell_within(KILLS, patience::KILLS)?;
+    let mut returns = 0;
+    for line in answer.lines() {
+        if let Some(tenths) = line.strip_prefix("back ") {
+            let tenths: u32 = tenths.parse()?;
+            ensure!(
+                tenths <= 150,
+                "it came back after {}.{} s:\n{answer}",
+                tenths / 10,
+                tenths % 10
+            );
+            returns += 1;
+        }
+    }
+    ensure!(returns == 5, "it came back {returns} times of 5:\n{answer}");
+    let count = |name: &str| {
+        answer
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok())
+    };
+    let (before, after) = (count("mounts-before"), count("mounts-after"));
+    ensure!(
+        before.is_some() && before == after,
+        "mounts before {before:?}, after {after:?}:\n{answer}"
+    );
+    ensure!(
+        answer.contains("etcd same"),
+        "etcd did not run on:\n{answer}"
+    );
+    Ok(())
+}
+
+/// Kills and counts in the guest; times are tenths of a second of the guest's clock.
+const KILLS: &str = r#"
+healthy() { exec 3<>/dev/tcp/127.0.0.1/10248 && printf 'GET /healthz HTTP/1.0\r\n\r\n' >&3 && timeout 5 cat <&3 | grep -q '^ok'; }
+tenths() { read -r up _ < /proc/uptime; up=${up/./}; echo $((up / 10)); }
+mounts() { wc -l < /proc/1/mountinfo; }
+etcd=$(pgrep -xo etcd)
+(healthy) || { echo "not healthy before"; exit 1; }
+echo "mounts-before $(mounts)"
+for i in 1 2 3 4 5; do
+  old=$(pgrep -xo kubelet)
+  start=$(tenths)
+  kill -9 "$old"
+  until new=$(pgrep -xo kubelet) && [ "$new" != "$old" ] && (healthy) 2>/dev/null; do
+    [ $(( $(tenths) - start )) -gt 300 ] && break
+    sleep 0.2
+  done
+  echo "back $(( $(tenths) - start ))"
+done
+sleep 2
+echo "mounts-after $(mounts)"
+[ "$(pgrep -xo etcd)" = "$etcd" ] && echo "etcd same"
+"#;

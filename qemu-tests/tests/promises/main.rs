@@ -1,0 +1,45 @@
+//! The promises of the README, each one function with its proof. They run one after the other, those that share a
+//! machine together.
+
+mod boot;
+mod etcd_disk;
+mod ignition;
+mod kubelet;
+mod leave;
+mod pxe;
+mod timeline;
+mod verity;
+
+use std::process::ExitCode;
+
+use qemu_tests::runner::{self, Promise};
+
+macro_rules! promises {
+    ($($module:ident::$name:ident,)*) => {
+        &[$(Promise { name: concat!(stringify!($module), "::", stringify!($name)), prove: $module::$name }),*]
+    };
+}
+
+/// In the order that boots the fewest machines.
+const PROMISES: &[Promise] = promises![
+    boot::by_uefi_to_the_handoff,
+    verity::the_root_is_protected_on_a_running_node,
+    ignition::files_units_and_users_are_there,
+    kubelet::etcd_answers_health_with_its_data_on_the_etcd_disk,
+    kubelet::killed_it_comes_back_and_mounts_do_not_grow,
+    timeline::each_boot_leaves_one_that_the_tool_draws,
+    boot::a_second_one_asks_no_network_and_formats_nothing,
+    etcd_disk::formatted_once_its_data_survives_five_reboots,
+    etcd_disk::absent_the_kubelet_does_not_start_and_the_console_says_why,
+    etcd_disk::foreign_content_is_refused_and_unchanged,
+    ignition::a_failing_hash_leaves_nothing_applied,
+    verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
+    verity::a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot,
+    pxe::ipxe_boots_kernel_initrd_and_root_by_http,
+    boot::on_nvme_and_scsi_controllers,
+    leave::running_leaves_no_process_and_no_disk,
+];
+
+fn main() -> ExitCode {
+    runner::main(PROMISES)
+}

@@ -1,0 +1,30 @@
+//! The record of a boot.
+
+use anyhow::{Context, Result, ensure};
+use image::paths::RUN_TIMELINE;
+use qemu_tests::lab::Lab;
+use slipway::timeline::{read, svg, table};
+
+use crate::ignition::probes;
+
+/// The node keeps the timeline of its boot, every step of the init is in it, and the tool shows it as a table and as a
+/// picture.
+pub(crate) fn each_boot_leaves_one_that_the_tool_draws(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    let running = node.tell(&format!("cat {RUN_TIMELINE}"))?;
+    let spans = read(&running)?;
+    for step in ["modules", "root", "state", "config", "etcd"] {
+        let span = spans
+            .iter()
+            .find(|span| span.name == step)
+            .with_context(|| format!("finding {step} in {running}"))?;
+        ensure!(
+            span.end.is_some_and(|end| end >= span.start),
+            "{step} ends before it begins: {span:?}"
+        );
+        ensure!(table(&spans).contains(step), "the table has no {step}");
+    }
+    let picture = svg(&spans, "a boot");
+    ensure!(picture.contains("</svg>"), "{picture}");
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The verified root.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use image::layout::{LABEL_ESP, LABEL_ROOT_A};
+use image::report::LINE;
+use qemu_tests::content::flip;
+use qemu_tests::lab::{HEALTH, Lab, Plan};
+use qemu_tests::patience;
+use slipway::inspect::fat;
+use slipway::qemu::disks::partition;
+use slipway::qemu::machine::OnReset;
+
+use crate::ignition::probes;
+
+/// A program that systemd starts in every boot.
+const READ_BY_SYSTEMD: &str = "/usr/lib/systemd/systemd-journald";
+/// Where EROFS keeps its superblock.
+const EROFS_SUPERBLOCK: u64 = 1024;
+
+/// `/` is EROFS on a dm-verity device with the root hash of the command line, and nothing can write to it.
+pub(crate) fn the_root_is_protected_on_a_running_node(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    let health = node.tell(HEALTH)?;
+    ensure!(health.contains("erofs"), "{health}");
+    let target = node.tell("cat /sys/dev/block/$(mountpoint -d /)/dm/uuid")?;
+    ensure!(
+        target.starts_with("CRYPT-VERITY-") || target.to_lowercase().contains("verity"),
+        "the root's device-mapper UUID is {target:?}"
+    );
+    for folder in ["/", "/usr", "/usr/bin"] {
+        let write = node.ask(&format!("touch {folder}/slipway-test"))?;
+        ensure!(
+            write.code != 0 && write.output.contains("Read-only file system"),
+            "writing to {folder}: {write:?}"
+        );
+    }
+    Ok(())
+}
+
+/// One flipped byte of the root's superblock: the init refuses the root and says so, on the console and for machines.
+pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let (start, _) = partition(&node.system(), LABEL_ROOT_A)?;
+    flip(&node.system(), start + EROFS_SUPERBLOCK)?;
+    let plan = Plan {
+        on_reset: OnReset::Stop,
+        ..Plan::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    let text = running.wait_console(&[LINE], patience::INIT)?;
+    let report = text
+        .lines()
+        .find_map(|line| line.split_once(LINE))
+        .context("finding the report")?
+        .1;
+    let report: image::report::Report =
+        serde_json::from_str(report.trim()).context("reading the report's line")?;
+    ensure!(
+        report.step == "root",
+        "the report is of step {:?}",
+        report.step
+    );
+    ensure!(
+        !text.contains(image::report::HANDOFF_LINE),
+        "a damaged root was handed off to"
+    );
+    Ok(())
+}
+
+/// One flipped byte of a file that systemd reads: the kernel panics, the machine resets, and the entry in the loader
+/// has one try less.
+pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot(
+    lab: &mut Lab,
+) -> Result<()> {
+    let node = lab.node()?;
+    let before = tries(&node.system())?;
+    let (start, _) = partition(&node.system(), LABEL_ROOT_A)?;
+    let at = extent(lab, &node.system(), start)?;
+    flip(&node.system(), start + at)?;
+    let plan = Plan {
+        direct: false,
+        on_reset: OnReset::Stop,
+        ..Plan::default()
+    };
+    let mut running = lab.boot(&node, &plan)?;
+    let text = running.wait_console(&["Kernel panic"], patience::PANIC)?;
+    ensure!(
+        text.contains("dm-verity") || text.contains("verity"),
+        "the panic does not speak of verity"
+    );
+    running
+        .vm
+        .wait_end(patience::PANIC)
+        .context("waiting for the reset after the panic")?;
+    let events = running.vm.events();
+    ensure!(
+        events
+            .iter()
+            .any(|event| event.reason.as_deref() == Some("guest-reset")),
+        "the machine did not reset itself: {events:?}"
+    );
+    let after = tries(&node.system())?;
+    ensure!(
+        after + 1 == before,
+        "the loader's entry had {before} tries before and has {after}"
+    );
+    Ok(())
+}
+
+/// Where the first bytes of the file are stored in the root file system.
+fn extent(lab: &Lab, disk: &Path, start: u64) -> Result<u64> {
+    let folder = disk.parent().context("finding the disk's folder")?;
+    let output = lab
+        .build_tools
+        .sandbox()
+        .bind_read_only(folder, "/run/disk")
+        .command("/usr/bin/dump.erofs")
+        .arg(format!("--offset={start}"))
+        .arg(format!("--path={READ_BY_SYSTEMD}"))
+        .args(["-e", "/run/disk/system.raw"])
+        .run()?;
+    let text = String::from_utf8_lossy(&output).into_owned();
+    // `   0:        0..   65536 |   65536 :    123456..    150000 |   26544`
+    text.lines()
+        .find_map(|line| {
+            let physical = line.trim().strip_prefix("0:")?.split_once(" : ")?.1;
+            physical.split("..").next()?.trim().parse().ok()
+        })
+        .with_context(|| format!("finding the first extent in {text}"))
+}
+
+/// How many tries the loader's entry has left: `name+LEFT[-DONE].efi` on the EFI system partition.
+fn tries(disk: &Path) -> Result<u32> {
+    let (start, _) = partition(disk, LABEL_ESP)?;
+    let files = fat::files(&mut File::open(disk)?, start)?;
+    files
+        .keys()
+        .find_map(|path| {
+            let counter = path.strip_suffix(".efi")?.rsplit_once('+')?.1;
+            counter.split('-').next()?.parse().ok()
+        })
+        .with_context(|| format!("finding the entry's counter in {:?}", files.keys()))
+}
