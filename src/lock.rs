@@ -16,6 +16,7 @@ use crate::debian::packages::Pool;
 use crate::debian::signature::Keyring;
 use crate::debian::solve::{self, Wish};
 use crate::debian::{Mirrors, release};
+use crate::kubelet::{self, LockedKubelet};
 use crate::progress::{Progress, Step};
 use crate::recipe::{Recipe, SetWish};
 
@@ -38,6 +39,9 @@ pub struct Lock {
     pub sources: Vec<LockedSource>,
     /// The packages of each set, sorted by name.
     pub sets: BTreeMap<String, Vec<LockedPackage>>,
+    /// The kubelet, if the recipe has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<LockedKubelet>,
 }
 
 /// A suite as it was when the lock was made.
@@ -111,7 +115,9 @@ pub fn pin(recipe: &Recipe, cache: &Cache, progress: &Progress, mode: Mode) -> R
         ),
         _ => {}
     }
-    let lock = make(recipe, &recipe.sets(), cache, &step, wishes)?;
+    let mut lock = make(recipe, &recipe.sets(), cache, &step, wishes)?;
+    // Compiling one takes its toolchain from the packages that were just chosen.
+    lock.kubelet = kubelet::pin(recipe, cache, &lock, progress)?;
     if let Some(known) = &known {
         warn_of_older_sources(known, &lock, progress);
     }
@@ -129,6 +135,7 @@ fn digest(recipe: &Recipe) -> Result<String> {
         .text("components", &components)
         .text("architecture", recipe.image.architecture.debian())
         .text("sets", &sets)
+        .key("kubelet", &kubelet::wishes(recipe)?)
         .finish();
     Ok(key.to_string())
 }
@@ -186,6 +193,7 @@ fn make(
         epoch: 0,
         sources: Vec::new(),
         sets: choose(&archive, &pool, architecture, sets)?,
+        kubelet: None,
     };
     for (suite, release) in &archive.suites {
         lock.epoch = lock.epoch.max(release.date);

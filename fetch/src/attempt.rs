@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, RANGE};
+use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
@@ -153,6 +153,11 @@ impl Download<'_> {
                 return Err(Failure::Status {
                     url: shown(self.want.url),
                     code: status.as_u16(),
+                    challenge: response
+                        .headers()
+                        .get(WWW_AUTHENTICATE)
+                        .and_then(|value| value.to_str().ok())
+                        .map(str::to_owned),
                 }
                 .into());
             }

@@ -21,6 +21,8 @@ pub enum Failure {
         url: String,
         /// HTTP status code.
         code: u16,
+        /// How the server wants to be asked (`WWW-Authenticate`), with 401.
+        challenge: Option<String>,
     },
     /// The content is larger than the caller accepts.
     TooLarge {
@@ -74,7 +76,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { url, why } => write!(f, "cannot fetch {url}: {why}"),
-            Self::Status { url, code } => {
+            Self::Status { url, code, .. } => {
                 let name = reqwest::StatusCode::from_u16(*code)
                     .ok()
                     .and_then(|status| status.canonical_reason())

@@ -37,6 +37,11 @@ fn parse(text: &str) -> Result<Lock> {
         bail!("it is of version {version}, this program knows version {VERSION}");
     }
     let lock: Lock = toml::from_str(text)?;
+    if let Some(kubelet) = &lock.kubelet
+        && fetch::Digest::sha256(&kubelet.sha256).is_none()
+    {
+        bail!("the kubelet has no usable SHA-256");
+    }
     for (set, packages) in &lock.sets {
         for package in packages {
             let plain = package
@@ -94,6 +99,11 @@ fn text(lock: &Lock) -> Result<String> {
         }
         text.push_str("]\n");
     }
+    if let Some(kubelet) = &lock.kubelet {
+        let table =
+            toml::Table::from_iter([("kubelet".to_owned(), toml::Value::try_from(kubelet)?)]);
+        write!(text, "\n{}", toml::to_string_pretty(&table)?)?;
+    }
     Ok(text)
 }
 
@@ -104,6 +114,7 @@ fn string(text: &str) -> toml::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubelet::{LockedFrom, LockedKubelet};
     use crate::lock::{LockedPackage, LockedSource};
 
     fn lock() -> Lock {
@@ -133,6 +144,16 @@ mod tests {
                 ("empty".to_owned(), vec![]),
             ]
             .into(),
+            kubelet: Some(LockedKubelet {
+                version: "v1.36.3".to_owned(),
+                sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+                    .to_owned(),
+                size: 84_426_878,
+                source: LockedFrom::GoModule {
+                    go_mod: "module m\n\nrequire (\n\ta v1 // indirect\n)\n".to_owned(),
+                    go_sum: "a v1 h1:x/+=\n".to_owned(),
+                },
+            }),
         }
     }
 
@@ -146,7 +167,8 @@ mod tests {
         assert_eq!(size, std::fs::metadata(&path).unwrap().len());
         let text = std::fs::read_to_string(&path).unwrap();
         let lines = text.lines().filter(|line| line.contains("sha256")).count();
-        assert_eq!(lines, 2, "{text}");
+        assert_eq!(lines, 3, "{text}");
+        assert!(text.contains("\n\ta v1 // indirect\n"), "{text}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

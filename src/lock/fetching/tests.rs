@@ -42,6 +42,7 @@ fn lock(names: &[&str]) -> Lock {
             names.iter().map(|name| package(name)).collect(),
         )]
         .into(),
+        kubelet: None,
     }
 }
 

@@ -1,0 +1,109 @@
+//! The JSON documents of OCI images. Fields that are not used here are not kept.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Media type of a manifest.
+pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Media type of an index.
+pub(super) const IMAGE_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// Media type of a config.
+pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Media type of a layer that is a plain tar.
+pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+/// Docker's names for manifest and index.
+pub(super) const DOCKER: [&str; 2] = [
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+];
+
+/// A blob by its digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Descriptor {
+    /// What the blob is.
+    pub media_type: String,
+    /// As `sha256:…`.
+    pub digest: String,
+    /// Bytes.
+    pub size: u64,
+    /// Names and notes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// What machines it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<Platform>,
+}
+
+/// What machines an image is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Platform {
+    /// As `amd64`.
+    pub architecture: String,
+    /// As `linux`.
+    pub os: String,
+}
+
+/// Several images.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Index {
+    /// 2.
+    pub schema_version: u32,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// The images.
+    pub manifests: Vec<Descriptor>,
+}
+
+/// One image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    /// 2.
+    pub schema_version: u32,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// How it is run.
+    pub config: Descriptor,
+    /// Its files, the lowest layer first.
+    pub layers: Vec<Descriptor>,
+}
+
+/// How an image is run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct RunConfig {
+    /// Program and first arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entrypoint: Vec<String>,
+    /// Variables, as `NAME=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Notes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// An image's config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Config {
+    pub(super) architecture: String,
+    pub(super) os: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) created: Option<String>,
+    #[serde(default)]
+    pub(super) config: RunConfig,
+    pub(super) rootfs: DiffIds,
+}
+
+/// Digests of the unpacked layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DiffIds {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) diff_ids: Vec<String>,
+}
