@@ -77,6 +77,37 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Check and merge Ignition configs, as a node would
+    Ignition {
+        #[command(subcommand)]
+        command: Ignition,
+    },
+}
+
+/// What can be asked about Ignition configs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ignition {
+    /// Check a config by the rules of its version
+    Validate {
+        /// The config
+        #[arg(value_hint = ValueHint::FilePath, required_unless_present = "batch")]
+        config: Option<PathBuf>,
+        /// Answer the cases of this file, one JSON object a line: name, version, raw
+        #[arg(long, value_hint = ValueHint::FilePath, conflicts_with = "config")]
+        batch: Option<PathBuf>,
+    },
+    /// Print what two configs come to
+    Merge {
+        /// The config below
+        #[arg(value_hint = ValueHint::FilePath, required_unless_present = "batch", requires = "child")]
+        parent: Option<PathBuf>,
+        /// The config above, whose word wins
+        #[arg(value_hint = ValueHint::FilePath)]
+        child: Option<PathBuf>,
+        /// Answer the cases of this file, one JSON object a line: name, parent, child
+        #[arg(long, value_hint = ValueHint::FilePath, conflicts_with_all = ["parent", "child"])]
+        batch: Option<PathBuf>,
+    },
 }
 
 impl Command {
@@ -86,6 +117,7 @@ impl Command {
             self,
             Self::Check { .. }
                 | Self::Completions { .. }
+                | Self::Ignition { .. }
                 | Self::Lock(_)
                 | Self::Pxe(_)
                 | Self::Schema

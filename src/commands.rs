@@ -12,12 +12,14 @@ use slipway::progress::{self, Progress};
 use slipway::qemu;
 use slipway::recipe::{self, Recipe};
 use slipway::tools::{self, Tools};
-use slipway::{doctor, interrupt, pxe, timeline};
+use slipway::{doctor, interrupt, node_config, pxe, timeline};
 
 use crate::cli::{self, Cli, LockArgs, Output, RunArgs, TimelineArgs};
 
 /// The work failed, without an error to print.
 const FAILURE: u8 = 1;
+/// A config that was asked about is wrong.
+const WRONG: u8 = 2;
 /// How often a server looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -153,5 +155,41 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "slipway", &mut script);
     cli::print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn ignition(command: cli::Ignition, output: Output) -> Result<ExitCode> {
+    use cli::Ignition::{Merge, Validate};
+
+    let cases = |path: &Path| {
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    };
+    match command {
+        Validate {
+            batch: Some(batch), ..
+        } => {
+            cli::print(&node_config::check_batch(&cases(&batch)?)?)?;
+        }
+        Merge {
+            batch: Some(batch), ..
+        } => {
+            cli::print(&node_config::merge_batch(&cases(&batch)?)?)?;
+        }
+        Validate { config, .. } => {
+            let verdict = node_config::check_file(&config.unwrap_or_default())?;
+            if output.json {
+                cli::print_json(&verdict.to_json())?;
+            } else if !verdict.report.entries.is_empty() {
+                cli::print(&format!("{}\n", verdict.report))?;
+            }
+            if verdict.config.is_none() {
+                return Ok(ExitCode::from(WRONG));
+            }
+        }
+        Merge { parent, child, .. } => {
+            let (parent, child) = (parent.unwrap_or_default(), child.unwrap_or_default());
+            cli::print_json(&node_config::merge(&parent, &child)?)?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,6 +14,7 @@ pub mod kernel;
 pub mod kubelet;
 pub mod layer;
 pub mod lock;
+pub mod node_config;
 pub mod oci;
 pub mod output;
 pub mod pipeline;

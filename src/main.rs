@@ -164,5 +164,6 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>) -> Result<ExitCode> {
         Command::Doctor => commands::doctor(refused, output),
         Command::Schema => commands::schema(),
         Command::Completions { shell } => commands::completions(shell),
+        Command::Ignition { command } => commands::ignition(command, output),
     }
 }

@@ -126,3 +126,20 @@ fn signals_end_the_work_at_once_with_130() {
         assert!(!folder.path().join("small.lock").exists());
     }
 }
+
+#[test]
+fn ignition_configs_are_checked_with_line_and_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.ign");
+    std::fs::write(
+        &path,
+        "{\"ignition\": {\"version\": \"3.4.0\"},\n \"storage\": {\"files\": [{\"path\": \"a\"}]}}",
+    )
+    .unwrap();
+    let path = path.to_str().unwrap();
+    let output = slipway(&["ignition", "validate", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let wanted = format!("{path}:2:32: error: $.storage.files.0.path: path not absolute\n");
+    assert_eq!(stdout(&output), wanted);
+    assert_eq!(slipway(&["ignition", "merge", path]).status.code(), Some(2));
+}

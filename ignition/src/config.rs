@@ -32,13 +32,9 @@ impl Config {
     /// # Errors
     /// Every mistake at once (and the warnings beside them).
     pub fn parse(text: &[u8], source: &str) -> Result<(Self, Report), Report> {
-        let json = json::parse(text, source)?;
-        let minor = version_of(&json)?;
-        let mut report = Report::default();
-        let mut tree = tree::read(&json, &CONFIG, minor, &mut report);
-        let typed = report.is_fatal();
+        let (mut tree, minor, mut report) = read(text, source)?;
         // Values of a wrong type are missing in the tree, so that the rules would complain of them twice.
-        if !typed {
+        if !report.is_fatal() {
             report.absorb(validate::validate(&tree, minor));
         }
         if report.is_fatal() {
@@ -48,17 +44,38 @@ impl Config {
         Ok((Self { tree }, report))
     }
 
+    /// As [`Config::parse`] without the rules: what can be read, valid or not.
+    ///
+    /// # Errors
+    /// Every value of a wrong type at once.
+    pub fn read(text: &[u8], source: &str) -> Result<(Self, Report), Report> {
+        let (mut tree, minor, report) = read(text, source)?;
+        if report.is_fatal() {
+            return Err(report);
+        }
+        translate(&mut tree, minor);
+        Ok((Self { tree }, report))
+    }
+
+    /// This config under `child`, unchecked.
+    #[must_use]
+    pub fn over(&self, child: &Self) -> Self {
+        Self {
+            tree: merge::merge(&self.tree, &child.tree, &CONFIG),
+        }
+    }
+
     /// This config under `child`, checked again.
     ///
     /// # Errors
     /// What is wrong only with the two together.
     pub fn merge(&self, child: &Self) -> Result<(Self, Report), Report> {
-        let tree = merge::merge(&self.tree, &child.tree, &CONFIG);
-        let report = validate::validate(&tree, NEWEST_MINOR);
+        let merged = self.over(child);
+        let report = validate::validate(&merged.tree, NEWEST_MINOR);
         if report.is_fatal() {
             return Err(report);
         }
-        Ok((Self { tree }, report))
+        Ok((merged, report))
     }
 
     /// The typed form.
@@ -80,6 +97,15 @@ impl Config {
     pub fn to_json(&self) -> serde_json::Value {
         tree::to_json(&self.tree, &CONFIG)
     }
+}
+
+/// The tree of a text, its version's minor number, and what is wrong with keys and types.
+fn read(text: &[u8], source: &str) -> Result<(Node, u8, Report), Report> {
+    let json = json::parse(text, source)?;
+    let minor = version_of(&json)?;
+    let mut report = Report::default();
+    let tree = tree::read(&json, &CONFIG, minor, &mut report);
+    Ok((tree, minor, report))
 }
 
 /// The minor number of the config's version; found before anything else of it is read.

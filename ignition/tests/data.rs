@@ -78,14 +78,11 @@ fn merges_are_ignitions() {
     for case in &cases {
         // The pairs are merged as they are, valid or not.
         let read = |name: &str| {
-            let text = case[name].to_string();
-            let json = ignition::json::parse(text.as_bytes(), name).unwrap();
-            let report = &mut ignition::Report::default();
-            ignition::tree::read(&json, &ignition::schema::CONFIG, 7, report)
+            Config::read(case[name].to_string().as_bytes(), name)
+                .unwrap()
+                .0
         };
-        let schema = &ignition::schema::CONFIG;
-        let merged = ignition::merge::merge(&read("parent"), &read("child"), schema);
-        let merged = ignition::tree::to_json(&merged, schema);
+        let merged = read("parent").over(&read("child")).to_json();
         if merged != case["merged"] {
             wrong.push(format!(
                 "{}: {merged}\n  expected {}",
