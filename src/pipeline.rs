@@ -4,21 +4,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use image::manifest::{CONTRACT, ImageId, Manifest};
+use image::manifest::{self, CONTRACT, ImageId, Manifest};
 
 use crate::artifact::{self, Inputs};
 use crate::bootable::{self, Bootable};
 use crate::cache::{Cache, Key};
 use crate::initramfs::{self, Contents};
+use crate::kubelet::Program;
 use crate::layer::{Entry, Layer};
 use crate::lock::{self, Lock, Mode};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::recipe::{self, Recipe};
+use crate::recipe::{
+    self, Recipe, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT, SET_TOOLS_BUILD, SET_TOOLS_RUN,
+};
 use crate::root::{self, Root};
 use crate::rootfs::{self, Rootfs};
 use crate::tools::{self, Tools};
-use crate::{INIT_PROGRAM, disk, kernel, sbom};
+use crate::{INIT_PROGRAM, disk, kernel, kubelet, sbom};
 
 /// What is asked of a build.
 #[derive(Clone, Debug)]
@@ -51,16 +54,21 @@ pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
     let recipe = recipe::load(&request.recipe)?;
     let lock = lock::pin(&recipe, &cache, progress, request.lock)?;
     let fetch = |set: &str| lock::fetch_set(&recipe, &cache, &lock, set, progress);
-    let tools = tools::install(&cache, &fetch("tools-build")?, "tools", progress)?;
+    let tools = tools::install(&cache, &fetch(SET_TOOLS_BUILD)?, "tools", progress)?;
     let rootfs = rootfs::install(
         &cache,
-        &fetch("root")?,
+        &fetch(SET_ROOT)?,
         &rootfs_options(&recipe, &lock),
         progress,
     )?;
-    let kernel = kernel::unpack(&cache, &tools, &fetch("kernel")?, progress)?;
+    let kernel = kernel::unpack(&cache, &tools, &fetch(SET_KERNEL)?, progress)?;
+    let kubelet = Kubelet::install(&recipe, &cache, &lock, progress)?;
     let os_release = os_release(&recipe, &rootfs)?;
     let mut layers = vec![kernel.layer.clone(), own_files(&cache, &os_release)?];
+    layers.push(kubelet::node_layer(&cache, &recipe, INIT_PROGRAM)?);
+    if let Some(kubelet) = &kubelet {
+        layers.extend(kubelet.layers.iter().cloned());
+    }
     layers.push(Layer::from_recipe(&cache, &recipe, &rootfs, &layers)?);
     let root = root::seal(
         &cache,
@@ -71,7 +79,7 @@ pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
         lock.epoch,
         progress,
     )?;
-    let manifest = manifest(&recipe, &lock, &kernel.release);
+    let manifest = manifest(&recipe, &lock, &kernel.release, kubelet.as_ref());
     let contents = Contents {
         init: INIT_PROGRAM,
         manifest: &manifest,
@@ -97,6 +105,7 @@ pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
         root: &root,
         bootable: &bootable,
         manifest: &manifest,
+        kubelet: kubelet.as_ref(),
     };
     let out = product.publish(&request.output, progress)?;
     Ok(Built { out, recipe, lock })
@@ -108,8 +117,55 @@ pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
 /// If its packages cannot be fetched or unpacked.
 pub fn tools_run(built: &Built, progress: &Progress) -> Result<Tools> {
     let cache = Cache::open()?;
-    let debs = lock::fetch_set(&built.recipe, &cache, &built.lock, "tools-run", progress)?;
+    let debs = lock::fetch_set(&built.recipe, &cache, &built.lock, SET_TOOLS_RUN, progress)?;
     tools::install(&cache, &debs, "tools-run", progress)
+}
+
+/// The kubelet, with what it brings to the root.
+struct Kubelet {
+    program: Program,
+    /// Its container, and the images of the static pods.
+    layers: Vec<Layer>,
+    /// Its container as an OCI layout.
+    layout: PathBuf,
+}
+
+impl Kubelet {
+    fn install(
+        recipe: &Recipe,
+        cache: &Cache,
+        lock: &Lock,
+        progress: &Progress,
+    ) -> Result<Option<Self>> {
+        let Some(locked) = &lock.kubelet else {
+            return Ok(None);
+        };
+        let fetch = |set: &str| lock::fetch_set(recipe, cache, lock, set, progress);
+        let program = kubelet::obtain(recipe, cache, lock, locked, progress)?;
+        let options = rootfs::Options {
+            purpose: rootfs::Purpose::Container,
+            ..rootfs_options(recipe, lock)
+        };
+        let rootfs = rootfs::install(cache, &fetch(SET_KUBELET)?, &options, progress)?;
+        let mut layers = vec![kubelet::container_layer(&rootfs, &program)?];
+        if lock.sets.contains_key(SET_ETCD) {
+            layers.push(kubelet::containers_layer(
+                cache,
+                recipe,
+                &fetch(SET_ETCD)?,
+                lock.epoch,
+                progress,
+            )?);
+        }
+        let architecture = recipe.image.architecture.debian();
+        let layout =
+            kubelet::container_image(cache, &rootfs, &program, architecture, lock.epoch, progress)?;
+        Ok(Some(Self {
+            program,
+            layers,
+            layout,
+        }))
+    }
 }
 
 fn rootfs_options(recipe: &Recipe, lock: &Lock) -> rootfs::Options {
@@ -135,10 +191,7 @@ fn os_release(recipe: &Recipe, rootfs: &Rootfs) -> Result<String> {
 
 /// The files of the root that are Slipway's own.
 fn own_files(cache: &Cache, os_release: &str) -> Result<Layer> {
-    let entries = vec![
-        Entry::file("/usr/lib/os-release", 0o644, os_release),
-        Entry::file(image::paths::NODE_PROGRAM, 0o755, INIT_PROGRAM),
-    ];
+    let entries = vec![Entry::file("/usr/lib/os-release", 0o644, os_release)];
     Layer::new(cache, entries)
 }
 
@@ -149,7 +202,7 @@ fn image_id(recipe: &Recipe) -> ImageId {
     }
 }
 
-fn manifest(recipe: &Recipe, lock: &Lock, release: &str) -> Manifest {
+fn manifest(recipe: &Recipe, lock: &Lock, release: &str, kubelet: Option<&Kubelet>) -> Manifest {
     Manifest {
         contract: CONTRACT,
         image: image_id(recipe),
@@ -157,7 +210,10 @@ fn manifest(recipe: &Recipe, lock: &Lock, release: &str) -> Manifest {
         kernel: release.to_owned(),
         epoch: lock.epoch,
         sizes: recipe.sizes,
-        kubernetes: None,
+        kubernetes: kubelet.map(|kubelet| manifest::Kubernetes {
+            version: kubelet.program.version.clone(),
+            kubelet_sha256: kubelet.program.sha256.clone(),
+        }),
         node: recipe.node.clone(),
     }
 }
@@ -178,6 +234,7 @@ struct Product<'a> {
     root: &'a Root,
     bootable: &'a Bootable,
     manifest: &'a Manifest,
+    kubelet: Option<&'a Kubelet>,
 }
 
 impl Product<'_> {
@@ -211,13 +268,23 @@ impl Product<'_> {
         Ok(out)
     }
 
-    /// The bill of materials: the packages of the root and the kernel.
+    /// The bill of materials: every package in the image, and the kubelet.
     fn bill(&self) -> Result<String> {
         let suite = &self.recipe.debian.suite;
-        let components = ["root", "kernel"].into_iter().flat_map(|set| {
-            let packages = self.lock.sets.get(set).into_iter().flatten();
-            packages.map(move |package| sbom::Component::package(package, set, suite))
+        let components = [SET_ROOT, SET_KERNEL, SET_KUBELET, SET_ETCD]
+            .into_iter()
+            .flat_map(|set| {
+                let packages = self.lock.sets.get(set).into_iter().flatten();
+                packages.map(move |package| sbom::Component::package(package, set, suite))
+            });
+        let kubelet = self.kubelet.map(|kubelet| {
+            let Program {
+                version, sha256, ..
+            } = &kubelet.program;
+            let purl = format!("pkg:golang/k8s.io/kubernetes@{version}#cmd/kubelet");
+            sbom::Component::program("kubelet", version, &purl, sha256)
         });
+        let components = components.chain(kubelet);
         sbom::text(&self.manifest.image, self.lock.epoch, components)
     }
 
@@ -255,7 +322,25 @@ impl Product<'_> {
         let about = || format!("writing {}", fresh.display());
         let uki = fresh.join(format!("{}.efi", recipe.image.name));
         fs::copy(&self.bootable.uki, uki).with_context(about)?;
+        if let Some(kubelet) = self.kubelet {
+            copy_folder(&kubelet.layout, &fresh.join("kubelet.oci")).with_context(about)?;
+        }
         fs::write(fresh.join("manifest.json"), self.manifest.to_text()).with_context(about)?;
         fs::write(fresh.join("sbom.cdx.json"), bill).with_context(about)
     }
+}
+
+/// Copies plain files and folders.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }
