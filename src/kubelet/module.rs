@@ -259,6 +259,8 @@ impl Go {
             // Read-only folders would make the cache hard to remove.
             .env("GOFLAGS", "-modcacherw")
             .env("GOMODCACHE", "/cache/modules")
+            // Where the checksum database keeps what it has seen.
+            .env("GOPATH", "/cache/go")
             .env("GOTELEMETRY", "off")
             .env("GOTMPDIR", "/cache/tmp")
             // The toolchain is the one of the lock, whatever a go.mod asks for.
