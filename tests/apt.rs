@@ -1,0 +1,225 @@
+//! The archive's part against Debian's own programs: apt chooses the same packages for every recipe here, believes the
+//! same signatures, and the pinned keys are those of Debian's keyring package.
+//!
+//! Without the usual harness, since an ordinary user becomes root of a namespace before the first thread starts.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may panic and talks to who runs it"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use slipway::cache::Cache;
+use slipway::debian::Mirrors;
+use slipway::debian::archive::suites;
+use slipway::debian::mirror::{ARCHIVE, Host};
+use slipway::lock::{self, Lock};
+use slipway::progress::{Kind, Progress};
+use slipway::recipe::{Recipe, SetWish, load};
+use slipway::run::{Sandbox, become_root_of_namespace};
+use slipway::tools;
+
+/// apt with what it runs itself: dpkg for the architecture, gpgv for signatures.
+const APT: &[&str] = &["apt", "debian-archive-keyring", "dpkg", "gpgv"];
+/// Where apt's own files are inside the sandbox.
+const PLACE: &str = "/slipway-oracle";
+
+fn main() -> Result<()> {
+    become_root_of_namespace()?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut recipes = Vec::new();
+    for entry in fs::read_dir(folder.join("recipes"))? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            recipes.push(load(&path).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?);
+        }
+    }
+    recipes.sort_by(|a, b| a.path.cmp(&b.path));
+    ensure!(!recipes.is_empty(), "there is no recipe to ask apt about");
+    let cache = Cache::open()?;
+    let progress = Progress::new(Kind::Quiet);
+    let oracle = Oracle::new(&recipes[0], &cache, &progress)?;
+    oracle.has_the_pinned_keys(&folder.join("src/debian/keys"))?;
+    println!("test the_pinned_keys_are_those_of_debians_keyring_package ... ok");
+    let mut asked: Vec<SetWish> = Vec::new();
+    for recipe in &recipes {
+        // Most sets of tools are the same in every recipe: each different one is asked about once.
+        let wishes: Vec<SetWish> = recipe
+            .sets()
+            .into_iter()
+            .filter(|wish| !asked.contains(wish))
+            .collect();
+        if wishes.is_empty() {
+            continue;
+        }
+        let chosen = lock::resolve(recipe, &wishes, &cache, &progress)?;
+        for wish in &wishes {
+            oracle
+                .agrees(wish, &chosen)
+                .with_context(|| format!("set {} of {}", wish.name, recipe.path.display()))?;
+        }
+        asked.extend(wishes);
+    }
+    println!(
+        "test the_chosen_sets_are_those_of_apt ... ok ({} sets of {} recipes)",
+        asked.len(),
+        recipes.len()
+    );
+    Ok(())
+}
+
+/// apt in a tools tree, with the recipe's suites and an empty system.
+struct Oracle {
+    sandbox: Sandbox,
+    tree: std::path::PathBuf,
+    suite: String,
+    _place: tempfile::TempDir,
+}
+
+impl Oracle {
+    fn new(recipe: &Recipe, cache: &Cache, progress: &Progress) -> Result<Self> {
+        let wish = SetWish {
+            name: "tools-apt",
+            packages: APT.iter().map(|name| (*name).to_owned()).collect(),
+            dependencies: true,
+            essential: false,
+            backports: Vec::new(),
+        };
+        let chosen = lock::resolve(recipe, std::slice::from_ref(&wish), cache, progress)?;
+        let debs = lock::fetch_set(recipe, cache, &chosen, wish.name, progress)?;
+        let tools = tools::install(cache, &debs, wish.name, progress)?;
+        let place = tempfile::tempdir()?;
+        for folder in ["lists/partial", "cache/archives/partial", "etc/parts"] {
+            fs::create_dir_all(place.path().join(folder))?;
+        }
+        fs::write(place.path().join("status"), "")?;
+        fs::write(place.path().join("sources.list"), sources(recipe)?)?;
+        let sandbox = tools.sandbox().network(true).bind(place.path(), PLACE);
+        let oracle = Self {
+            sandbox,
+            tree: tools.root,
+            suite: recipe.debian.suite.clone(),
+            _place: place,
+        };
+        // apt checks the signatures of the same files by gpgv; its failure to do so is ours too.
+        oracle.apt(&["update", "--error-on=any"])?;
+        Ok(oracle)
+    }
+
+    fn apt(&self, arguments: &[&str]) -> Result<String> {
+        let options = [
+            format!("Dir::State={PLACE}"),
+            format!("Dir::State::status={PLACE}/status"),
+            format!("Dir::State::lists={PLACE}/lists"),
+            format!("Dir::Cache={PLACE}/cache"),
+            format!("Dir::Etc::sourcelist={PLACE}/sources.list"),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::Etc::parts={PLACE}/etc/parts"),
+            "Dir::Etc::preferences=-".to_owned(),
+            format!("Dir::Etc::preferencesparts={PLACE}/etc/parts"),
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+        ];
+        let mut command = self.sandbox.command("apt-get");
+        for option in &options {
+            command = command.args(["-o", option]);
+        }
+        Ok(String::from_utf8(command.args(arguments).run()?)?)
+    }
+
+    /// Names and versions that apt would install on an empty system.
+    fn choice(&self, wish: &SetWish) -> Result<BTreeSet<String>> {
+        let mut arguments = vec!["--simulate", "--no-install-recommends", "install"];
+        if wish.essential {
+            // apt counts itself among the essential packages; its field does not say so.
+            arguments.push("?and(?essential, ?not(?exact-name(apt)))");
+        }
+        let names: Vec<String> = wish
+            .packages
+            .iter()
+            .map(|name| {
+                if wish.backports.contains(name) {
+                    format!("{name}/{}-backports", self.suite)
+                } else {
+                    name.clone()
+                }
+            })
+            .collect();
+        arguments.extend(names.iter().map(String::as_str));
+        // `Inst NAME (VERSION SUITE [ARCHITECTURE])`
+        Ok(self
+            .apt(&arguments)?
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.strip_prefix("Inst ")?.split(' ');
+                let name = words.next()?;
+                Some(format!("{name} {}", words.next()?.trim_start_matches('(')))
+            })
+            .collect())
+    }
+
+    fn agrees(&self, wish: &SetWish, chosen: &Lock) -> Result<()> {
+        let ours: BTreeSet<String> = chosen.sets[wish.name]
+            .iter()
+            .map(|package| format!("{} {}", package.name, package.version))
+            .collect();
+        let apts = self.choice(wish)?;
+        let only_ours: Vec<&String> = ours.difference(&apts).collect();
+        ensure!(only_ours.is_empty(), "apt does not choose {only_ours:?}");
+        ensure!(!ours.is_empty(), "nothing was chosen");
+        if wish.dependencies {
+            let only_apts: Vec<&String> = apts.difference(&ours).collect();
+            ensure!(only_apts.is_empty(), "only apt chooses {only_apts:?}");
+        }
+        Ok(())
+    }
+
+    fn has_the_pinned_keys(&self, folder: &Path) -> Result<()> {
+        let mut keys = 0;
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let name = path.file_name().context("a key has a name")?;
+            let debians = self.tree.join("usr/share/keyrings").join(name);
+            ensure!(
+                fs::read(&path)? == fs::read(&debians)?,
+                "{} is not {}",
+                path.display(),
+                debians.display()
+            );
+            keys += 1;
+        }
+        ensure!(keys > 0, "no key is pinned");
+        Ok(())
+    }
+}
+
+/// The suites of the recipe as apt's sources.
+fn sources(recipe: &Recipe) -> Result<String> {
+    let debian = &recipe.debian;
+    let mirrors = Mirrors::find(
+        debian.mirror.as_deref(),
+        debian.security_mirror.as_deref(),
+        &Host::here(),
+    )?;
+    let mut text = String::new();
+    for suite in suites(&debian.suite, true) {
+        let base = if suite.archive == ARCHIVE {
+            &mirrors.main
+        } else {
+            &mirrors.security
+        };
+        text += &format!(
+            "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.pgp] {base} {} {}\n",
+            suite.name,
+            debian.components.join(" ")
+        );
+    }
+    Ok(text)
+}
