@@ -54,6 +54,10 @@ impl Output {
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Build and boot the demo in QEMU, and say whether its kubelet and etcd are healthy
+    Demo(DemoArgs),
+    /// Build the image of a recipe
+    Build(BuildArgs),
     /// Boot an image in QEMU, with its console here
     Run(RunArgs),
     /// Pin every package and download of a recipe in the lock beside it
@@ -62,6 +66,12 @@ pub(crate) enum Command {
     Check {
         #[command(flatten)]
         recipe: RecipeArgs,
+    },
+    /// Say what a built image holds, read from its bytes
+    Inspect {
+        /// An output folder, a disk or a unified kernel image
+        #[arg(value_hint = ValueHint::AnyPath)]
+        image: PathBuf,
     },
     /// Show where the time of a boot went
     Timeline(TimelineArgs),
@@ -133,6 +143,39 @@ pub(crate) struct RecipeArgs {
     pub recipe: PathBuf,
 }
 
+/// Where builds are written.
+#[derive(Debug, Args)]
+pub(crate) struct OutArgs {
+    /// The folder below which the image's folder is written
+    #[arg(short, long, value_name = "DIR", default_value = "out", value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+}
+
+/// `slipway build`
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub out: OutArgs,
+    /// Fail if the lock is missing or does not fit the recipe, instead of making it
+    #[arg(long)]
+    pub locked: bool,
+    /// Only say what would be fetched and written
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl BuildArgs {
+    pub(crate) const fn mode(&self) -> Mode {
+        if self.locked {
+            Mode::Locked
+        } else {
+            Mode::Make
+        }
+    }
+}
+
 /// `slipway lock`
 #[derive(Debug, Args)]
 pub(crate) struct LockArgs {
@@ -188,9 +231,11 @@ impl MachineArgs {
 /// `slipway run`
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The output folder of a build
+    /// A recipe, which is built first, or an output folder of `slipway build`
     #[arg(value_hint = ValueHint::AnyPath)]
     pub image: PathBuf,
+    #[command(flatten)]
+    pub out: OutArgs,
     #[command(flatten)]
     pub machine: MachineArgs,
     /// The node's Ignition config
@@ -199,9 +244,9 @@ pub(crate) struct RunArgs {
     /// Forward a port of this host to one of the node; may be repeated
     #[arg(long, value_name = "HOST:GUEST")]
     pub forward: Vec<Forward>,
-    /// The controller of the disks: virtio, nvme or scsi
-    #[arg(long, default_value = "virtio")]
-    pub bus: Bus,
+    /// The controller of the disks: virtio, nvme or scsi; default: what the recipe's first platform has
+    #[arg(long)]
+    pub bus: Option<Bus>,
     /// No second disk for etcd
     #[arg(long)]
     pub no_etcd: bool,
@@ -222,12 +267,26 @@ impl RunArgs {
             ignition: self.ignition.clone(),
             forwards: self.forward.clone(),
             icount: self.icount,
-            bus: self.bus,
             etcd: !self.no_etcd,
             node: self.node.clone(),
             append: self.append.clone(),
             ..self.machine.options()
         }
+    }
+}
+
+/// `slipway demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    pub out: OutArgs,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+impl DemoArgs {
+    pub(crate) fn options(&self) -> qemu::Options {
+        self.machine.options()
     }
 }
 

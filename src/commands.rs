@@ -9,12 +9,12 @@ use clap::CommandFactory as _;
 use slipway::cache::Cache;
 use slipway::lock::{self, Lock, Mode};
 use slipway::progress::{self, Progress};
-use slipway::qemu;
-use slipway::recipe::{self, Recipe};
+use slipway::qemu::{self, machine::Bus};
+use slipway::recipe::{self, Platform, Recipe};
 use slipway::tools::{self, Tools};
-use slipway::{doctor, interrupt, node_config, pxe, timeline};
+use slipway::{demo, doctor, inspect, interrupt, node_config, pipeline, pxe, timeline};
 
-use crate::cli::{self, Cli, LockArgs, Output, RunArgs, TimelineArgs};
+use crate::cli::{self, BuildArgs, Cli, DemoArgs, LockArgs, Output, RunArgs, TimelineArgs};
 
 /// The work failed, without an error to print.
 const FAILURE: u8 = 1;
@@ -22,6 +22,92 @@ const FAILURE: u8 = 1;
 const WRONG: u8 = 2;
 /// How often a server looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn build(args: &BuildArgs, output: Output) -> Result<ExitCode> {
+    if args.dry_run {
+        return plan(args, output);
+    }
+    let progress = output.progress();
+    let built = pipeline::build(
+        &request(&args.recipe.recipe, &args.out.output, args.mode()),
+        &progress,
+    )?;
+    if output.json {
+        cli::print_json(&serde_json::json!({
+            "out": built.out,
+            "steps": progress.records(),
+        }))?;
+    } else {
+        if !output.quiet {
+            progress.say(progress.table().trim_end());
+        }
+        cli::print(&format!("{}\n", built.out.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(recipe: &Path, output: &Path, lock: Mode) -> pipeline::Request {
+    pipeline::Request {
+        recipe: recipe.to_owned(),
+        output: output.to_owned(),
+        lock,
+    }
+}
+
+/// What a build would fetch and write.
+fn plan(args: &BuildArgs, output: Output) -> Result<ExitCode> {
+    let recipe = recipe::load(&args.recipe.recipe)?;
+    let cache = Cache::open()?;
+    let name = format!("{}-{}", recipe.image.name, recipe.image.version);
+    let out = args.out.output.join(name);
+    let lock = lock::pin(
+        &recipe,
+        &cache,
+        &Progress::new(progress::Kind::Quiet),
+        Mode::Locked,
+    );
+    let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
+    let (locked, missing) = match &lock {
+        Ok(lock) => (None, missing(&cache, lock)),
+        Err(error) => (Some(format!("{error:#}")), (0, 0)),
+    };
+    if output.json {
+        cli::print_json(&serde_json::json!({
+            "out": out, "artifacts": artifacts, "lock": locked,
+            "downloads": missing.0, "bytes": missing.1,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = format!("{}: disk.raw", out.display());
+    for artifact in artifacts {
+        text += &format!(", {artifact}");
+    }
+    text += "\n";
+    text += &match locked {
+        Some(why) => format!("the lock has to be made first: {why}\n"),
+        None => format!(
+            "{} packages to fetch, {}\n",
+            missing.0,
+            progress::bytes(missing.1)
+        ),
+    };
+    cli::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many locked packages are not in the cache, and their size.
+fn missing(cache: &Cache, lock: &Lock) -> (usize, u64) {
+    let mut wanted: Vec<(&str, u64)> = lock
+        .sets
+        .values()
+        .flatten()
+        .map(|package| (package.sha256.as_str(), package.size))
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted.retain(|(sha256, _)| !cache.object(sha256).exists());
+    (wanted.len(), wanted.iter().map(|(_, size)| size).sum())
+}
 
 pub(crate) fn lock(args: &LockArgs, output: Output) -> Result<ExitCode> {
     let recipe = recipe::load(&args.recipe.recipe)?;
@@ -68,11 +154,43 @@ pub(crate) fn check(recipe: &Path, output: Output) -> Result<ExitCode> {
 
 pub(crate) fn run(args: &RunArgs, output: Output) -> Result<ExitCode> {
     let progress = output.progress();
-    let image = qemu::Image::open(&args.image)?;
-    let cache = Cache::open()?;
-    let tools = carried_tools(&cache, &progress)?;
-    qemu::run(&image, &tools, &cache, &args.options(), &progress)?;
+    let (image, tools, bus) = image(&args.image, &args.out.output, &progress)?;
+    let mut options = args.options();
+    options.bus = args.bus.unwrap_or(bus);
+    qemu::run(&image, &tools, &Cache::open()?, &options, &progress)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The image that a run is about, built first if a recipe is given; the tools that run it; and the controller that its
+/// disks hang on where it is at home.
+fn image(given: &Path, output: &Path, progress: &Progress) -> Result<(qemu::Image, Tools, Bus)> {
+    if given.is_dir() {
+        let cache = Cache::open()?;
+        let tools = carried_tools(&cache, progress)?;
+        return Ok((qemu::Image::open(given)?, tools, Bus::default()));
+    }
+    if given.extension().is_none_or(|kind| kind != "toml") {
+        bail!(
+            "{} is neither a recipe nor an output folder of `slipway build`",
+            given.display()
+        );
+    }
+    let built = pipeline::build(&request(given, output, Mode::Make), progress)?;
+    let tools = tools_run(&built.recipe, &built.lock, progress)?;
+    let bus = home_bus(&built.recipe.kernel.platforms);
+    Ok((qemu::Image::open(&built.out)?, tools, bus))
+}
+
+/// The controller of the first platform that has one of its own.
+fn home_bus(platforms: &[Platform]) -> Bus {
+    platforms
+        .iter()
+        .find_map(|platform| match platform {
+            Platform::Aws | Platform::Metal => Some(Bus::Nvme),
+            Platform::Gce => Some(Bus::Scsi),
+            Platform::Qemu | Platform::Azure | Platform::Vmware => None,
+        })
+        .unwrap_or_default()
 }
 
 fn tools_run(recipe: &Recipe, lock: &Lock, progress: &Progress) -> Result<Tools> {
@@ -87,6 +205,36 @@ fn carried_tools(cache: &Cache, progress: &Progress) -> Result<Tools> {
     let recipe = recipe::load(&recipe::carried::demo(cache)?)?;
     let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
     tools_run(&recipe, &lock, progress)
+}
+
+pub(crate) fn demo(args: &DemoArgs, output: Output) -> Result<ExitCode> {
+    let progress = output.progress();
+    let cache = Cache::open()?;
+    let recipe = recipe::carried::demo(&cache)?;
+    let built = pipeline::build(&request(&recipe, &args.out.output, Mode::Make), &progress)?;
+    let tools = tools_run(&built.recipe, &built.lock, &progress)?;
+    let image = qemu::Image::open(&built.out)?;
+    let verdict = demo::run(&image, &tools, &cache, &args.options(), &progress)?;
+    if output.json {
+        cli::print_json(&verdict)?;
+    } else {
+        if !output.quiet {
+            progress.say(progress.table().trim_end());
+            progress.say(&timeline::table(&timeline::read(&verdict.timeline)?));
+        }
+        cli::print(&format!("{verdict}\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn inspect(image: &Path, output: Output) -> Result<ExitCode> {
+    let found = inspect::inspect(image)?;
+    if output.json {
+        cli::print_json(&found)?;
+    } else {
+        cli::print(&found.to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn timeline(args: &TimelineArgs, output: Output) -> Result<ExitCode> {

@@ -156,6 +156,9 @@ fn wait_for_signals(tell: &mpsc::Sender<Event>) -> Result<()> {
 fn dispatch(cli: Cli, refused: Option<anyhow::Error>) -> Result<ExitCode> {
     let output = cli.output;
     match cli.command {
+        Command::Demo(args) => commands::demo(&args, output),
+        Command::Build(args) => commands::build(&args, output),
+        Command::Inspect { image } => commands::inspect(&image, output),
         Command::Run(args) => commands::run(&args, output),
         Command::Lock(args) => commands::lock(&args, output),
         Command::Check { recipe } => commands::check(&recipe.recipe, output),
