@@ -139,7 +139,7 @@ fn ignition_configs_are_checked_with_line_and_column() {
     let path = path.to_str().unwrap();
     let output = slipway(&["ignition", "validate", path]);
     assert_eq!(output.status.code(), Some(2));
-    let wanted = format!("{path}:2:32: error: $.storage.files.0.path: path not absolute\n");
+    let wanted = format!("{path}:2:33: error: $.storage.files.0.path: path not absolute\n");
     assert_eq!(stdout(&output), wanted);
     assert_eq!(slipway(&["ignition", "merge", path]).status.code(), Some(2));
 }
