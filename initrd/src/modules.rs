@@ -406,12 +406,11 @@ mod tests {
     fn aliases_come_from_every_bus_and_a_missing_module_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let world = Arc::new(World::below(folder.path(), Clock::Real));
-        for (device, alias) in [("virtio/devices/virtio0", "virtio:d00000002v00001AF4")] {
-            let device = world.sys.join("bus").join(device);
-            fs::create_dir_all(&device).unwrap();
-            fs::write(device.join("modalias"), format!("{alias}\n")).unwrap();
-        }
-        assert!(aliases(&world).contains("virtio:d00000002v00001AF4"));
+        let alias = "virtio:d00000002v00001AF4";
+        let device = world.sys.join("bus/virtio/devices/virtio0");
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("modalias"), format!("{alias}\n")).unwrap();
+        assert!(aliases(&world).contains(alias));
         let modules = world.in_initrd(image::paths::INITRD_MODULES).join("6.12");
         fs::create_dir_all(&modules).unwrap();
         let text = serde_json::to_string(&index()).unwrap();

@@ -53,7 +53,7 @@ pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings>
 
 fn merge(into: &mut Table, from: Table) {
     if ETCD_NAMES.iter().any(|name| from.contains_key(*name)) {
-        into.retain(|key, _| !ETCD_NAMES.iter().any(|name| key == *name));
+        into.retain(|key, _| !ETCD_NAMES.contains(&key));
     }
     for (key, value) in from {
         match (into.get_mut(&key), value) {

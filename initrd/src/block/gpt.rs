@@ -13,9 +13,10 @@ use image::guid::Guid;
 use image::layout;
 
 const SIGNATURE: &[u8; 8] = b"EFI PART";
-const HEADER: usize = 92;
+/// Bytes of a header.
+const HEADER: u32 = 92;
 /// Bytes of an entry. The specification allows more; no tool writes them, and tables with them are refused.
-const ENTRY: usize = 128;
+const ENTRY: u32 = 128;
 /// Entries of the tables that the builder makes.
 #[cfg(test)]
 const ENTRIES: u32 = 128;
@@ -127,7 +128,7 @@ impl Table {
     }
 
     fn array_sectors(&self) -> u64 {
-        (u64::from(self.room) * ENTRY as u64).div_ceil(self.sector)
+        (u64::from(self.room) * u64::from(ENTRY)).div_ceil(self.sector)
     }
 
     fn array(&self) -> Result<Vec<u8>> {
@@ -144,16 +145,16 @@ impl Table {
                 "partition {number} ({:?}) does not fit the disk",
                 entry.label
             );
-            let at = (usize::try_from(*number)? - 1) * ENTRY;
-            entry.put(&mut array[at..at + ENTRY])?;
+            let at = (number - 1) as usize * ENTRY as usize;
+            entry.put(&mut array[at..at + ENTRY as usize])?;
         }
         Ok(array)
     }
 
     fn header(&self, array: &[u8], here: u64, other: u64, array_at: u64) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER);
+        let mut out = Vec::with_capacity(HEADER as usize);
         out.extend_from_slice(SIGNATURE);
-        for word in [0x0001_0000u32, HEADER as u32, 0, 0] {
+        for word in [0x0001_0000, HEADER, 0, 0] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         for word in [here, other, self.first_usable, self.last_usable] {
@@ -163,8 +164,8 @@ impl Table {
         out.extend_from_slice(&array_at.to_le_bytes());
         for word in [
             self.room,
-            ENTRY as u32,
-            crc32(&array[..self.room as usize * ENTRY]),
+            ENTRY,
+            crc32(&array[..self.room as usize * ENTRY as usize]),
         ] {
             out.extend_from_slice(&word.to_le_bytes());
         }
@@ -211,7 +212,7 @@ impl Entry {
         if type_guid.0 == [0; 16] {
             return None;
         }
-        let label: Vec<u16> = bytes[56..ENTRY]
+        let label: Vec<u16> = bytes[56..ENTRY as usize]
             .chunks_exact(2)
             .map(|unit| u16::from_le_bytes([unit[0], unit[1]]))
             .take_while(|unit| *unit != 0)
@@ -240,7 +241,7 @@ fn copy(disk: &File, sector: u64, sectors: u64, at: u64) -> Result<Table> {
     }
     let length = word(&header, 12) as usize;
     ensure!(
-        (HEADER..=header.len()).contains(&length),
+        (HEADER as usize..=header.len()).contains(&length),
         "GPT header of {length} bytes"
     );
     let crc = word(&header, 16);
@@ -255,7 +256,7 @@ fn copy(disk: &File, sector: u64, sectors: u64, at: u64) -> Result<Table> {
     );
     let (room, size) = (word(&header, 80), word(&header, 84));
     ensure!(
-        size as usize == ENTRY,
+        size == ENTRY,
         "GPT entries of {size} bytes; known are {ENTRY}"
     );
     ensure!(
@@ -264,7 +265,7 @@ fn copy(disk: &File, sector: u64, sectors: u64, at: u64) -> Result<Table> {
     );
     let array_at = long(&header, 72);
     ensure!(array_at < sectors, "GPT entries beyond the disk's end");
-    let mut array = vec![0; room as usize * ENTRY];
+    let mut array = vec![0; room as usize * ENTRY as usize];
     disk.read_exact_at(&mut array, array_at * sector)
         .context("reading the GPT entries")?;
     ensure!(
@@ -279,7 +280,7 @@ fn copy(disk: &File, sector: u64, sectors: u64, at: u64) -> Result<Table> {
         first_usable: long(&header, 40),
         last_usable: long(&header, 48),
         entries: (1..)
-            .zip(array.chunks_exact(ENTRY))
+            .zip(array.chunks_exact(ENTRY as usize))
             .filter_map(|(number, bytes)| Some((number, Entry::get(bytes)?)))
             .collect(),
         sound: false,
@@ -307,10 +308,10 @@ fn guid(bytes: &[u8], at: usize) -> Guid {
 /// CRC-32 as Ethernet and GPT use it (reflected polynomial 0xedb88320).
 fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut at = 0;
+        let mut table = [0_u32; 256];
+        let (mut at, mut first) = (0, 0);
         while at < 256 {
-            let (mut value, mut bit) = (at as u32, 0);
+            let (mut value, mut bit) = (first, 0);
             while bit < 8 {
                 value = if value & 1 == 1 {
                     value >> 1 ^ 0xedb8_8320
@@ -321,6 +322,7 @@ fn crc32(bytes: &[u8]) -> u32 {
             }
             table[at] = value;
             at += 1;
+            first += 1;
         }
         table
     };
