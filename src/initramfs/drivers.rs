@@ -3,7 +3,7 @@
 //! Storage and network only: what else a machine has is loaded by udev after the handoff. Names are the kernel's;
 //! what a kernel has built in costs nothing, what it does not have at all is an error of the recipe.
 
-use image::modules::{FW_CFG, LOOP, OPTIONAL, ROOT, SOFT_WATCHDOG};
+use image::modules::{EFIVARS, FW_CFG, LOOP, OPTIONAL, ROOT, SOFT_WATCHDOG};
 
 use crate::recipe::Platform;
 
@@ -74,5 +74,5 @@ pub const REQUIRED: &[&str] = ROOT;
 /// What every image holds if its kernel has it.
 #[must_use]
 pub fn wished() -> Vec<&'static str> {
-    [OPTIONAL, &[LOOP, SOFT_WATCHDOG]].concat()
+    [OPTIONAL, &[EFIVARS, LOOP, SOFT_WATCHDOG]].concat()
 }
