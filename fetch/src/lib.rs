@@ -158,7 +158,7 @@ pub async fn file(
 }
 
 /// Fetches into an open, empty file whose content something else verifies block by block: a root below dm-verity. The
-/// file is not synced. Without such a verifier, [`file`] is the right one.
+/// file is not synced. Without such a verifier, [`file()`] is the right one.
 ///
 /// # Errors
 /// [`Failure`], when the patience is over or trying again is of no use.

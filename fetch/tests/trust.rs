@@ -1,0 +1,105 @@
+//! Downloads by https from a real server on loopback: which certificates are believed.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use fetch::{Failure, Options, Patience, Want, blocking};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+/// A pair that `data/make.sh` made.
+macro_rules! pair {
+    ($name:literal) => {
+        (
+            include_bytes!(concat!("data/", $name, ".pem")).as_slice(),
+            include_bytes!(concat!("data/", $name, ".key")).as_slice(),
+        )
+    };
+}
+
+const OTHER: &[u8] = include_bytes!("data/other.pem");
+
+/// Answers one request by https with this certificate and key; gives its address.
+fn serve((certificate, key): (&'static [u8], &'static [u8])) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate).unwrap()],
+            PrivateKeyDer::from_pem_slice(key).unwrap(),
+        )
+        .unwrap();
+    std::thread::spawn(move || {
+        let (tcp, _) = listener.accept().unwrap();
+        let connection = ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = StreamOwned::new(connection, tcp);
+        let mut request = Vec::new();
+        let mut piece = [0; 1024];
+        // A client that does not believe the certificate ends the handshake: the read fails.
+        while let Ok(n @ 1..) = stream.read(&mut piece) {
+            request.extend_from_slice(&piece[..n]);
+            if request.ends_with(b"\r\n\r\n") {
+                let answer =
+                    b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood";
+                stream.write_all(answer).unwrap();
+                return;
+            }
+        }
+    });
+    url
+}
+
+fn fetch(url: &str, roots: &[u8]) -> Result<Vec<u8>, Failure> {
+    let options = Options {
+        ca_bundle: Some(roots.to_vec()),
+        ..Options::default()
+    };
+    let mut want = Want::new(url, 100);
+    want.patience = Patience {
+        attempts: Some(1),
+        ..Patience::default()
+    };
+    blocking::Client::new(&options)
+        .unwrap()
+        .bytes(&want, &|_| ())
+}
+
+#[test]
+fn a_server_whose_certificate_is_a_root_is_believed() {
+    let server = pair!("server");
+    assert_eq!(fetch(&serve(server), server.0).unwrap(), b"good");
+    // Beside others as well.
+    let bundle = [OTHER, server.0].concat();
+    assert_eq!(fetch(&serve(server), &bundle).unwrap(), b"good");
+}
+
+#[test]
+fn strangers_wrong_names_and_an_empty_bundle_are_not() {
+    let (server, misnamed) = (pair!("server"), pair!("misnamed"));
+    for (what, served, roots) in [
+        ("a stranger", server, OTHER),
+        ("another name", misnamed, misnamed.0),
+        ("no root at all", server, b"".as_slice()),
+    ] {
+        let failure = fetch(&serve(served), roots).unwrap_err();
+        let text = failure.to_string();
+        assert!(text.contains("certificate"), "{what}: {text}");
+    }
+}
+
+#[test]
+fn a_bundle_that_is_no_pem_is_refused() {
+    let options = Options {
+        ca_bundle: Some(b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n".to_vec()),
+        ..Options::default()
+    };
+    let error = blocking::Client::new(&options).unwrap_err();
+    assert!(format!("{error:#}").contains("bundle"), "{error:#}");
+}
