@@ -199,11 +199,10 @@ impl<'a> Gather<'a> {
         let replace = references
             .replace
             .filter(|replace| replace.source.is_some());
-        if replace.is_some() || !references.merge.iter().flatten().next().is_none() {
-            if depth == 0 {
-                let what = format!("configs refer to one another more than {DEEPEST} deep");
-                return Err(self.wrong(vec![format!("$.ignition.config: {what}")]));
-            }
+        let refers = replace.is_some() || references.merge.iter().flatten().next().is_some();
+        if refers && depth == 0 {
+            let what = format!("configs refer to one another more than {DEEPEST} deep");
+            return Err(self.wrong(vec![format!("$.ignition.config: {what}")]));
         }
         if let Some(replace) = replace {
             let next = self.referred("$.ignition.config.replace", &replace)?;
@@ -346,10 +345,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    fn download(
-        &mut self,
-        wanted: &[(usize, &Resource)],
-    ) -> Result<Vec<(usize, Result<Vec<u8>, String>)>, Wrong> {
+    fn download(&mut self, wanted: &[(usize, &Resource)]) -> Result<Vec<download::Answer>, Wrong> {
         let failed = |error: anyhow::Error| Wrong {
             lines: vec![format!("{error:#}")],
             remote: true,

@@ -14,6 +14,9 @@ const AT_ONCE: usize = 16;
 /// What Ignition says that it takes.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
+/// The number that came with a resource, and its bytes or why there are none.
+pub(super) type Answer = (usize, Result<Vec<u8>, String>);
+
 /// Fetches all; each answer with the number that came with its resource.
 ///
 /// # Errors
@@ -24,7 +27,7 @@ pub(super) fn all(
     patience: Patience,
     limit: u64,
     on_wait: &Arc<dyn Fn(&str) + Send + Sync>,
-) -> Result<Vec<(usize, Result<Vec<u8>, String>)>> {
+) -> Result<Vec<Answer>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -184,7 +184,7 @@ impl Defaults {
                     .then(|| words.next().map(str::to_owned))
                     .flatten()
             };
-            login.lines().filter_map(value).last()
+            login.lines().filter_map(value).next_back()
         };
         let number = |name: &str, otherwise: u32| {
             let parse = |text: String| match text.strip_prefix('0') {
