@@ -202,7 +202,7 @@ fn tools_run(recipe: &Recipe, lock: &Lock, progress: &Progress) -> Result<Tools>
 
 /// The tools of the carried recipe, for what has no recipe of its own.
 fn carried_tools(cache: &Cache, progress: &Progress) -> Result<Tools> {
-    let recipe = recipe::load(&recipe::carried::demo(cache)?)?;
+    let recipe = recipe::load(&recipe::carried::tools(cache)?)?;
     let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
     tools_run(&recipe, &lock, progress)
 }

@@ -7,11 +7,14 @@ use anyhow::{Context as _, Result};
 
 use crate::cache::Cache;
 
-/// The demo and what it extends: (file name, text).
-const RECIPES: [(&str, &str); 2] = [
-    ("demo.toml", include_str!("../../recipes/demo.toml")),
+/// The carried recipes: (file name, text). The demo and what it extends, and the one for tools alone.
+const RECIPES: [(&str, &str); 3] = [
+    (DEMO, include_str!("../../recipes/demo.toml")),
     ("node.toml", include_str!("../../recipes/node.toml")),
+    (TOOLS, include_str!("carried/tools.toml")),
 ];
+const DEMO: &str = "demo.toml";
+const TOOLS: &str = "tools.toml";
 
 /// The demo's recipe: the one below the present folder if this is a checkout of the repository, else the carried one,
 /// written to the cache with its parent, where its lock then stands as well.
@@ -23,6 +26,19 @@ pub fn demo(cache: &Cache) -> Result<PathBuf> {
     if here.is_file() {
         return Ok(here);
     }
+    Ok(write(cache)?.join(DEMO))
+}
+
+/// A recipe for the tools trees alone: locking it asks for no kubelet.
+///
+/// # Errors
+/// If the cache cannot be written.
+pub fn tools(cache: &Cache) -> Result<PathBuf> {
+    Ok(write(cache)?.join(TOOLS))
+}
+
+/// Writes the carried recipes to the cache.
+fn write(cache: &Cache) -> Result<PathBuf> {
     let folder = cache.root().join("recipes");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     for (name, text) in RECIPES {
@@ -35,7 +51,7 @@ pub fn demo(cache: &Cache) -> Result<PathBuf> {
             .and_then(|()| fresh.persist(&path).map(drop).map_err(std::io::Error::from))
             .with_context(|| format!("writing {}", path.display()))?;
     }
-    Ok(folder.join(RECIPES[0].0))
+    Ok(folder)
 }
 
 #[cfg(test)]
@@ -48,7 +64,11 @@ mod tests {
         for (name, text) in RECIPES {
             fs::write(folder.path().join(name), text).unwrap();
         }
-        let recipe = crate::recipe::load(&folder.path().join(RECIPES[0].0));
-        recipe.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
+        for name in [DEMO, TOOLS] {
+            let recipe = crate::recipe::load(&folder.path().join(name))
+                .unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
+            // A tool that only wants QEMU must not compile a kubelet for it.
+            assert_eq!(recipe.kubernetes.is_none(), name == TOOLS);
+        }
     }
 }
