@@ -23,19 +23,38 @@ impl std::fmt::Debug for Hash {
 }
 
 impl Hash {
-    /// Reads `function-hexadecimal`; SHA-256 came with specification 3.1.
+    /// Whether a config of specification 3.`minor` may have this hash: `function-hexadecimal`, of a known function
+    /// and its length. SHA-256 came with 3.1. Whether the digits are hexadecimal is, as in Ignition, not looked at
+    /// here: such a hash is refused when it is to be used.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(text: &str, minor: u8) -> Result<(), &'static str> {
+        let (function, hex) = text
+            .split_once('-')
+            .ok_or("expected FUNCTION-HEXADECIMAL")?;
+        let len = match function {
+            "sha512" => 128,
+            "sha256" if minor >= 1 => 64,
+            _ if minor == 0 => return Err("unknown hash function; this version knows sha512"),
+            _ => return Err("unknown hash function; there are sha512 and sha256"),
+        };
+        match hex.len() == len {
+            true => Ok(()),
+            false => Err("the hash has the wrong length for its function"),
+        }
+    }
+
+    /// Reads `function-hexadecimal`.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str, minor: u8) -> Result<Self, &'static str> {
-        let (function, hex) = text
-            .split_once('-')
-            .ok_or("expected FUNCTION-HEXADECIMAL")?;
-        match function {
-            "sha512" => Ok(Self::Sha512(unhex(hex)?)),
-            "sha256" if minor >= 1 => Ok(Self::Sha256(unhex(hex)?)),
-            _ if minor == 0 => Err("unknown hash function; this version knows sha512"),
-            _ => Err("unknown hash function; there are sha512 and sha256"),
+        Self::check(text, minor)?;
+        match text.split_once('-') {
+            Some(("sha256", hex)) => Ok(Self::Sha256(unhex(hex)?)),
+            Some((_, hex)) => Ok(Self::Sha512(unhex(hex)?)),
+            None => Err("expected FUNCTION-HEXADECIMAL"),
         }
     }
 

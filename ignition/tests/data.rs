@@ -97,3 +97,22 @@ fn merges_are_ignitions() {
         wrong.join("\n")
     );
 }
+
+#[test]
+fn the_configs_of_the_pairs_are_valid() {
+    // The pairs are made of configs that Ignition accepts.
+    let mut wrong = Vec::new();
+    for case in &cases("merge_cases.jsonl") {
+        for name in ["parent", "child"] {
+            if let Err(report) = Config::parse(case[name].to_string().as_bytes(), name) {
+                wrong.push(format!("{}: {report}", case["name"]));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}

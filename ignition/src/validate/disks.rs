@@ -135,7 +135,7 @@ impl Rules {
             _ => self.error(spot, "level", "unrecognized raid level"),
         }
         let devices = spot.items("devices");
-        if devices.is_empty() {
+        if devices.is_empty() && self.minor >= 3 {
             self.error(spot, "devices", "a raid array needs devices");
         }
         for device in devices {
@@ -144,10 +144,8 @@ impl Rules {
     }
 
     fn luks(&mut self, spot: &Spot<'_>) {
-        match spot.text("name").unwrap_or_default() {
-            "" => self.error(spot, "name", "a name is required"),
-            name if name.contains('/') => self.error(spot, "name", "a device name holds no slash"),
-            _ => {}
+        if spot.text("name").unwrap_or_default().contains('/') {
+            self.error(spot, "name", "a device name holds no slash");
         }
         if spot.text("label").is_some_and(|label| label.len() > 47) {
             self.error(spot, "label", "LUKS labels are at most 47 bytes long");
@@ -203,14 +201,16 @@ impl Rules {
         };
         let pin = custom.text("pin").unwrap_or_default();
         let config = custom.text("config").unwrap_or_default();
-        if pin.is_empty() && config.is_empty() && custom.node.flag("needsNetwork") != Some(true) {
-            return;
-        }
         let others = !spot.items("tang").is_empty()
             || spot.node.flag("tpm2") == Some(true)
             || spot.node.number("threshold").unwrap_or(0) != 0;
-        if others {
-            self.error(&custom, "", "custom excludes tang, tpm2 and threshold");
+        // In 3.2 an empty object counted as given.
+        if others && (self.minor == 2 || !pin.is_empty()) {
+            self.error(spot, "", "custom excludes tang, tpm2 and threshold");
+        }
+        let network = self.minor > 2 && custom.node.flag("needsNetwork") == Some(true);
+        if pin.is_empty() && config.is_empty() && !network {
+            return;
         }
         if pin.is_empty() {
             self.error(&custom, "pin", "a custom pin is required");
@@ -334,7 +334,7 @@ fn binds(clevis: &Spot<'_>) -> bool {
     clevis.node.flag("tpm2") == Some(true)
         || !clevis.node.items("tang").is_empty()
         || clevis.node.number("threshold").unwrap_or(0) != 0
-        || custom.is_some_and(|custom| !custom.node.is_blank())
+        || custom.is_some_and(|custom| custom.text("pin").is_some_and(|pin| !pin.is_empty()))
 }
 
 fn is_guid(text: &str) -> bool {

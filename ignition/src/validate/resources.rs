@@ -57,7 +57,7 @@ impl Rules {
         }
         let url = spot.text("source");
         if let Some(hash) = spot.child("verification").and_then(|v| v.node.text("hash")) {
-            if let Err(wrong) = Hash::parse(hash, self.minor) {
+            if let Err(wrong) = Hash::check(hash, self.minor) {
                 self.error(spot, "verification.hash", wrong);
             }
             if url.is_none() {
@@ -98,7 +98,7 @@ impl Rules {
 
     fn proxy(&mut self, spot: &Spot<'_>) {
         for name in ["httpProxy", "httpsProxy"] {
-            let Some(text) = spot.text(name).filter(|text| !text.is_empty()) else {
+            let Some(text) = spot.text(name) else {
                 continue;
             };
             match source::split(text).map(|url| url.scheme) {
