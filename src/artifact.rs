@@ -214,7 +214,7 @@ pub fn sha256(path: &Path) -> Result<String> {
 
 /// Hashes the zeros of a hole.
 fn skip(hash: &mut Sha256, from: u64, to: u64) {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let mut left = to.saturating_sub(from);
     while left > 0 {
         let part = left.min(ZEROS.len() as u64);

@@ -100,44 +100,43 @@ impl ModuleIndex {
         })
     }
 
-    /// What to load for one module, itself included, each once and in order: soft dependencies (with
-    /// their dependencies), dependencies, the module. Those that may fail are marked.
+    /// What to load for one module, itself included, each once and in order, as `modprobe` does it: for each
+    /// dependency and then for the module what should come before, itself, what should come after. Those that may
+    /// fail are marked.
     #[must_use]
     pub fn order<'a>(&'a self, module: &'a Module) -> Vec<Load<'a>> {
-        let mut out: Vec<Load<'a>> = Vec::new();
-        let mut add = |name: &str, required: bool| {
-            let Some(found) = self.module(name) else {
-                return;
-            };
-            match out.iter_mut().find(|load| load.module.name == found.name) {
-                Some(load) => load.required |= required,
-                None => out.push(Load {
-                    module: found,
-                    required,
-                }),
-            }
-        };
-        for soft in &module.soft {
-            if let Some(found) = self.module(soft) {
-                for name in &found.dependencies {
-                    add(name, false);
-                }
-                add(soft, false);
-            }
-        }
-        for name in &module.dependencies {
-            add(name, true);
-        }
-        add(&module.name, true);
-        for post in &module.post {
-            if let Some(found) = self.module(post) {
-                for name in &found.dependencies {
-                    add(name, false);
-                }
-                add(post, false);
-            }
-        }
+        let mut out = Vec::new();
+        self.add(module, true, &mut Vec::new(), &mut out);
         out
+    }
+
+    fn add<'a>(
+        &'a self,
+        module: &'a Module,
+        required: bool,
+        open: &mut Vec<&'a str>,
+        out: &mut Vec<Load<'a>>,
+    ) {
+        // Soft dependencies may go in circles.
+        if open.contains(&module.name.as_str()) {
+            return;
+        }
+        open.push(&module.name);
+        let found = |name: &String| self.module(name);
+        for needed in module.dependencies.iter().filter_map(found) {
+            self.add(needed, required, open, out);
+        }
+        for wished in module.soft.iter().filter_map(found) {
+            self.add(wished, false, open, out);
+        }
+        match out.iter_mut().find(|load| load.module.name == module.name) {
+            Some(load) => load.required |= required,
+            None => out.push(Load { module, required }),
+        }
+        for after in module.post.iter().filter_map(found) {
+            self.add(after, false, open, out);
+        }
+        open.pop();
     }
 }
 
@@ -282,9 +281,9 @@ mod tests {
         assert_eq!(
             order,
             [
-                ("crc32c_intel", false),
                 ("dm_mod", true),
                 ("dm_bufio", true),
+                ("crc32c_intel", false),
                 ("dm_verity", true)
             ]
         );

@@ -165,7 +165,7 @@ impl Geometry {
             }
         }
         anyhow::bail!(
-            "an EFI system partition of {size} bytes is too small for FAT32: at least 34 MiB are needed"
+            "an EFI system partition of {size} bytes is too small for FAT32: at least 33 MiB are needed"
         )
     }
 
@@ -324,8 +324,8 @@ fn stamp(time: u64) -> Result<[u8; 4]> {
         .clamp(earliest, latest);
     let part = |value: i8| u16::from(value.unsigned_abs());
     let year = then.year().unsigned_abs() - 1980;
-    let clock = part(then.hour()) << 11 | part(then.minute()) << 5 | part(then.second()) / 2;
-    let date = year << 9 | part(then.month()) << 5 | part(then.day());
+    let clock = (part(then.hour()) << 11) | (part(then.minute()) << 5) | (part(then.second()) / 2);
+    let date = (year << 9) | (part(then.month()) << 5) | part(then.day());
     let ([t0, t1], [d0, d1]) = (clock.to_le_bytes(), date.to_le_bytes());
     Ok([t0, t1, d0, d1])
 }
@@ -444,4 +444,82 @@ fn long_name(name: &str, short: &[u8; 11]) -> Vec<u8> {
         out.extend(entry);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sparse;
+    use crate::inspect::fat::files;
+    use image::layout::MIB;
+
+    fn options(size: u64) -> Options<'static> {
+        Options {
+            size,
+            offset: 0,
+            label: "ESP",
+            id: 0x1234_5678,
+            time: 1_780_000_000,
+        }
+    }
+
+    fn written(volume: &Volume, size: u64) -> std::fs::File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(size).unwrap();
+        for extent in volume.write(&options(size)).unwrap() {
+            sparse::write(&file, extent.offset, &extent.bytes).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn files_come_back_under_their_names() {
+        let large = vec![7; 300_000];
+        let names: Vec<String> = (0..300)
+            .map(|at| format!("/many/A rather long name, number {at}.conf"))
+            .collect();
+        let mut volume = Volume::new();
+        volume.file("/EFI/BOOT/BOOTX64.EFI", &large).unwrap();
+        volume.file("/EFI/Linux/demo_1.0+3-0.efi", b"uki").unwrap();
+        volume.file("/loader/loader.conf", b"").unwrap();
+        for name in &names {
+            volume.file(name, name.as_bytes()).unwrap();
+        }
+        for size in [34 * MIB, 64 * MIB, 512 * MIB] {
+            let read = files(&mut written(&volume, size), 0).unwrap();
+            assert_eq!(read.len(), 303, "{size}");
+            assert!(read["/EFI/BOOT/BOOTX64.EFI"] == large);
+            assert_eq!(read["/EFI/Linux/demo_1.0+3-0.efi"], b"uki");
+            assert_eq!(read["/loader/loader.conf"], b"");
+            for name in &names {
+                assert_eq!(read[name], name.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused() {
+        let mut volume = Volume::new();
+        for path in ["/", "/a:b", "/trailing.", "/ä", "/a/../b"] {
+            assert!(volume.file(path, b"").is_err(), "{path}");
+        }
+        volume.file("/a", b"").unwrap();
+        assert!(volume.file("/A", b"").is_err());
+        assert!(volume.file("/a/b", b"").is_err());
+        assert!(volume.write(&options(32 * MIB)).is_err());
+        let large = vec![0; 35 << 20];
+        volume.file("/large", &large).unwrap();
+        let error = volume.write(&options(34 * MIB)).unwrap_err();
+        assert!(error.to_string().contains("make it larger"), "{error}");
+    }
+
+    #[test]
+    fn times_before_fat_are_its_first() {
+        // 1 January 1980, midnight.
+        assert_eq!(stamp(0).unwrap(), [0, 0, 0x21, 0]);
+        // 28 May 2026, 20:26:40.
+        let [t0, t1, d0, d1] = stamp(1_780_000_000).unwrap();
+        assert_eq!(u16::from_le_bytes([t0, t1]), (20 << 11) | (26 << 5) | 20);
+        assert_eq!(u16::from_le_bytes([d0, d1]), (46 << 9) | (5 << 5) | 28);
+    }
 }

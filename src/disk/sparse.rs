@@ -162,3 +162,63 @@ fn fill(file: &mut File, buffer: &mut [u8]) -> Result<usize> {
     }
     Ok(read)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_neither_written_nor_mapped() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(16 << 20).unwrap();
+        let mut bytes = vec![0; 3 << 20];
+        bytes[0] = 1;
+        bytes[1 << 20] = 2;
+        write(&file, (1 << 20) + 100, &bytes).unwrap();
+        // Zeros that a file system stores are still zeros.
+        file.write_all_at(&[0; 65_536], 8 << 20).unwrap();
+        file.write_all_at(b"end", (16 << 20) - 3).unwrap();
+        let block = BLOCK as u64;
+        assert_eq!(
+            map(&mut file).unwrap(),
+            [
+                (1 << 20, block),
+                (2 << 20, block),
+                ((16 << 20) - block, block)
+            ]
+        );
+        let mut back = vec![9; bytes.len()];
+        file.read_exact_at(&mut back, (1 << 20) + 100).unwrap();
+        assert!(back == bytes);
+    }
+
+    #[test]
+    fn copies_are_equal_and_as_sparse() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("source");
+        let source = File::create_new(&path).unwrap();
+        source.set_len(32 << 20).unwrap();
+        source.write_all_at(b"something", 5 << 20).unwrap();
+        let target = tempfile::tempfile().unwrap();
+        target.set_len(64 << 20).unwrap();
+        assert_eq!(copy(&path, &target, 4096).unwrap(), 32 << 20);
+        let mut back = [0; 9];
+        target.read_exact_at(&mut back, (5 << 20) + 4096).unwrap();
+        assert_eq!(&back, b"something");
+        assert!(target.metadata().unwrap().blocks() * 512 < 1 << 20);
+    }
+
+    #[test]
+    fn zero_is_seen_in_every_place() {
+        for length in [0, 1, 7, 8, 4095, 4096] {
+            let mut bytes = vec![0; length];
+            assert!(is_zero(&bytes));
+            for at in 0..length {
+                bytes[at] = 1;
+                assert!(!is_zero(&bytes), "{at} of {length}");
+                bytes[at] = 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! Everything that a build writes against programs that were not written here: ukify, fsck.fat, mtools, sgdisk, cpio,
+//! modprobe, qemu-img and GNU tar, all from a pinned tools tree.
+//!
+//! Without the usual harness, since an ordinary user becomes root of a namespace before the first thread starts.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may panic and talks to who runs it"
+)]
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use image::layout::{Architecture, GIB, MIB, Sizes};
+use image::manifest::{CONTRACT, ImageId, Manifest};
+use image::modules::ModuleIndex;
+use slipway::artifact::{self, Inputs};
+use slipway::bootable::{self, Bootable};
+use slipway::cache::{Cache, Key};
+use slipway::disk::{self, Disk};
+use slipway::initramfs::{self, Contents, cpio};
+use slipway::inspect::inspect;
+use slipway::kernel::{self, Kernel};
+use slipway::lock;
+use slipway::progress::{Kind, Progress};
+use slipway::recipe::{ArtifactKind, Platform, Recipe, SetWish, load};
+use slipway::root::Root;
+use slipway::run::{Sandbox, become_root_of_namespace};
+use slipway::sbom::{self, Component};
+use slipway::tools::{self, Tools};
+
+/// What is asked, and the programs that the builder itself runs.
+const PROGRAMS: &[&str] = &[
+    "coreutils",
+    "cpio",
+    "cryptsetup-bin",
+    "dash",
+    "diffutils",
+    "dosfstools",
+    "gdisk",
+    "gzip",
+    "kmod",
+    "mtools",
+    "qemu-utils",
+    "systemd-boot-efi",
+    "systemd-ukify",
+    "tar",
+    "zstd",
+];
+/// Where the test's files are inside the sandbox.
+const PLACE: &str = "/formats";
+const EPOCH: u64 = 1_780_000_000;
+const OS_RELEASE: &str =
+    "ID=debian\nIMAGE_ID=formats\nIMAGE_VERSION=1.2\nPRETTY_NAME=\"Formats\"\n";
+/// Not a program: nothing is booted here.
+const INIT: &[u8] = b"the init of the formats test";
+
+fn main() -> Result<()> {
+    become_root_of_namespace()?;
+    let bench = Bench::new()?;
+    for (name, proof) in [
+        (
+            "ukify_lays_the_same_bytes",
+            Bench::ukify as fn(&Bench) -> Result<()>,
+        ),
+        ("cpio_and_zstd_read_the_initramfs", Bench::initramfs),
+        ("modprobe_loads_in_the_same_order", Bench::module_order),
+        ("sgdisk_finds_no_fault_in_the_table", Bench::table),
+        ("fsck_and_mtools_read_the_esp", Bench::esp),
+        ("qemu_img_and_tar_give_back_the_disk", Bench::archives),
+        ("inspect_reads_disk_qcow2_and_uki", Bench::inspect),
+        ("two_disks_are_equal_bytes", Bench::twice),
+    ] {
+        proof(&bench).with_context(|| format!("test {name}"))?;
+        println!("test {name} ... ok");
+    }
+    Ok(())
+}
+
+/// One small image and a tree of programs.
+struct Bench {
+    tools: Tools,
+    place: tempfile::TempDir,
+    kernel: Kernel,
+    initrd: PathBuf,
+    bootable: Bootable,
+    root: Root,
+    sbom: String,
+    disk: Disk,
+}
+
+fn image() -> ImageId {
+    ImageId {
+        name: "formats".into(),
+        version: "1.2".into(),
+    }
+}
+
+fn sizes() -> Sizes {
+    Sizes {
+        esp: 64 * MIB,
+        root: 64 * MIB,
+        verity: 8 * MIB,
+        ..Sizes::default()
+    }
+}
+
+impl Bench {
+    fn new() -> Result<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let recipe = load(&folder.join("recipes/demo.toml"))
+            .map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
+        let (cache, progress) = (Cache::open()?, Progress::new(Kind::Quiet));
+        let tools = programs(&recipe, &cache, &progress)?;
+        let place = tempfile::tempdir()?;
+        let kernel = kernel(&recipe, &cache, &tools, &progress)?;
+        let manifest = Manifest {
+            contract: CONTRACT,
+            image: image(),
+            architecture: Architecture::X86_64,
+            kernel: kernel.release.clone(),
+            epoch: EPOCH,
+            sizes: sizes(),
+            kubernetes: None,
+            node: recipe.node.clone(),
+        };
+        let contents = Contents {
+            init: INIT,
+            manifest: &manifest,
+            base_config: Some(b"{}"),
+            ca_bundle: None,
+            platforms: &[Platform::Qemu],
+            modules: &[],
+        };
+        let initramfs = initramfs::pack(&cache, &kernel, &contents, &progress)?;
+        let root = root(&tools, place.path())?;
+        let cmdline = [format!("roothash={}", root.hash), "console=ttyS0".into()];
+        let options = bootable::Options {
+            cmdline: &cmdline,
+            os_release: OS_RELEASE,
+            architecture: Architecture::X86_64,
+        };
+        let bootable = bootable::link(&cache, &tools, &kernel, &initramfs, &options, &progress)?;
+        let package = Component::program("kubelet", "v1.36.3", "pkg:generic/kubelet@v1.36.3", "ab");
+        let sbom = sbom::text(&image(), EPOCH, [package])?;
+        let path = place.path().join(artifact::DISK);
+        let disk = write_disk(&path, &bootable, &root, &tools, &sbom)?;
+        Ok(Self {
+            tools,
+            place,
+            kernel,
+            initrd: initramfs.path,
+            bootable,
+            root,
+            sbom,
+            disk,
+        })
+    }
+
+    fn sandbox(&self) -> Sandbox {
+        self.tools.sandbox().bind(self.place.path(), PLACE)
+    }
+
+    /// Runs a line of shell in the test's folder; gives what it prints.
+    fn shell(&self, line: &str) -> Result<String> {
+        let line = format!("set -e; cd {PLACE}; {line}");
+        Ok(String::from_utf8(
+            self.sandbox()
+                .command("/bin/sh")
+                .args(["-c", &line])
+                .run()?,
+        )?)
+    }
+
+    fn ukify(&self) -> Result<()> {
+        fs::copy(&self.bootable.vmlinuz, self.place.path().join("vmlinuz"))?;
+        fs::copy(&self.initrd, self.place.path().join("initrd"))?;
+        fs::write(self.place.path().join("osrel"), OS_RELEASE)?;
+        self.shell(&format!(
+            "ukify build --linux=vmlinuz --initrd=initrd --cmdline='{}' --os-release=@osrel --uname={} \
+             --stub=/usr/lib/systemd/boot/efi/linuxx64.efi.stub --output=oracle.efi",
+            self.bootable.cmdline, self.kernel.release
+        ))?;
+        let (theirs, ours) = (
+            fs::read(self.place.path().join("oracle.efi"))?,
+            fs::read(&self.bootable.uki)?,
+        );
+        let differs = theirs.iter().zip(&ours).position(|(a, b)| a != b);
+        ensure!(
+            theirs == ours,
+            "ukify's image has {} bytes, ours {}; the first difference is at {differs:?}",
+            theirs.len(),
+            ours.len()
+        );
+        Ok(())
+    }
+
+    fn archive(&self) -> Result<Vec<u8>> {
+        Ok(zstd::stream::decode_all(File::open(&self.initrd)?)?)
+    }
+
+    fn initramfs(&self) -> Result<()> {
+        fs::copy(&self.initrd, self.place.path().join("initrd"))?;
+        let listed = self.shell("zstd -dqc initrd > initrd.cpio; cpio --quiet -t < initrd.cpio")?;
+        let archive = self.archive()?;
+        let ours: Vec<&str> = cpio::read(&archive)?
+            .iter()
+            .map(|entry| entry.name)
+            .collect();
+        ensure!(
+            listed.lines().eq(ours.iter().copied()),
+            "cpio lists {listed}"
+        );
+        ensure!(ours.contains(&"init") && ours.contains(&"etc/slipway/base.ign"));
+        self.shell("mkdir x; cd x; cpio --quiet -i --no-absolute-filenames init < ../initrd.cpio")?;
+        ensure!(fs::read(self.place.path().join("x/init"))? == INIT);
+        Ok(())
+    }
+
+    fn module_order(&self) -> Result<()> {
+        let archive = self.archive()?;
+        let entries = cpio::read(&archive)?;
+        let entry = entries
+            .iter()
+            .find(|entry| entry.name.ends_with("slipway-modules.json"))
+            .context("the initramfs has no index of modules")?;
+        let index: ModuleIndex = serde_json::from_slice(entry.content)?;
+        ensure!(
+            index.modules.len() > 10,
+            "found {} modules",
+            index.modules.len()
+        );
+        let tree = self
+            .kernel
+            .modules
+            .ancestors()
+            .nth(4)
+            .context("a kernel's tree")?;
+        for module in &index.modules {
+            let out = self
+                .sandbox()
+                .bind_read_only(tree, "/kernel")
+                .command("/usr/sbin/modprobe")
+                .args(["-d", "/kernel", "-S", &self.kernel.release])
+                .args(["--show-depends", &module.name])
+                .run()?;
+            let theirs: Vec<String> = String::from_utf8(out)?
+                .lines()
+                .filter_map(|line| line.strip_prefix("insmod "))
+                .filter_map(|path| {
+                    Some(
+                        path.trim()
+                            .rsplit('/')
+                            .next()?
+                            .split(".ko")
+                            .next()?
+                            .replace('-', "_"),
+                    )
+                })
+                .collect();
+            let ours: Vec<&str> = index
+                .order(module)
+                .iter()
+                .map(|load| load.module.name.as_str())
+                .collect();
+            let (a, b): (BTreeSet<&str>, BTreeSet<&str>) = (
+                theirs.iter().map(String::as_str).collect(),
+                ours.iter().copied().collect(),
+            );
+            ensure!(
+                a == b,
+                "{}: modprobe loads {theirs:?}, the index {ours:?}",
+                module.name
+            );
+            // Order matters only between a module and what it needs.
+            for load in index.order(module) {
+                let at = |name: &str| ours.iter().position(|other| *other == name);
+                for needed in &load.module.dependencies {
+                    ensure!(
+                        at(needed) < at(&load.module.name),
+                        "{needed} comes too late in {ours:?}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> Result<()> {
+        let found = self.shell("sgdisk -v disk.raw")?;
+        ensure!(found.contains("No problems found"), "{found}");
+        let listed = self
+            .shell("sgdisk -i 2 disk.raw; sgdisk -i 3 disk.raw")?
+            .to_lowercase();
+        let hash = self.root.hash.to_string();
+        for part in [&hash[..8], &hash[20..32], &hash[32..40], &hash[52..64]] {
+            ensure!(
+                listed.contains(part),
+                "the root hash {hash} is not in {listed}"
+            );
+        }
+        ensure!(
+            listed.contains("4f68bce3-e8cd-4db1-96e7-fbcaf984b709"),
+            "{listed}"
+        );
+        ensure!(
+            listed.contains("2c7357ed-ebd2-46d9-aec1-23d437ec2bf5"),
+            "{listed}"
+        );
+        ensure!(
+            self.disk.size == GIB,
+            "the disk has {} bytes",
+            self.disk.size
+        );
+        Ok(())
+    }
+
+    fn esp(&self) -> Result<()> {
+        self.shell("dd if=disk.raw of=esp.img bs=1M skip=1 count=64 conv=sparse status=none")?;
+        let found = self.shell("fsck.fat -nv esp.img")?;
+        ensure!(
+            found.contains("FAT32") || found.contains("32 bit entries"),
+            "{found}"
+        );
+        self.shell(
+            "mcopy -i esp.img '::EFI/Linux/formats_1.2+3-0.efi' esp.efi; \
+             mcopy -i esp.img ::EFI/BOOT/BOOTX64.EFI boot.efi; \
+             cmp boot.efi /usr/lib/systemd/boot/efi/systemd-bootx64.efi",
+        )?;
+        ensure!(fs::read(self.place.path().join("esp.efi"))? == fs::read(&self.bootable.uki)?);
+        let listed = self.shell("mdir -/ -b -i esp.img ::")?;
+        ensure!(
+            listed.contains("loader.conf") && listed.contains("sbom.cdx.json"),
+            "{listed}"
+        );
+        Ok(())
+    }
+
+    fn archives(&self) -> Result<()> {
+        let inputs = Inputs {
+            image: &image(),
+            architecture: Architecture::X86_64,
+            disk: &self.disk,
+            bootable: &self.bootable,
+            root: &self.root,
+            epoch: EPOCH,
+        };
+        let progress = Progress::new(Kind::Quiet);
+        for kind in [
+            ArtifactKind::Qcow2,
+            ArtifactKind::Gce,
+            ArtifactKind::Aws,
+            ArtifactKind::Pxe,
+        ] {
+            for file in artifact::write(kind, &inputs, &self.tools, self.place.path(), &progress)? {
+                ensure!(
+                    self.place.path().join(&file).exists(),
+                    "{} is missing",
+                    file.display()
+                );
+            }
+        }
+        self.shell(
+            "qemu-img check disk.qcow2; qemu-img compare -f raw -F qcow2 disk.raw disk.qcow2",
+        )?;
+        let listed = self.shell("gzip -t gce.tar.gz; tar -tvzf gce.tar.gz")?;
+        ensure!(
+            listed.lines().count() == 1
+                && listed.contains(" 1073741824 ")
+                && listed.ends_with("disk.raw\n"),
+            "{listed}"
+        );
+        self.shell("mkdir gce; tar -C gce -xzSf gce.tar.gz; cmp disk.raw gce/disk.raw")?;
+        self.shell("cmp pxe/vmlinuz vmlinuz; cat root.erofs root.verity | cmp - pxe/root")?;
+        Ok(())
+    }
+
+    fn inspect(&self) -> Result<()> {
+        let disk = inspect(&self.disk.path)?;
+        let root = disk.root.as_ref().context("no root found")?;
+        ensure!(
+            root.hash == self.root.hash && root.tree_fits,
+            "found root {root:?}"
+        );
+        let [kernel] = disk.kernels.as_slice() else {
+            anyhow::bail!("found {} kernels", disk.kernels.len());
+        };
+        ensure!(kernel.cmdline == self.bootable.cmdline && kernel.release == self.kernel.release);
+        ensure!(
+            kernel.name == "Formats" && kernel.base_config,
+            "found {kernel:?}"
+        );
+        ensure!(
+            kernel
+                .manifest
+                .as_ref()
+                .is_some_and(|found| found.image == image())
+        );
+        ensure!(
+            disk.packages
+                .as_ref()
+                .is_some_and(|found| found[0].name == "kubelet")
+        );
+        ensure!(disk.notes.is_empty(), "{:?}", disk.notes);
+        let mut qcow2 = inspect(&self.place.path().join(artifact::QCOW2))?;
+        ensure!(qcow2.kind == "qcow2 disk");
+        qcow2.kind = disk.kind;
+        ensure!(qcow2.to_string() == disk.to_string(), "{qcow2}");
+        let uki = inspect(&self.bootable.uki)?;
+        ensure!(
+            uki.notes
+                .iter()
+                .any(|note| note.starts_with("packages: not in a UKI"))
+        );
+        // One flipped bit in the tree's top is seen.
+        let damaged = self.place.path().join("damaged.raw");
+        fs::copy(&self.disk.path, &damaged)?;
+        let file = File::options().read(true).write(true).open(&damaged)?;
+        let mut byte = [0];
+        let at = (1 + 64 + 64) * MIB + 4096 + 5;
+        file.read_exact_at(&mut byte, at)?;
+        file.write_all_at(&[byte[0] ^ 1], at)?;
+        ensure!(
+            inspect(&damaged)?
+                .notes
+                .iter()
+                .any(|note| note.contains("hash tree"))
+        );
+        Ok(())
+    }
+
+    fn twice(&self) -> Result<()> {
+        let other = tempfile::tempdir()?;
+        let path = other.path().join("another name.raw");
+        write_disk(&path, &self.bootable, &self.root, &self.tools, &self.sbom)?;
+        fs::rename(&path, self.place.path().join("again.raw"))
+            .or_else(|_| fs::copy(&path, self.place.path().join("again.raw")).map(drop))?;
+        self.shell("cmp disk.raw again.raw")?;
+        Ok(())
+    }
+}
+
+fn programs(recipe: &Recipe, cache: &Cache, progress: &Progress) -> Result<Tools> {
+    let wish = SetWish {
+        name: "tools-formats",
+        packages: PROGRAMS.iter().map(|name| (*name).to_owned()).collect(),
+        dependencies: true,
+        essential: false,
+        backports: Vec::new(),
+    };
+    let chosen = lock::resolve(recipe, std::slice::from_ref(&wish), cache, progress)?;
+    let debs = lock::fetch_set(recipe, cache, &chosen, wish.name, progress)?;
+    tools::install(cache, &debs, wish.name, progress)
+}
+
+fn kernel(recipe: &Recipe, cache: &Cache, tools: &Tools, progress: &Progress) -> Result<Kernel> {
+    let wishes = recipe.sets();
+    let wish = wishes
+        .iter()
+        .find(|wish| wish.name == "kernel")
+        .context("a recipe has a kernel")?;
+    let chosen = lock::resolve(recipe, std::slice::from_ref(wish), cache, progress)?;
+    let debs = lock::fetch_set(recipe, cache, &chosen, wish.name, progress)?;
+    kernel::unpack(cache, tools, &debs, progress)
+}
+
+/// A root that nobody mounts, with a tree by veritysetup.
+fn root(tools: &Tools, place: &Path) -> Result<Root> {
+    let mut noise = 1u32;
+    let content: Vec<u8> = (0..5 << 20)
+        .map(|at| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if (at >> 16) % 3 == 0 {
+                0
+            } else {
+                noise.to_le_bytes()[3]
+            }
+        })
+        .collect();
+    fs::write(place.join("root.erofs"), content)?;
+    tools
+        .sandbox()
+        .bind(place, PLACE)
+        .command("/usr/sbin/veritysetup")
+        .args([
+            "format",
+            "root.erofs",
+            "root.verity",
+            "--salt=00ff",
+            "--root-hash-file=root.hash",
+        ])
+        .args(["--uuid=11111111-2222-3333-4444-555555555555"])
+        .cwd(PLACE)
+        .run()?;
+    let hash = fs::read_to_string(place.join("root.hash"))?;
+    Ok(Root {
+        erofs: place.join("root.erofs"),
+        verity: place.join("root.verity"),
+        key: Key::of("formats", 1).text("hash", &hash).finish(),
+        hash: hash.trim().parse().map_err(anyhow::Error::msg)?,
+    })
+}
+
+fn write_disk(
+    path: &Path,
+    bootable: &Bootable,
+    root: &Root,
+    tools: &Tools,
+    sbom: &str,
+) -> Result<Disk> {
+    let options = disk::Options {
+        image: &image(),
+        architecture: Architecture::X86_64,
+        sizes: &sizes(),
+        epoch: EPOCH,
+        sbom,
+        whole: artifact::whole(&[ArtifactKind::Aws]),
+    };
+    disk::write(
+        path,
+        bootable,
+        root,
+        tools,
+        &options,
+        &Progress::new(Kind::Quiet),
+    )
+}
