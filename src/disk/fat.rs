@@ -68,8 +68,10 @@ impl<'a> Volume<'a> {
         let name = parts
             .pop()
             .with_context(|| format!("{path:?} names no file"))?;
-        for part in parts {
+        for part in parts.iter().chain([&name]) {
             check_name(part)?;
+        }
+        for part in parts {
             let node = folder
                 .entry(part.to_owned())
                 .or_insert_with(|| Node::Folder(Folder::new()));
@@ -78,7 +80,6 @@ impl<'a> Volume<'a> {
                 Node::File(_) => anyhow::bail!("{part} of {path} is a file already"),
             };
         }
-        check_name(name)?;
         ensure!(
             !folder.keys().any(|other| other.eq_ignore_ascii_case(name)),
             "{path} is there already"
