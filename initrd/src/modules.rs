@@ -121,6 +121,11 @@ impl Modules {
         self.uncover(|module| network == Network::With || !module.is_network())
     }
 
+    /// The drivers of disks that have come up since: a SCSI bus shows its disks some time after its controller.
+    pub(crate) fn load_for_disks(&self) {
+        self.uncover(is_early);
+    }
+
     fn uncover(&self, choose: impl Fn(&Module) -> bool) -> BTreeSet<String> {
         let mut seen = BTreeSet::new();
         loop {

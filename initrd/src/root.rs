@@ -108,8 +108,11 @@ fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk)> {
     let began = world.micros();
     let found = uevent::wait_for(world, &what, Some(DEADLINE), || {
         let found = find::among(&block::disks(world), hash, loader, &boot.manifest)?;
-        if found.is_none() && world.micros() - began >= PATIENCE_WITH_EARLY {
-            boot.modules.load_for_devices(modules::Network::Without);
+        if found.is_none() {
+            boot.modules.load_for_disks();
+            if world.micros() - began >= PATIENCE_WITH_EARLY {
+                boot.modules.load_for_devices(modules::Network::Without);
+            }
         }
         Ok(found)
     })?;
