@@ -16,3 +16,7 @@ ci:
 check:
     cargo fmt --all
     cargo clippy --workspace --all-targets -- -D warnings
+
+# Boots the demo N times in a row and reports each failure with its console.
+soak N="50":
+    cargo run --release -p qemu-tests --bin soak -- {{N}}

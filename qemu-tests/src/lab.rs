@@ -141,6 +141,12 @@ impl Lab {
         &self.folder
     }
 
+    /// The folder of the repository's recipes.
+    #[must_use]
+    pub fn recipes(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes")
+    }
+
     /// A new promise begins: its consoles are its own, and that of the shared node if it still runs.
     pub fn begin(&mut self) {
         self.consoles = self
