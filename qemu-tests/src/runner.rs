@@ -90,7 +90,8 @@ pub fn main(promises: &[Promise]) -> ExitCode {
     let mut lab = None;
     for promise in &wanted {
         if let Err(error) = prove(promise, &mut lab) {
-            print(&format!("\n{error:?}\n\n"));
+            let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+            print(&format!("\n{}\n\n", chain.join("\n  because ")));
             failed.push(promise.name);
         }
     }
