@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use nix::sys::stat::Mode;
 use sha2::{Digest, Sha256};
 
 /// Written into a step's folder before the rename: the host's boot id.
@@ -91,9 +92,12 @@ impl Cache {
 
     /// Opens the cache in this folder, making it if it is absent, and removes what dead builds left.
     ///
+    /// Also sets this process's umask to 022: what a build writes must not depend on that of whoever builds.
+    ///
     /// # Errors
     /// If the folder cannot be made or written.
     pub fn at(root: PathBuf) -> Result<Self> {
+        nix::sys::stat::umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let root = std::path::absolute(root)?;
         for folder in ["downloads", "steps", "tmp", "locks", "digests"] {
             let path = root.join(folder);

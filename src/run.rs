@@ -305,6 +305,7 @@ impl Cmd {
     ///
     /// # Errors
     /// If a namespace, a mount or the program itself is refused; each says which.
+    #[allow(clippy::disallowed_methods, reason = "this is the door")]
     pub fn spawn(self) -> Result<Child> {
         let shown = self.to_string();
         let sandbox = if self.sandbox.network {

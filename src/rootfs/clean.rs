@@ -146,7 +146,7 @@ pub(super) fn wanted(options: &Options, path: &str) -> bool {
         let language = rest.split('/').next().unwrap_or_default();
         return language == "locale.alias" || asked(options, language);
     }
-    !(below(&["usr/share/man"]) && !options.docs)
+    true
 }
 
 /// Whether a folder of messages (`de`, `pt_BR`, `sr@latin`) serves a locale that was asked for (`de_DE.UTF-8`).
