@@ -2,6 +2,8 @@
 //!
 //! `SLIPWAY_BLESS=1 cargo test -p image` writes the files anew, from the values in this file.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::fmt::Write;
 use std::path::PathBuf;
 
