@@ -28,13 +28,19 @@ pub(crate) fn mount(
     options: &str,
 ) -> Result<()> {
     let source = source.as_ref();
-    nix::mount::mount(Some(source), target, Some(kind), flags, Some(options)).with_context(|| {
-        format!(
-            "mounting {} at {} as {kind} ({options:?})",
-            source.display(),
-            target.display()
-        )
-    })
+    sys_mount::Mount::builder()
+        .fstype(kind)
+        .flags(sys_mount::MountFlags::from_bits_retain(flags.bits()))
+        .data(options)
+        .mount(source, target)
+        .with_context(|| {
+            format!(
+                "mounting {} at {} as {kind} ({options:?})",
+                source.display(),
+                target.display()
+            )
+        })?;
+    Ok(())
 }
 
 /// Binds a folder or file, with the mounts below it.

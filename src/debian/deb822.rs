@@ -119,9 +119,12 @@ mod tests {
         }
     }
 
+    /// A text, and the fields of each of its paragraphs.
+    type Case<'a> = (&'a str, &'a [&'a [(&'a str, &'a str)]]);
+
     #[test]
     fn paragraphs_are_read() {
-        let table: &[(&str, &[&[(&str, &str)]])] = &[
+        let table: &[Case<'_>] = &[
             ("", &[]),
             ("\n\n \n", &[]),
             ("A: 1", &[&[("A", "1")]]),

@@ -174,33 +174,19 @@ fn ustar(
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_written_is_read_by_the_tar_crate() {
-        // No byte 10 in the attribute: the crate's reader takes records for lines, which the format does not say.
-        let long = format!("/{}/{}", "d".repeat(90), "f".repeat(90));
-        let mut file = Entry::file(long.clone(), 0o4755, "");
-        (file.uid, file.gid) = (1000, 65_534);
-        file.xattrs = vec![("security.capability".into(), vec![1, 0, 11, 255])];
-        let mut stream = Stream::new(Vec::new());
-        stream
-            .header(&Entry::directory("/", 0o755), Form::Directory, 7)
-            .unwrap();
-        stream.header(&file, Form::File(5), 7).unwrap();
-        stream.content(&mut &b"hello"[..], 5).unwrap();
-        stream
-            .header(&Entry::file("/h", 0o644, ""), Form::HardLink(&long), 7)
-            .unwrap();
-        stream
-            .header(
-                &Entry::symlink("/s", "x"),
-                Form::Symlink(&"t".repeat(150)),
-                7,
-            )
-            .unwrap();
-        stream.end().unwrap();
-        assert_eq!(stream.count() % BLOCK, 0);
-        let bytes = stream.into_inner().unwrap();
-        let mut archive = tar::Archive::new(bytes.as_slice());
+    /// Path, target of a link, mode, owner, content, extended attributes.
+    type Seen = (
+        String,
+        Option<String>,
+        u32,
+        u64,
+        String,
+        Vec<(String, Vec<u8>)>,
+    );
+
+    /// What the tar crate finds in a stream.
+    fn read(bytes: &[u8]) -> Vec<Seen> {
+        let mut archive = tar::Archive::new(bytes);
         let mut seen = Vec::new();
         for entry in archive.entries().unwrap() {
             let mut entry = entry.unwrap();
@@ -232,6 +218,35 @@ mod tests {
                 attributes,
             ));
         }
+        seen
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_the_tar_crate() {
+        // No byte 10 in the attribute: the crate's reader takes records for lines, which the format does not say.
+        let long = format!("/{}/{}", "d".repeat(90), "f".repeat(90));
+        let mut file = Entry::file(long.clone(), 0o4755, "");
+        (file.uid, file.gid) = (1000, 65_534);
+        file.xattrs = vec![("security.capability".into(), vec![1, 0, 11, 255])];
+        let mut stream = Stream::new(Vec::new());
+        stream
+            .header(&Entry::directory("/", 0o755), Form::Directory, 7)
+            .unwrap();
+        stream.header(&file, Form::File(5), 7).unwrap();
+        stream.content(&mut &b"hello"[..], 5).unwrap();
+        stream
+            .header(&Entry::file("/h", 0o644, ""), Form::HardLink(&long), 7)
+            .unwrap();
+        stream
+            .header(
+                &Entry::symlink("/s", "x"),
+                Form::Symlink(&"t".repeat(150)),
+                7,
+            )
+            .unwrap();
+        stream.end().unwrap();
+        assert_eq!(stream.count() % BLOCK, 0);
+        let seen = read(&stream.into_inner().unwrap());
         let capability = vec![(
             "SCHILY.xattr.security.capability".to_owned(),
             vec![1, 0, 11, 255],

@@ -135,7 +135,7 @@ mod tests {
         // One block, one level, a full level, one more than that, three levels.
         for blocks in [1, 2, 128, 129, 300, 16_500] {
             let bytes: Vec<u8> = (0..blocks * BLOCK_BYTES)
-                .map(|at| (at / 77 % 251) as u8)
+                .map(|at| u8::try_from(at / 77 % 251).unwrap())
                 .collect();
             fs::write(&data, &bytes).unwrap();
             let hash = write(&data, &tree, &[7; 32], Guid([1; 16])).unwrap();
