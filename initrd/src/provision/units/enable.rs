@@ -1,4 +1,4 @@
-//! Enabling and disabling, as `systemctl --root=` does it (systemd.unit(5), "[Install] Section Options").
+//! Enabling and disabling, as `systemctl --root=` does it (systemd.unit(5), section on the options of Install).
 
 use std::collections::BTreeSet;
 
