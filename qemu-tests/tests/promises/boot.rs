@@ -16,13 +16,13 @@ use crate::ignition::probes;
 pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     node.tell("test -d /sys/firmware/efi/efivars")?;
-    let loader = node.tell("tr -d '\\0' < /sys/firmware/efi/efivars/LoaderInfo-* | tail -c +3")?;
+    let loader = node.tell("tail -c +5 /sys/firmware/efi/efivars/LoaderInfo-* | tr -d '\\0'")?;
     ensure!(loader.contains("systemd-boot"), "the loader is {loader:?}");
-    let stub = node.tell("tr -d '\\0' < /sys/firmware/efi/efivars/StubInfo-* | tail -c +3")?;
+    let stub = node.tell("tail -c +5 /sys/firmware/efi/efivars/StubInfo-* | tr -d '\\0'")?;
     ensure!(stub.contains("systemd-stub"), "the stub is {stub:?}");
     let init = node.tell("cat /proc/1/comm")?;
     ensure!(init == "systemd", "process 1 is {init:?}");
-    let running = node.ask("systemctl is-system-running")?;
+    let running = node.ask("timeout 80 systemctl is-system-running --wait")?;
     ensure!(
         running.output == "running",
         "systemd says {:?}: {}",
