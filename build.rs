@@ -16,10 +16,14 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-env-changed=SLIPWAY_INIT");
     let program = match env::var_os("SLIPWAY_INIT") {
-        Some(given) => PathBuf::from(given),
+        Some(given) => {
+            let given = PathBuf::from(given);
+            println!("cargo::rerun-if-changed={}", given.display());
+            given
+        }
+        // Not watched itself: it is younger than this script's start, which would make every second build run it again.
         None => build(),
     };
-    println!("cargo::rerun-if-changed={}", program.display());
     println!(
         "cargo::rustc-env=SLIPWAY_INIT_PROGRAM={}",
         program.display()
