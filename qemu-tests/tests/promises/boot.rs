@@ -16,9 +16,9 @@ use crate::ignition::probes;
 pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     node.tell("test -d /sys/firmware/efi/efivars")?;
-    let loader = node.tell("tail -c +5 /sys/firmware/efi/efivars/LoaderInfo-* | tr -d '\\0'")?;
+    let loader = node.tell("cat /sys/firmware/efi/efivars/LoaderInfo-* | tail -c +5 | tr -d '\\0'")?;
     ensure!(loader.contains("systemd-boot"), "the loader is {loader:?}");
-    let stub = node.tell("tail -c +5 /sys/firmware/efi/efivars/StubInfo-* | tr -d '\\0'")?;
+    let stub = node.tell("cat /sys/firmware/efi/efivars/StubInfo-* | tail -c +5 | tr -d '\\0'")?;
     ensure!(stub.contains("systemd-stub"), "the stub is {stub:?}");
     let init = node.tell("cat /proc/1/comm")?;
     ensure!(init == "systemd", "process 1 is {init:?}");
