@@ -108,6 +108,7 @@ pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
         kubelet: kubelet.as_ref(),
     };
     let out = product.publish(&request.output, progress)?;
+    cache.settle()?;
     Ok(Built { out, recipe, lock })
 }
 

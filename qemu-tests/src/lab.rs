@@ -395,13 +395,22 @@ impl Running {
             .len())
     }
 
-    /// Presses the power button and waits for the node's own power-off.
+    /// Presses the power button, as a person does until something happens: a node whose logind is not up yet does not
+    /// hear it. Waits for the node's own power-off.
     ///
     /// # Errors
     /// If it does not switch itself off.
     pub fn power_off(mut self) -> Result<()> {
-        self.vm.press_power_button()?;
-        self.vm.wait_end(patience::SHUTDOWN)
+        let until = Instant::now() + patience::SHUTDOWN;
+        loop {
+            let pressed = self.vm.press_power_button();
+            match self.vm.wait_end(patience::BUTTON) {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() >= until => return Err(error),
+                // A machine that is still there must have taken the press.
+                Err(_) => pressed?,
+            }
+        }
     }
 }
 

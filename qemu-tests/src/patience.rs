@@ -20,3 +20,5 @@ pub const SHUTDOWN: Duration = Duration::from_secs(180);
 pub const PANIC: Duration = Duration::from_secs(240);
 /// The init's waiting lines come every five seconds; three of them.
 pub const WAITING_LINES: Duration = Duration::from_secs(60);
+/// From one press of the power button to the next.
+pub const BUTTON: Duration = Duration::from_secs(10);

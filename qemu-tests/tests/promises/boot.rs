@@ -16,7 +16,8 @@ use crate::ignition::probes;
 pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     node.tell("test -d /sys/firmware/efi/efivars")?;
-    let loader = node.tell("cat /sys/firmware/efi/efivars/LoaderInfo-* | tail -c +5 | tr -d '\\0'")?;
+    let loader =
+        node.tell("cat /sys/firmware/efi/efivars/LoaderInfo-* | tail -c +5 | tr -d '\\0'")?;
     ensure!(loader.contains("systemd-boot"), "the loader is {loader:?}");
     let stub = node.tell("cat /sys/firmware/efi/efivars/StubInfo-* | tail -c +5 | tr -d '\\0'")?;
     ensure!(stub.contains("systemd-stub"), "the stub is {stub:?}");
