@@ -20,3 +20,7 @@ check:
 # Boots the demo N times in a row and reports each failure with its console.
 soak N="50":
     cargo run --release -p qemu-tests --bin soak -- {{N}}
+
+# Our side of docs/benchmarks.md.
+bench:
+    cargo run --release -p qemu-tests --bin bench
