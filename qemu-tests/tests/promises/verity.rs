@@ -10,6 +10,7 @@ use qemu_tests::content::flip;
 use qemu_tests::lab::{HEALTH, Lab, Plan};
 use qemu_tests::patience;
 use slipway::inspect::fat;
+use slipway::qemu::channel::Waited;
 use slipway::qemu::disks::partition;
 use slipway::qemu::machine::OnReset;
 
@@ -50,14 +51,16 @@ pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab)
         ..Plan::default()
     };
     let running = lab.boot(&node, &plan)?;
-    let text = running.wait_console(&[LINE], patience::INIT)?;
-    let report = text
-        .lines()
-        .find_map(|line| line.split_once(LINE))
-        .context("finding the report")?
-        .1;
+    // The whole line: it arrives byte by byte.
+    let found = running.vm.console().wait(patience::INIT, |text| {
+        let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
+        Some((line.trim().to_owned(), text.to_owned()))
+    });
+    let Waited::Found((line, text)) = found else {
+        anyhow::bail!("no report on the console: {found:?}");
+    };
     let report: image::report::Report =
-        serde_json::from_str(report.trim()).context("reading the report's line")?;
+        serde_json::from_str(&line).context("reading the report's line")?;
     ensure!(
         report.step == "root",
         "the report is of step {:?}",
