@@ -197,6 +197,8 @@ pub const ETCD_IMAGE: &str = "slipway.local/etcd:baked";
 pub const GATE_COMMAND: &str = "kubelet-gate";
 /// The subcommand that makes folders and checks the bundle before each start.
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
+/// The subcommand that takes the counter off the boot entry, once the kubelet is READY.
+pub const BLESS_COMMAND: &str = "bless";
 
 #[cfg(test)]
 mod tests {

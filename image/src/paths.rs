@@ -23,6 +23,10 @@ pub const RUN_MANIFEST: &str = "/run/slipway/manifest.json";
 pub const RUN_KUBELET_BUNDLE: &str = "/run/slipway/kubelet";
 /// The timeline of this boot as JSON lines.
 pub const RUN_TIMELINE: &str = "/run/slipway/timeline.jsonl";
+/// Where the init mounts an etcd disk to look at it, before it is known to be this node's.
+pub const RUN_ETCD_LOOK: &str = "/run/slipway/etcd-look";
+/// Where the loader's partition is mounted while its boot entry is blessed.
+pub const RUN_ESP: &str = "/run/slipway/esp";
 /// What must be true of the etcd mount before the kubelet may start (JSON, [`crate::node::EtcdGate`]).
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
 

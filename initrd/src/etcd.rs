@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use image::layout::{LABEL_ETCD, MIB};
 use image::node::{EtcdFormat, EtcdGate, EtcdIdentity, EtcdSettings, NodeSettings, Role};
-use image::paths::{ETCD, NODE_SETTINGS, RUN, RUN_ETCD_GATE};
+use image::paths::{ETCD, NODE_SETTINGS, RUN, RUN_ETCD_GATE, RUN_ETCD_LOOK};
 use image::report::LINE;
 
 use self::find::Volume;
@@ -44,7 +44,7 @@ const FLAGS: Flags = Flags::MS_NOATIME
 /// Data is on the disk before the metadata that points to it, and after an error nothing more is written.
 const OPTIONS: &str = "data=ordered,errors=remount-ro";
 /// Where a file system of unknown origin is looked at, below `/run`.
-const LOOK: &str = "/run/slipway/etcd-look";
+const LOOK: &str = RUN_ETCD_LOOK;
 
 /// Mounts the etcd volume of a control plane at [`ETCD`] below the root and writes what the kubelet's gate must find.
 /// Waits for the volume for ever, with a line on the consoles every five seconds and the watchdog fed. On a worker

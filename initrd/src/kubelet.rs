@@ -12,8 +12,9 @@ mod unit;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use image::kubelet::{GATE_COMMAND, PREPARE_COMMAND};
+use image::kubelet::{BLESS_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
 
+use crate::bless;
 use crate::boot::Boot;
 use crate::root::Root;
 use crate::world::World;
@@ -47,6 +48,7 @@ pub(crate) fn command(name: &str, world: &World) -> Option<ExitCode> {
     let done = match name {
         GATE_COMMAND => gate::run(world),
         PREPARE_COMMAND => prepare::run(world),
+        BLESS_COMMAND => bless::run(world),
         _ => return None,
     };
     Some(match done {

@@ -73,6 +73,23 @@ pub(crate) fn move_mount(source: &Path, target: &Path) -> Result<()> {
     .with_context(|| format!("moving {} to {}", source.display(), target.display()))
 }
 
+/// Gives this process its own view of the mounts, from which nothing gets out.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn own_namespace() -> Result<()> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
+        .context("leaving the shared mounts")?;
+    nix::mount::mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        Flags::MS_REC | Flags::MS_PRIVATE,
+        None::<&str>,
+    )
+    .context("making the mounts private")
+}
+
 /// Unmounts.
 ///
 /// # Errors

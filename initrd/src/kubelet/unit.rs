@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use image::kubelet::{CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE, UNIT};
+use image::kubelet::{BLESS_COMMAND, CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE, UNIT};
 use image::paths::{NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 
 use crate::mount::folder;
@@ -58,7 +58,8 @@ fn is_disabled(sysroot: &Path) -> bool {
 }
 
 /// The unit. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound), the kubelet has it in its
-/// own environment; with control groups left to systemd its message comes from the unit's own group and is accepted.
+/// own environment; with control groups left to systemd its message comes from the unit's own group and is accepted. What
+/// runs after its READY is the blessing of the boot entry.
 fn text() -> String {
     format!(
         "\
@@ -91,6 +92,7 @@ ExecStartPre={NODE_PROGRAM} {GATE_COMMAND}
 ExecStartPre={NODE_PROGRAM} {PREPARE_COMMAND}
 ExecStartPre=-/usr/bin/crun delete --force {CONTAINER}
 ExecStart=/usr/bin/env -u NOTIFY_SOCKET /usr/bin/crun --cgroup-manager=disabled run --bundle {RUN_KUBELET_BUNDLE} {CONTAINER}
+ExecStartPost=-{NODE_PROGRAM} {BLESS_COMMAND}
 ExecStopPost=-/usr/bin/crun delete --force {CONTAINER}
 
 [Install]
@@ -115,6 +117,7 @@ mod tests {
         let unit = fs::read_to_string(&link).unwrap();
         let gate = unit.find("slipway-init kubelet-gate").unwrap();
         assert!(gate < unit.find("ExecStart=").unwrap());
+        assert!(unit.contains("ExecStartPost=-/usr/lib/slipway/slipway-init bless"));
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");
         fs::create_dir_all(&presets).unwrap();

@@ -1,8 +1,14 @@
 //! The kubelet and what it runs.
 
+use std::fs::File;
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
+use image::layout::LABEL_ESP;
 use qemu_tests::lab::{HEALTH, Lab};
 use qemu_tests::patience;
+use slipway::inspect::fat;
+use slipway::qemu::disks::partition;
 
 use crate::ignition::probes;
 
@@ -22,6 +28,36 @@ pub(crate) fn etcd_answers_health_with_its_data_on_the_etcd_disk(lab: &mut Lab) 
     );
     let serial = node.tell(&format!("cat /sys/dev/block/{disk}/serial"))?;
     ensure!(serial.trim() == "etcd", "that disk's serial is {serial:?}");
+    Ok(())
+}
+
+/// Once the kubelet is READY the boot entry has no counter any more: the loader will not count this slot down again.
+pub(crate) fn ready_it_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    let disk = node.node.system();
+    let (start, _) = partition(&disk, LABEL_ESP)?;
+    let until = Instant::now() + patience::BLESSING;
+    loop {
+        let entries: Vec<String> = fat::files(&mut File::open(&disk)?, start)?
+            .into_keys()
+            .filter(|path| path.starts_with("/EFI/Linux/"))
+            .collect();
+        if entries.len() == 1 && !entries[0].contains('+') {
+            break;
+        }
+        ensure!(
+            Instant::now() < until,
+            "the boot entries are {entries:?}; the journal says: {}",
+            node.ask("journalctl --no-pager -u kubelet.service | grep -i bless")?
+                .output
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let mounted = node.ask("grep -c vfat /proc/1/mountinfo")?;
+    ensure!(
+        mounted.output.trim() == "0",
+        "the loader's partition is still mounted"
+    );
     Ok(())
 }
 
