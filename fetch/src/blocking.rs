@@ -1,6 +1,7 @@
 //! The same downloads for code that has no runtime: one client with a runtime of its own, one thread.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::{Failure, Options, Want};
 
@@ -51,6 +52,15 @@ impl Client {
     ) -> Result<(), Failure> {
         self.runtime
             .block_on(crate::file(&self.client, want, dest, on_bytes))
+    }
+
+    /// See [`crate::post_json`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn post_json(&self, url: &str, text: &str, total: Duration) -> Result<(), Failure> {
+        self.runtime
+            .block_on(crate::post_json(&self.client, url, text, total))
     }
 
     /// See [`crate::verified_elsewhere`].

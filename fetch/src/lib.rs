@@ -6,6 +6,7 @@ mod attempt;
 pub mod blocking;
 mod digest;
 mod failure;
+mod post;
 mod sink;
 mod trust;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 pub use digest::Digest;
 pub use failure::Failure;
+pub use post::post_json;
 
 /// How a client is made.
 #[derive(Clone, Debug)]

@@ -48,7 +48,7 @@ fn serve(replies: Vec<Reply>) -> (String, Arc<Mutex<Vec<String>>>) {
             let (mut connection, _) = listener.accept().unwrap();
             let mut request = Vec::new();
             let mut piece = [0; 1024];
-            while !request.ends_with(b"\r\n\r\n") {
+            while !is_whole(&request) {
                 let n = connection.read(&mut piece).unwrap();
                 assert_ne!(n, 0, "the client closed inside its request");
                 request.extend_from_slice(&piece[..n]);
@@ -67,6 +67,19 @@ fn serve(replies: Vec<Reply>) -> (String, Arc<Mutex<Vec<String>>>) {
         }
     });
     (url, requests)
+}
+
+/// Whether a request has its header and as much of a body as that says.
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
+        .unwrap_or(0);
+    body.len() >= length
 }
 
 fn client() -> blocking::Client {
@@ -354,4 +367,44 @@ fn a_file_needs_a_digest_and_an_address_a_known_scheme() {
             "{url}"
         );
     }
+}
+
+#[test]
+fn a_message_is_posted_until_it_is_taken() {
+    let replies = vec![
+        Reply::Bytes(answer("503 Service Unavailable", &[], b"")),
+        Reply::Bytes(answer("429 Too Many Requests", &[], b"")),
+        Reply::Bytes(b"HTTP/1.1 2".to_vec()),
+        Reply::Bytes(answer("204 No Content", &[], b"")),
+    ];
+    let (url, requests) = serve(replies);
+    let total = Duration::from_secs(30);
+    client().post_json(&url, "{\"step\":1}", total).unwrap();
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests.len(), 4);
+    for request in requests.iter() {
+        assert!(request.starts_with("POST /pool/x.deb "), "{request}");
+        assert!(request.ends_with("{\"step\":1}"), "{request}");
+    }
+}
+
+#[test]
+fn a_message_that_is_refused_or_that_nobody_takes_is_given_up() {
+    let (url, requests) = serve(vec![Reply::Bytes(answer("403 Forbidden", &[], b""))]);
+    let refused = client().post_json(&url, "{}", Duration::from_secs(30));
+    assert!(
+        matches!(refused, Err(Failure::Status { code: 403, .. })),
+        "{refused:?}"
+    );
+    assert_eq!(requests.lock().unwrap().len(), 1);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let began = Instant::now();
+    let unreached = client().post_json(&url, "{}", Duration::from_secs(1));
+    assert!(
+        matches!(unreached, Err(Failure::Unreachable { .. })),
+        "{unreached:?}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(5));
 }

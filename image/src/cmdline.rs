@@ -80,6 +80,16 @@ impl Cmdline {
         }
     }
 
+    /// Where failures are posted, by a command line that may be wrong in other words: for the report that says so.
+    #[must_use]
+    pub fn report_url_of(text: &str) -> Option<String> {
+        let word = words(text).into_iter().rev().find_map(|word| {
+            let (key, value) = word.split_once('=')?;
+            (key == REPORT_URL).then(|| value.to_owned())
+        })?;
+        word.contains("://").then_some(word)
+    }
+
     /// The words that [`Cmdline::parse`] reads back to the same value, in a fixed order.
     #[must_use]
     pub fn to_words(&self) -> Vec<String> {

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// What the machine-readable line begins with, on the console and on the serial port.
 pub const LINE: &str = "slipway-report: ";
+/// The virtio serial port to which the report's line goes too, where a machine has one.
+pub const PORT: &str = "slipway.report";
 /// What the init prints on the console just before it executes the next init: `slipway-handoff: {json}`.
 pub const HANDOFF_LINE: &str = "slipway-handoff: ";
 

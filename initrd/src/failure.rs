@@ -171,13 +171,14 @@ fn tries_left(path: &str) -> Option<u32> {
 }
 
 /// Ends a failed boot. Never returns.
-pub(crate) fn end(world: &World, step: &str, error: &anyhow::Error) -> Infallible {
+pub(crate) fn end(world: &Arc<World>, step: &str, error: &anyhow::Error) -> Infallible {
     tracing::error!("{step}: {error:#}");
     let report = report(step, error);
     let ledger = note(&world.in_sysroot(paths::STATE), &report);
     let tries = platform::loader_variable(world, "LoaderBootCountPath");
     let policy = policy(ledger, tries.as_deref().and_then(tries_left));
     show(world, &report, policy);
+    crate::report::send(world, &report);
     match policy {
         Policy::Reboot => {
             world.sleep(SHOWN);

@@ -1,5 +1,6 @@
 //! `slipway-init`: PID 1 from the start of `/init` until the handoff.
 
+mod bless;
 mod block;
 mod boot;
 mod chroot;
@@ -15,6 +16,7 @@ mod mount;
 mod net;
 mod platform;
 mod provision;
+mod report;
 mod root;
 mod settings;
 mod state;

@@ -1,0 +1,59 @@
+//! One message to a server, for those who want to hear of a machine: sent, tried again for a while, and not missed when
+//! nobody takes it.
+
+use std::time::{Duration, Instant};
+
+use crate::{Client, Failure, LONGEST_WAIT, failure};
+
+/// From the request to the answer's header.
+const HEADER: Duration = Duration::from_secs(10);
+/// Answers of the client's fault that another attempt may mend: too slow, too early, too often.
+const MENDABLE: [u16; 3] = [408, 425, 429];
+
+/// Posts JSON text until a server takes it (any 2xx), for at most `total`. Any other answer of 400 to 499 but 408, 425
+/// and 429 is final.
+///
+/// # Errors
+/// [`Failure::Status`] for a final answer, [`Failure::Unreachable`] when the time is over.
+pub async fn post_json(
+    client: &Client,
+    url: &str,
+    text: &str,
+    total: Duration,
+) -> Result<(), Failure> {
+    let until = Instant::now() + total;
+    let (mut attempts, mut wait) = (0, Duration::from_millis(250));
+    loop {
+        attempts += 1;
+        let left = until.saturating_duration_since(Instant::now());
+        let sent = client
+            .http
+            .post(url)
+            .header("content-type", "application/json")
+            .timeout(HEADER.min(left))
+            .body(text.to_owned())
+            .send()
+            .await;
+        let why = match sent.map(|answer| answer.status()) {
+            Ok(status) if status.is_success() => return Ok(()),
+            Ok(status) if status.is_client_error() && !MENDABLE.contains(&status.as_u16()) => {
+                return Err(Failure::Status {
+                    url: failure::shown(url),
+                    code: status.as_u16(),
+                    challenge: None,
+                });
+            }
+            Ok(status) => format!("the server answered {status}"),
+            Err(error) => error.without_url().to_string(),
+        };
+        if Instant::now() + wait >= until {
+            return Err(Failure::Unreachable {
+                url: failure::shown(url),
+                attempts,
+                why,
+            });
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}

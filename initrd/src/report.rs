@@ -1,0 +1,146 @@
+//! Report: a failure told to those who cannot see the console: a virtio serial port, and a server.
+//!
+//! Best effort, bounded in time: the report stands on the consoles already, and the node goes on as its policy says
+//! whether anybody listens or not.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use image::cmdline::Cmdline;
+use image::report::{LINE, PORT, Report};
+use nix::libc::O_NONBLOCK;
+
+use crate::block;
+use crate::config;
+use crate::log::say;
+use crate::modules::{Modules, Network};
+use crate::net;
+use crate::world::World;
+
+/// For the network to come up.
+const NETWORK: Duration = Duration::from_secs(20);
+/// For the server to take the report.
+const SERVER: Duration = Duration::from_secs(20);
+
+/// Tells the report to the machine's port and to `slipway.report.url=`, as far as there are such, and says on the
+/// console what came of it.
+pub(crate) fn send(world: &Arc<World>, report: &Report) {
+    let text = serde_json::to_string(report).unwrap_or_default();
+    let cmdline = fs::read_to_string(world.proc.join("cmdline")).unwrap_or_default();
+    // A command line that is wrong elsewhere still names its server.
+    let url = Cmdline::report_url_of(&cmdline);
+    let modules = modules(world);
+    if let Ok(modules) = &modules {
+        modules.load_for_devices(Network::Without);
+    }
+    if let Some(port) = port(world) {
+        tell(world, "the port", write(&port, &text));
+    }
+    let Some(url) = url else { return };
+    let done = modules.and_then(|modules| post(world, modules, url, text));
+    tell(world, "the server", done);
+}
+
+fn tell(world: &World, whom: &str, done: Result<()>) {
+    match done {
+        Ok(()) => say(world, &format!("slipway: {whom} has taken the report")),
+        Err(error) => say(
+            world,
+            &format!("slipway: {whom} has not taken the report: {error:#}"),
+        ),
+    }
+}
+
+fn modules(world: &Arc<World>) -> Result<Modules> {
+    let release = nix::sys::utsname::uname().context("asking for the kernel's release")?;
+    Modules::open(Arc::clone(world), &release.release().to_string_lossy())
+}
+
+/// The device of the port with our name.
+fn port(world: &World) -> Option<PathBuf> {
+    let ports = world.sys.join("class/virtio-ports");
+    let name = block::entries(&ports).into_iter().find(|name| {
+        fs::read_to_string(ports.join(name).join("name")).is_ok_and(|text| text.trim() == PORT)
+    })?;
+    Some(world.dev.join(name))
+}
+
+/// A port that nobody reads at the other end must not hold the node up.
+fn write(port: &PathBuf, text: &str) -> Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .custom_flags(O_NONBLOCK)
+        .open(port)
+        .with_context(|| format!("opening {}", port.display()))?;
+    file.write_all(format!("{LINE}{text}\n").as_bytes())
+        .with_context(|| format!("writing to {}", port.display()))
+}
+
+/// Brings the network up and posts, in a thread that is left alone when it takes too long.
+fn post(world: &Arc<World>, modules: Modules, url: String, text: String) -> Result<()> {
+    let (tell, told) = mpsc::channel();
+    let inside = Arc::clone(world);
+    std::thread::spawn(move || {
+        let up = net::up(&inside, &modules);
+        // Whoever waited may have given up.
+        tell.send(up).unwrap_or_default();
+        let client = || {
+            fetch::blocking::Client::new(&fetch::Options {
+                ca_bundle: config::ca_bundle(&inside, &inside.sysroot),
+                ..fetch::Options::default()
+            })
+        };
+        let done = client().and_then(|client| Ok(client.post_json(&url, &text, SERVER)?));
+        tell.send(done).unwrap_or_default();
+    });
+    for (what, patience) in [("the network", NETWORK), ("the server", SERVER)] {
+        wait(world, &told, patience).with_context(|| format!("waiting for {what}"))??;
+    }
+    Ok(())
+}
+
+fn wait<T>(world: &World, told: &mpsc::Receiver<T>, patience: Duration) -> Result<T> {
+    const STEP: Duration = Duration::from_secs(1);
+    let mut left = patience + STEP;
+    loop {
+        world.watchdog.feed();
+        match told.recv_timeout(STEP) {
+            Ok(found) => return Ok(found),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the thread that was to send it has ended")
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        left = left.saturating_sub(STEP);
+        ensure!(!left.is_zero(), "not within {} s", patience.as_secs());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Clock;
+
+    #[test]
+    fn the_port_is_found_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        assert_eq!(port(&world), None);
+        for (device, name) in [("vport1p1", "other\n"), ("vport1p2", "slipway.report\n")] {
+            let place = world.sys.join("class/virtio-ports").join(device);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("name"), name).unwrap();
+        }
+        fs::create_dir_all(&world.dev).unwrap();
+        let found = port(&world).unwrap();
+        assert_eq!(found, world.dev.join("vport1p2"));
+        fs::write(&found, "").unwrap();
+        write(&found, "{}").unwrap();
+        assert_eq!(fs::read_to_string(found).unwrap(), "slipway-report: {}\n");
+    }
+}

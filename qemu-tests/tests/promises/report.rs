@@ -1,0 +1,111 @@
+//! Telling of a failure.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use image::cmdline::REPORT_URL;
+use image::layout::LABEL_ROOT_A;
+use image::report::{LINE, PORT, Report};
+use qemu_tests::content::flip;
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use slipway::qemu::channel::Waited;
+use slipway::qemu::disks::partition;
+use slipway::qemu::machine::{OnReset, Start};
+
+/// Where EROFS keeps its superblock.
+const SUPERBLOCK: u64 = 1024;
+
+/// The report on the console goes, word for word, to the machine's port and to the server that the command line names;
+/// a server that fails at first is asked again.
+pub(crate) fn goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let (start, _) = partition(&node.system(), LABEL_ROOT_A)?;
+    flip(&node.system(), start + SUPERBLOCK)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for status in ["503 Service Unavailable", "204 No Content"] {
+            let body = take(&listener, status);
+            if tell.send(body).is_err() {
+                return;
+            }
+        }
+    });
+
+    let plan = Plan {
+        on_reset: OnReset::Stop,
+        ..Plan::default()
+    };
+    let mut machine = lab.machine(&node, &plan)?;
+    machine.ports.push(PORT.to_owned());
+    if let Start::Direct { cmdline, .. } = &mut machine.start {
+        // The host as QEMU's own network shows it to the guest.
+        cmdline.push_str(&format!(" {REPORT_URL}=http://10.0.2.2:{port}/report"));
+    }
+    let running = lab.start(&node, machine, None)?;
+    let shown = running.vm.console().wait(patience::INIT, |text| {
+        let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
+        Some(line.trim().to_owned())
+    });
+    let Waited::Found(shown) = shown else {
+        anyhow::bail!("no report on the console: {shown:?}");
+    };
+    let report: Report = serde_json::from_str(&shown).context("reading the report")?;
+    ensure!(report.step == "root", "the report is of {:?}", report.step);
+    for _ in 0..2 {
+        let body = told
+            .recv_timeout(patience::INIT)
+            .context("waiting for the report's arrival")?
+            .context("reading what was posted")?;
+        ensure!(body == shown, "posted {body:?}, shown {shown:?}");
+    }
+    let line = running
+        .vm
+        .port(PORT)?
+        .wait(Duration::from_secs(10), |text| {
+            let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
+            Some(line.trim().to_owned())
+        });
+    ensure!(
+        line == Waited::Found(shown.clone()),
+        "the port has {line:?}, the console {shown:?}"
+    );
+    running.wait_console(&["the server has taken the report"], patience::INIT)?;
+    Ok(())
+}
+
+/// Takes one request and answers it: its body.
+fn take(listener: &TcpListener, status: &str) -> Result<String> {
+    let (mut connection, _) = listener.accept()?;
+    connection.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length: usize = head
+                .lines()
+                .find_map(|line| {
+                    let (name, value) = line.split_once(':')?;
+                    name.eq_ignore_ascii_case("content-length")
+                        .then(|| value.trim().parse().ok())?
+                })
+                .context("finding the body's length")?;
+            if body.len() >= length {
+                ensure!(head.starts_with("POST /report "), "{head}");
+                write!(
+                    connection,
+                    "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                )?;
+                return Ok(body.to_owned());
+            }
+        }
+        let count = connection.read(&mut piece)?;
+        ensure!(count > 0, "the node closed inside its request");
+        request.extend_from_slice(&piece[..count]);
+    }
+}
