@@ -9,6 +9,8 @@
 //! A power cut may still tear files that were renamed but not yet written back; a step therefore notes the
 //! boot of the host in which it was made, and counts in later boots only if [`Cache::settle`] has synced it.
 
+mod prune;
+
 use std::env;
 use std::fmt;
 use std::fs::{self, File};
@@ -22,10 +24,14 @@ use anyhow::{Context, Result, bail};
 use nix::sys::stat::Mode;
 use sha2::{Digest, Sha256};
 
+pub use prune::Entry;
+
 /// Written into a step's folder before the rename: the host's boot id.
 const MADE: &str = ".slipway-made";
 /// Written beside [`MADE`] once everything in the folder is on the disk.
 const SYNCED: &str = ".slipway-synced";
+/// Lock file of the whole cache.
+const IN_USE: &str = ".slipway-in-use";
 /// Files below this many bytes are hashed anew each time; reading the memo would cost as much.
 const SMALL: u64 = 256 << 10;
 
@@ -35,6 +41,8 @@ pub struct Cache {
     root: PathBuf,
     boot: String,
     made: Mutex<Vec<PathBuf>>,
+    /// Held shared by every build, and alone by whoever removes what is old.
+    in_use: File,
 }
 
 /// A finished step.
@@ -104,12 +112,15 @@ impl Cache {
             fs::create_dir_all(&path)
                 .with_context(|| format!("making the cache folder {}", path.display()))?;
         }
+        let in_use = File::create(root.join(IN_USE)).context("opening the cache's lock")?;
+        in_use.lock_shared().context("locking the cache")?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .map_or_else(|_| "unknown".into(), |id| id.trim().to_owned());
         let cache = Self {
             root,
             boot,
             made: Mutex::default(),
+            in_use,
         };
         cache.sweep()?;
         Ok(cache)
@@ -119,6 +130,11 @@ impl Cache {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Notes that the download with this SHA-256 is used now, so that [`Cache::prune`] keeps it.
+    pub fn use_object(&self, sha256: &str) {
+        prune::used(&self.object(sha256));
     }
 
     /// Where the download with this SHA-256 (64 hexadecimal digits) is or belongs; its folder is made by who writes it.
@@ -142,6 +158,7 @@ impl Cache {
     ) -> Result<Made> {
         let path = self.root.join("steps").join(name).join(&key.0);
         if self.is_whole(&path) {
+            prune::used(&path.join(MADE));
             return Ok(Made { path, hit: true });
         }
         let id = format!("{name}-{key}");

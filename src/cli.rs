@@ -78,6 +78,9 @@ pub(crate) enum Command {
     /// Serve images for a boot from the network
     #[command(subcommand)]
     Pxe(PxeCommand),
+    /// Look at the cache, or take away what nothing uses any more
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Say what this host can do, and what to do about what it cannot
     Doctor,
     /// Print the JSON Schema of recipes, for editors
@@ -128,7 +131,6 @@ impl Command {
             Self::Check { .. }
                 | Self::Completions { .. }
                 | Self::Ignition { .. }
-                | Self::Lock(_)
                 | Self::Pxe(_)
                 | Self::Schema
         )
@@ -244,7 +246,7 @@ pub(crate) struct RunArgs {
     /// Forward a port of this host to one of the node; may be repeated
     #[arg(long, value_name = "HOST:GUEST")]
     pub forward: Vec<Forward>,
-    /// The controller of the disks: virtio, nvme or scsi; default: what the recipe's first platform has
+    /// The controller of the disks: virtio, nvme, scsi or sata; default: what the recipe's first platform has
     #[arg(long)]
     pub bus: Option<Bus>,
     /// No second disk for etcd
@@ -312,6 +314,22 @@ pub(crate) enum PxeCommand {
         /// Address and port to listen on
         #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
         listen: SocketAddr,
+    },
+}
+
+/// `slipway cache`
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Say what it holds, by kind
+    Show,
+    /// Remove steps and downloads that no build has used for some time; they are made or fetched again when needed
+    Prune {
+        /// How many days without use are enough
+        #[arg(long, value_name = "DAYS", default_value_t = 14)]
+        unused: u64,
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 

@@ -1,5 +1,6 @@
 //! What each command does: plain functions from the command line's words to a result on stdout.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +15,9 @@ use slipway::recipe::{self, Platform, Recipe};
 use slipway::tools::{self, Tools};
 use slipway::{demo, doctor, inspect, interrupt, node_config, pipeline, pxe, timeline};
 
-use crate::cli::{self, BuildArgs, Cli, DemoArgs, LockArgs, Output, RunArgs, TimelineArgs};
+use crate::cli::{
+    self, BuildArgs, CacheCommand, Cli, DemoArgs, LockArgs, Output, RunArgs, TimelineArgs,
+};
 
 /// The work failed, without an error to print.
 const FAILURE: u8 = 1;
@@ -205,6 +208,44 @@ fn carried_tools(cache: &Cache, progress: &Progress) -> Result<Tools> {
     let recipe = recipe::load(&recipe::carried::tools(cache)?)?;
     let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
     tools_run(&recipe, &lock, progress)
+}
+
+pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    let (entries, what) = match command {
+        CacheCommand::Show => (cache.entries()?, "in the cache"),
+        CacheCommand::Prune { unused, dry_run } => {
+            let unused = Duration::from_secs(unused.saturating_mul(24 * 3600));
+            let what = if *dry_run {
+                "would be removed"
+            } else {
+                "removed"
+            };
+            (cache.prune(unused, *dry_run)?, what)
+        }
+    };
+    if output.json {
+        cli::print_json(&entries)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut kinds: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for entry in &entries {
+        let (count, size) = kinds.entry(&entry.kind).or_default();
+        *count += 1;
+        *size += entry.size;
+    }
+    let mut text = String::new();
+    for (kind, (count, size)) in kinds {
+        text += &format!("{kind:<20} {count:>5}  {:>10}\n", progress::bytes(size));
+    }
+    let total = entries.iter().map(|entry| entry.size).sum();
+    text += &format!(
+        "{} {what} ({})\n",
+        progress::bytes(total),
+        cache.root().display()
+    );
+    cli::print(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn demo(args: &DemoArgs, output: Output) -> Result<ExitCode> {

@@ -218,6 +218,7 @@ pub fn obtain(
         }
         .with_context(about)?;
     }
+    cache.use_object(&locked.sha256);
     let size = Some(locked.size);
     if hit {
         step.hit(size)

@@ -164,6 +164,7 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>) -> Result<ExitCode> {
         Command::Check { recipe } => commands::check(&recipe.recipe, output),
         Command::Timeline(args) => commands::timeline(&args, output),
         Command::Pxe(PxeCommand::Serve { folder, listen }) => commands::pxe_serve(&folder, listen),
+        Command::Cache(command) => commands::cache(&command, output),
         Command::Doctor => commands::doctor(refused, output),
         Command::Schema => commands::schema(),
         Command::Completions { shell } => commands::completions(shell),

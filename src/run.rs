@@ -23,7 +23,7 @@ const TAIL: usize = 25;
 /// Where programs find programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where the host's certificates are bound for programs with network, and what tells programs so.
-const CA_BUNDLE: &str = "/run/slipway/ca-certificates.crt";
+const CA_BUNDLE: &str = "/run/ca-certificates.crt";
 /// Where hosts keep their certificates, in the order in which we look.
 const HOST_CA_BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",

@@ -84,6 +84,9 @@ fn fetch_from(
             std::fs::metadata(&deb.path).map_or(true, |found| found.len() != deb.package.size)
         })
         .collect();
+    for package in packages {
+        cache.use_object(&package.sha256);
+    }
     let size = packages.iter().map(|package| package.size).sum();
     if missing.is_empty() {
         step.hit(Some(size));
