@@ -124,14 +124,20 @@ fn qcow2(disk: &Disk, tools: &Tools, output: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![PathBuf::from(QCOW2)])
 }
 
-/// Hashes every file below `output`, on all cores, and writes the list beside them. Gives its lines as (path, hash).
+/// Hashes every file below `output`, on all cores, but those that are `known` by path, and writes the list beside
+/// them. Gives its lines as (path, hash).
 ///
 /// # Errors
 /// When a file cannot be read or the list not written.
-pub fn sums(output: &Path, progress: &Progress) -> Result<Vec<(String, String)>> {
+pub fn sums(
+    output: &Path,
+    known: Vec<(String, String)>,
+    progress: &Progress,
+) -> Result<Vec<(String, String)>> {
     let step = progress.step("hashes");
     let mut files = Vec::new();
     list(output, "", &mut files)?;
+    files.retain(|(name, _)| known.iter().all(|(known, _)| known != name));
     // The largest first: nobody then waits for one that was begun last.
     let mut order: Vec<&(String, u64)> = files.iter().collect();
     order.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
@@ -150,12 +156,11 @@ pub fn sums(output: &Path, progress: &Progress) -> Result<Vec<(String, String)>>
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_default();
-    done.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut out = Vec::new();
-    for (name, hash) in done {
+    let mut out = known;
+    for (name, hash) in done.into_inner().unwrap_or_default() {
         out.push((name, hash?));
     }
+    out.sort();
     let text: String = out
         .iter()
         .map(|(name, hash)| format!("{hash}  {name}\n"))
@@ -248,7 +253,8 @@ mod tests {
         for name in ["b", "a", "pxe/root", SUMS, REPORT] {
             fs::write(folder.path().join(name), name).unwrap();
         }
-        sums(folder.path(), &Progress::new(Kind::Quiet)).unwrap();
+        let known = vec![("b".to_owned(), hex(&Sha256::digest(b"b")))];
+        sums(folder.path(), known, &Progress::new(Kind::Quiet)).unwrap();
         let text = fs::read_to_string(folder.path().join(SUMS)).unwrap();
         let names: Vec<&str> = text.lines().map(|line| &line[66..]).collect();
         assert_eq!(names, ["a", "b", "pxe/root"]);

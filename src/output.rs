@@ -82,7 +82,8 @@ impl Output {
         Some(())
     }
 
-    /// Makes the folder anew: `make` fills an empty one, which then takes the old one's place.
+    /// Makes the folder anew: `make` fills an empty one, which then takes the old one's place. It gives the files
+    /// whose hashes it knows already, as (path, SHA-256).
     ///
     /// # Errors
     /// If `make` fails, or the folder cannot be written; the old one is then still there.
@@ -90,16 +91,16 @@ impl Output {
         &self,
         key: &Key,
         progress: &Progress,
-        make: impl FnOnce(&Path) -> Result<()>,
+        make: impl FnOnce(&Path) -> Result<Vec<(String, String)>>,
     ) -> Result<()> {
         let (fresh, old) = (beside(&self.folder, "new")?, beside(&self.folder, "old")?);
         cache::remove(&fresh)?;
         cache::remove(&old)?;
         let about = || format!("writing {}", self.folder.display());
         fs::create_dir(&fresh).with_context(about)?;
-        make(&fresh)?;
+        let known = make(&fresh)?;
         let mut files = Vec::new();
-        for (path, sha256) in artifact::sums(&fresh, progress)? {
+        for (path, sha256) in artifact::sums(&fresh, known, progress)? {
             let identity = identity(&fresh.join(&path))?;
             files.push(Written {
                 path,
@@ -151,7 +152,8 @@ mod tests {
 
     fn write(output: &Output, key: &Key, text: &str) -> Result<()> {
         output.replace(key, &Progress::new(Kind::Quiet), |folder| {
-            Ok(fs::write(folder.join("file"), text)?)
+            fs::write(folder.join("file"), text)?;
+            Ok(Vec::new())
         })
     }
 

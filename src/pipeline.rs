@@ -289,7 +289,8 @@ impl Product<'_> {
         sbom::text(&self.manifest.image, self.lock.epoch, components)
     }
 
-    fn write(&self, fresh: &Path, progress: &Progress) -> Result<()> {
+    /// Writes the folder's files; gives the hash of the largest, which is taken while the others are made of it.
+    fn write(&self, fresh: &Path, progress: &Progress) -> Result<Vec<(String, String)>> {
         let recipe = self.recipe;
         let bill = self.bill()?;
         let options = disk::Options {
@@ -317,11 +318,22 @@ impl Product<'_> {
             root: self.root,
             epoch: self.lock.epoch,
         };
-        for kind in &recipe.artifacts {
-            artifact::write(*kind, &inputs, self.tools, fresh, progress)?;
-        }
+        let hash = std::thread::scope(|scope| -> Result<String> {
+            let hash = scope.spawn(|| artifact::sha256(&path));
+            for kind in &recipe.artifacts {
+                artifact::write(*kind, &inputs, self.tools, fresh, progress)?;
+            }
+            self.write_others(fresh, &bill)?;
+            hash.join()
+                .unwrap_or_else(|_| anyhow::bail!("hashing the disk"))
+        })?;
+        Ok(vec![(artifact::DISK.to_owned(), hash)])
+    }
+
+    /// The files beside the disk and its artifacts.
+    fn write_others(&self, fresh: &Path, bill: &str) -> Result<()> {
         let about = || format!("writing {}", fresh.display());
-        let uki = fresh.join(format!("{}.efi", recipe.image.name));
+        let uki = fresh.join(format!("{}.efi", self.recipe.image.name));
         fs::copy(&self.bootable.uki, uki).with_context(about)?;
         if let Some(kubelet) = self.kubelet {
             copy_folder(&kubelet.layout, &fresh.join("kubelet.oci")).with_context(about)?;
