@@ -1,6 +1,9 @@
 //! Whole builds by the program itself: the same bytes wherever they are made, and whatever was killed before.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod sources;
+mod user;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,0 +1,169 @@
+//! Where a kubelet may come from, each source against a server on loopback that keeps the vendor's conventions.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use sha2::{Digest, Sha256};
+use slipway::cache::hex;
+
+use super::{Place, RECIPE};
+
+/// What is served, by path; it changes while the server runs.
+type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
+
+/// A static program that answers as a kubelet of this release does. What it is told to be is all that a lock asks of it.
+fn program(folder: &Path, release: &str) -> Vec<u8> {
+    let source = folder.join("kubelet.c");
+    let text = format!("#include <stdio.h>\nint main() {{ puts(\"Kubernetes {release}\"); }}\n");
+    fs::write(&source, text).unwrap();
+    let out = folder.join("kubelet");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the C compiler, which every build here needs"
+    )]
+    let status = Command::new(compiler)
+        .args(["-static", "-O1", "-o"])
+        .args([&out, &source])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    fs::read(out).unwrap()
+}
+
+/// Serves files on loopback as long as the test's process lives.
+fn serve(files: Files) -> SocketAddr {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            let app = Router::new().fallback(answer).with_state(files);
+            axum::serve(listener, app).await.unwrap();
+        });
+    });
+    told.recv().unwrap()
+}
+
+async fn answer(State(files): State<Files>, uri: Uri) -> (StatusCode, Vec<u8>) {
+    match files.lock().unwrap().get(uri.path()) {
+        Some(bytes) => (StatusCode::OK, bytes.clone()),
+        None => (StatusCode::NOT_FOUND, Vec::new()),
+    }
+}
+
+/// Writes the place's recipe with these sources.
+fn ask_for(place: &Place, version: &str, sources: &[String]) {
+    let text = format!(
+        "{RECIPE}\n[kubernetes]\nversion = {version:?}\nkubelet = [{}]\ncontainer-packages = [\"mount\"]\n\
+         [containers]\nimages = []\n",
+        sources.join(", ")
+    );
+    fs::write(place.folder.join("recipes/small.toml"), text).unwrap();
+}
+
+/// Runs `slipway` there: whether it succeeded, and what it said.
+fn run(place: &Place, words: &[&str]) -> (bool, String) {
+    #[allow(clippy::disallowed_methods, reason = "the program under test")]
+    let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
+        .args(words)
+        .current_dir(&place.folder)
+        .env("SLIPWAY_CACHE", place.folder.join("cache"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    (output.status.success(), said)
+}
+
+fn locked(place: &Place) -> toml::Table {
+    let text = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
+    let lock: toml::Table = toml::from_str(&text).unwrap();
+    lock["kubelet"].as_table().unwrap().clone()
+}
+
+/// The release server's newest patch release is pinned and built in; an image of it, which the build itself wrote as an
+/// OCI layout, is pinned from a registry and is the same program; a server that lies is refused and the next source
+/// taken; when no source is left, each says why.
+#[test]
+fn a_kubelet_comes_from_a_release_server_or_a_registry() {
+    let place = Place::new("sources", None);
+    let program = program(&place.folder, "v1.36.2");
+    let sha256 = hex(&Sha256::digest(&program));
+    let files = Files::default();
+    let host = serve(files.clone());
+    let set = |path: &str, bytes: &[u8]| {
+        files
+            .lock()
+            .unwrap()
+            .insert(path.to_owned(), bytes.to_vec());
+    };
+    set("/release/stable-1.36.txt", b"v1.36.2\n");
+    let binary = "/release/v1.36.2/bin/linux/amd64/kubelet";
+    set(binary, &program);
+    set(&format!("{binary}.sha256"), sha256.as_bytes());
+
+    let template = "/release/{version}/bin/linux/{arch}/kubelet";
+    let release = format!("{{ release = \"http://{host}{template}\" }}");
+    ask_for(&place, "1.36", std::slice::from_ref(&release));
+    let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
+    assert!(good, "{said}");
+    let kubelet = locked(&place);
+    assert_eq!(kubelet["version"].as_str(), Some("v1.36.2"));
+    assert_eq!(kubelet["sha256"].as_str(), Some(sha256.as_str()));
+    let out = place.folder.join("out/small-1.0");
+    let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
+    assert!(manifest.contains(&sha256), "{manifest}");
+
+    serve_layout(&out.join("kubelet.oci"), "kubelet", &set);
+    let image = format!("{{ oci = \"{host}/kubelet:v1.36.2\" }}");
+    ask_for(&place, "1.36.2", std::slice::from_ref(&image));
+    let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
+    assert!(good, "{said}");
+    assert_eq!(locked(&place)["sha256"].as_str(), Some(sha256.as_str()));
+
+    // A program that is not what its digest says, then the image.
+    set(&format!("{binary}.sha256"), "0".repeat(64).as_bytes());
+    ask_for(&place, "1.36", &[release.clone(), image]);
+    let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
+    assert!(good && said.contains(&"0".repeat(64)), "{said}");
+    let source = locked(&place)["source"].to_string();
+    assert!(source.contains("oci"), "{source}");
+
+    // No newer patch release than the recipe's minor, and nothing else to ask.
+    set("/release/stable-1.36.txt", b"v1.35.9\n");
+    ask_for(&place, "1.36", &[release]);
+    let before = fs::read(place.folder.join("recipes/small.lock")).unwrap();
+    let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
+    assert!(!good && said.contains("1.36"), "{said}");
+    let after = fs::read(place.folder.join("recipes/small.lock")).unwrap();
+    assert_eq!(
+        before, after,
+        "a lock that could not be renewed was changed"
+    );
+}
+
+/// Puts an OCI layout where a registry has it (OCI distribution specification 1.1, "Pull").
+fn serve_layout(layout: &Path, name: &str, set: &dyn Fn(&str, &[u8])) {
+    let index = fs::read(layout.join("index.json")).unwrap();
+    set(&format!("/v2/{name}/manifests/v1.36.2"), &index);
+    for blob in fs::read_dir(layout.join("blobs/sha256")).unwrap() {
+        let blob = blob.unwrap();
+        let digest = format!("sha256:{}", blob.file_name().to_str().unwrap());
+        let bytes = fs::read(blob.path()).unwrap();
+        set(&format!("/v2/{name}/manifests/{digest}"), &bytes);
+        set(&format!("/v2/{name}/blobs/{digest}"), &bytes);
+    }
+}

@@ -1,0 +1,185 @@
+//! A build by an ordinary user with subordinate ids, beside one by root.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::Uid;
+
+use super::{Place, RECIPE, reference};
+
+/// An id that nobody has, and the first of its subordinate ids.
+const USER: u32 = 54_321;
+const FIRST: u32 = 1_000_000;
+const COUNT: u32 = 65_536;
+
+/// Stands in for `newuidmap` and `newgidmap`, which a host may lack and which must be setuid: it asks this test, which
+/// is root, for the same write to `/proc/PID/uid_map`, and waits until it is done.
+const DOOR: &str = r#"#!/bin/sh
+set -e
+name=${0##*/}
+echo "$name $*" > "$SLIPWAY_DOOR/$name.part"
+mv "$SLIPWAY_DOOR/$name.part" "$SLIPWAY_DOOR/$name.asked"
+while [ ! -e "$SLIPWAY_DOOR/$name.done" ]; do sleep 0.05; done
+"#;
+
+/// As root: an ordinary user's build, in a user namespace over its subordinate ids, gives what root's gives. As an
+/// ordinary user every build of these tests is already such a one, and this one is compared with them.
+#[test]
+fn an_ordinary_user_gives_the_same_bytes() {
+    let reference = reference();
+    if !Uid::effective().is_root() {
+        let place = Place::new("user", Some(&reference.lock));
+        super::finish(place.build());
+        assert_eq!(place.sums(), reference.sums);
+        return;
+    }
+    let held = tempfile::tempdir().unwrap();
+    let folder = held.path().to_owned();
+    open(&folder);
+    fs::create_dir_all(folder.join("recipes")).unwrap();
+    fs::write(folder.join("recipes/small.toml"), RECIPE).unwrap();
+    fs::write(folder.join("recipes/small.lock"), &reference.lock).unwrap();
+    let cache = slipway::cache::Cache::open().unwrap();
+    copy(
+        &cache.root().join("downloads"),
+        &folder.join("cache/downloads"),
+    );
+    let program = folder.join("slipway");
+    fs::copy(env!("CARGO_BIN_EXE_slipway"), &program).unwrap();
+    let door = folder.join("door");
+    fs::create_dir(&door).unwrap();
+    for name in ["newuidmap", "newgidmap"] {
+        fs::write(door.join(name), DOOR).unwrap();
+        open(&door.join(name));
+    }
+    copy(Path::new("/etc"), &folder.join("etc"));
+    for name in ["subuid", "subgid"] {
+        let line = format!("{USER}:{FIRST}:{COUNT}\n");
+        fs::write(folder.join("etc").join(name), line).unwrap();
+    }
+    give(&folder);
+
+    let over = AtomicBool::new(false);
+    let output = thread::scope(|scope| {
+        scope.spawn(|| keep_door(&door, &over));
+        let built = scope.spawn(|| {
+            let output = build(&folder, &program, &door);
+            over.store(true, Ordering::Relaxed);
+            output
+        });
+        built.join().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let sums = fs::read_to_string(folder.join("out/small-1.0/SHA256SUMS")).unwrap();
+    assert_eq!(sums, reference.sums);
+    let disk = fs::metadata(folder.join("out/small-1.0/disk.raw")).unwrap();
+    assert_eq!(disk.uid(), USER);
+}
+
+/// Runs the build as the user, where `/etc` names its subordinate ids. A thread has its own mount namespace.
+fn build(folder: &Path, program: &Path, door: &Path) -> std::process::Output {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let none: Option<&str> = None;
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "another /etc for the program under test"
+    )]
+    {
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        mount(
+            Some(&folder.join("etc")),
+            "/etc",
+            none,
+            MsFlags::MS_BIND,
+            none,
+        )
+        .unwrap();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path =
+        std::env::join_paths(std::iter::once(door.to_owned()).chain(std::env::split_paths(&path)))
+            .unwrap();
+    #[allow(clippy::disallowed_methods, reason = "the program under test")]
+    Command::new(program)
+        .args(["build", "recipes/small.toml", "-o", "out", "--locked"])
+        .current_dir(folder)
+        .env("SLIPWAY_CACHE", folder.join("cache"))
+        .env("SLIPWAY_DOOR", door)
+        .env("HOME", folder)
+        .env("PATH", path)
+        .uid(USER)
+        .gid(USER)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap()
+}
+
+/// Does what the setuid programs would: maps the user's own id to 0 and its subordinate ones to 1 and up, and nothing
+/// else that it may be asked for.
+fn keep_door(door: &Path, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        for (name, map) in [("newuidmap", "uid_map"), ("newgidmap", "gid_map")] {
+            let asked = door.join(format!("{name}.asked"));
+            let Ok(text) = fs::read_to_string(&asked) else {
+                continue;
+            };
+            fs::remove_file(&asked).unwrap();
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let process = words[1];
+            let allowed = format!("{name} {process} 0 {USER} 1 1 {FIRST} {COUNT}");
+            assert_eq!(words.join(" "), allowed);
+            fs::write(
+                format!("/proc/{process}/{map}"),
+                format!("0 {USER} 1\n1 {FIRST} {COUNT}\n"),
+            )
+            .unwrap();
+            fs::write(door.join(format!("{name}.done")), "").unwrap();
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn open(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Copies files, folders and links; what is none of these a program does not need.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to): (PathBuf, PathBuf) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            copy(&from, &to);
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(&from).unwrap(), &to).unwrap();
+        } else if kind.is_file() && entry.metadata().unwrap().mode() & 0o004 != 0 {
+            // What only root may read is not handed to somebody else.
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+/// Makes the user the owner of all of it.
+fn give(path: &Path) {
+    if fs::symlink_metadata(path).unwrap().is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path());
+        }
+        chown(path, Some(USER), Some(USER)).unwrap();
+    } else {
+        lchown(path, Some(USER), Some(USER)).unwrap();
+    }
+}
