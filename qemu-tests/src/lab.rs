@@ -9,7 +9,7 @@ use image::report::{HANDOFF_LINE, LINE};
 use serde_json::Value;
 use slipway::cache::{Cache, Scratch};
 use slipway::lock::Mode;
-use slipway::pipeline::{self, Request};
+use slipway::pipeline::{self, Built, Request};
 use slipway::progress::{Kind, Progress};
 use slipway::qemu::agent::{Agent, Answer, PORT, Secret};
 use slipway::qemu::channel::{Channel, Waited};
@@ -59,6 +59,8 @@ pub struct Plan {
     pub on_reset: OnReset,
     /// More disks.
     pub more: Vec<Disk>,
+    /// Another image than the demo's: the one that the node was made from.
+    pub image: Option<Image>,
 }
 
 impl Default for Plan {
@@ -71,6 +73,7 @@ impl Default for Plan {
             capture: false,
             on_reset: OnReset::Restart,
             more: Vec::new(),
+            image: None,
         }
     }
 }
@@ -92,18 +95,10 @@ impl Lab {
     /// # Errors
     /// If a build step fails.
     pub fn open() -> Result<Self> {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .context("finding the workspace")?;
-        let folder = workspace.join("target/qemu-tests");
+        let folder = workspace()?.join("target/qemu-tests");
         fs::create_dir_all(&folder)?;
         let progress = Progress::new(Kind::Quiet);
-        let request = Request {
-            recipe: workspace.join("recipes/demo.toml"),
-            output: folder.clone(),
-            lock: Mode::Make,
-        };
-        let built = pipeline::build(&request, &progress)?;
+        let built = build("demo", &folder)?;
         let cache = Cache::open()?;
         let tools = pipeline::tools_run(&built, &progress)?;
         let debs = slipway::lock::fetch_set(
@@ -127,6 +122,19 @@ impl Lab {
             consoles: Vec::new(),
             shared: None,
         })
+    }
+
+    /// Builds another of the repository's recipes, named without its ending.
+    ///
+    /// # Errors
+    /// If a build step fails.
+    pub fn build(&self, recipe: &str) -> Result<Image> {
+        let built = build(recipe, &self.folder);
+        Image::open(
+            &built
+                .with_context(|| format!("building recipes/{recipe}.toml"))?
+                .out,
+        )
     }
 
     /// The cache of this run.
@@ -172,9 +180,18 @@ impl Lab {
     /// # Errors
     /// If they cannot be written.
     pub fn node(&mut self) -> Result<Node> {
+        let disk = self.image.disk.clone();
+        self.node_of(&disk)
+    }
+
+    /// The files of a new node with a copy of another image's disk.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn node_of(&mut self, disk: &Path) -> Result<Node> {
         self.nodes += 1;
         let folder = self.scratch.path().join(format!("node-{}", self.nodes));
-        Node::prepare(&folder, &self.image.disk, &self.tools)
+        Node::prepare(&folder, disk, &self.tools)
     }
 
     /// Boots a node. The shared node, if it runs, is ended before: one machine at a time.
@@ -197,7 +214,8 @@ impl Lab {
             bus: plan.bus,
             ..Options::default()
         };
-        let mut machine = qemu::machine(&self.image, node, &options, self.accel)?;
+        let image = plan.image.as_ref().unwrap_or(&self.image);
+        let mut machine = qemu::machine(image, node, &options, self.accel)?;
         machine.capture = plan.capture;
         machine.on_reset = plan.on_reset;
         machine.disks.extend(plan.more.iter().cloned());
@@ -256,6 +274,21 @@ impl Lab {
         };
         Ok(self.shared.insert(running))
     }
+}
+
+fn workspace() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("finding the workspace")
+}
+
+fn build(recipe: &str, folder: &Path) -> Result<Built> {
+    let request = Request {
+        recipe: workspace()?.join(format!("recipes/{recipe}.toml")),
+        output: folder.to_owned(),
+        lock: Mode::Make,
+    };
+    pipeline::build(&request, &Progress::new(Kind::Quiet))
 }
 
 /// One secret a node: its config is applied at its first boot only.

@@ -22,3 +22,7 @@ pub const PANIC: Duration = Duration::from_secs(240);
 pub const WAITING_LINES: Duration = Duration::from_secs(60);
 /// From one press of the power button to the next.
 pub const BUTTON: Duration = Duration::from_secs(10);
+/// A node that was to reboot after its ten seconds would have done so by then.
+pub const STAYS_UP: Duration = Duration::from_secs(20);
+/// From READY to the renamed boot entry.
+pub const BLESSING: Duration = Duration::from_secs(60);

@@ -51,6 +51,8 @@ pub enum Bus {
     Nvme,
     /// A disk on a virtio-scsi controller, as on GCE.
     Scsi,
+    /// SATA (AHCI), as in machines of racks.
+    Sata,
 }
 
 impl std::str::FromStr for Bus {
@@ -61,8 +63,9 @@ impl std::str::FromStr for Bus {
             "virtio" => Ok(Self::Virtio),
             "nvme" => Ok(Self::Nvme),
             "scsi" => Ok(Self::Scsi),
+            "sata" => Ok(Self::Sata),
             _ => Err(format!(
-                "{text:?} is no disk bus; expected virtio, nvme or scsi"
+                "{text:?} is no disk bus; expected virtio, nvme, scsi or sata"
             )),
         }
     }
@@ -440,6 +443,8 @@ impl Disk {
                 line.arg("-device", format!("virtio-scsi-pci,id=scsi{number}"));
                 line.arg("-device", format!("scsi-hd,bus=scsi{number}.0,{common}"));
             }
+            // The chipset's own controller, which has six ports.
+            Bus::Sata => line.arg("-device", format!("ide-hd,bus=ide.{number},{common}")),
         }
         Ok(())
     }

@@ -7,6 +7,9 @@ mod ignition;
 mod kubelet;
 mod leave;
 mod pxe;
+mod recipes;
+mod report;
+mod state;
 mod timeline;
 mod verity;
 
@@ -26,6 +29,7 @@ const PROMISES: &[Promise] = promises![
     verity::the_root_is_protected_on_a_running_node,
     ignition::files_units_and_users_are_there,
     kubelet::etcd_answers_health_with_its_data_on_the_etcd_disk,
+    kubelet::ready_it_blesses_the_boot_entry,
     kubelet::killed_it_comes_back_and_mounts_do_not_grow,
     timeline::each_boot_leaves_one_that_the_tool_draws,
     boot::a_second_one_asks_no_network_and_formats_nothing,
@@ -35,8 +39,12 @@ const PROMISES: &[Promise] = promises![
     ignition::a_failing_hash_leaves_nothing_applied,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
     verity::a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot,
+    report::goes_to_the_port_and_to_the_server,
     pxe::ipxe_boots_kernel_initrd_and_root_by_http,
     boot::on_nvme_and_scsi_controllers,
+    state::var_grows_with_its_disk,
+    state::the_third_failure_for_one_reason_stays_up,
+    recipes::each_boots_on_the_controllers_that_it_meets,
     leave::running_leaves_no_process_and_no_disk,
 ];
 

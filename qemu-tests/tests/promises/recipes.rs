@@ -1,0 +1,75 @@
+//! The recipes beside the demo.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use slipway::qemu::machine::Bus;
+
+/// Each recipe, and the controllers of the machines that it is for, with what its disks are called there.
+const HOMES: &[(&str, &[(Bus, &str)])] = &[
+    ("node", &[(Bus::Virtio, "/dev/vda")]),
+    ("aws", &[(Bus::Nvme, "/dev/nvme0n1p")]),
+    (
+        "gce",
+        &[(Bus::Scsi, "/dev/sda"), (Bus::Nvme, "/dev/nvme0n1p")],
+    ),
+    (
+        "metal",
+        &[(Bus::Sata, "/dev/sda"), (Bus::Nvme, "/dev/nvme0n1p")],
+    ),
+];
+
+/// Each recipe builds, and its disk boots by UEFI on every controller that it meets: the image is the recipe's own, its
+/// file systems are on that controller, and no unit of the system fails.
+pub(crate) fn each_boots_on_the_controllers_that_it_meets(lab: &mut Lab) -> Result<()> {
+    for (recipe, homes) in HOMES {
+        let image = lab.build(recipe)?;
+        let name = name_of(&fs::read_to_string(image.out.join("manifest.json"))?)?;
+        for (bus, disk) in *homes {
+            let node = lab.node_of(&image.disk)?;
+            let plan = Plan {
+                direct: false,
+                etcd: false,
+                bus: *bus,
+                image: Some(image.clone()),
+                ..Plan::default()
+            };
+            let about = || format!("booting recipes/{recipe}.toml from {bus:?}");
+            let running = lab.boot(&node, &plan)?;
+            running
+                .wait_handoff(patience::HANDOFF)
+                .with_context(about)?;
+            running
+                .agent()?
+                .wait(1, patience::AGENT)
+                .with_context(about)?;
+            let found =
+                running.tell(". /etc/os-release; echo $IMAGE_ID; findmnt -no SOURCE /var")?;
+            ensure!(
+                found.starts_with(&format!("{name}\n{disk}")),
+                "{}: expected image {name} with /var on {disk}…, found {found:?}",
+                about()
+            );
+            let state = running.ask("timeout 80 systemctl is-system-running --wait")?;
+            ensure!(
+                state.output == "running",
+                "{}: systemd says {:?}: {}",
+                about(),
+                state.output,
+                running.ask("systemctl --failed --no-legend")?.output
+            );
+            drop(running);
+            fs::remove_dir_all(node.folder()).context("removing the node's disks")?;
+        }
+        fs::remove_dir_all(&image.out).context("removing the image")?;
+    }
+    Ok(())
+}
+
+fn name_of(manifest: &str) -> Result<String> {
+    let manifest = image::manifest::Manifest::parse(manifest)
+        .map_err(|error| anyhow::anyhow!("reading the manifest: {error}"))?;
+    Ok(manifest.image.name)
+}

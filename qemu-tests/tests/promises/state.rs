@@ -1,0 +1,98 @@
+//! What a node keeps.
+
+use std::fs::OpenOptions;
+
+use anyhow::{Context, Result, bail, ensure};
+use image::layout::GIB;
+use image::paths::NODE_SETTINGS;
+use image::report::LINE;
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use slipway::qemu::channel::Waited;
+
+/// By how much the disk grows, in bytes.
+const MORE: u64 = 3 * GIB;
+/// How many failures for one reason are enough.
+const ENOUGH: usize = 3;
+
+/// A disk that has grown between two boots: its partition table is mended, and `var` has the new room.
+pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let size = |running: &qemu_tests::lab::Running| -> Result<u64> {
+        let text = running.tell("findmnt -bno SIZE /var")?;
+        text.trim()
+            .parse()
+            .with_context(|| format!("reading the size {text:?}"))
+    };
+    let running = lab.boot(&node, &Plan::default())?;
+    running.wait_handoff(patience::INIT)?;
+    running.agent()?.wait(1, patience::AGENT)?;
+    let before = size(&running)?;
+    running.tell("echo kept > /var/kept && sync /var/kept")?;
+    running.power_off()?;
+
+    let disk = OpenOptions::new().write(true).open(node.system())?;
+    disk.set_len(disk.metadata()?.len() + MORE)?;
+    drop(disk);
+    let running = lab.boot(&node, &Plan::default())?;
+    running.wait_handoff(patience::INIT)?;
+    running.agent()?.wait(1, patience::AGENT)?;
+    let after = size(&running)?;
+    // The tables of a larger ext4 take a few per cent of what it gained.
+    ensure!(
+        after > before + MORE / 10 * 9,
+        "the disk grew by {MORE} bytes, /var from {before} to {after}"
+    );
+    let kept = running.tell("cat /var/kept")?;
+    ensure!(kept == "kept", "after the growth the file has {kept:?}");
+    Ok(())
+}
+
+/// A node whose settings were broken by hand reboots twice with its report, and stays up with it the third time.
+pub(crate) fn the_third_failure_for_one_reason_stays_up(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let running = lab.boot(&node, &Plan::default())?;
+    running.wait_handoff(patience::INIT)?;
+    running.agent()?.wait(1, patience::AGENT)?;
+    running.tell(&format!(
+        "mkdir -p /etc/slipway && echo 'role = \"kontroll-plane\"' > {NODE_SETTINGS}"
+    ))?;
+    running.power_off()?;
+
+    // A reset boots the same kernel again, as a machine in a rack does.
+    let running = lab.boot(&node, &Plan::default())?;
+    let reports = |text: &str| text.matches(LINE).count();
+    for number in 1..=ENOUGH {
+        let waited = running.vm.console().wait(patience::INIT, |text| {
+            (reports(text) >= number).then_some(())
+        });
+        ensure!(
+            waited == Waited::Found(()),
+            "report {number} did not come: {waited:?}"
+        );
+    }
+    let text = running.vm.console().text();
+    for (words, times) in [
+        ("The node reboots in 10 s.", ENOUGH - 1),
+        ("The node stays up with this report", 1),
+    ] {
+        let found = text.matches(words).count();
+        ensure!(
+            found == times,
+            "expected {words:?} {times} times, found {found}"
+        );
+    }
+    for word in [NODE_SETTINGS, "kontroll-plane", "control-plane"] {
+        if !text.contains(word) {
+            bail!("the report does not name {word:?}");
+        }
+    }
+    let waited = running.vm.console().wait(patience::STAYS_UP, |text| {
+        (reports(text) > ENOUGH || text.matches("Linux version").count() > ENOUGH).then_some(())
+    });
+    ensure!(
+        waited == Waited::Late,
+        "it did not stay up with its report: {waited:?}"
+    );
+    Ok(())
+}
