@@ -24,7 +24,9 @@ use slipway::disk::{self, Disk};
 use slipway::initramfs::{self, Contents, cpio};
 use slipway::inspect::inspect;
 use slipway::kernel::{self, Kernel};
+use slipway::layer::Entry;
 use slipway::lock;
+use slipway::oci;
 use slipway::progress::{Kind, Progress};
 use slipway::recipe::{ArtifactKind, Platform, Recipe, SetWish, load};
 use slipway::root::Root;
@@ -45,6 +47,7 @@ const PROGRAMS: &[&str] = &[
     "kmod",
     "mtools",
     "qemu-utils",
+    "skopeo",
     "systemd-boot-efi",
     "systemd-ukify",
     "tar",
@@ -73,6 +76,7 @@ fn main() -> Result<()> {
         ("qemu_img_and_tar_give_back_the_disk", Bench::archives),
         ("inspect_reads_disk_qcow2_and_uki", Bench::inspect),
         ("two_disks_are_equal_bytes", Bench::twice),
+        ("skopeo_reads_the_oci_layout", Bench::layout),
     ] {
         proof(&bench).with_context(|| format!("test {name}"))?;
         println!("test {name} ... ok");
@@ -173,6 +177,39 @@ impl Bench {
                 .args(["-c", &line])
                 .run()?,
         )?)
+    }
+
+    /// skopeo verifies every digest of what it copies.
+    fn layout(&self) -> Result<()> {
+        let entries = [
+            Entry::directory("/usr", 0o755),
+            Entry::file("/usr/program", 0o755, "program"),
+            Entry::symlink("/program", "usr/program"),
+        ];
+        let image = oci::Image {
+            name: "slipway.local/program:1".to_owned(),
+            architecture: "amd64".to_owned(),
+            run: oci::RunConfig {
+                entrypoint: vec!["/usr/program".to_owned()],
+                ..oci::RunConfig::default()
+            },
+            layers: vec![oci::layer(
+                &entries,
+                EPOCH,
+                &self.place.path().join("layer"),
+            )?],
+        };
+        oci::write_layout(&self.place.path().join("layout"), &[image], EPOCH)?;
+        let said = self.shell(
+            "mkdir -p var-tmp; export TMPDIR=$PWD/var-tmp; \
+             skopeo --insecure-policy copy --quiet oci:layout:slipway.local/program:1 dir:copied; \
+             skopeo inspect --config dir:copied; \
+             for f in copied/*; do case $f in *.json|*/version) ;; *) tar -tvf $f 2>/dev/null || true;; esac; done",
+        )?;
+        for word in ["\"/usr/program\"", "\"amd64\"", "program -> usr/program"] {
+            ensure!(said.contains(word), "skopeo's copy has no {word}: {said}");
+        }
+        Ok(())
     }
 
     fn ukify(&self) -> Result<()> {
