@@ -7,11 +7,13 @@
 //! | `ignition.config.url=` | where the node's config is fetched from |
 //! | `ignition.platform.id=` | the platform, when it must not be guessed |
 //! | `slipway.report.url=` | where a failure report is posted |
+//! | `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=`, `nameserver=` | the network, see [`crate::network`] |
 //! | `slipway.debug` | more on the console |
 //!
 //! Everything else belongs to the kernel, to systemd or to nobody, and is left alone. Some loaders
 //! put the image's name first (`vmlinuz …`): words without a known key are never errors.
 
+use crate::network::Network;
 use crate::verity::RootHash;
 
 /// `roothash=`
@@ -40,6 +42,8 @@ pub struct Cmdline {
     pub platform: Option<String>,
     /// Where failures are posted.
     pub report_url: Option<String>,
+    /// The network before the handoff.
+    pub network: Network,
     /// Say more.
     pub debug: bool,
 }
@@ -70,6 +74,9 @@ impl Cmdline {
                 REPORT_URL => url(&mut out.report_url),
                 PLATFORM_ID => out.platform = Some(value.to_owned()),
                 DEBUG => out.debug = value != "0",
+                key if Network::owns(key) => {
+                    wrong.extend(out.network.take(key, value).err());
+                }
                 _ => {}
             }
         }
@@ -108,6 +115,7 @@ impl Cmdline {
         ]
         .into_iter()
         .flatten()
+        .chain(self.network.words.iter().cloned())
         .collect()
     }
 }
@@ -151,7 +159,11 @@ mod tests {
 
     #[test]
     fn writer_and_reader_agree() {
+        let mut network = Network::default();
+        network.take("ip", "192.0.2.7:::24::eth0:off").unwrap();
+        network.take("nameserver", "192.0.2.53").unwrap();
         let cmdline = Cmdline {
+            network,
             roothash: Some(RootHash([0xab; 32])),
             root_url: Some("http://10.0.2.2:8080/root".into()),
             config_url: Some("http://10.0.2.2/a b".into()),
@@ -168,8 +180,8 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_reported_at_once() {
-        let wrong = Cmdline::parse("roothash=12 slipway.root=foo").unwrap_err();
-        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        let wrong = Cmdline::parse("roothash=12 slipway.root=foo ip=dhpc").unwrap_err();
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
     }
 
     #[test]

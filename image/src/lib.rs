@@ -10,6 +10,7 @@ pub mod kubelet;
 pub mod layout;
 pub mod manifest;
 pub mod modules;
+pub mod network;
 pub mod node;
 pub mod paths;
 pub mod report;

@@ -11,6 +11,7 @@ use image::cmdline::Cmdline;
 use image::guid::Guid;
 use image::layout::{self, Architecture, Sizes};
 use image::manifest::{CONTRACT, ImageId, Kubernetes, Manifest};
+use image::network::Network;
 use image::node::{EtcdFormat, EtcdSettings, NodeSettings, Role};
 use image::verity::{RootHash, Superblock};
 
@@ -86,6 +87,7 @@ fn cmdline_is_unchanged() {
         config_url: Some("http://192.0.2.1/config.ign".into()),
         platform: Some("metal".into()),
         report_url: Some("http://192.0.2.1/report".into()),
+        network: Network::default(),
         debug: true,
     };
     let text = cmdline.to_words().join(" ") + "\n";

@@ -1,0 +1,183 @@
+//! The network before the handoff, as the kernel command line asks for it: `ip=`, `vlan=`, `bond=`, `ifname=`,
+//! `rd.route=` and `nameserver=`, in the forms of dracut.cmdline(7) and systemd-network-generator(8).
+//!
+//! Without any of these keys every interface asks by DHCP, version 4.
+
+mod parse;
+
+use std::net::IpAddr;
+
+/// Everything that the keys ask for. The default asks for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// One entry for each `ip=`.
+    pub interfaces: Vec<Interface>,
+    /// `vlan=`
+    pub vlans: Vec<Vlan>,
+    /// `bond=`
+    pub bonds: Vec<Bond>,
+    /// `rd.route=`
+    pub routes: Vec<Route>,
+    /// `nameserver=`, and the name servers of `ip=`, in order.
+    pub resolvers: Vec<IpAddr>,
+    /// `ifname=`: the name that the interface with this address gets.
+    pub names: Vec<(String, Mac)>,
+    /// The words as they were given, for who writes them again.
+    pub words: Vec<String>,
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+/// How an interface gets its addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// Not by itself: the address that is given, if one is.
+    Off,
+    /// DHCP, version 4: `dhcp`, `on`, `any`.
+    #[default]
+    Dhcp4,
+    /// DHCP, version 6: `dhcp6`.
+    Dhcp6,
+    /// By the routers' advertisements: `auto6`.
+    Auto6,
+    /// Version 4, else version 6: `either6`.
+    Either,
+}
+
+/// What one `ip=` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// The interface; none: every one that is not named elsewhere.
+    pub name: Option<String>,
+    /// How it gets addresses.
+    pub method: Method,
+    /// An address with the length of its prefix.
+    pub address: Option<(IpAddr, u8)>,
+    /// The other end of a point-to-point link.
+    pub peer: Option<IpAddr>,
+    /// The default route.
+    pub gateway: Option<IpAddr>,
+    /// The node's name.
+    pub hostname: Option<String>,
+    /// Bytes of a packet.
+    pub mtu: Option<u32>,
+    /// The address that the interface is given.
+    pub mac: Option<Mac>,
+}
+
+/// What one `vlan=` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vlan {
+    /// Its name.
+    pub name: String,
+    /// Its number, 1 to 4094, from the name: `vlan0005`, `vlan5`, `eth0.0005`, `eth0.5`.
+    pub id: u16,
+    /// The interface below it.
+    pub parent: String,
+}
+
+/// What one `bond=` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bond {
+    /// Its name.
+    pub name: String,
+    /// The interfaces in it.
+    pub members: Vec<String>,
+    /// The kernel's options by their names in sysfs, as (`mode`, `active-backup`).
+    pub options: Vec<(String, String)>,
+    /// Bytes of a packet.
+    pub mtu: Option<u32>,
+}
+
+/// What one `rd.route=` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The network.
+    pub network: IpAddr,
+    /// The length of its prefix.
+    pub prefix: u8,
+    /// Who takes packets for it.
+    pub gateway: IpAddr,
+    /// The interface; none: the one that reaches the gateway.
+    pub interface: Option<String>,
+}
+
+impl Network {
+    /// Whether nothing is asked for.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// What is asked for an interface that answers to these names (at least one): by name, else by an `ip=` without
+    /// one, else the default. An interface below a VLAN or in a bond gets no address of its own unless it is named, and
+    /// once any is named the others get none. The name in the answer is the one that the command line uses.
+    #[must_use]
+    pub fn interface(&self, names: &[String]) -> Interface {
+        let answers = |wanted: &String| names.contains(wanted);
+        let named = self
+            .interfaces
+            .iter()
+            .find(|one| one.name.as_ref().is_some_and(answers));
+        if let Some(named) = named {
+            return named.clone();
+        }
+        let below = self.is_below(names);
+        let general = self.interfaces.iter().find(|one| one.name.is_none());
+        let any_named = self.interfaces.iter().any(|one| one.name.is_some());
+        let mut found = match (general, any_named || below) {
+            (_, true) => Interface {
+                method: Method::Off,
+                ..Interface::default()
+            },
+            (Some(general), false) => general.clone(),
+            (None, false) => Interface::default(),
+        };
+        found.name = names.first().cloned();
+        found
+    }
+
+    /// Whether an interface that answers to these names is below a VLAN or in a bond.
+    #[must_use]
+    pub fn is_below(&self, names: &[String]) -> bool {
+        self.vlans.iter().any(|vlan| names.contains(&vlan.parent))
+            || self
+                .bonds
+                .iter()
+                .any(|bond| bond.members.iter().any(|member| names.contains(member)))
+    }
+}
+
+impl Interface {
+    /// Whether an address is wanted.
+    #[must_use]
+    pub fn wants_address(&self) -> bool {
+        self.method != Method::Off || self.address.is_some()
+    }
+}
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let digits = self.0.map(|byte| format!("{byte:02x}"));
+        f.write_str(&digits.join(":"))
+    }
+}
+
+impl std::str::FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no Ethernet address; expected as 52:54:00:12:34:56");
+        let bytes: Vec<u8> = text
+            .split([':', '-'])
+            .map(|part| match part.len() {
+                1 | 2 => u8::from_str_radix(part, 16).ok(),
+                _ => None,
+            })
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)?;
+        Ok(Self(bytes.try_into().map_err(|_| wrong())?))
+    }
+}
