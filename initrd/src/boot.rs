@@ -19,7 +19,7 @@ use crate::root::Root;
 use crate::state::State;
 use crate::timeline::Timeline;
 use crate::world::World;
-use crate::{config, etcd, handoff, kubelet, log, provision, root, settings, state};
+use crate::{config, etcd, handoff, kubelet, log, net, provision, root, settings, state};
 
 /// What every step may look at.
 #[derive(Debug)]
@@ -85,6 +85,7 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
         step.add(span);
     }
     step.step("kubelet", || kubelet::install(&boot, &root))?;
+    net::hand_over(world, &boot.cmdline.network)?;
     step.enter("handoff");
     handoff::hand_off(&boot, &root, &state)
 }

@@ -69,7 +69,7 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<Fetched> {
         }),
         ..Settings::default()
     };
-    let network = || crate::net::up(&boot.world, &boot.modules);
+    let network = || crate::net::up(&boot.world, &boot.modules, &boot.cmdline.network);
     for attempt in 0.. {
         let mut gather = Gather::new(&settings, &network);
         let wrong = match gather.all(base.as_ref(), user.as_ref()) {

@@ -32,8 +32,10 @@ const SERVER: Duration = Duration::from_secs(20);
 pub(crate) fn send(world: &Arc<World>, report: &Report) {
     let text = serde_json::to_string(report).unwrap_or_default();
     let cmdline = fs::read_to_string(world.proc.join("cmdline")).unwrap_or_default();
-    // A command line that is wrong elsewhere still names its server.
+    // A command line that is wrong elsewhere still names its server; the network is then the usual one.
     let url = Cmdline::report_url_of(&cmdline);
+    let plan = Cmdline::parse(&cmdline).map(|cmdline| cmdline.network);
+    let plan = plan.unwrap_or_default();
     let modules = modules(world);
     if let Ok(modules) = &modules {
         modules.load_for_devices(Network::Without);
@@ -42,7 +44,7 @@ pub(crate) fn send(world: &Arc<World>, report: &Report) {
         tell(world, "the port", write(&port, &text));
     }
     let Some(url) = url else { return };
-    let done = modules.and_then(|modules| post(world, modules, url, text));
+    let done = modules.and_then(|modules| post(world, modules, plan, url, text));
     tell(world, "the server", done);
 }
 
@@ -82,11 +84,17 @@ fn write(port: &PathBuf, text: &str) -> Result<()> {
 }
 
 /// Brings the network up and posts, in a thread that is left alone when it takes too long.
-fn post(world: &Arc<World>, modules: Modules, url: String, text: String) -> Result<()> {
+fn post(
+    world: &Arc<World>,
+    modules: Modules,
+    plan: image::network::Network,
+    url: String,
+    text: String,
+) -> Result<()> {
     let (tell, told) = mpsc::channel();
     let inside = Arc::clone(world);
     std::thread::spawn(move || {
-        let up = net::up(&inside, &modules);
+        let up = net::up(&inside, &modules, &plan);
         // Whoever waited may have given up.
         tell.send(up).unwrap_or_default();
         let client = || {

@@ -5,7 +5,7 @@
 //! The client identifier is the MAC, as `ClientIdentifier=mac` of systemd-networkd, so that the running node
 //! keeps the lease.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -214,9 +214,9 @@ fn lease(message: &Message, server: Ipv4Addr) -> Result<Lease> {
         // RFC 3442: when these are given, the router option does not count.
         Some(DhcpOption::ClasslessStaticRoute(list)) if !list.is_empty() => {
             routes.extend(list.iter().map(|(network, gateway)| Route {
-                network: network.network(),
+                network: network.network().into(),
                 prefix: network.prefix_len(),
-                gateway: *gateway,
+                gateway: IpAddr::V4(*gateway),
             }));
         }
         _ => {
@@ -224,9 +224,9 @@ fn lease(message: &Message, server: Ipv4Addr) -> Result<Lease> {
                 && let Some(router) = routers.first()
             {
                 routes.push(Route {
-                    network: Ipv4Addr::UNSPECIFIED,
+                    network: Ipv4Addr::UNSPECIFIED.into(),
                     prefix: 0,
-                    gateway: *router,
+                    gateway: IpAddr::V4(*router),
                 });
             }
         }
@@ -274,19 +274,6 @@ fn is_domain(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
-}
-
-/// resolv.conf(5) for the C library's resolver: a dead server costs one second, not five.
-pub(super) fn resolv_conf(lease: &Lease) -> String {
-    let mut out = String::new();
-    for resolver in lease.resolvers.iter().take(3) {
-        out.push_str(&format!("nameserver {resolver}\n"));
-    }
-    if !lease.search.is_empty() {
-        out.push_str(&format!("search {}\n", lease.search.join(" ")));
-    }
-    out.push_str("options timeout:1 attempts:2\n");
-    out
 }
 
 #[cfg(test)]
@@ -350,11 +337,9 @@ pub(super) mod tests {
             (Ipv4Addr::new(10, 9, 8, 77), 24)
         );
         assert_eq!(lease.time, at(600));
+        assert_eq!(lease.resolvers, [Ipv4Addr::new(10, 9, 8, 53)]);
         // A name with a line break never reaches resolv.conf.
-        assert_eq!(
-            resolv_conf(&lease),
-            "nameserver 10.9.8.53\noptions timeout:1 attempts:2\n"
-        );
+        assert_eq!(lease.search, [""; 0]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Netlink: links, addresses and routes by hand-made messages (rtnetlink(7)); six kinds are all that is needed.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
@@ -14,17 +14,22 @@ const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 const DUMP: u16 = 0x300;
 const REPLACE: u16 = 0x100;
+const EXCLUSIVE: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 // linux/rtnetlink.h
 const GET_LINK: u16 = 18;
+const NEW_LINK: u16 = 16;
 const SET_LINK: u16 = 19;
 const NEW_ADDRESS: u16 = 20;
 const DELETE_ADDRESS: u16 = 21;
 const GET_ADDRESS: u16 = 22;
 const NEW_ROUTE: u16 = 24;
 const GROUP_LINK: u32 = 1;
+const GROUP_ADDRESS6: u32 = 0x100;
+const GROUP_ND: u32 = 1 << 19;
+const NEW_ND: u16 = 68;
 const MAIN_TABLE: u8 = 254;
 const BY_DHCP: u8 = 16;
 const ON_LINK: u32 = 4;
@@ -33,6 +38,20 @@ const UP: u32 = 1;
 const LOWER_UP: u32 = 0x1_0000;
 const ETHERNET: u16 = 1;
 const INET: u8 = 2;
+const INET6: u8 = 10;
+// linux/if_link.h
+const ADDRESS: u16 = 1;
+const NAME: u16 = 3;
+const MTU: u16 = 4;
+const LINK: u16 = 5;
+const MASTER: u16 = 10;
+const INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const VLAN_ID: u16 = 1;
+// linux/if_addr.h: an address whose uniqueness is still being asked for, or was denied.
+const TENTATIVE: u32 = 0x40;
+const DENIED: u32 = 0x08;
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,15 +62,17 @@ pub(super) struct Link {
     pub(super) up: bool,
     pub(super) carrier: bool,
     pub(super) ethernet: bool,
+    /// The bond that it is in.
+    pub(super) master: Option<u32>,
 }
 
-/// A route by DHCP.
+/// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
-    pub(super) network: Ipv4Addr,
+    pub(super) network: IpAddr,
     pub(super) prefix: u8,
-    /// `0.0.0.0`: the network is on the link itself.
-    pub(super) gateway: Ipv4Addr,
+    /// Unspecified: the network is on the link itself.
+    pub(super) gateway: IpAddr,
 }
 
 /// A socket to the kernel's network configuration.
@@ -73,9 +94,12 @@ impl Netlink {
         Self::bound(0, SockFlag::SOCK_CLOEXEC)
     }
 
-    /// A socket that becomes readable when a link changes.
+    /// A socket that becomes readable when a link or an IPv6 address changes.
     pub(super) fn monitor() -> Result<Self> {
-        Self::bound(GROUP_LINK, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)
+        Self::bound(
+            GROUP_LINK | GROUP_ADDRESS6 | GROUP_ND,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        )
     }
 
     fn bound(groups: u32, flags: SockFlag) -> Result<Self> {
@@ -91,10 +115,18 @@ impl Netlink {
         })
     }
 
-    /// Throws away what a monitor heard.
-    pub(super) fn drain(&self) {
+    /// Takes what a monitor heard, and gives the name servers that routers advertised meanwhile.
+    pub(super) fn drain(&self) -> Vec<IpAddr> {
+        let mut out = Vec::new();
         let mut buffer = [0; 8192];
-        while recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()).is_ok_and(|len| len > 0) {}
+        while let Ok(len @ 1..) = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+            for (header, body) in messages(&buffer[..len]) {
+                if header.kind == NEW_ND {
+                    out.extend(resolvers(body));
+                }
+            }
+        }
+        out
     }
 
     /// Sends a request and gives the bodies of the answers of a dump; the kernel's error is an error.
@@ -143,53 +175,124 @@ impl Netlink {
     /// Makes a veth pair: `name` here, `peer` in the network namespace that `namespace` is open on.
     #[cfg(test)]
     pub(super) fn add_veth(&mut self, name: &str, peer: &str, namespace: i32) -> Result<()> {
-        let nested = |kind: u16, value: &[u8]| {
-            let mut out = Vec::new();
-            attribute(&mut out, kind, value);
-            out
-        };
         let mut other = link_header(0, 0, 0);
-        attribute(&mut other, 3, format!("{peer}\0").as_bytes());
+        attribute(&mut other, NAME, format!("{peer}\0").as_bytes());
         attribute(&mut other, 28, &namespace.to_ne_bytes());
         let data = nested(1, &other);
-        let info = [nested(1, b"veth"), nested(2, &data)].concat();
+        self.add_link(name, "veth", &data, &[])
+    }
+
+    /// Makes a link of a kind that the kernel knows by name, with the data of that kind.
+    fn add_link(&mut self, name: &str, kind: &str, data: &[u8], more: &[u8]) -> Result<()> {
+        let mut info = nested(INFO_KIND, kind.as_bytes());
+        if !data.is_empty() {
+            info.extend(nested(INFO_DATA, data));
+        }
         let mut body = link_header(0, 0, 0);
-        attribute(&mut body, 3, format!("{name}\0").as_bytes());
-        attribute(&mut body, 18, &info);
-        self.request(16, CREATE | 0x200, &body)?;
+        attribute(&mut body, NAME, format!("{name}\0").as_bytes());
+        attribute(&mut body, INFO, &info);
+        body.extend(more);
+        self.request(NEW_LINK, CREATE | EXCLUSIVE, &body)
+            .with_context(|| format!("making the {kind} {name}"))?;
+        Ok(())
+    }
+
+    /// Makes a VLAN above another link.
+    pub(super) fn add_vlan(&mut self, name: &str, id: u16, parent: u32) -> Result<()> {
+        let data = nested(VLAN_ID, &id.to_ne_bytes());
+        let below = nested(LINK, &parent.to_ne_bytes());
+        self.add_link(name, "vlan", &data, &below)
+    }
+
+    /// Makes a bond without members.
+    pub(super) fn add_bond(&mut self, name: &str) -> Result<()> {
+        self.add_link(name, "bond", &[], &[])
+    }
+
+    /// Puts a link, which must be down, into a bond.
+    pub(super) fn enslave(&mut self, index: u32, bond: u32) -> Result<()> {
+        self.change(index, MASTER, &bond.to_ne_bytes())
+    }
+
+    /// Names a link, which must be down.
+    pub(super) fn rename(&mut self, index: u32, name: &str) -> Result<()> {
+        self.change(index, NAME, format!("{name}\0").as_bytes())
+    }
+
+    /// Gives a link another Ethernet address.
+    pub(super) fn set_mac(&mut self, index: u32, mac: &[u8; 6]) -> Result<()> {
+        self.change(index, ADDRESS, mac)
+    }
+
+    fn change(&mut self, index: u32, kind: u16, value: &[u8]) -> Result<()> {
+        let mut body = link_header(index, 0, 0);
+        attribute(&mut body, kind, value);
+        self.request(SET_LINK, 0, &body)?;
         Ok(())
     }
 
     /// Sets a link's MTU.
     pub(super) fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<()> {
-        let mut body = link_header(index, 0, 0);
-        attribute(&mut body, 4, &mtu.to_ne_bytes());
-        self.request(SET_LINK, 0, &body)?;
-        Ok(())
+        self.change(index, MTU, &mtu.to_ne_bytes())
     }
 
     /// Adds an address.
-    pub(super) fn add_address(&mut self, index: u32, address: Ipv4Addr, prefix: u8) -> Result<()> {
-        let body = address_body(index, address, prefix);
+    pub(super) fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
+        self.add_peer(index, address, prefix, address)
+    }
+
+    /// Adds an address whose link has `peer` at its other end.
+    pub(super) fn add_peer(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix: u8,
+        peer: IpAddr,
+    ) -> Result<()> {
+        let body = address_body(index, address, prefix, peer);
         self.request(NEW_ADDRESS, CREATE | REPLACE, &body)?;
         Ok(())
     }
 
-    /// Removes all IPv4 addresses of a link; their routes go with them.
-    pub(super) fn flush_addresses(&mut self, index: u32) -> Result<()> {
-        let mut all = vec![INET];
+    /// The addresses of a link of one version with their prefixes; of IPv6 only those that are in use and reach
+    /// beyond the link.
+    pub(super) fn addresses(&mut self, index: u32, six: bool) -> Result<Vec<(IpAddr, u8)>> {
+        let mut all = vec![if six { INET6 } else { INET }];
         all.extend([0; 7]);
+        let mut out = Vec::new();
         for body in self.request(GET_ADDRESS, DUMP, &all)? {
-            let Some((&[INET, prefix, ..], of)) = body.first_chunk::<4>().zip(word(&body, 4))
+            let Some((&[family, prefix, flags, scope], of)) =
+                body.first_chunk::<4>().zip(word(&body, 4))
             else {
                 continue;
             };
-            let local = attributes(&body, 8).find(|(kind, _)| *kind == 2);
-            if let Some((_, &[a, b, c, d])) = local
-                && of == index
-            {
-                let body = address_body(index, Ipv4Addr::new(a, b, c, d), prefix);
-                self.request(DELETE_ADDRESS, 0, &body)?;
+            if of != index || family != all[0] {
+                continue;
+            }
+            let find = |wanted: u16| attributes(&body, 8).find(|(kind, _)| *kind == wanted);
+            let flags = find(8)
+                .and_then(|(_, value)| word(value, 0))
+                .unwrap_or_else(|| flags.into());
+            if six && (scope != 0 || flags & (TENTATIVE | DENIED) != 0) {
+                continue;
+            }
+            let value = find(2).or_else(|| find(1)).map(|(_, value)| value);
+            out.extend(value.and_then(address).map(|address| (address, prefix)));
+        }
+        Ok(out)
+    }
+
+    /// Removes all addresses of a link; their routes go with them.
+    pub(super) fn flush_addresses(&mut self, index: u32) -> Result<()> {
+        for (address, prefix) in self.addresses(index, false)? {
+            let body = address_body(index, address, prefix, address);
+            self.request(DELETE_ADDRESS, 0, &body)?;
+        }
+        for (address, prefix) in self.addresses(index, true)? {
+            let body = address_body(index, address, prefix, address);
+            // The kernel takes back those of the routers' advertisements itself when the link goes down.
+            if let Err(error) = self.request(DELETE_ADDRESS, 0, &body) {
+                tracing::debug!("net: removing {address}: {error:#}");
             }
         }
         Ok(())
@@ -198,17 +301,54 @@ impl Netlink {
     /// Adds a route.
     pub(super) fn add_route(&mut self, index: u32, route: Route, on_link: bool) -> Result<()> {
         let through = !route.gateway.is_unspecified();
-        let scope = if through { 0 } else { 253 };
+        let scope = if through || route.network.is_ipv6() {
+            0
+        } else {
+            253
+        };
         let flags = if through && on_link { ON_LINK } else { 0 };
-        let mut body = vec![INET, route.prefix, 0, 0, MAIN_TABLE, BY_DHCP, scope, 1];
+        let family = if route.network.is_ipv4() { INET } else { INET6 };
+        let mut body = vec![family, route.prefix, 0, 0, MAIN_TABLE, BY_DHCP, scope, 1];
         body.extend(flags.to_ne_bytes());
-        attribute(&mut body, 1, &route.network.octets());
+        if route.prefix > 0 {
+            attribute(&mut body, 1, &octets(route.network));
+        }
         attribute(&mut body, 4, &index.to_ne_bytes());
         if through {
-            attribute(&mut body, 5, &route.gateway.octets());
+            attribute(&mut body, 5, &octets(route.gateway));
         }
         self.request(NEW_ROUTE, CREATE | REPLACE, &body)?;
         Ok(())
+    }
+}
+
+/// The name servers of a router's advertisement (RFC 8106, section 5.1), as the kernel passes it on (`nduseroptmsg`).
+fn resolvers(body: &[u8]) -> Vec<IpAddr> {
+    const RDNSS: u8 = 25;
+    let option = body.get(16..).unwrap_or_default();
+    let (Some(&RDNSS), Some(&units)) = (option.first(), option.get(1)) else {
+        return Vec::new();
+    };
+    let lifetime = option.get(4..8).unwrap_or_default();
+    if lifetime == [0; 4] {
+        return Vec::new();
+    }
+    let addresses = option.get(8..usize::from(units) * 8).unwrap_or_default();
+    addresses.chunks_exact(16).filter_map(address).collect()
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => None,
     }
 }
 
@@ -275,6 +415,12 @@ fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
+fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    attribute(&mut out, kind, value);
+    out
+}
+
 fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
     let mut out = vec![0; 4];
     out.extend(index.to_ne_bytes());
@@ -283,12 +429,16 @@ fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
     out
 }
 
-fn address_body(index: u32, address: Ipv4Addr, prefix: u8) -> Vec<u8> {
-    let mut out = vec![INET, prefix, 0, 0];
+fn address_body(index: u32, address: IpAddr, prefix: u8, peer: IpAddr) -> Vec<u8> {
+    let family = if address.is_ipv4() { INET } else { INET6 };
+    let mut out = vec![family, prefix, 0, 0];
     out.extend(index.to_ne_bytes());
-    attribute(&mut out, 1, &address.octets());
-    attribute(&mut out, 2, &address.octets());
-    if prefix < 31 {
+    attribute(&mut out, 1, &octets(peer));
+    attribute(&mut out, 2, &octets(address));
+    if let IpAddr::V4(address) = address
+        && prefix < 31
+        && peer == IpAddr::V4(address)
+    {
         let broadcast = u32::from(address) | (u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0));
         attribute(&mut out, 4, &broadcast.to_be_bytes());
     }
@@ -304,11 +454,13 @@ fn link(body: &[u8]) -> Option<Link> {
         up: flags & UP != 0,
         carrier: flags & LOWER_UP != 0,
         ethernet: half(body, 2)? == ETHERNET,
+        master: None,
     };
     for (kind, value) in attributes(body, 16) {
         match kind {
-            1 => out.mac = value.to_vec(),
-            3 => {
+            ADDRESS => out.mac = value.to_vec(),
+            MASTER => out.master = word(value, 0),
+            NAME => {
                 out.name = String::from_utf8_lossy(value)
                     .trim_end_matches('\0')
                     .to_owned()
@@ -328,6 +480,18 @@ mod tests {
         let links = Netlink::open().unwrap().links().unwrap();
         let lo = links.iter().find(|link| link.name == "lo").unwrap();
         assert!(!lo.ethernet && lo.index > 0, "{lo:?}");
+    }
+
+    #[test]
+    fn advertised_name_servers_are_read() {
+        let mut body = vec![0; 16];
+        body.extend([25, 3, 0, 0, 0, 0, 2, 88]);
+        let server: std::net::Ipv6Addr = "2001:db8::53".parse().unwrap();
+        body.extend(server.octets());
+        assert_eq!(resolvers(&body), [IpAddr::V6(server)]);
+        assert_eq!(resolvers(&body[..30]), [IpAddr::V6(server); 0]);
+        body[20..24].fill(0);
+        assert_eq!(resolvers(&body), [IpAddr::V6(server); 0]);
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn server(
         .find(|link| link.name == "peer0")
         .unwrap();
     netlink
-        .add_address(link.index, Ipv4Addr::new(10, 9, 8, 1), 24)
+        .add_address(link.index, Ipv4Addr::new(10, 9, 8, 1).into(), 24)
         .unwrap();
     netlink.set_up(link.index, true).unwrap();
     let socket = UdpSocket::bind("0.0.0.0:67").unwrap();
@@ -121,11 +121,12 @@ fn leased(silent: usize) {
         let folder = tempfile::tempdir().unwrap();
         let world = World::below(folder.path(), Clock::Real);
         let mut state = State::default();
-        let (link, lease) = wait(&world, &mut state, &|| ()).unwrap();
-        assert_eq!(link.name, "eth0");
+        let plan = Plan::default();
+        let ready = wait(&world, &plan, &mut state, &|| ()).unwrap();
+        assert_eq!(ready[0].name, "eth0");
+        let lease = ready[0].lease.as_ref().unwrap();
         assert_eq!(lease.address, Ipv4Addr::new(10, 9, 8, 77));
-        configure(&mut netlink, &link, &lease).unwrap();
-        let text = dhcp::resolv_conf(&lease);
+        let text = resolv_conf(&plan, &ready);
         assert_eq!(
             text,
             "nameserver 10.9.8.53\nsearch nodes.example\noptions timeout:1 attempts:2\n"
@@ -166,4 +167,105 @@ fn a_lease_is_taken_from_a_real_server_and_taken_back() {
 fn a_server_that_is_silent_at_first_is_asked_again() {
     let name = "net::tests::a_server_that_is_silent_at_first_is_asked_again";
     with_rights(name, || leased(2));
+}
+
+/// An address, a default route and another one, as the command line names them; the pair's other end is left alone.
+#[test]
+fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
+    let name = "net::tests::a_fixed_address_and_its_routes_are_set_and_taken_back";
+    with_rights(name, || {
+        std::thread::spawn(|| {
+            fresh_network();
+            let mut netlink = Netlink::open().unwrap();
+            pair(&mut netlink, &here());
+            let peer = by_name(&mut netlink, "peer0");
+            netlink.set_up(peer.index, true).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let world = World::below(folder.path(), Clock::Real);
+            let cmdline = "ip=10.9.8.7::10.9.8.1:24:node7:eth0:off:1400 nameserver=10.9.8.53 \
+                           rd.route=10.7.0.0/16:10.9.8.9:eth0";
+            let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
+            let mut state = State::default();
+            let ready = wait(&world, &plan, &mut state, &|| ()).unwrap();
+            assert_eq!((ready.len(), ready[0].name.as_str()), (1, "eth0"));
+            assert!(resolv_conf(&plan, &ready).starts_with("nameserver 10.9.8.53\n"));
+            let link = by_name(&mut netlink, "eth0");
+            let found = netlink.addresses(link.index, false).unwrap();
+            assert_eq!(found, [(IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7)), 24)]);
+            let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+            assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+            assert!(routes.contains("eth0\t0000070A\t0908090A"), "{routes}");
+            // The other end was not asked for and is left alone.
+            assert_eq!(state.links, [link.index]);
+
+            flush_links(&state).unwrap();
+            assert!(!by_name(&mut netlink, "eth0").up);
+            assert!(netlink.addresses(link.index, false).unwrap().is_empty());
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+#[test]
+fn an_address_of_version_6_is_used_once_nobody_claims_it() {
+    let name = "net::tests::an_address_of_version_6_is_used_once_nobody_claims_it";
+    with_rights(name, || {
+        std::thread::spawn(|| {
+            fresh_network();
+            let mut netlink = Netlink::open().unwrap();
+            pair(&mut netlink, &here());
+            let peer = by_name(&mut netlink, "peer0");
+            netlink.set_up(peer.index, true).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let world = World::below(folder.path(), Clock::Real);
+            let cmdline =
+                "ip=[2001:db8::7]::[2001:db8::1]:64::eth0:off ifname=uplink:02:00:00:00:00:99";
+            let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
+            let mut state = State::default();
+            let began = Instant::now();
+            wait(&world, &plan, &mut state, &|| ()).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(20));
+            let link = by_name(&mut netlink, "eth0");
+            let found = netlink.addresses(link.index, true).unwrap();
+            assert_eq!(found, [("2001:db8::7".parse().unwrap(), 64)]);
+            let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap();
+            let gateway = "20010db8000000000000000000000001";
+            assert!(routes.contains(gateway), "{routes}");
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+/// What cannot come up is said by name, and the methods that are not to be had are refused.
+#[test]
+fn what_is_waited_for_is_said() {
+    let plan = image::cmdline::Cmdline::parse("ip=enp9s0:dhcp ip=eth0:auto6")
+        .unwrap()
+        .network;
+    let link = Link {
+        index: 2,
+        name: "eth0".to_owned(),
+        mac: vec![0; 6],
+        up: true,
+        carrier: true,
+        ethernet: true,
+        master: None,
+    };
+    let wanted = Wanted {
+        asked: plan.interface(&["eth0".to_owned()]),
+        below: false,
+        link,
+    };
+    assert_eq!(
+        said(&plan, &[wanted], &BTreeMap::new(), &[]),
+        "eth0: no router has advertised a prefix; enp9s0: no such interface"
+    );
+    assert!(!is_enough(&plan, &[]));
+}
+
+fn by_name(netlink: &mut Netlink, name: &str) -> Link {
+    let links = netlink.links().unwrap();
+    links.into_iter().find(|link| link.name == name).unwrap()
 }

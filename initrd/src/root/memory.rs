@@ -30,8 +30,9 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Fetches `url` and gives two loop devices: the file system and its hash tree.
 pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
     let world = &boot.world;
-    boot.timeline
-        .step("root.network", || crate::net::up(world, &boot.modules))?;
+    boot.timeline.step("root.network", || {
+        crate::net::up(world, &boot.modules, &boot.cmdline.network)
+    })?;
     let folder = world.in_run(FOLDER);
     mount::folder(&folder, 0o700)?;
     mount::mount(
