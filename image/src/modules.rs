@@ -18,6 +18,10 @@ pub const LOOP: &str = "loop";
 pub const EFIVARS: &str = "efivarfs";
 /// QEMU's configuration device, where a config may wait.
 pub const FW_CFG: &str = "qemu_fw_cfg";
+/// Links above others, where the command line asks for them.
+pub const VLAN: &str = "8021q";
+/// Several links as one, where the command line asks for it.
+pub const BOND: &str = "bonding";
 /// The watchdog that every machine has when it has no other.
 pub const SOFT_WATCHDOG: &str = "softdog";
 

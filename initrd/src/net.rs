@@ -33,6 +33,7 @@ use crate::modules::{Modules, Network};
 use crate::world::World;
 use dhcp::{Client, Lease};
 pub(crate) use handover::hand_over;
+use image::modules::{BOND, VLAN};
 use image::network::{Interface, Method, Network as Plan};
 use netlink::{Link, Netlink, Route};
 use shape::Shaper;
@@ -92,8 +93,8 @@ fn prepare(modules: &Modules, plan: &Plan) -> Result<()> {
             .into());
     }
     for (module, wanted) in [
-        ("8021q", !plan.vlans.is_empty()),
-        ("bonding", !plan.bonds.is_empty()),
+        (VLAN, !plan.vlans.is_empty()),
+        (BOND, !plan.bonds.is_empty()),
     ] {
         if wanted {
             modules.load(&[module]).context(

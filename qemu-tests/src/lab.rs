@@ -428,6 +428,22 @@ impl Running {
             .len())
     }
 
+    /// The captured packets so far, as a pcap file.
+    ///
+    /// # Errors
+    /// If nothing is captured.
+    pub fn packets(&self) -> Result<Vec<u8>> {
+        fs::read(self.place.join(files::PACKETS)).context("reading captured packets")
+    }
+
+    /// The config that the machine is given by fw_cfg, the agent's part included, for promises that give it otherwise.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn config(&self) -> Result<Vec<u8>> {
+        fs::read(self.place.join("config.ign")).context("reading the node's config")
+    }
+
     /// Presses the power button, as a person does until something happens: a node whose logind is not up yet does not
     /// hear it. Waits for the node's own power-off.
     ///

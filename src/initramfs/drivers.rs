@@ -3,7 +3,7 @@
 //! Storage and network only: what else a machine has is loaded by udev after the handoff. Names are the kernel's;
 //! what a kernel has built in costs nothing, what it does not have at all is an error of the recipe.
 
-use image::modules::{EFIVARS, FW_CFG, LOOP, OPTIONAL, ROOT, SOFT_WATCHDOG};
+use image::modules::{BOND, EFIVARS, FW_CFG, LOOP, OPTIONAL, ROOT, SOFT_WATCHDOG, VLAN};
 
 use crate::recipe::Platform;
 
@@ -15,8 +15,10 @@ const SCSI_DISK: &str = "sd_mod";
 pub const fn platform(platform: Platform) -> &'static [&'static str] {
     match platform {
         Platform::Qemu => &[
+            BOND,
             FW_CFG,
             SCSI_DISK,
+            VLAN,
             "ahci",
             "i6300esb",
             "nvme",
@@ -46,7 +48,9 @@ pub const fn platform(platform: Platform) -> &'static [&'static str] {
         ],
         Platform::Vmware => &[SCSI_DISK, "ahci", "nvme", "vmw_pvscsi", "vmxnet3"],
         Platform::Metal => &[
+            BOND,
             SCSI_DISK,
+            VLAN,
             "aacraid",
             "ahci",
             "bnxt_en",

@@ -6,6 +6,7 @@ mod etcd_disk;
 mod ignition;
 mod kubelet;
 mod leave;
+mod network;
 mod pxe;
 mod recipes;
 mod report;
@@ -39,6 +40,8 @@ const PROMISES: &[Promise] = promises![
     ignition::a_failing_hash_leaves_nothing_applied,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
     verity::a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot,
+    network::a_fixed_address_fetches_the_config_and_is_handed_over,
+    network::a_vlan_over_a_bond_tags_its_packets,
     report::goes_to_the_port_and_to_the_server,
     pxe::ipxe_boots_kernel_initrd_and_root_by_http,
     boot::on_nvme_and_scsi_controllers,
