@@ -202,7 +202,7 @@ impl Bench {
         oci::write_layout(&self.place.path().join("layout"), &[image], EPOCH)?;
         let said = self.shell(
             "mkdir -p var-tmp; export TMPDIR=$PWD/var-tmp; \
-             skopeo --insecure-policy copy --quiet oci:layout:slipway.local/program:1 dir:copied; \
+             skopeo --insecure-policy copy --quiet oci:layout:1 dir:copied; \
              skopeo inspect --config dir:copied; \
              for f in copied/*; do case $f in *.json|*/version) ;; *) tar -tvf $f 2>/dev/null || true;; esac; done",
         )?;
