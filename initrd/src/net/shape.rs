@@ -157,7 +157,8 @@ pub(super) fn names(world: &World, link: &Link) -> Vec<String> {
             out.push(suffix(format!("en{domain}s{hotplug}{tail}")));
         }
     }
-    if link.mac.len() == 6 {
+    // A bond and a VLAN carry the address of what is below them.
+    if link.mac.len() == 6 && device.exists() {
         let digits: String = link.mac.iter().map(|byte| format!("{byte:02x}")).collect();
         out.push(format!("enx{digits}"));
     }
@@ -249,5 +250,10 @@ mod tests {
             names(&world, &link),
             ["eth0", "enp0s3", "ens3", "enx525400123456"]
         );
+        let above = Link {
+            name: "bond0".to_owned(),
+            ..link
+        };
+        assert_eq!(names(&world, &above), ["bond0"]);
     }
 }
