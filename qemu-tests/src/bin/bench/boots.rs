@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use image::report::Handoff;
+use anyhow::{Result, bail};
 use qemu_tests::lab::{Lab, Plan};
 use slipway::qemu::channel::Waited;
 use slipway::qemu::disks::{Node, copy_sparse};
@@ -13,7 +12,7 @@ use slipway::qemu::machine::{Accel, Clock, Start};
 
 use crate::bench::Bench;
 use crate::printk::{self, Boot};
-use crate::table::{Goal, Row, Table, Unit, median};
+use crate::table::{Goal, Row, Table, Unit};
 
 /// A peer's boot in virtual time, on one emulated processor of a loaded host.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -28,8 +27,9 @@ struct Initrd {
     path: Option<PathBuf>,
     /// How many systemds speak until the root's does.
     systemds: usize,
+    /// Bytes.
+    size: u64,
     boots: Vec<Boot>,
-    handoffs: Vec<f64>,
 }
 
 /// Measures `repeats` second boots with each initrd.
@@ -44,19 +44,18 @@ pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> R
         name,
         path,
         systemds,
+        size: 0,
         boots: Vec::new(),
-        handoffs: Vec::new(),
     };
     let mut initrds = [
         initrd("ours", None, 1),
         initrd("dracut", Some(dracut), 2),
         initrd("mkosi", Some(mkosi), 2),
     ];
-    let mut own_size = 0;
     for run in 1..=repeats {
         for initrd in &mut initrds {
             let console = bench.folder().join(format!("boot-{}.log", initrd.name));
-            let (boot, handoff, size) = once(bench.lab()?, &clean, initrd, &console)?;
+            let (boot, size) = once(bench.lab()?, &clean, initrd, &console)?;
             bench.say(&format!(
                 "boot {run} of {repeats} with {}: kernel {:.3} s, /init to the root's systemd {:.3} s",
                 initrd.name,
@@ -64,23 +63,16 @@ pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> R
                 boot.system - boot.init
             ));
             initrd.boots.push(boot);
-            if let Some(handoff) = handoff {
-                initrd.handoffs.push(handoff);
-                own_size = size;
-            }
+            initrd.size = size;
         }
     }
-    rows(&initrds, own_size, table)
+    rows(&initrds, table);
+    Ok(())
 }
 
-/// One boot of a copy of the clean disks, ended as soon as the root's systemd has spoken: the two moments, the init's
-/// own time from `/init` to its handoff, and the initrd's size.
-fn once(
-    lab: &mut Lab,
-    clean: &Node,
-    initrd: &Initrd,
-    console: &Path,
-) -> Result<(Boot, Option<f64>, u64)> {
+/// One boot of a copy of the clean disks, ended as soon as the root's systemd has spoken: the two moments, and the
+/// initrd's size.
+fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<(Boot, u64)> {
     let folder = clean.folder().with_file_name("measured");
     slipway::cache::remove(&folder)?;
     let node = copied(clean, &folder, lab)?;
@@ -118,23 +110,7 @@ fn once(
     };
     running.vm.pull_plug();
     slipway::cache::remove(&folder)?;
-    let handoff = match initrd.path {
-        Some(_) => None,
-        None => Some(since(&text, boot)?),
-    };
-    Ok((boot, handoff, size))
-}
-
-/// Seconds from `/init` to the init's own handoff line.
-fn since(console: &str, boot: Boot) -> Result<f64> {
-    let handoff = Handoff::find(console).context("the init did not say its handoff")?;
-    let micros = i32::try_from(handoff.micros).context("a boot of more than half an hour")?;
-    let seconds = f64::from(micros) / 1e6 - boot.init;
-    ensure!(
-        seconds > 0.0 && boot.init + seconds <= boot.system,
-        "the handoff is not between /init and the root's systemd"
-    );
-    Ok(seconds)
+    Ok((boot, size))
 }
 
 /// A node with copies of another's files.
@@ -149,62 +125,56 @@ fn copied(clean: &Node, folder: &Path, lab: &Lab) -> Result<Node> {
     Node::prepare(folder, &lab.image.disk, &lab.tools)
 }
 
-fn rows(initrds: &[Initrd], own_size: u64, table: &mut Table) -> Result<()> {
+fn rows(initrds: &[Initrd], table: &mut Table) {
     let [ours, peers @ ..] = initrds else {
-        return Ok(());
+        return;
     };
     let spans = |initrd: &Initrd| -> Vec<f64> {
-        initrd
-            .boots
-            .iter()
-            .map(|boot| boot.system - boot.init)
-            .collect()
+        let span = |boot: &Boot| boot.system - boot.init;
+        initrd.boots.iter().map(span).collect()
     };
-    table.rows.push(Row {
-        group: "boots",
-        what: "/init → handoff, second boot, etcd disk".into(),
-        unit: Unit::VirtualSeconds,
-        ours: ours.handoffs.clone(),
-        peer: None,
-        goals: vec![Goal::AtMost(1.2)],
-    });
+    let kernel = |initrd: &Initrd| initrd.boots.iter().map(|boot| boot.init).collect();
     for (peer, times) in peers.iter().zip([4.0, 6.0]) {
-        let name = peer.name;
-        table.rows.push(Row {
-            group: "boots",
-            what: format!("/init → the root's systemd, beside {name}"),
-            unit: Unit::VirtualSeconds,
-            ours: spans(ours),
-            peer: Some((name, spans(peer))),
-            goals: vec![Goal::Times(times)],
-        });
-        let kernel = |initrd: &Initrd| initrd.boots.iter().map(|boot| boot.init).collect();
-        table.rows.push(Row {
-            group: "boots",
-            what: format!("kernel's start → /init, beside {name}"),
-            unit: Unit::VirtualSeconds,
-            ours: kernel(ours),
-            peer: Some((name, kernel(peer))),
-            goals: Vec::new(),
-        });
-        let size = match &peer.path {
-            Some(path) => fs::metadata(path)?.len(),
-            None => 0,
+        let mut row = |what: &str, unit, ours: Vec<f64>, theirs: Vec<f64>, goals| {
+            table.rows.push(Row {
+                group: "boots",
+                what: what.to_owned(),
+                unit,
+                ours,
+                peer: Some((peer.name, theirs)),
+                goals,
+            });
         };
-        table.rows.push(Row {
-            group: "boots",
-            what: format!("initrd, beside {name}"),
-            unit: Unit::Mebibytes,
-            ours: vec![mebibytes(own_size)],
-            peer: Some((name, vec![mebibytes(size)])),
-            goals: Vec::new(),
-        });
+        let virtually = Unit::VirtualSeconds;
+        row(
+            "/init → the root's systemd, second boot",
+            virtually,
+            spans(ours),
+            spans(peer),
+            vec![Goal::Times(times), Goal::AtMost(1.2)],
+        );
+        row(
+            "kernel's start → /init",
+            virtually,
+            kernel(ours),
+            kernel(peer),
+            Vec::new(),
+        );
+        let size = |initrd: &Initrd| vec![mebibytes(initrd.size)];
+        row(
+            "initrd",
+            Unit::Mebibytes,
+            size(ours),
+            size(peer),
+            Vec::new(),
+        );
     }
-    table.notes.push(format!(
-        "our boots have {:.3} s between the handoff and the first line of the root's systemd, which belong to neither",
-        median(&spans(ours)) - median(&ours.handoffs)
-    ));
-    Ok(())
+    table.notes.push(
+        "boots: from the kernel's \"Run /init\" to the first line of the root's systemd, which is the handoff and that \
+         systemd's own first steps; ours checks and mounts state, var and the etcd disk in it, the peers' mount only the \
+         root; dracut: --no-hostonly with systemd-veritysetup; mkosi: its default initrd"
+            .into(),
+    );
 }
 
 /// Bytes in units of 2^20.

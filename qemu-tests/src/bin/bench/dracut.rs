@@ -11,8 +11,8 @@ use crate::peers::{Peers, WORK};
 const MODULES: &str = "systemd systemd-initrd systemd-veritysetup dm";
 /// The file system of the root, which a generic image does not bring unless asked.
 const DRIVERS: &str = "erofs dm-verity";
-/// Where the peers find the kernel's files.
-const KERNEL: &str = "/kernel";
+/// Where the peers find the kernel's modules; dracut wants the end of this path.
+const KERNEL: &str = "/kernel/lib/modules";
 
 /// Makes the image in the folder that the peers see as their own. It is generic (`--no-hostonly`), as an image that
 /// is to boot on other machines must be; the compression is ours.

@@ -83,22 +83,27 @@ fn main() -> Result<ExitCode> {
     slipway::run::become_root_of_namespace()?;
     let mut bench = Bench::open()?;
     let mut table = Table::default();
+    // A part that fails takes nothing from the others: each costs minutes.
+    let mut failed = Vec::new();
     if wish.boots {
-        boots::measure(&mut bench, wish.repeats, &mut table)?;
+        failed.extend(boots::measure(&mut bench, wish.repeats, &mut table).err());
     }
     if wish.sizes {
-        sizes::measure(&mut bench, &mut table)?;
+        failed.extend(sizes::measure(&mut bench, &mut table).err());
     }
     if wish.builds {
-        builds::measure(&mut bench, wish.repeats, &mut table)?;
+        failed.extend(builds::measure(&mut bench, wish.repeats, &mut table).err());
     }
     print!("{}", table.text());
     if let Some(path) = &wish.json {
         let text = serde_json::to_string_pretty(&table.json())? + "\n";
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
+    for error in &failed {
+        bench.say(&format!("failed: {error:#}"));
+    }
     let missed = table.rows.iter().any(|row| row.reached() == Some(false));
-    Ok(if missed {
+    Ok(if missed || !failed.is_empty() {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS

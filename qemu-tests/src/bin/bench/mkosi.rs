@@ -280,3 +280,50 @@ fn parents(path: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_follows_the_recipe() {
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes/node.toml");
+        let recipe = slipway::recipe::load(&base).unwrap();
+        let text = configuration(&recipe);
+        for package in &recipe.debian.packages {
+            assert!(text.contains(&format!("\nPackages={package}\n")), "{text}");
+        }
+        for line in [
+            "Packages=linux-image-cloud-amd64",
+            "RemoveFiles=/usr/lib/udev/hwdb.d",
+            "Environment=SYSTEMD_REPART_MKFS_OPTIONS_EROFS=-C65536",
+        ] {
+            assert!(
+                text.contains(&format!("{line}\n")),
+                "{line} is not in {text}"
+            );
+        }
+        let [_, (_, root), _] = partitions(&recipe);
+        assert!(
+            root.contains("Compression=lz4\n") && !root.contains("Level"),
+            "{root}"
+        );
+    }
+
+    #[test]
+    fn the_recipe_s_files_and_units_become_a_tree() {
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes/node.toml");
+        let recipe = slipway::recipe::load(&base).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        extra(&recipe, folder.path()).unwrap();
+        let link = fs::read_link(folder.path().join("etc/resolv.conf")).unwrap();
+        assert_eq!(link, Path::new("../run/systemd/resolve/stub-resolv.conf"));
+        let preset = folder
+            .path()
+            .join("usr/lib/systemd/system-preset/00-bench.preset");
+        let preset = fs::read_to_string(preset).unwrap();
+        assert!(preset.contains("enable containerd.service\n"), "{preset}");
+        assert!(preset.contains("disable apparmor.service\n"), "{preset}");
+        assert!(!folder.path().join("usr/lib/udev/hwdb.d").exists());
+    }
+}

@@ -180,7 +180,7 @@ mod tests {
         assert!(base.kubernetes.is_some() && derived.kubernetes.is_none());
         assert_eq!(derived.debian.packages, base.debian.packages);
         assert_eq!(derived.units, base.units);
-        assert_eq!(derived.files.len(), base.files.len() + 2);
+        assert_eq!(derived.files.len(), base.files.len() + 1);
         assert_eq!(derived.image.name, "bench");
     }
 }
