@@ -21,6 +21,6 @@ check:
 soak N="50":
     cargo run --release -p qemu-tests --bin soak -- {{N}}
 
-# Our side of docs/benchmarks.md.
-bench:
-    cargo run --release -p qemu-tests --bin bench
+# The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `sizes`, or all.
+bench *WHAT:
+    cargo run --release -p qemu-tests --bin bench -- {{WHAT}}

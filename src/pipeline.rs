@@ -50,28 +50,35 @@ pub struct Built {
 /// # Errors
 /// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
 pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
-    let cache = Cache::open()?;
+    build_in(&Cache::open()?, request, progress)
+}
+
+/// [`build`] with a cache of the caller's choice.
+///
+/// # Errors
+/// As there.
+pub fn build_in(cache: &Cache, request: &Request, progress: &Progress) -> Result<Built> {
     let recipe = recipe::load(&request.recipe)?;
-    let lock = lock::pin(&recipe, &cache, progress, request.lock)?;
-    let fetch = |set: &str| lock::fetch_set(&recipe, &cache, &lock, set, progress);
-    let tools = tools::install(&cache, &fetch(SET_TOOLS_BUILD)?, "tools", progress)?;
+    let lock = lock::pin(&recipe, cache, progress, request.lock)?;
+    let fetch = |set: &str| lock::fetch_set(&recipe, cache, &lock, set, progress);
+    let tools = tools::install(cache, &fetch(SET_TOOLS_BUILD)?, "tools", progress)?;
     let rootfs = rootfs::install(
-        &cache,
+        cache,
         &fetch(SET_ROOT)?,
         &rootfs_options(&recipe, &lock),
         progress,
     )?;
-    let kernel = kernel::unpack(&cache, &tools, &fetch(SET_KERNEL)?, progress)?;
-    let kubelet = Kubelet::install(&recipe, &cache, &lock, progress)?;
+    let kernel = kernel::unpack(cache, &tools, &fetch(SET_KERNEL)?, progress)?;
+    let kubelet = Kubelet::install(&recipe, cache, &lock, progress)?;
     let os_release = os_release(&recipe, &rootfs)?;
-    let mut layers = vec![kernel.layer.clone(), own_files(&cache, &os_release)?];
-    layers.push(kubelet::node_layer(&cache, &recipe, INIT_PROGRAM)?);
+    let mut layers = vec![kernel.layer.clone(), own_files(cache, &os_release)?];
+    layers.push(kubelet::node_layer(cache, &recipe, INIT_PROGRAM)?);
     if let Some(kubelet) = &kubelet {
         layers.extend(kubelet.layers.iter().cloned());
     }
-    layers.push(Layer::from_recipe(&cache, &recipe, &rootfs, &layers)?);
+    layers.push(Layer::from_recipe(cache, &recipe, &rootfs, &layers)?);
     let root = root::seal(
-        &cache,
+        cache,
         &tools,
         &rootfs,
         &layers,
@@ -91,13 +98,13 @@ pub fn build(request: &Request, progress: &Progress) -> Result<Built> {
         platforms: &recipe.kernel.platforms,
         modules: &recipe.kernel.modules,
     };
-    let initramfs = initramfs::pack(&cache, &kernel, &contents, progress)?;
+    let initramfs = initramfs::pack(cache, &kernel, &contents, progress)?;
     let options = bootable::Options {
         cmdline: &cmdline(&recipe, &root),
         os_release: &os_release,
         architecture: recipe.image.architecture,
     };
-    let bootable = bootable::link(&cache, &tools, &kernel, &initramfs, &options, progress)?;
+    let bootable = bootable::link(cache, &tools, &kernel, &initramfs, &options, progress)?;
     let product = Product {
         recipe: &recipe,
         lock: &lock,

@@ -6,8 +6,30 @@ use serde::{Deserialize, Serialize};
 pub const LINE: &str = "slipway-report: ";
 /// The virtio serial port to which the report's line goes too, where a machine has one.
 pub const PORT: &str = "slipway.report";
-/// What the init prints on the console just before it executes the next init: `slipway-handoff: {json}`.
+/// What the init prints on the console just before it executes the next init: `slipway-handoff: {json}`, a [`Handoff`].
 pub const HANDOFF_LINE: &str = "slipway-handoff: ";
+
+/// What the init says of itself at the handoff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Handoff {
+    /// Microseconds of the kernel's boot clock.
+    pub micros: i64,
+    /// The most memory that the init was resident in, KiB (`VmHWM` of `proc_pid_status(5)`); `None` if the kernel does
+    /// not say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_kib: Option<u64>,
+}
+
+impl Handoff {
+    /// The last whole line of this kind in a console's text: nodes are booted several times on one console.
+    #[must_use]
+    pub fn find(console: &str) -> Option<Self> {
+        let (_, rest) = console.rsplit_once(HANDOFF_LINE)?;
+        let (line, _) = rest.split_once('\n')?;
+        serde_json::from_str(line.trim()).ok()
+    }
+}
 
 /// A failure, in the words that a person at the console needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,4 +48,27 @@ pub struct Report {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fix: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_whole_handoff_is_found() {
+        let text = "a\nslipway-handoff: {\"micros\":5}\r\nb\n[    2.1] slipway-handoff: {\"micros\":7,\"peakKib\":3}\r\n";
+        assert_eq!(
+            Handoff::find(text),
+            Some(Handoff {
+                micros: 7,
+                peak_kib: Some(3)
+            })
+        );
+        assert_eq!(Handoff::find("slipway-handoff: {\"micros\":5"), None);
+        let written = serde_json::to_string(&Handoff {
+            micros: 5,
+            peak_kib: None,
+        });
+        assert_eq!(written.unwrap(), r#"{"micros":5}"#);
+    }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use image::paths;
-use image::report::HANDOFF_LINE;
+use image::report::{HANDOFF_LINE, Handoff};
 use nix::dir::{Dir, Type};
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fstatat};
@@ -53,9 +53,21 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
     close_on_exec()?;
     let world = World::real();
     crate::boot::expedite(&world, false);
-    let line = format!("{HANDOFF_LINE}{{\"micros\":{}}}", world.micros());
-    crate::log::say(&world, &line);
+    let handoff = Handoff {
+        micros: world.micros(),
+        peak_kib: peak(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
+    };
+    let line = serde_json::to_string(&handoff)?;
+    crate::log::say(&world, &format!("{HANDOFF_LINE}{line}"));
     execve(INIT, &[INIT], &environment()).context("starting /sbin/init")
+}
+
+/// The most memory that this program was resident in, KiB, from the text of `/proc/self/status`.
+fn peak(status: &str) -> Option<u64> {
+    let rest = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    rest.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// What systemd starts with: what the kernel would have given it.
@@ -185,6 +197,13 @@ fn close_on_exec() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_peak_is_read_from_a_status() {
+        let text = "Name:\tinit\nVmPeak:\t    9000 kB\nVmHWM:\t    4312 kB\nVmRSS:\t 4000 kB\n";
+        assert_eq!(peak(text), Some(4312));
+        assert_eq!(peak("Name:\tkthreadd\n"), None);
+    }
 
     #[test]
     fn only_a_file_system_in_memory_is_deleted() {

@@ -1,0 +1,184 @@
+//! Boots in virtual time: from the start of `/init` to the root's systemd, of one disk by one kernel with three initrds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use qemu_tests::lab::{Lab, Plan};
+use slipway::qemu::channel::Waited;
+use slipway::qemu::disks::{Node, copy_sparse};
+use slipway::qemu::machine::{Accel, Clock, Start};
+
+use crate::bench::Bench;
+use crate::printk::{self, Boot};
+use crate::table::{Goal, Row, Table, Unit};
+
+/// A peer's boot in virtual time, on one emulated processor of a loaded host.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// Everything is said to the kernel's log and shown with its time; systemd keeps its status lines to itself.
+const TOLD: &str = " quiet loglevel=7";
+/// How a generic initrd finds the verified root that `roothash=` names.
+const PEERS_ROOT: &str = " root=/dev/mapper/root rootfstype=erofs ro";
+
+/// An initrd to boot with.
+struct Initrd {
+    name: &'static str,
+    path: Option<PathBuf>,
+    /// How many systemds speak until the root's does.
+    systemds: usize,
+    /// Bytes.
+    size: u64,
+    boots: Vec<Boot>,
+}
+
+/// Measures `repeats` second boots with each initrd.
+///
+/// # Errors
+/// If one does not come to the root's systemd.
+pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> Result<()> {
+    let dracut = bench.dracut_initrd()?;
+    let mkosi = bench.mkosi()?.initrd()?;
+    let (clean, _) = bench.provisioned()?;
+    let initrd = |name, path, systemds| Initrd {
+        name,
+        path,
+        systemds,
+        size: 0,
+        boots: Vec::new(),
+    };
+    let mut initrds = [
+        initrd("ours", None, 1),
+        initrd("dracut", Some(dracut), 2),
+        initrd("mkosi", Some(mkosi), 2),
+    ];
+    for run in 1..=repeats {
+        for initrd in &mut initrds {
+            let console = bench.folder().join(format!("boot-{}.log", initrd.name));
+            let (boot, size) = once(bench.lab()?, &clean, initrd, &console)?;
+            bench.say(&format!(
+                "boot {run} of {repeats} with {}: kernel {:.3} s, /init to the root's systemd {:.3} s",
+                initrd.name,
+                boot.init,
+                boot.system - boot.init
+            ));
+            initrd.boots.push(boot);
+            initrd.size = size;
+        }
+    }
+    rows(&initrds, table);
+    Ok(())
+}
+
+/// One boot of a copy of the clean disks, ended as soon as the root's systemd has spoken: the two moments, and the
+/// initrd's size.
+fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<(Boot, u64)> {
+    let folder = clean.folder().with_file_name("measured");
+    slipway::cache::remove(&folder)?;
+    let node = copied(clean, &folder, lab)?;
+    let mut machine = lab.machine(&node, &Plan::default())?;
+    machine.accel = Accel::Tcg;
+    machine.clock = Clock::Virtual;
+    machine.cpus = 1;
+    let Start::Direct {
+        initrd: file,
+        cmdline,
+        ..
+    } = &mut machine.start
+    else {
+        bail!("a boot for measuring is direct");
+    };
+    cmdline.push_str(TOLD);
+    if let Some(path) = &initrd.path {
+        cmdline.push_str(PEERS_ROOT);
+        file.clone_from(path);
+    }
+    let size = fs::metadata(&file)?.len();
+    let running = lab.start(&node, machine, None)?;
+    let found = running
+        .vm
+        .console()
+        .wait(PATIENCE, |text| printk::find(text, initrd.systemds));
+    let text = running.vm.console().text();
+    fs::write(console, &text)?;
+    let Waited::Found(boot) = found else {
+        bail!(
+            "the boot with {}'s initrd did not come to the root's systemd: {found:?}; its console is in {}",
+            initrd.name,
+            console.display()
+        );
+    };
+    running.vm.pull_plug();
+    slipway::cache::remove(&folder)?;
+    Ok((boot, size))
+}
+
+/// A node with copies of another's files.
+fn copied(clean: &Node, folder: &Path, lab: &Lab) -> Result<Node> {
+    fs::create_dir_all(folder)?;
+    for entry in fs::read_dir(clean.folder())? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            copy_sparse(&entry.path(), &folder.join(entry.file_name()))?;
+        }
+    }
+    Node::prepare(folder, &lab.image.disk, &lab.tools)
+}
+
+fn rows(initrds: &[Initrd], table: &mut Table) {
+    let [ours, peers @ ..] = initrds else {
+        return;
+    };
+    let spans = |initrd: &Initrd| -> Vec<f64> {
+        let span = |boot: &Boot| boot.system - boot.init;
+        initrd.boots.iter().map(span).collect()
+    };
+    let kernel = |initrd: &Initrd| initrd.boots.iter().map(|boot| boot.init).collect();
+    for (peer, times) in peers.iter().zip([4.0, 6.0]) {
+        let mut row = |what: &str, unit, ours: Vec<f64>, theirs: Vec<f64>, goals| {
+            table.rows.push(Row {
+                group: "boots",
+                what: what.to_owned(),
+                unit,
+                ours,
+                peer: Some((peer.name, theirs)),
+                goals,
+            });
+        };
+        let virtually = Unit::VirtualSeconds;
+        row(
+            "/init → the root's systemd, second boot",
+            virtually,
+            spans(ours),
+            spans(peer),
+            vec![Goal::Times(times), Goal::AtMost(1.2)],
+        );
+        row(
+            "kernel's start → /init",
+            virtually,
+            kernel(ours),
+            kernel(peer),
+            Vec::new(),
+        );
+        let size = |initrd: &Initrd| vec![mebibytes(initrd.size)];
+        row(
+            "initrd",
+            Unit::Mebibytes,
+            size(ours),
+            size(peer),
+            Vec::new(),
+        );
+    }
+    table.notes.push(
+        "boots: from the kernel's \"Run /init\" to the first line of the root's systemd, which is the handoff and that \
+         systemd's own first steps; ours checks and mounts state, var and the etcd disk in it, the peers' mount only the \
+         root; dracut: --no-hostonly with systemd-veritysetup; mkosi: its default initrd"
+            .into(),
+    );
+}
+
+/// Bytes in units of 2^20.
+#[allow(clippy::cast_precision_loss, reason = "no file here has 2^53 bytes")]
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

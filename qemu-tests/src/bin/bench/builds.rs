@@ -1,0 +1,137 @@
+//! Builds: a node's disk from the same packages and files, by us and by mkosi in turns.
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::mkosi::Run;
+use crate::ours::{Ours, Timed};
+use crate::packages;
+use crate::table::{Goal, Row, Table, Unit, median};
+
+/// A build that has nothing to do is short: more runs cost nothing.
+const AGAIN: usize = 9;
+
+/// Measures `repeats` builds of each kind.
+///
+/// # Errors
+/// If one fails.
+pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> Result<()> {
+    let ours = bench.ours()?;
+    let mkosi = bench.mkosi()?;
+    compare(&ours, &mkosi.installed()?, table);
+    let mut cold = (Vec::new(), Vec::new());
+    let mut last = None;
+    for run in 1..=repeats {
+        ours.make_cold()?;
+        let built = ours.build()?;
+        bench.say(&format!(
+            "cold {run} of {repeats}: ours {:.1} s",
+            built.seconds
+        ));
+        let peer = mkosi.build(if run < repeats { Run::Cold } else { Run::Prime })?;
+        bench.say(&format!("cold {run} of {repeats}: mkosi {peer:.1} s"));
+        cold.0.push(built.seconds);
+        // The one that also writes the incremental image is not a cold build's best.
+        if run < repeats || repeats == 1 {
+            cold.1.push(peer);
+        }
+        last = Some(built);
+    }
+    let mut overlay = (Vec::new(), Vec::new());
+    let mut changed = None;
+    for run in 1..=repeats {
+        ours.change(&format!("change {run}"))?;
+        let built = ours.build()?;
+        bench.say(&format!(
+            "overlay {run} of {repeats}: ours {:.2} s",
+            built.seconds
+        ));
+        let peer = mkosi.build(Run::Overlay)?;
+        bench.say(&format!("overlay {run} of {repeats}: mkosi {peer:.1} s"));
+        overlay.0.push(built.seconds);
+        overlay.1.push(peer);
+        changed = Some(built);
+    }
+    let mut again = (Vec::new(), Vec::new());
+    for run in 0..AGAIN {
+        again.0.push(ours.build()?.seconds);
+        if run < repeats {
+            again.1.push(mkosi.build(Run::Again)?);
+        }
+    }
+    bench.say(&format!(
+        "nothing changed: ours {:.3} s, mkosi {:.3} s",
+        median(&again.0),
+        median(&again.1)
+    ));
+    rows(table, cold, overlay, again);
+    for (what, built) in [("cold", last), ("overlay", changed)] {
+        if let Some(built) = built {
+            table.notes.push(steps(what, &built));
+        }
+    }
+    Ok(())
+}
+
+type Runs = (Vec<f64>, Vec<f64>);
+
+fn rows(table: &mut Table, cold: Runs, overlay: Runs, again: Runs) {
+    let mut row = |what: &str, runs: Runs, goals: Vec<Goal>| {
+        table.rows.push(Row {
+            group: "builds",
+            what: what.to_owned(),
+            unit: Unit::Seconds,
+            ours: runs.0,
+            peer: Some(("mkosi", runs.1)),
+            goals,
+        });
+    };
+    row(
+        "build, cold, packages fetched",
+        cold,
+        vec![Goal::Times(4.0)],
+    );
+    row(
+        "build, one overlay file changed",
+        overlay,
+        vec![Goal::Times(10.0), Goal::AtMost(4.0)],
+    );
+    row("build, nothing changed", again, vec![Goal::AtMost(0.2)]);
+}
+
+/// What is not the same in the two images, and what each found in its caches.
+fn compare(ours: &Ours, theirs: &packages::Installed, table: &mut Table) {
+    let sets = ["root", "kernel"];
+    let locked = sets.iter().filter_map(|set| ours.lock.sets.get(*set));
+    let own = packages::of_lock(locked.flatten());
+    let same = own
+        .iter()
+        .filter(|(name, version)| theirs.get(*name) == Some(*version));
+    table.notes.push(format!(
+        "packages: ours {}, mkosi's {}, the same in both {}",
+        own.len(),
+        theirs.len(),
+        same.count()
+    ));
+    table
+        .notes
+        .extend(packages::difference(&own, theirs, "mkosi"));
+    table.notes.push(
+        "cached before a cold build: ours the .deb files, nothing else (our tools are unpacked as part of it); mkosi's \
+         the .deb files and the archive's indexes, and its tools are there; neither uses the network then"
+            .into(),
+    );
+}
+
+fn steps(what: &str, built: &Timed) -> String {
+    let steps: Vec<String> = built
+        .steps
+        .iter()
+        .filter(|(_, seconds)| *seconds >= 0.05)
+        .map(|(name, seconds)| format!("{name} {seconds:.1}"))
+        .collect();
+    format!(
+        "our last build, {what}, by steps in seconds: {}",
+        steps.join(", ")
+    )
+}

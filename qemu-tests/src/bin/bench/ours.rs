@@ -1,0 +1,186 @@
+//! Our side of the builds: the base recipe without its kubelet, in a cache of the benchmark's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use slipway::cache::{self, Cache};
+use slipway::lock::{self, Lock, Mode};
+use slipway::pipeline::{self, Request};
+use slipway::progress::{Kind, Progress};
+use slipway::recipe::{self, Recipe, SET_KERNEL, SET_ROOT, SET_TOOLS_BUILD};
+
+/// The recipe that the set of packages, the files and the units are taken from; mkosi gets them from the same.
+const BASE: &str = "node.toml";
+/// What mkosi cannot be asked to build beside it.
+const LEFT_OUT: &[&str] = &["kubernetes", "containers"];
+/// The tree that is laid over the image, and its one file.
+pub(crate) const OVERLAY: &str = "overlay";
+const CHANGED: &str = "etc/bench";
+/// The sets that a build of it takes.
+const SETS: &[&str] = &[SET_TOOLS_BUILD, SET_ROOT, SET_KERNEL];
+
+/// Our builds.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    /// The recipe.
+    pub(crate) recipe: Recipe,
+    /// Its lock, as new as the archive.
+    pub(crate) lock: Lock,
+    folder: PathBuf,
+    downloads: PathBuf,
+}
+
+/// Seconds of a build, and of its steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Timed {
+    /// By the wall, from the request to the finished folder.
+    pub(crate) seconds: f64,
+    /// Name and seconds, those that made something.
+    pub(crate) steps: Vec<(String, f64)>,
+}
+
+impl Ours {
+    /// Writes the recipe to `folder`, locks it anew, and fetches its packages.
+    ///
+    /// # Errors
+    /// If the archive cannot be reached.
+    pub(crate) fn prepare(
+        cache: &Cache,
+        folder: &Path,
+        base: &Path,
+        progress: &Progress,
+    ) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let path = folder.join("bench.toml");
+        let text = fs::read_to_string(base.join(BASE)).context("reading the base recipe")?;
+        fs::write(&path, derived(&text)?)?;
+        change(folder, "first")?;
+        let recipe = recipe::load(&path)?;
+        // mkosi takes what the archive has now; the comparison wants the same.
+        let lock = lock::pin(&recipe, cache, progress, Mode::Renew)?;
+        let downloads = cache.root().join("downloads");
+        for set in SETS {
+            lock::fetch_set(&recipe, cache, &lock, set, progress)?;
+        }
+        Ok(Self {
+            recipe,
+            lock,
+            folder: folder.to_owned(),
+            downloads,
+        })
+    }
+
+    fn cache_folder(&self) -> PathBuf {
+        self.folder.join("cache")
+    }
+
+    /// Empties the cache but for the downloads.
+    ///
+    /// # Errors
+    /// If a file cannot be linked or removed.
+    pub(crate) fn make_cold(&self) -> Result<()> {
+        cache::remove(&self.cache_folder())?;
+        cache::remove(&self.folder.join("out"))?;
+        let cache = Cache::at(self.cache_folder())?;
+        let packages = SETS.iter().filter_map(|set| self.lock.sets.get(*set));
+        for package in packages.flatten() {
+            let to = cache.object(&package.sha256);
+            if let Some(folder) = to.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            let from = self
+                .downloads
+                .join(&package.sha256[..2])
+                .join(&package.sha256);
+            match fs::hard_link(&from, &to) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(error).with_context(|| format!("linking {}", from.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the overlay's file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn change(&self, word: &str) -> Result<()> {
+        change(&self.folder, word)
+    }
+
+    /// Builds with the cache as it is.
+    ///
+    /// # Errors
+    /// If a step fails.
+    pub(crate) fn build(&self) -> Result<Timed> {
+        let request = Request {
+            recipe: self.recipe.path.clone(),
+            output: self.folder.join("out"),
+            lock: Mode::Locked,
+        };
+        let progress = Progress::new(Kind::Quiet);
+        let begin = Instant::now();
+        let cache = Cache::at(self.cache_folder())?;
+        pipeline::build_in(&cache, &request, &progress)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let steps = progress
+            .records()
+            .into_iter()
+            .filter(|step| step.outcome == slipway::progress::Outcome::Made)
+            .map(|step| (step.name, step.seconds))
+            .collect();
+        Ok(Timed { seconds, steps })
+    }
+}
+
+/// The base recipe with a name of its own, an overlay, and without what mkosi does not build.
+fn derived(base: &str) -> Result<String> {
+    let mut recipe: toml::Table = base.parse().context("reading the base recipe")?;
+    for key in LEFT_OUT {
+        recipe.remove(*key);
+    }
+    let image = recipe
+        .get_mut("image")
+        .and_then(toml::Value::as_table_mut)
+        .context("the base recipe has no [image]")?;
+    image.insert("name".into(), "bench".into());
+    let trees = toml::Table::from_iter([("trees".to_owned(), vec![OVERLAY].into())]);
+    recipe.insert("overlay".into(), trees.into());
+    Ok(recipe.to_string())
+}
+
+fn change(folder: &Path, word: &str) -> Result<()> {
+    let path = folder.join(OVERLAY).join(CHANGED);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(&path, format!("{word}\n")).with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_derived_recipe_is_the_base_without_its_kubelet() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+        let text = fs::read_to_string(base.join(BASE)).unwrap();
+        let path = folder.path().join("bench.toml");
+        fs::write(&path, derived(&text).unwrap()).unwrap();
+        change(folder.path(), "one").unwrap();
+        let (base, derived) = (
+            recipe::load(&base.join(BASE)).unwrap(),
+            recipe::load(&path).unwrap(),
+        );
+        assert!(base.kubernetes.is_some() && derived.kubernetes.is_none());
+        assert_eq!(derived.debian.packages, base.debian.packages);
+        assert_eq!(derived.units, base.units);
+        assert_eq!(derived.files.len(), base.files.len() + 1);
+        assert_eq!(derived.image.name, "bench");
+    }
+}

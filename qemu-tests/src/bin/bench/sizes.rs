@@ -1,0 +1,88 @@
+//! Sizes: our initrds, our init, and the most memory that it takes.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use qemu_tests::lab::Plan;
+use slipway::lock::Mode;
+use slipway::pipeline::{self, Request};
+use slipway::progress::{Kind, Progress};
+use slipway::qemu::machine::Start;
+use slipway::{INIT_PROGRAM, inspect};
+
+use crate::bench::Bench;
+use crate::boots::mebibytes;
+use crate::table::{Goal, Row, Table, Unit};
+
+/// Drivers of every platform, from the kernel that has them all.
+const ALL: &str = r#"
+[image]
+name = "all-platforms"
+version = "1"
+
+[kernel]
+package = "linux-image-amd64"
+platforms = ["qemu", "aws", "gce", "azure", "vmware", "metal"]
+"#;
+
+/// Measures each.
+///
+/// # Errors
+/// If the image cannot be built or its node does not boot.
+pub(crate) fn measure(bench: &mut Bench, table: &mut Table) -> Result<()> {
+    let mut row = |what: &str, value: f64, most: f64| {
+        table.rows.push(Row {
+            group: "sizes",
+            what: what.to_owned(),
+            unit: Unit::Mebibytes,
+            ours: vec![value],
+            peer: None,
+            goals: vec![Goal::AtMost(most)],
+        });
+    };
+    let (node, peak) = bench.provisioned()?;
+    let lab = bench.lab()?;
+    let Start::Direct { initrd, .. } = lab.machine(&node, &Plan::default())?.start else {
+        anyhow::bail!("a plan is direct unless it says otherwise");
+    };
+    let qemu = fs::metadata(initrd)?.len();
+    row(
+        "initrd for QEMU, as the demo ships it",
+        mebibytes(qemu),
+        4.0,
+    );
+    row(
+        "initrd with the drivers of all platforms",
+        mebibytes(all_platforms(bench)?),
+        10.0,
+    );
+    let init = u64::try_from(INIT_PROGRAM.len())?;
+    row("slipway-init", mebibytes(init), 6.0);
+    row(
+        "slipway-init, memory at its peak, first boot",
+        mebibytes(peak * 1024),
+        24.0,
+    );
+    Ok(())
+}
+
+/// Bytes of the initrd in a UKI for every platform.
+fn all_platforms(bench: &mut Bench) -> Result<u64> {
+    let folder = bench.scratch().join("all-platforms");
+    fs::create_dir_all(&folder)?;
+    let recipe = folder.join("all.toml");
+    fs::write(&recipe, ALL)?;
+    bench.say("building an image for all platforms");
+    let request = Request {
+        recipe,
+        output: folder.clone(),
+        lock: Mode::Make,
+    };
+    let built = pipeline::build_in(bench.cache(), &request, &Progress::new(Kind::Quiet))?;
+    let uki = built.out.join("all-platforms.efi");
+    let report = inspect::inspect(&uki)?;
+    let kernel = report.kernels.first().context("the UKI has no kernel")?;
+    let size = u64::try_from(kernel.initrd)?;
+    slipway::cache::remove(&folder)?;
+    Ok(size)
+}

@@ -1,0 +1,258 @@
+//! What was measured, as rows: ours beside a peer's, the goal, and whether it is reached.
+
+use serde_json::{Value, json};
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Seconds by the wall.
+    Seconds,
+    /// Seconds of the guest's own, virtual clock.
+    VirtualSeconds,
+    /// 2^20 bytes.
+    Mebibytes,
+}
+
+/// What a row must keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Goal {
+    /// Ours is at most this.
+    AtMost(f64),
+    /// The peer's is at least so many times ours.
+    Times(f64),
+}
+
+/// One thing measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// `builds`, `boots` or `sizes`.
+    pub(crate) group: &'static str,
+    /// What it is.
+    pub(crate) what: String,
+    /// What the numbers count.
+    pub(crate) unit: Unit,
+    /// Ours, each run.
+    pub(crate) ours: Vec<f64>,
+    /// The peer's name and runs.
+    pub(crate) peer: Option<(&'static str, Vec<f64>)>,
+    /// What must be kept; none for a row that only informs.
+    pub(crate) goals: Vec<Goal>,
+}
+
+/// All rows, and what has to be said beside them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    /// The rows.
+    pub(crate) rows: Vec<Row>,
+    /// What was different between ours and the peers, and other remarks.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The middle one; of an even number the mean of the two in the middle. Zero of none.
+#[must_use]
+pub(crate) fn median(runs: &[f64]) -> f64 {
+    let mut sorted = runs.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match (sorted.get(middle), sorted.len() % 2) {
+        (Some(upper), 0) => f64::midpoint(sorted[middle - 1], *upper),
+        (Some(only), _) => *only,
+        (None, _) => 0.0,
+    }
+}
+
+impl Unit {
+    fn shown(self, value: f64) -> String {
+        match self {
+            Self::Seconds | Self::VirtualSeconds if value < 1.0 => format!("{value:.3} s"),
+            Self::Seconds | Self::VirtualSeconds => format!("{value:.2} s"),
+            Self::Mebibytes => format!("{value:.2} MiB"),
+        }
+    }
+}
+
+impl Row {
+    /// How many times ours the peer's is.
+    #[must_use]
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        let (_, peer) = self.peer.as_ref()?;
+        let ours = median(&self.ours);
+        (ours > 0.0 && !peer.is_empty()).then(|| median(peer) / ours)
+    }
+
+    /// Whether all goals are kept; none if there is no goal.
+    #[must_use]
+    pub(crate) fn reached(&self) -> Option<bool> {
+        let kept = |goal: &Goal| match goal {
+            Goal::AtMost(most) => !self.ours.is_empty() && median(&self.ours) <= *most,
+            Goal::Times(times) => self.ratio().is_some_and(|ratio| ratio >= *times),
+        };
+        (!self.goals.is_empty()).then(|| self.goals.iter().all(kept))
+    }
+
+    fn cells(&self) -> [String; 6] {
+        let goals: Vec<String> = self
+            .goals
+            .iter()
+            .map(|goal| match goal {
+                Goal::AtMost(most) => format!("≤ {}", self.unit.shown(*most)),
+                Goal::Times(times) => format!("≥ {times}×"),
+            })
+            .collect();
+        [
+            self.what.clone(),
+            self.unit.shown(median(&self.ours)),
+            self.peer.as_ref().map_or_else(String::new, |(name, runs)| {
+                format!("{} ({name})", self.unit.shown(median(runs)))
+            }),
+            self.ratio()
+                .map_or_else(String::new, |ratio| format!("{ratio:.1}×")),
+            goals.join(", "),
+            match self.reached() {
+                Some(true) => "yes".to_owned(),
+                Some(false) => "NO".to_owned(),
+                None => String::new(),
+            },
+        ]
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "group": self.group,
+            "what": self.what,
+            "unit": match self.unit {
+                Unit::Seconds => "s",
+                Unit::VirtualSeconds => "virtual s",
+                Unit::Mebibytes => "MiB",
+            },
+            "ours": { "median": median(&self.ours), "runs": self.ours },
+            "peer": self.peer.as_ref().map(|(name, runs)| json!({
+                "name": name, "median": median(runs), "runs": runs,
+            })),
+            "ratio": self.ratio(),
+            "goals": self.goals.iter().map(|goal| match goal {
+                Goal::AtMost(most) => json!({ "atMost": most }),
+                Goal::Times(times) => json!({ "times": times }),
+            }).collect::<Vec<_>>(),
+            "reached": self.reached(),
+        })
+    }
+}
+
+impl Table {
+    /// As a person reads it: columns, then the notes. The form is that of a Markdown table, for `docs/`.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        let head = ["what", "ours", "peer", "ratio", "goal", "reached"].map(str::to_owned);
+        let rows: Vec<[String; 6]> = std::iter::once(head)
+            .chain(self.rows.iter().map(Row::cells))
+            .collect();
+        let wide: [usize; 6] = std::array::from_fn(|column| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        });
+        let line = |row: &[String; 6]| {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(wide)
+                .map(|(cell, wide)| format!("{cell:wide$}"))
+                .collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let mut out = String::new();
+        for (number, row) in rows.iter().enumerate() {
+            out += &line(row);
+            if number == 0 {
+                out += &line(&wide.map(|wide| "-".repeat(wide)));
+            }
+        }
+        for note in &self.notes {
+            out += &format!("* {note}\n");
+        }
+        out
+    }
+
+    /// As machines read it, with each run.
+    #[must_use]
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
+            "notes": self.notes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(ours: &[f64], peer: &[f64], goals: &[Goal]) -> Row {
+        Row {
+            group: "builds",
+            what: "overlay".into(),
+            unit: Unit::Seconds,
+            ours: ours.to_vec(),
+            peer: (!peer.is_empty()).then(|| ("mkosi", peer.to_vec())),
+            goals: goals.to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        for (runs, middle) in [
+            (&[][..], 0.0),
+            (&[3.0], 3.0),
+            (&[5.0, 1.0], 3.0),
+            (&[9.0, 1.0, 2.0], 2.0),
+        ] {
+            assert!((median(runs) - middle).abs() < 1e-9, "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn all_goals_must_be_kept() {
+        let both = [Goal::Times(10.0), Goal::AtMost(4.0)];
+        for (ours, peer, reached) in [
+            (&[3.0][..], &[40.0][..], true),
+            (&[4.5], &[50.0], false),
+            (&[3.0], &[29.0], false),
+            (&[3.0], &[], false),
+            (&[], &[40.0], false),
+        ] {
+            assert_eq!(
+                row(ours, peer, &both).reached(),
+                Some(reached),
+                "{ours:?} {peer:?}"
+            );
+        }
+        assert_eq!(row(&[3.0], &[40.0], &[]).reached(), None);
+    }
+
+    #[test]
+    fn the_table_has_a_line_a_row_of_one_width() {
+        let table = Table {
+            rows: vec![row(
+                &[0.5],
+                &[40.0],
+                &[Goal::Times(10.0), Goal::AtMost(4.0)],
+            )],
+            notes: vec!["one".into()],
+        };
+        let text = table.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(
+            lines[2].contains("| 0.500 s |") && lines[2].contains("80.0×"),
+            "{text}"
+        );
+        assert!(lines[2].contains("≥ 10×, ≤ 4.00 s | yes"), "{text}");
+        let wide = |line: &str| line.chars().count();
+        assert_eq!(
+            (wide(lines[0]), wide(lines[1])),
+            (wide(lines[2]), wide(lines[2]))
+        );
+        assert_eq!(table.json()["rows"][0]["peer"]["name"], "mkosi");
+    }
+}
