@@ -358,6 +358,7 @@ impl<'a> Gather<'a> {
         let options = Options {
             ca_bundle: bundle,
             user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
+            direct: false,
         };
         let client = Client::new(&options).map_err(failed)?;
         download::all(
