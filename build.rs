@@ -45,6 +45,7 @@ fn build() -> PathBuf {
         "image",
         "ignition",
         "fetch",
+        "platform",
     ] {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }

@@ -191,7 +191,7 @@ fn home_bus(platforms: &[Platform]) -> Bus {
         .find_map(|platform| match platform {
             Platform::Aws | Platform::Metal => Some(Bus::Nvme),
             Platform::Gce => Some(Bus::Scsi),
-            Platform::Qemu | Platform::Azure | Platform::Vmware => None,
+            _ => None,
         })
         .unwrap_or_default()
 }

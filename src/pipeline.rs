@@ -222,6 +222,12 @@ fn manifest(recipe: &Recipe, lock: &Lock, release: &str, kubelet: Option<&Kubele
             version: kubelet.program.version.clone(),
             kubelet_sha256: kubelet.program.sha256.clone(),
         }),
+        platforms: recipe
+            .kernel
+            .platforms
+            .iter()
+            .map(|platform| platform.machine())
+            .collect(),
         node: recipe.node.clone(),
     }
 }

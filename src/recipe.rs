@@ -103,7 +103,7 @@ pub struct Debian {
 pub struct Kernel {
     /// Kernel metapackage, as `linux-image-cloud-amd64`.
     pub package: String,
-    /// Platforms whose drivers go into the initramfs.
+    /// Platforms whose drivers go into the initramfs, and where the node looks for its config.
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms'.
     pub modules: Vec<String>,
@@ -111,7 +111,7 @@ pub struct Kernel {
     pub cmdline: Vec<String>,
 }
 
-/// Machines that an image can boot on, as far as drivers go.
+/// Machines that an image can boot on: their drivers, and where they keep a node's config.
 #[derive(
     Clone,
     Copy,
@@ -138,6 +138,18 @@ pub enum Platform {
     Vmware,
     /// Racks: the usual disk and network controllers.
     Metal,
+    /// DigitalOcean droplets: virtio.
+    Digitalocean,
+    /// Hetzner Cloud: virtio.
+    Hetzner,
+    /// OpenStack on KVM: virtio, and a config drive.
+    Openstack,
+    /// Nutanix AHV: virtio, and a config drive.
+    Nutanix,
+    /// Proxmox VE: virtio, and a cloud-init drive.
+    Proxmoxve,
+    /// Virtual machines of a Kubernetes cluster: virtio, and a cloud-init or config drive.
+    Kubevirt,
 }
 
 impl Platform {
@@ -151,6 +163,32 @@ impl Platform {
             Self::Azure => "azure",
             Self::Vmware => "vmware",
             Self::Metal => "metal",
+            Self::Digitalocean => "digitalocean",
+            Self::Hetzner => "hetzner",
+            Self::Openstack => "openstack",
+            Self::Nutanix => "nutanix",
+            Self::Proxmoxve => "proxmoxve",
+            Self::Kubevirt => "kubevirt",
+        }
+    }
+
+    /// What the node calls it.
+    #[must_use]
+    pub const fn machine(self) -> image::platform::Platform {
+        use image::platform::Platform as Machine;
+        match self {
+            Self::Qemu => Machine::Qemu,
+            Self::Aws => Machine::Aws,
+            Self::Gce => Machine::Gcp,
+            Self::Azure => Machine::Azure,
+            Self::Vmware => Machine::Vmware,
+            Self::Metal => Machine::Metal,
+            Self::Digitalocean => Machine::DigitalOcean,
+            Self::Hetzner => Machine::Hetzner,
+            Self::Openstack => Machine::Openstack,
+            Self::Nutanix => Machine::Nutanix,
+            Self::Proxmoxve => Machine::Proxmoxve,
+            Self::Kubevirt => Machine::Kubevirt,
         }
     }
 }

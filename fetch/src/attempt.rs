@@ -1,23 +1,30 @@
 //! The attempts at one download: what is tried again, after how long, from which byte on.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, RANGE, WWW_AUTHENTICATE};
+use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
 use crate::digest::Hash;
 use crate::failure::{chain, shown};
+use crate::pause::{less_a_random_quarter, retry_after};
+use crate::request::{self, Resume};
 use crate::sink::Sink;
 use crate::{Client, Failure, LONGEST_WAIT, Want};
 
 /// How one attempt ended, when it did not succeed.
 enum Ending {
-    /// Trying again may help.
-    Broken(String),
+    /// Trying again may help, after the time that the server asked for, if it did.
+    Broken(String, Option<Duration>),
     /// It will not.
     Final(Failure),
+}
+
+impl Ending {
+    fn broken(why: impl Into<String>) -> Self {
+        Self::Broken(why.into(), None)
+    }
 }
 
 impl From<Failure> for Ending {
@@ -40,6 +47,8 @@ struct Download<'a> {
     told: u64,
     /// Whether what is in the sink came in more than one answer.
     pieced: bool,
+    /// What names the version of the content that is in the sink, if the server said so.
+    validator: Option<HeaderValue>,
     deadline: Option<Instant>,
     on_wait: &'a (dyn Fn(&str) + Sync),
     on_bytes: &'a (dyn Fn(u64) + Sync),
@@ -86,6 +95,7 @@ pub(crate) async fn receive(
         have: 0,
         told: 0,
         pieced: false,
+        validator: None,
         deadline: want.patience.total.map(|total| Instant::now() + total),
         on_wait,
         on_bytes,
@@ -99,12 +109,13 @@ impl Download<'_> {
         let mut wait = patience.first_wait;
         let mut attempt = 1;
         loop {
-            let why = match self.once().await {
+            let (why, asked) = match self.once().await {
                 Ok(()) => return Ok(()),
                 Err(Ending::Final(failure)) => return Err(failure),
-                Err(Ending::Broken(why)) => why,
+                Err(Ending::Broken(why, asked)) => (why, asked),
             };
             let pause = less_a_random_quarter(wait.min(LONGEST_WAIT));
+            let pause = asked.map_or(pause, |asked| asked.max(pause));
             let out_of_time = self
                 .deadline
                 .is_some_and(|end| Instant::now() + pause >= end);
@@ -121,16 +132,32 @@ impl Download<'_> {
                 attempt + 1,
                 pause.as_secs_f64()
             ));
-            tokio::time::sleep(pause).await;
+            self.sleep(pause, attempt + 1).await;
             wait = (wait * 2).min(LONGEST_WAIT);
             attempt = attempt.saturating_add(1);
         }
     }
 
+    /// Waits before an attempt; a wait that the server asked for may be long, so it says every five seconds how much of
+    /// it is left.
+    async fn sleep(&self, pause: Duration, attempt: u32) {
+        let mut left = pause;
+        while left > LONGEST_WAIT {
+            tokio::time::sleep(LONGEST_WAIT).await;
+            left -= LONGEST_WAIT;
+            (self.on_wait)(&format!(
+                "{}: the server asked to wait; attempt {attempt} in {:.1} s",
+                shown(self.want.url),
+                left.as_secs_f64()
+            ));
+        }
+        tokio::time::sleep(left).await;
+    }
+
     /// One request and its answer.
     async fn once(&mut self) -> Result<(), Ending> {
-        // Only a digest makes it safe to join the pieces of two answers.
-        let resume = self.have > 0 && self.want.digest.is_some();
+        // Only a digest, or the server's word that the content is still the same, makes it safe to join two answers.
+        let resume = self.have > 0 && (self.want.digest.is_some() || self.validator.is_some());
         if !resume {
             self.restart()?;
         }
@@ -141,13 +168,19 @@ impl Download<'_> {
             }
             StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PARTIAL_CONTENT => {
                 self.restart()?;
-                return Err(Ending::Broken(
-                    "the server does not resume where the download broke off".to_owned(),
+                return Err(Ending::broken(
+                    "the server does not resume where the download broke off",
                 ));
             }
-            StatusCode::OK => self.restart()?,
-            status if worth_repeating(status) => {
-                return Err(Ending::Broken(format!("the server answered {status}")));
+            StatusCode::OK => {
+                self.restart()?;
+                self.validator = request::validator(response.headers());
+            }
+            status if worth_repeating(status) || self.want.repeat.contains(&status.as_u16()) => {
+                return Err(Ending::Broken(
+                    format!("the server answered {status}"),
+                    retry_after(response.headers()),
+                ));
             }
             status => {
                 return Err(Failure::Status {
@@ -172,15 +205,12 @@ impl Download<'_> {
     }
 
     async fn answer(&self, resume: bool) -> Result<Response, Ending> {
-        let mut request = self
-            .client
-            .http
-            .get(self.address.clone())
-            .headers(self.headers.clone());
-        if resume {
-            request = request.header(RANGE, format!("bytes={}-", self.have));
-        }
-        let sent = request.send();
+        let resume = resume.then_some(Resume {
+            from: self.have,
+            validator: self.validator.as_ref(),
+        });
+        let (address, headers) = (self.address.clone(), self.headers.clone());
+        let sent = request::send(self.client, self.want.method, address, headers, resume);
         self.within(self.want.patience.header_timeout, "no answer", sent)
             .await
     }
@@ -189,12 +219,9 @@ impl Download<'_> {
         &self,
         response: &mut Response,
     ) -> Result<Option<impl AsRef<[u8]> + use<>>, Ending> {
-        self.within(
-            self.want.patience.idle_timeout,
-            "the answer stalls",
-            response.chunk(),
-        )
-        .await
+        let chunk = async { response.chunk().await.map_err(|e| chain(&e.without_url())) };
+        self.within(self.want.patience.idle_timeout, "the answer stalls", chunk)
+            .await
     }
 
     /// Waits for `what` until its own limit or the whole download's, with a word to the watcher every five seconds.
@@ -202,7 +229,7 @@ impl Download<'_> {
         &self,
         limit: Duration,
         complaint: &str,
-        what: impl Future<Output = reqwest::Result<T>>,
+        what: impl Future<Output = Result<T, String>>,
     ) -> Result<T, Ending> {
         let begin = Instant::now();
         let end = self
@@ -212,10 +239,10 @@ impl Download<'_> {
         let mut next_word = begin + LONGEST_WAIT;
         loop {
             match timeout_at(next_word.min(end), &mut what).await {
-                Ok(result) => return result.map_err(|e| Ending::Broken(chain(&e.without_url()))),
+                Ok(result) => return result.map_err(Ending::broken),
                 Err(_) if Instant::now() >= end => {
                     let seconds = begin.elapsed().as_secs_f64();
-                    return Err(Ending::Broken(format!("{complaint} for {seconds:.1} s")));
+                    return Err(Ending::broken(format!("{complaint} for {seconds:.1} s")));
                 }
                 Err(_) => {
                     let seconds = begin.elapsed().as_secs();
@@ -261,6 +288,7 @@ impl Download<'_> {
         self.hash = Hash::new(self.want.digest);
         self.have = 0;
         self.pieced = false;
+        self.validator = None;
         Ok(())
     }
 
@@ -275,8 +303,8 @@ impl Download<'_> {
         if self.pieced {
             // The file may have changed between the two answers: once more, from the start.
             self.restart()?;
-            return Err(Ending::Broken(
-                "the resumed content does not hash to what it should".to_owned(),
+            return Err(Ending::broken(
+                "the resumed content does not hash to what it should",
             ));
         }
         Err(Failure::Digest {
@@ -310,11 +338,4 @@ fn starts_at(response: &Response, first: u64) -> bool {
                 .ok()
         })
         == Some(first)
-}
-
-/// Waits of many machines that began together must not stay together. `RandomState` is the standard library's only
-/// source of randomness, and enough for this.
-fn less_a_random_quarter(wait: Duration) -> Duration {
-    let part = u32::try_from(RandomState::new().hash_one(0) % 250).unwrap_or_default();
-    wait * (1000 - part) / 1000
 }

@@ -6,7 +6,9 @@ mod attempt;
 pub mod blocking;
 mod digest;
 mod failure;
+mod pause;
 mod post;
+mod request;
 mod sink;
 mod trust;
 
@@ -24,6 +26,8 @@ pub struct Options {
     pub ca_bundle: Option<Vec<u8>>,
     /// What the client calls itself.
     pub user_agent: String,
+    /// Whether requests go straight to their servers: those to link-local addresses must, whatever the environment says.
+    pub direct: bool,
 }
 
 impl Default for Options {
@@ -31,11 +35,12 @@ impl Default for Options {
         Self {
             ca_bundle: None,
             user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
+            direct: false,
         }
     }
 }
 
-/// A connection pool with its trust. The proxy variables of the environment are honoured.
+/// A connection pool with its trust. The proxy variables of the environment are honoured, unless it is direct.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -47,12 +52,17 @@ impl Client {
     /// # Errors
     /// If the given bundle is not PEM, or a file that the environment names cannot be read.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(trust::config(options.ca_bundle.as_deref())?)
             .user_agent(&options.user_agent)
             .connect_timeout(Duration::from_secs(20))
-            .build()?;
-        Ok(Self { http })
+            .redirect(reqwest::redirect::Policy::none());
+        if options.direct {
+            builder = builder.no_proxy();
+        }
+        Ok(Self {
+            http: builder.build()?,
+        })
     }
 }
 
@@ -86,6 +96,16 @@ impl Default for Patience {
     }
 }
 
+/// What is asked of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// The content.
+    #[default]
+    Get,
+    /// A PUT without a body, which is how EC2 gives a token.
+    Put,
+}
+
 /// What to fetch, and what is acceptable.
 #[derive(Clone, Debug)]
 pub struct Want<'a> {
@@ -95,8 +115,13 @@ pub struct Want<'a> {
     pub digest: Option<Digest>,
     /// The most bytes that are accepted.
     pub limit: u64,
-    /// Headers to send.
+    /// What is asked of the server.
+    pub method: Method,
+    /// Headers to send. A redirected request has none of them but `Accept` and `Accept-Encoding`.
     pub headers: Vec<(String, String)>,
+    /// Statuses after which it is tried again, beside 408, 425, 429 and all from 500 on. An answer's `Retry-After` is
+    /// honoured, up to two minutes.
+    pub repeat: &'a [u16],
     /// How long and how often is tried.
     pub patience: Patience,
 }
@@ -109,7 +134,9 @@ impl<'a> Want<'a> {
             url,
             digest: None,
             limit,
+            method: Method::Get,
             headers: Vec::new(),
+            repeat: &[],
             patience: Patience::default(),
         }
     }
@@ -122,7 +149,8 @@ impl<'a> Want<'a> {
     }
 }
 
-/// Fetches into memory. `on_wait` hears why it takes long: before each new attempt, and every five seconds of silence.
+/// Fetches into memory. A body that is cut short goes on where it broke off if the server can tell that it is still the
+/// same content, and is fetched anew otherwise. `on_wait` hears why it takes long: before each new attempt, and every five seconds of silence.
 ///
 /// # Errors
 /// [`Failure`], when the patience is over or trying again is of no use.

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use fetch::{Digest, Failure, Options, Patience, Want, blocking};
 
+#[path = "loopback/polite.rs"]
+mod polite;
+
 /// What the server does with one connection.
 #[derive(Clone)]
 enum Reply {

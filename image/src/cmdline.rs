@@ -5,7 +5,9 @@
 //! | `roothash=` | SHA-256 root hash of the verified root; names both partitions; required |
 //! | `slipway.root=` | URL of the root (EROFS followed by its hash tree) for a boot without a disk |
 //! | `ignition.config.url=` | where the node's config is fetched from |
-//! | `ignition.platform.id=` | the platform, when it must not be guessed |
+//! | `ignition.config.device=` | label of the file system that holds the node's config |
+//! | `ignition.config.path=` | path of the config on that file system |
+//! | `ignition.platform.id=` | the platform; else one of the recipe's, by the firmware's tables |
 //! | `slipway.report.url=` | where a failure report is posted |
 //! | `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=`, `nameserver=` | the network, see [`crate::network`] |
 //! | `slipway.debug` | more on the console |
@@ -14,6 +16,7 @@
 //! put the image's name first (`vmlinuz …`): words without a known key are never errors.
 
 use crate::network::Network;
+use crate::platform::Platform;
 use crate::verity::RootHash;
 
 /// `roothash=`
@@ -22,6 +25,10 @@ pub const ROOTHASH: &str = "roothash";
 pub const ROOT_URL: &str = "slipway.root";
 /// `ignition.config.url=`
 pub const CONFIG_URL: &str = "ignition.config.url";
+/// `ignition.config.device=`
+pub const CONFIG_DEVICE: &str = "ignition.config.device";
+/// `ignition.config.path=`
+pub const CONFIG_PATH: &str = "ignition.config.path";
 /// `ignition.platform.id=`
 pub const PLATFORM_ID: &str = "ignition.platform.id";
 /// `slipway.report.url=`
@@ -38,8 +45,12 @@ pub struct Cmdline {
     pub root_url: Option<String>,
     /// Where the config is fetched from.
     pub config_url: Option<String>,
-    /// The platform's name.
-    pub platform: Option<String>,
+    /// Label of the file system that the config is on.
+    pub config_device: Option<String>,
+    /// Path of the config there.
+    pub config_path: Option<String>,
+    /// The platform.
+    pub platform: Option<Platform>,
     /// Where failures are posted.
     pub report_url: Option<String>,
     /// The network before the handoff.
@@ -72,13 +83,24 @@ impl Cmdline {
                 ROOT_URL => url(&mut out.root_url),
                 CONFIG_URL => url(&mut out.config_url),
                 REPORT_URL => url(&mut out.report_url),
-                PLATFORM_ID => out.platform = Some(value.to_owned()),
+                CONFIG_DEVICE if !value.is_empty() => out.config_device = Some(value.to_owned()),
+                CONFIG_PATH if !value.is_empty() => out.config_path = Some(value.to_owned()),
+                CONFIG_DEVICE | CONFIG_PATH => wrong.push(format!("{key}: it is empty")),
+                PLATFORM_ID => match value.parse() {
+                    Ok(platform) => out.platform = Some(platform),
+                    Err(error) => wrong.push(format!("{key}: {error}")),
+                },
                 DEBUG => out.debug = value != "0",
                 key if Network::owns(key) => {
                     wrong.extend(out.network.take(key, value).err());
                 }
                 _ => {}
             }
+        }
+        if out.config_device.is_some() != out.config_path.is_some() {
+            wrong.push(format!(
+                "{CONFIG_DEVICE}: it goes with {CONFIG_PATH}; only one of them is given"
+            ));
         }
         if wrong.is_empty() {
             Ok(out)
@@ -109,7 +131,9 @@ impl Cmdline {
             self.roothash.map(|hash| format!("{ROOTHASH}={hash}")),
             text(ROOT_URL, &self.root_url),
             text(CONFIG_URL, &self.config_url),
-            text(PLATFORM_ID, &self.platform),
+            text(CONFIG_DEVICE, &self.config_device),
+            text(CONFIG_PATH, &self.config_path),
+            self.platform.map(|id| format!("{PLATFORM_ID}={id}")),
             text(REPORT_URL, &self.report_url),
             self.debug.then(|| DEBUG.to_owned()),
         ]
@@ -167,7 +191,9 @@ mod tests {
             roothash: Some(RootHash([0xab; 32])),
             root_url: Some("http://10.0.2.2:8080/root".into()),
             config_url: Some("http://10.0.2.2/a b".into()),
-            platform: Some("qemu".into()),
+            config_device: Some("my data".into()),
+            config_path: Some("/config.ign".into()),
+            platform: Some(Platform::Qemu),
             report_url: Some("http://10.0.2.2/report".into()),
             debug: true,
         };
@@ -180,13 +206,15 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_reported_at_once() {
-        let wrong = Cmdline::parse("roothash=12 slipway.root=foo ip=dhpc").unwrap_err();
-        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        let text =
+            "roothash=12 slipway.root=foo ip=dhpc ignition.platform.id=gce ignition.config.path=/a";
+        let wrong = Cmdline::parse(text).unwrap_err();
+        assert_eq!(wrong.len(), 5, "{wrong:?}");
     }
 
     #[test]
     fn the_last_of_a_repeated_key_wins() {
         let cmdline = Cmdline::parse("ignition.platform.id=aws ignition.platform.id=qemu").unwrap();
-        assert_eq!(cmdline.platform.as_deref(), Some("qemu"));
+        assert_eq!(cmdline.platform, Some(Platform::Qemu));
     }
 }

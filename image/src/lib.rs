@@ -13,6 +13,7 @@ pub mod modules;
 pub mod network;
 pub mod node;
 pub mod paths;
+pub mod platform;
 pub mod report;
 pub mod timeline;
 pub mod verity;

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::{Architecture, Sizes};
 use crate::node::NodeSettings;
+use crate::platform::Platform;
 
 /// The contract's version. A node refuses a manifest of a version that it does not know, by name.
-pub const CONTRACT: u32 = 1;
+pub const CONTRACT: u32 = 2;
 
 /// What an image says of itself. Written by the tool, read by the init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub struct Manifest {
     /// The Kubernetes release, when the image has a kubelet.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kubernetes: Option<Kubernetes>,
+    /// The machines that the image was built for, in the recipe's order. The node's own platform is one of them, unless
+    /// the command line names another.
+    pub platforms: Vec<Platform>,
     /// Defaults of the node settings.
     pub node: NodeSettings,
 }

@@ -22,6 +22,13 @@ pub const FW_CFG: &str = "qemu_fw_cfg";
 pub const VLAN: &str = "8021q";
 /// Several links as one, where the command line asks for it.
 pub const BOND: &str = "bonding";
+/// What a config drive needs: the drive of discs, the file systems on discs and small disks, and the character sets that
+/// VFAT asks for by itself. Loaded only where such a drive is looked for.
+pub const MEDIA: &[&str] = &["sr_mod", "isofs", "vfat", "nls_cp437", "nls_ascii"];
+/// The file system of Azure's provisioning disc.
+pub const UDF: &str = "udf";
+/// Ports beside the console, one of which may hold a config.
+pub const PORTS: &str = "virtio_console";
 /// The watchdog that every machine has when it has no other.
 pub const SOFT_WATCHDOG: &str = "softdog";
 

@@ -29,6 +29,8 @@ pub const RUN_ETCD_LOOK: &str = "/run/slipway/etcd-look";
 pub const RUN_ESP: &str = "/run/slipway/esp";
 /// What must be true of the etcd mount before the kubelet may start (JSON, [`crate::node::EtcdGate`]).
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
+/// What the machine says of itself, as an environment file in Afterburn's shape.
+pub const RUN_METADATA: &str = "/run/metadata/afterburn";
 
 /// Mount point of the `state` partition on the running node.
 pub const STATE: &str = "/var/lib/slipway/state";
@@ -40,6 +42,8 @@ pub const STATE_TIMELINES: &str = "timelines";
 pub const STATE_LEDGER: &str = "failures.jsonl";
 /// The machine id below [`STATE`].
 pub const STATE_MACHINE_ID: &str = "machine-id";
+/// What the machine said of itself when it was provisioned, below [`STATE`]: later boots ask nobody.
+pub const STATE_METADATA: &str = "metadata.env";
 
 /// Mount point of the etcd disk.
 pub const ETCD: &str = "/var/lib/etcd";

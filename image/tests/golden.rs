@@ -13,6 +13,7 @@ use image::layout::{self, Architecture, Sizes};
 use image::manifest::{CONTRACT, ImageId, Kubernetes, Manifest};
 use image::network::Network;
 use image::node::{EtcdFormat, EtcdSettings, NodeSettings, Role};
+use image::platform::Platform;
 use image::verity::{RootHash, Superblock};
 
 fn folder() -> PathBuf {
@@ -43,6 +44,7 @@ fn manifest() -> Manifest {
             version: "v1.36.3".into(),
             kubelet_sha256: "ab".repeat(32),
         }),
+        platforms: vec![Platform::Aws, Platform::Qemu],
         node: NodeSettings {
             role: Role::ControlPlane,
             etcd: Some(EtcdSettings {
@@ -68,7 +70,7 @@ fn manifest_is_unchanged_and_reads_back() {
 fn a_manifest_of_another_contract_is_refused_by_name() {
     let text = manifest()
         .to_text()
-        .replace("\"contract\": 1", "\"contract\": 999");
+        .replace(&format!("\"contract\": {CONTRACT}"), "\"contract\": 999");
     let error = Manifest::parse(&text).unwrap_err();
     assert!(error.contains("contract version 999"), "{error}");
 }
@@ -85,7 +87,9 @@ fn cmdline_is_unchanged() {
         roothash: Some(RootHash([0x5a; 32])),
         root_url: Some("http://192.0.2.1/root".into()),
         config_url: Some("http://192.0.2.1/config.ign".into()),
-        platform: Some("metal".into()),
+        config_device: Some("config".into()),
+        config_path: Some("/config.ign".into()),
+        platform: Some(Platform::Metal),
         report_url: Some("http://192.0.2.1/report".into()),
         network: Network::default(),
         debug: true,

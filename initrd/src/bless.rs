@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 use image::paths::RUN_ESP;
 
 use crate::block;
+use crate::firmware;
 use crate::mount::{self, Flags};
-use crate::platform;
 use crate::world::World;
 
 /// Takes the counter off the entry that this boot came from. Nothing to do without one, or when it is off already.
@@ -20,10 +20,10 @@ use crate::world::World;
 /// # Errors
 /// If the loader's partition is not there, does not mount, or the entry cannot be renamed.
 pub(crate) fn run(world: &World) -> Result<()> {
-    let Some(path) = platform::loader_variable(world, "LoaderBootCountPath") else {
+    let Some(path) = firmware::loader_variable(world, "LoaderBootCountPath") else {
         return Ok(());
     };
-    let wanted = platform::loader_partition(world)
+    let wanted = firmware::loader_partition(world)
         .context("the boot loader counts boots and does not say from which partition it came")?;
     let disks = block::disks(world);
     let partition = disks

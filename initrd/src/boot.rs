@@ -12,14 +12,14 @@ use image::paths;
 use image::timeline::Span;
 
 use crate::failure::{self, Fault};
+use crate::machine::{self, Identity};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
-use crate::platform::{self, Platform};
 use crate::root::Root;
 use crate::state::State;
 use crate::timeline::Timeline;
 use crate::world::World;
-use crate::{config, etcd, handoff, kubelet, log, net, provision, root, settings, state};
+use crate::{config, etcd, firmware, handoff, kubelet, log, net, provision, root, settings, state};
 
 /// What every step may look at.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Boot {
     /// The record of this boot.
     pub(crate) timeline: Timeline,
     /// Which machine this is.
-    pub(crate) platform: Platform,
+    pub(crate) identity: Identity,
     /// The modules of the initramfs: `boot.modules.load(&["qemu_fw_cfg"])`.
     pub(crate) modules: Modules,
 }
@@ -59,29 +59,33 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     raise_clock(&manifest);
     let modules = step.step("modules", || load_modules(world, &cmdline))?;
     arm_watchdog(world, &modules);
-    let platform = step.step("platform", || platform::identify(world, &cmdline));
+    let identity = step.step("platform", || machine::identify(world, &cmdline, &manifest));
     let boot = Boot {
         world: Arc::clone(world),
         cmdline,
         manifest,
         timeline: timeline.clone(),
-        platform,
+        identity,
         modules,
     };
     tracing::info!(
         "{} {} on {}",
         boot.manifest.image.name,
         boot.manifest.image.version,
-        boot.platform.id
+        boot.identity.platform
     );
     let root = step.step("root", || root::open(&boot))?;
     let mut state = step.step("state", || state::open(&boot, &root))?;
     if state.first_boot {
         provision(&boot, &root, &mut state)?;
     }
+    // Best effort: units that want the file say so themselves.
+    if let Err(error) = machine::show(world, &state.dir) {
+        tracing::warn!("{error:#}");
+    }
     let settings = settings::read(&root.sysroot, &boot.manifest.node)?;
     step.step("etcd", || etcd::mount(&boot, &root, &settings, &state))?;
-    for span in platform::firmware_times(world) {
+    for span in firmware::firmware_times(world) {
         step.add(span);
     }
     step.step("kubelet", || kubelet::install(&boot, &root))?;
@@ -94,7 +98,7 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
 /// checked before anything of it is written.
 fn provision(boot: &Boot, root: &Root, state: &mut State) -> Result<()> {
     let step = &boot.timeline;
-    let fetched = step.step("config", || config::obtain(boot, root))?;
+    let (fetched, metadata) = step.step("config", || config::obtain(boot, root))?;
     if let Some(text) = config::node_settings(&fetched) {
         settings::over(&boot.manifest.node, text)?;
     }
@@ -108,6 +112,8 @@ fn provision(boot: &Boot, root: &Root, state: &mut State) -> Result<()> {
         applied.accounts,
         applied.units
     );
+    let env = platform::env::render(boot.identity.platform, &metadata);
+    machine::keep(&state.dir, &env)?;
     // The marker must never be on the disk before what it vouches for.
     nix::unistd::sync();
     state.provisioned(boot, fetched.config.to_json().to_string().as_bytes())

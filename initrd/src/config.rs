@@ -1,8 +1,9 @@
 //! Config: found, fetched, verified, merged and validated whole before the first write.
 //!
-//! The base config is baked into the initramfs; the user's comes from `ignition.config.url=`, else from the
-//! platform. A mistake in something that came from a server is told, and the server is asked again, for as
-//! long as it takes; a mistake in what cannot change ends the boot with the report.
+//! The base config is baked into the initramfs; over it comes what the machine says of itself (host name, keys), and over
+//! that the user's, from `ignition.config.url=` or `ignition.config.device=`, else from the platform. A mistake in something
+//! that came from a server is told, and the server is asked again, for as long as it takes; a mistake in what cannot change
+//! ends the boot with the report.
 
 mod contents;
 mod gather;
@@ -16,13 +17,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ignition::{Config, model};
+use platform::Metadata;
 
 use crate::boot::Boot;
 use crate::failure::Fault;
 use crate::root::Root;
 use crate::world::World;
 pub(crate) use contents::Contents;
-use gather::{Gather, Settings};
+use gather::{Gather, Settings, Wrong};
+use place::Place;
 
 /// A config with everything that it names in memory.
 pub(crate) struct Fetched {
@@ -53,13 +56,13 @@ const WAITS: [u64; 4] = [5, 10, 20, 60];
 /// How often a wait says what it waits for.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Finds the config and all that it names. Brings the network up if, and only if, a source needs it.
+/// Finds the config and all that it names, and what the machine says of itself. Brings the network up if, and only if, a
+/// source needs it.
 ///
 /// # Errors
 /// All mistakes of a config that came from no server.
-pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<Fetched> {
+pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
     let base = place::base(&boot.world)?;
-    let user = place::user(boot)?;
     let world = Arc::clone(&boot.world);
     let settings = Settings {
         ca_bundle: ca_bundle(&boot.world, &root.sysroot),
@@ -71,13 +74,12 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<Fetched> {
     };
     let network = || crate::net::up(&boot.world, &boot.modules, &boot.cmdline.network);
     for attempt in 0.. {
-        let mut gather = Gather::new(&settings, &network);
-        let wrong = match gather.all(base.as_ref(), user.as_ref()) {
-            Ok(fetched) => {
+        let wrong = match once(boot, &settings, &network, base.as_ref()) {
+            Ok((fetched, metadata)) => {
                 for warning in &fetched.warnings {
                     tracing::warn!("config: {warning}");
                 }
-                return Ok(fetched);
+                return Ok((fetched, metadata));
             }
             Err(wrong) => wrong,
         };
@@ -93,6 +95,19 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<Fetched> {
         wait(&boot.world, WAITS[attempt.min(WAITS.len() - 1)]);
     }
     unreachable!("the attempts have no end")
+}
+
+/// One attempt: the machine is asked anew, since what it has may have been corrected.
+fn once(
+    boot: &Boot,
+    settings: &Settings,
+    network: &dyn Fn() -> Result<()>,
+    base: Option<&Place>,
+) -> Result<(Fetched, Metadata), Wrong> {
+    let user = place::user(boot, settings.patience)?;
+    let mut gather = Gather::new(settings, network);
+    let fetched = gather.all(base, boot.identity.platform, &user)?;
+    Ok((fetched, user.metadata))
 }
 
 fn wait(world: &World, seconds: u64) {

@@ -17,8 +17,8 @@ use image::report::{LINE, Report};
 use nix::sys::reboot::{RebootMode, reboot};
 use serde::{Deserialize, Serialize};
 
+use crate::firmware;
 use crate::log::say;
-use crate::platform;
 use crate::timeline::Timeline;
 use crate::world::World;
 
@@ -175,7 +175,7 @@ pub(crate) fn end(world: &Arc<World>, step: &str, error: &anyhow::Error) -> Infa
     tracing::error!("{step}: {error:#}");
     let report = report(step, error);
     let ledger = note(&world.in_sysroot(paths::STATE), &report);
-    let tries = platform::loader_variable(world, "LoaderBootCountPath");
+    let tries = firmware::loader_variable(world, "LoaderBootCountPath");
     let policy = policy(ledger, tries.as_deref().and_then(tries_left));
     show(world, &report, policy);
     crate::report::send(world, &report);

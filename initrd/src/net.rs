@@ -19,9 +19,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -40,6 +41,8 @@ use shape::Shaper;
 
 /// How often a wait says what it waits for.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+/// How soon a wait sees that it is to stop.
+const STOP_EVERY: Duration = Duration::from_millis(500);
 
 /// Fixed addresses do not run out.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -59,6 +62,19 @@ struct State {
 /// # Errors
 /// Only what waiting cannot mend: no netlink, no sockets, a method that is not to be had.
 pub(crate) fn up(world: &World, modules: &Modules, plan: &Plan) -> Result<()> {
+    up_unless(world, modules, plan, &AtomicBool::new(false))
+}
+
+/// The same, until nobody wants it any more.
+///
+/// # Errors
+/// As [`up`], and when it was told to stop.
+pub(crate) fn up_unless(
+    world: &World,
+    modules: &Modules,
+    plan: &Plan,
+    stop: &AtomicBool,
+) -> Result<()> {
     let mut state = STATE.lock().unwrap_or_else(|broken| broken.into_inner());
     let state = state.get_or_insert_default();
     if state.until.is_some_and(|until| Instant::now() < until) {
@@ -68,7 +84,7 @@ pub(crate) fn up(world: &World, modules: &Modules, plan: &Plan) -> Result<()> {
     let drivers = || {
         modules.load_for_devices(Network::With);
     };
-    let ready = wait(world, plan, state, &drivers)?;
+    let ready = wait(world, plan, state, &drivers, stop)?;
     let path = world.in_initrd("/etc/resolv.conf");
     crate::mount::folder(&world.in_initrd("/etc"), 0o755)?;
     fs::write(&path, resolv_conf(plan, &ready))
@@ -173,7 +189,13 @@ struct Ready {
 }
 
 /// Configures interfaces until those that are asked for have their addresses.
-fn wait(world: &World, plan: &Plan, state: &mut State, drivers: &dyn Fn()) -> Result<Vec<Ready>> {
+fn wait(
+    world: &World,
+    plan: &Plan,
+    state: &mut State,
+    drivers: &dyn Fn(),
+    stop: &AtomicBool,
+) -> Result<Vec<Ready>> {
     let mut netlink = Netlink::open()?;
     let monitor = Netlink::monitor()?;
     let mut shaper = Shaper::default();
@@ -183,6 +205,9 @@ fn wait(world: &World, plan: &Plan, state: &mut State, drivers: &dyn Fn()) -> Re
     let mut advertised: Vec<IpAddr> = Vec::new();
     let mut next_line = Duration::ZERO;
     loop {
+        if stop.load(Ordering::Relaxed) {
+            bail!("nobody wants the network any more");
+        }
         if began.elapsed() >= next_line {
             world.watchdog.feed();
             // A driver may find its device late.
@@ -234,7 +259,7 @@ fn wait(world: &World, plan: &Plan, state: &mut State, drivers: &dyn Fn()) -> Re
 
 /// Waits for an event of a link or a message, at most as long as `left`.
 fn listen(monitor: &Netlink, asking: &BTreeMap<u32, Asking>, left: Duration) -> Result<()> {
-    let left = left.max(Duration::from_millis(1));
+    let left = left.clamp(Duration::from_millis(1), STOP_EVERY);
     let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::from(1000_u16));
     let mut fds = vec![PollFd::new(monitor.as_fd(), PollFlags::POLLIN)];
     fds.extend(

@@ -46,7 +46,7 @@ pub(crate) struct State {
 /// If a file system cannot be made, checked or mounted, each with the command or device.
 pub(crate) fn open(boot: &Boot, root: &Root) -> Result<State> {
     let identity = Identity {
-        instance: boot.platform.instance.clone(),
+        instance: boot.identity.instance.clone(),
         disk: root.disk.as_ref().and_then(|disk| disk.serial.clone()),
     };
     let dir = root.sysroot.join(paths::STATE.trim_start_matches('/'));

@@ -128,7 +128,7 @@ pub(super) enum RawSuite {
 pub(super) struct RawKernel {
     /// Kernel metapackage, as linux-image-cloud-amd64. Required.
     pub package: Option<String>,
-    /// Platforms whose drivers go into the initramfs. Required.
+    /// Machines that the image is for: drivers in the initramfs, and where the node looks for its config. Required.
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms', by name.
     pub modules: Vec<String>,

@@ -10,8 +10,10 @@ use fetch::{Client, Options, Patience};
 use ignition::contents::{Hash, gunzip, open};
 use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
+use image::platform::Platform;
+use platform::{Metadata, Problem, fragment};
 
-use super::place::Place;
+use super::place::{Place, User};
 use super::{Contents, Fetched};
 
 mod download;
@@ -64,6 +66,15 @@ impl fmt::Display for Wrong {
     }
 }
 
+impl From<Problem> for Wrong {
+    fn from(problem: Problem) -> Self {
+        Self {
+            lines: vec![problem.what],
+            remote: problem.remote,
+        }
+    }
+}
+
 /// An attempt.
 pub(super) struct Gather<'a> {
     settings: &'a Settings,
@@ -106,17 +117,18 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Base under user, with everything that they name.
+    /// Base under what the machine says under user, with everything that they name.
     pub(super) fn all(
         &mut self,
         base: Option<&Place>,
-        user: Option<&Place>,
+        platform: Platform,
+        user: &User,
     ) -> Result<Fetched, Wrong> {
         // Both are read before either is given up, so that the mistakes of both are told.
         let base = self.one(base);
-        let user = self.one(user);
-        let (base, user) = match (base, user) {
-            (Ok(base), Ok(user)) => (base, user),
+        let config = self.one(user.place.as_ref());
+        let (base, config) = match (base, config) {
+            (Ok(base), Ok(config)) => (base, config),
             (Err(mut base), Err(user)) => {
                 base.lines.extend(user.lines);
                 base.remote |= user.remote;
@@ -124,11 +136,12 @@ impl<'a> Gather<'a> {
             }
             (Err(wrong), _) | (_, Err(wrong)) => return Err(wrong),
         };
-        let user_config = user.is_some();
+        let user_config = config.is_some();
         let base = base.unwrap_or_else(Config::empty);
-        let config = match user {
-            Some(user) => {
-                let merged = base.merge(&user);
+        let base = self.with_machine(base, config.as_ref(), platform, &user.metadata)?;
+        let config = match config {
+            Some(config) => {
+                let merged = base.merge(&config);
                 self.report(merged)?
             }
             None => base,
@@ -151,6 +164,31 @@ impl<'a> Gather<'a> {
                 Err(self.wrong(lines))
             }
         }
+    }
+
+    /// The base under the machine's host name and keys.
+    fn with_machine(
+        &mut self,
+        base: Config,
+        user: Option<&Config>,
+        platform: Platform,
+        metadata: &Metadata,
+    ) -> Result<Config, Wrong> {
+        let mut names = Vec::new();
+        for config in [Some(&base), user].into_iter().flatten() {
+            let model = config.model().map_err(|error| self.wrong(vec![error]))?;
+            let users = model.passwd.and_then(|passwd| passwd.users);
+            names.extend(users.into_iter().flatten().map(|user| user.name));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let made = fragment::config(platform, metadata, &names, &mut self.warnings);
+        let Some(text) = made else {
+            return Ok(base);
+        };
+        let parsed = Config::parse(text.as_bytes(), "what the machine says of itself");
+        let fragment = self.report(parsed)?;
+        let merged = base.merge(&fragment);
+        self.report(merged)
     }
 
     /// A config from its place, its chain followed. None for none and for an empty text.
@@ -358,6 +396,7 @@ impl<'a> Gather<'a> {
         let options = Options {
             ca_bundle: bundle,
             user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
+            direct: false,
         };
         let client = Client::new(&options).map_err(failed)?;
         download::all(

@@ -3,8 +3,12 @@
 use std::fs;
 
 use anyhow::{Context, Result};
+use fetch::Patience;
+use platform::{Metadata, Problem};
 
 use crate::boot::Boot;
+use crate::machine;
+use crate::media::Media;
 use crate::world::World;
 
 /// A config, or where it is.
@@ -15,9 +19,6 @@ pub(super) enum Place {
     /// A URL.
     Url(String),
 }
-
-/// QEMU's file of the config, below sysfs.
-const FW_CFG: &str = "firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
 
 /// The config that the recipe bakes in.
 pub(super) fn base(world: &World) -> Result<Option<Place>> {
@@ -32,33 +33,56 @@ pub(super) fn base(world: &World) -> Result<Option<Place>> {
     )))
 }
 
-/// The user's config: what the kernel command line names, else what the platform has.
-pub(super) fn user(boot: &Boot) -> Result<Option<Place>> {
-    if let Some(url) = &boot.cmdline.config_url {
-        return Ok(Some(Place::Url(url.clone())));
-    }
-    match boot.platform.id.as_str() {
-        "qemu" => {
-            if let Err(error) = boot.modules.load(&[image::modules::FW_CFG]) {
-                tracing::warn!("config: no fw_cfg: {error:#}");
-            }
-            fw_cfg(&boot.world)
-        }
-        "metal" => Ok(None),
-        other => {
-            let key = image::cmdline::CONFIG_URL;
-            tracing::warn!("config: no source for the platform {other} yet; give {key}=");
-            Ok(None)
-        }
-    }
+/// The user's config, and what the machine says of itself.
+#[derive(Default)]
+pub(super) struct User {
+    /// The config, if there is one.
+    pub(super) place: Option<Place>,
+    /// What the machine says of itself.
+    pub(super) metadata: Metadata,
 }
 
-/// QEMU's `-fw_cfg name=opt/com.coreos/config,file=…`.
-pub(super) fn fw_cfg(world: &World) -> Result<Option<Place>> {
-    let path = world.sys.join(FW_CFG);
-    match fs::read(&path) {
-        Ok(text) => Ok(Some(Place::Text(text, "fw_cfg".to_owned()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-    }
+/// The user's config: what the kernel command line names, else what the platform has.
+pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
+    let media = Media::new(&boot.world, &boot.modules);
+    let named = if let Some(url) = &boot.cmdline.config_url {
+        Some(Place::Url(url.clone()))
+    } else if let (Some(label), Some(path)) =
+        (&boot.cmdline.config_device, &boot.cmdline.config_path)
+    {
+        let text = machine::on_device(boot, &media, label, path)?;
+        Some(Place::Text(text, format!("{path} of {label}")))
+    } else {
+        None
+    };
+    let Some(place) = named else {
+        let found = machine::obtain(boot, &media, patience, false)?;
+        for note in &found.notes {
+            tracing::warn!("config: {note}");
+        }
+        return Ok(User {
+            place: found
+                .config
+                .map(|config| Place::Text(config.text, config.name)),
+            metadata: found.metadata,
+        });
+    };
+    // What is missing of the machine's own words does not hold up a config that comes from elsewhere.
+    let metadata = match machine::obtain(boot, &media, patience, true) {
+        Ok(found) => {
+            if let Some(config) = found.config {
+                let name = config.name;
+                tracing::warn!("config: {name} is passed over: the command line names a config");
+            }
+            found.metadata
+        }
+        Err(problem) => {
+            tracing::warn!("config: the machine says nothing of itself: {problem}");
+            Metadata::default()
+        }
+    };
+    Ok(User {
+        place: Some(place),
+        metadata,
+    })
 }

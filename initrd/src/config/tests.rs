@@ -1,6 +1,8 @@
 use super::gather::{Gather, Settings, Wrong};
-use super::place::Place;
+use super::place::User;
 use super::*;
+
+use image::platform::Platform;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -53,7 +55,11 @@ fn reply(stream: &mut TcpStream, status: &str, body: &[u8]) {
     stream.write_all(body).unwrap();
 }
 
-fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
+fn gathered_on(
+    metadata: Metadata,
+    base: Option<&str>,
+    user: Option<Place>,
+) -> Result<Fetched, Wrong> {
     let settings = Settings {
         patience: fetch::Patience {
             first_wait: Duration::from_millis(5),
@@ -63,7 +69,15 @@ fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
         ..Settings::default()
     };
     let base = base.map(|text| text_of("base", text));
-    Gather::new(&settings, &|| Ok(())).all(base.as_ref(), user.as_ref())
+    let user = User {
+        place: user,
+        metadata,
+    };
+    Gather::new(&settings, &|| Ok(())).all(base.as_ref(), Platform::Aws, &user)
+}
+
+fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
+    gathered_on(Metadata::default(), base, user)
 }
 
 fn text_of(name: &str, text: &str) -> Place {
@@ -396,25 +410,52 @@ fn stored_gzip(text: &str) -> std::io::Cursor<Vec<u8>> {
 }
 
 #[test]
-fn fw_cfg_and_the_base_are_read_where_they_are() {
+fn the_base_is_read_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::below(folder.path(), crate::world::Clock::Real);
-    assert!(place::base(&world).unwrap().is_none() && place::fw_cfg(&world).unwrap().is_none());
-    let fw_cfg = world
-        .sys
-        .join("firmware/qemu_fw_cfg/by_name/opt/com.coreos/config");
-    std::fs::create_dir_all(&fw_cfg).unwrap();
-    std::fs::write(fw_cfg.join("raw"), "user").unwrap();
+    assert!(place::base(&world).unwrap().is_none());
     let base = world.in_initrd(image::paths::INITRD_CONFIG);
     std::fs::create_dir_all(base.parent().unwrap()).unwrap();
     std::fs::write(&base, "base").unwrap();
-    for (place, wanted) in [
-        (place::base(&world), "base"),
-        (place::fw_cfg(&world), "user"),
-    ] {
-        let Some(Place::Text(text, _)) = place.unwrap() else {
-            panic!()
-        };
-        assert_eq!(text, wanted.as_bytes());
-    }
+    let Some(Place::Text(text, _)) = place::base(&world).unwrap() else {
+        panic!()
+    };
+    assert_eq!(text, b"base");
+}
+
+#[test]
+fn what_the_machine_says_stands_between_base_and_user() {
+    let machine = || Metadata {
+        hostname: Some("from-the-machine".to_owned()),
+        ssh_keys: vec![platform::metadata::SshKey {
+            user: None,
+            key: "ssh-rsa MACHINE".to_owned(),
+        }],
+        ..Metadata::default()
+    };
+    let hostname = |fetched: &Fetched| {
+        let files = fetched.model.storage.as_ref().unwrap().files.as_ref();
+        let at = files
+            .unwrap()
+            .iter()
+            .position(|f| f.path == "/etc/hostname");
+        fetched.files[at.unwrap()].contents.clone().unwrap()
+    };
+    let base = file("/etc/hostname", r#"{"source": "data:,base"}"#);
+    let fetched = gathered_on(machine(), Some(&base), None).unwrap();
+    assert_eq!(hostname(&fetched), b"from-the-machine\n");
+    assert!(!fetched.user_config);
+    let users = fetched.model.passwd.unwrap().users.unwrap();
+    assert_eq!(users[0].name, "root");
+    // The user's word is the last one; keys of both are kept.
+    let user = config(
+        r#", "storage": {"files": [{"path": "/etc/hostname", "contents": {"source": "data:,user"}}]},
+           "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-rsa USER"]}]}"#,
+    );
+    let fetched = gathered_on(machine(), Some(&base), Some(text_of("user", &user))).unwrap();
+    assert_eq!(hostname(&fetched), b"user");
+    let users = fetched.model.passwd.unwrap().users.unwrap();
+    assert_eq!(users.len(), 1);
+    let keys = users[0].ssh_authorized_keys.as_ref().unwrap();
+    assert_eq!(keys, &["ssh-rsa MACHINE", "ssh-rsa USER"]);
 }

@@ -122,7 +122,7 @@ fn leased(silent: usize) {
         let world = World::below(folder.path(), Clock::Real);
         let mut state = State::default();
         let plan = Plan::default();
-        let ready = wait(&world, &plan, &mut state, &|| ()).unwrap();
+        let ready = wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
         assert_eq!(ready[0].name, "eth0");
         let lease = ready[0].lease.as_ref().unwrap();
         assert_eq!(lease.address, Ipv4Addr::new(10, 9, 8, 77));
@@ -186,7 +186,7 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
                            rd.route=10.7.0.0/16:10.9.8.9:eth0";
             let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
             let mut state = State::default();
-            let ready = wait(&world, &plan, &mut state, &|| ()).unwrap();
+            let ready = wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
             assert_eq!((ready.len(), ready[0].name.as_str()), (1, "eth0"));
             assert!(resolv_conf(&plan, &ready).starts_with("nameserver 10.9.8.53\n"));
             let link = by_name(&mut netlink, "eth0");
@@ -224,7 +224,7 @@ fn an_address_of_version_6_is_used_once_nobody_claims_it() {
             let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
             let mut state = State::default();
             let began = Instant::now();
-            wait(&world, &plan, &mut state, &|| ()).unwrap();
+            wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
             assert!(began.elapsed() < Duration::from_secs(20));
             let link = by_name(&mut netlink, "eth0");
             let found = netlink.addresses(link.index, true).unwrap();

@@ -11,8 +11,8 @@ use super::Halves;
 use crate::block::{Disk, Partition};
 use crate::boot::Boot;
 use crate::failure::Fault;
+use crate::firmware;
 use crate::mount::{self, Flags};
-use crate::platform;
 
 /// The partition that the boot loader started from; none without UEFI.
 pub(super) fn loader_partition(boot: &Boot) -> Option<Guid> {
@@ -29,7 +29,7 @@ pub(super) fn loader_partition(boot: &Boot) -> Option<Guid> {
         tracing::warn!("the boot loader's variables are not readable: {error:#}");
         return None;
     }
-    platform::loader_partition(world)
+    firmware::loader_partition(world)
 }
 
 /// Both halves and their disk, once both are there.
@@ -136,6 +136,7 @@ mod tests {
             epoch: 0,
             sizes: Sizes::default(),
             kubernetes: None,
+            platforms: Vec::new(),
             node: NodeSettings::default(),
         }
     }

@@ -102,6 +102,7 @@ pub(super) fn forget(state: &Path) -> Result<()> {
         paths::STATE_PROVISIONED,
         paths::STATE_MACHINE_ID,
         paths::STATE_LEDGER,
+        paths::STATE_METADATA,
     ] {
         match fs::remove_file(state.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {

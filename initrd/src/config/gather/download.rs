@@ -44,11 +44,9 @@ pub(super) fn all(
             tasks.spawn_local(async move {
                 let _turn = gate.acquire().await;
                 let want = Want {
-                    url: &url,
-                    digest: None,
-                    limit,
                     headers,
                     patience,
+                    ..Want::new(&url, limit)
                 };
                 let tell = |text: &str| on_wait(&told(text, &url));
                 let got = fetch::bytes(&client, &want, &tell).await;

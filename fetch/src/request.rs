@@ -1,0 +1,88 @@
+//! One request: its method, its range, and the redirects that it meets.
+
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED,
+    LOCATION, RANGE,
+};
+use reqwest::{Response, StatusCode, Url};
+
+use crate::failure::chain;
+use crate::{Client, Method};
+
+/// Redirects that are followed for one request, as by Go's client.
+const HOPS: usize = 10;
+
+/// Where a broken download goes on.
+pub(crate) struct Resume<'a> {
+    /// The first byte that is wanted.
+    pub(crate) from: u64,
+    /// What names the content that the bytes before belong to.
+    pub(crate) validator: Option<&'a HeaderValue>,
+}
+
+/// Sends a request and follows redirects. A redirected request keeps what says which form of the content is wanted and
+/// loses every other header of the caller's: whoever is redirected to must not learn a token.
+///
+/// # Errors
+/// Why there was no answer.
+pub(crate) async fn send(
+    client: &Client,
+    method: Method,
+    mut address: Url,
+    mut headers: HeaderMap,
+    resume: Option<Resume<'_>>,
+) -> Result<Response, String> {
+    for _ in 0..=HOPS {
+        let mut request = match method {
+            Method::Get => client.http.get(address.clone()),
+            Method::Put => client.http.put(address.clone()).header(CONTENT_LENGTH, 0),
+        };
+        request = request.headers(headers.clone());
+        if let Some(resume) = &resume {
+            request = request.header(RANGE, format!("bytes={}-", resume.from));
+            if let Some(validator) = resume.validator {
+                request = request.header(IF_RANGE, validator);
+            }
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| chain(&error.without_url()))?;
+        match target(&response, method) {
+            Some(next) => address = next,
+            None => return Ok(response),
+        }
+        headers = [ACCEPT, ACCEPT_ENCODING]
+            .into_iter()
+            .filter_map(|name| headers.get(&name).map(|value| (name, value.clone())))
+            .collect();
+    }
+    Err(format!("it was redirected more than {HOPS} times"))
+}
+
+/// Where an answer redirects to; none if it does not, or to what is not http. Only a GET is repeated elsewhere.
+fn target(response: &Response, method: Method) -> Option<Url> {
+    let redirects = matches!(
+        response.status(),
+        StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT
+    );
+    if !redirects || method != Method::Get {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let next = response.url().join(location).ok()?;
+    matches!(next.scheme(), "http" | "https").then_some(next)
+}
+
+/// What names this version of a content for `If-Range` (RFC 9110, 13.1.5): a strong entity tag, else the time of its
+/// last change.
+pub(crate) fn validator(headers: &HeaderMap) -> Option<HeaderValue> {
+    let tag = headers
+        .get(ETAG)
+        .filter(|tag| !tag.as_bytes().starts_with(b"W/"));
+    tag.or_else(|| headers.get(LAST_MODIFIED)).cloned()
+}

@@ -1,0 +1,232 @@
+//! Machine: which of the image's platforms this is, and what it says of itself and gives as config.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use image::cmdline::Cmdline;
+use image::manifest::Manifest;
+use image::modules::{FW_CFG, PORTS};
+use image::paths;
+use image::platform::Platform;
+use platform::detect::{self, Dmi};
+use platform::{Endpoints, Found, Machine, Medium, Problem};
+
+use crate::boot::Boot;
+use crate::media::Media;
+use crate::mount;
+use crate::world::World;
+
+/// How often is looked for a medium.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a medium is waited for where the boot can do without it, and for the one that the command line names: as long
+/// as Ignition waits.
+const MEDIA_WAIT: Duration = Duration::from_secs(30);
+/// How long the metadata may take when the config comes from elsewhere.
+const METADATA_ONLY: Duration = Duration::from_secs(10);
+/// The file of the platform `file`, inside the initramfs.
+const CONFIG_FILE: &str = "/config.ign";
+
+/// Which machine this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The platform.
+    pub(crate) platform: Platform,
+    /// What names this instance without asking anybody: the SMBIOS UUID.
+    pub(crate) instance: Option<String>,
+}
+
+/// Names the platform: what `ignition.platform.id=` says, else that of the image's platforms which the firmware's tables
+/// speak for, else `metal`.
+pub(crate) fn identify(world: &World, cmdline: &Cmdline, manifest: &Manifest) -> Identity {
+    let dmi = Dmi::read(&world.sys);
+    let chosen = || detect::choose(&manifest.platforms, &dmi);
+    Identity {
+        platform: cmdline.platform.unwrap_or_else(chosen),
+        instance: dmi.uuid.clone(),
+    }
+}
+
+/// What the machine gives. With `only_metadata` its config is not wanted, so nothing is waited for long.
+pub(crate) fn obtain(
+    boot: &Boot,
+    media: &Media<'_>,
+    patience: fetch::Patience,
+    only_metadata: bool,
+) -> Result<Found, Problem> {
+    let platform = boot.identity.platform;
+    if platform == Platform::Qemu {
+        let modules = boot.modules.index();
+        let there = |name: &&str| modules.module(name).is_some();
+        for module in [FW_CFG, PORTS].into_iter().filter(there) {
+            if let Err(error) = boot.modules.load(&[module]) {
+                tracing::warn!("config: {error:#}");
+            }
+        }
+    }
+    ask(boot, media, patience, only_metadata, |machine| {
+        platform::obtain(platform, machine)
+    })
+}
+
+/// The file that `ignition.config.device=` and `ignition.config.path=` name.
+pub(crate) fn on_device(
+    boot: &Boot,
+    media: &Media<'_>,
+    label: &str,
+    path: &str,
+) -> Result<Vec<u8>, Problem> {
+    let wrong = |what: String| Problem {
+        what,
+        remote: false,
+    };
+    let labels = [label];
+    let medium = Medium::Labels(&labels);
+    let until = Instant::now() + MEDIA_WAIT;
+    let found = ask(boot, media, fetch::Patience::default(), false, |machine| {
+        platform::wait_for(machine, &medium, Some(until))
+    })?;
+    let key = image::cmdline::CONFIG_DEVICE;
+    let folder = found.ok_or_else(|| {
+        wrong(format!(
+            "{key}: {medium} did not appear within {} s",
+            MEDIA_WAIT.as_secs()
+        ))
+    })?;
+    // Nothing outside of the medium, wherever its links point.
+    let below = |file: &Path| {
+        let folder = fs::canonicalize(&folder)?;
+        let file = fs::canonicalize(folder.join(file))?;
+        match file.starts_with(&folder) {
+            true => fs::read(file),
+            false => Err(std::io::Error::other("it is not on the medium")),
+        }
+    };
+    below(Path::new(path.trim_start_matches('/')))
+        .map_err(|error| wrong(format!("{key}: reading {path} of {label}: {error}")))
+}
+
+fn ask<T>(
+    boot: &Boot,
+    media: &Media<'_>,
+    mut patience: fetch::Patience,
+    only_metadata: bool,
+    work: impl FnOnce(&Machine<'_>) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    let world = &boot.world;
+    let network = |stop: &AtomicBool| {
+        crate::net::up_unless(world, &boot.modules, &boot.cmdline.network, stop)
+    };
+    let mount = |medium: &Medium<'_>| media.mount(medium);
+    let say = |text: &str| {
+        world.watchdog.feed();
+        tracing::warn!("config: {text}");
+    };
+    // A service is asked without end: the boot cannot do without its answer.
+    patience.total = only_metadata.then_some(METADATA_ONLY);
+    work(&Machine {
+        endpoints: &Endpoints::default(),
+        sys: &world.sys,
+        dev: &world.dev,
+        file: &world.in_initrd(CONFIG_FILE),
+        patience,
+        look_every: LOOK_EVERY,
+        media_wait: MEDIA_WAIT,
+        network: &network,
+        mount: &mount,
+        say: &say,
+    })
+}
+
+/// Keeps what the machine said of itself in `state`, for the boots that ask nobody.
+///
+/// # Errors
+/// If `state` cannot be written.
+pub(crate) fn keep(state: &Path, env: &str) -> Result<()> {
+    replace(&state.join(paths::STATE_METADATA), env)
+}
+
+/// Shows to the running node what was kept.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn show(world: &World, state: &Path) -> Result<()> {
+    let Ok(env) = fs::read_to_string(state.join(paths::STATE_METADATA)) else {
+        return Ok(());
+    };
+    let path = world.in_run(paths::RUN_METADATA);
+    mount::folder(path.parent().unwrap_or(&path), 0o755)?;
+    replace(&path, &env)
+}
+
+/// By a rename, so that a power cut leaves the old or the new.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let temporary = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Clock;
+
+    #[test]
+    fn the_command_line_has_the_first_word_and_the_image_the_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let dmi = world.sys.join("class/dmi/id");
+        fs::create_dir_all(&dmi).unwrap();
+        fs::write(dmi.join("sys_vendor"), "QEMU\n").unwrap();
+        fs::write(dmi.join("product_uuid"), "ABCD-1\n").unwrap();
+        let mut manifest = Manifest {
+            contract: image::manifest::CONTRACT,
+            image: image::manifest::ImageId {
+                name: "demo".into(),
+                version: "1".into(),
+            },
+            architecture: image::layout::Architecture::X86_64,
+            kernel: "6.12".into(),
+            epoch: 0,
+            sizes: image::layout::Sizes::default(),
+            kubernetes: None,
+            platforms: vec![Platform::Aws, Platform::Qemu],
+            node: image::node::NodeSettings::default(),
+        };
+        let told = |text: &str, manifest: &Manifest| {
+            identify(&world, &Cmdline::parse(text).unwrap(), manifest)
+        };
+        let found = told("quiet", &manifest);
+        assert_eq!(found.platform, Platform::Qemu);
+        assert_eq!(found.instance.as_deref(), Some("abcd-1"));
+        let found = told("ignition.platform.id=metal", &manifest);
+        assert_eq!(found.platform, Platform::Metal);
+        // The firmware cannot name what the image is not for.
+        manifest.platforms = vec![Platform::Aws];
+        assert_eq!(told("quiet", &manifest).platform, Platform::Metal);
+    }
+
+    #[test]
+    fn what_is_kept_is_shown_at_every_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let state = folder.path().join("state");
+        fs::create_dir_all(&state).unwrap();
+        show(&world, &state).unwrap();
+        assert!(!world.run.join("metadata").exists());
+        keep(&state, "SLIPWAY_PLATFORM=qemu\n").unwrap();
+        show(&world, &state).unwrap();
+        show(&world, &state).unwrap();
+        let path = world.run.join("metadata/afterburn");
+        assert_eq!(fs::read_to_string(path).unwrap(), "SLIPWAY_PLATFORM=qemu\n");
+        assert_eq!(fs::read_dir(world.run.join("metadata")).unwrap().count(), 1);
+    }
+}

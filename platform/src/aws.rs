@@ -1,0 +1,132 @@
+//! EC2's instance metadata service, version 2: a token first, then everything else with it.
+//!
+//! A service that has no tokens (404, as compatible clouds) is asked the old way. A token that has expired in between
+//! (401) is renewed. <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html>
+
+use std::cell::RefCell;
+
+use fetch::{Failure, Method};
+use serde::Deserialize;
+
+use crate::metadata::{Metadata, SshKey};
+use crate::service::{Ask, Service, present, text};
+use crate::userdata::{self, Foreign};
+use crate::{Found, LIMIT, Machine, Problem};
+
+/// The newest version whose form this reads.
+const VERSION: &str = "/2019-10-01";
+/// Seconds that a token lives: the longest that the service gives.
+const LIFE: &str = "21600";
+
+/// The instance's identity document, as far as it matters.
+#[derive(Deserialize)]
+struct Document {
+    region: Option<String>,
+}
+
+struct Imds<'a> {
+    service: Service<'a>,
+    token: RefCell<Option<String>>,
+}
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let service = Service::new(machine, &machine.endpoints.aws, &[])?;
+    let imds = Imds {
+        token: RefCell::new(token(&service)?),
+        service,
+    };
+    let data = imds.get("/user-data", Some(LIMIT))?;
+    let (config, notes) = userdata::only(data, "EC2's user data", Foreign::Refuse, true)?;
+    let mut found = Found::new(config, metadata(&imds, machine)?);
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+fn token(service: &Service<'_>) -> Result<Option<String>, Problem> {
+    let answer = service.ask(
+        "/latest/api/token",
+        &Ask {
+            method: Method::Put,
+            headers: &[("X-aws-ec2-metadata-token-ttl-seconds", LIFE)],
+            ..Ask::default()
+        },
+    );
+    Ok(present(answer)?.and_then(|bytes| text(&bytes)))
+}
+
+impl Imds<'_> {
+    fn get(&self, path: &str, limit: Option<u64>) -> Result<Option<Vec<u8>>, Problem> {
+        match self.ask(path, limit) {
+            Err(Failure::Status { code: 401, .. }) => {
+                let renewed = token(&self.service)?;
+                self.token.replace(renewed);
+                present(self.ask(path, limit))
+            }
+            answer => present(answer),
+        }
+    }
+
+    fn ask(&self, path: &str, limit: Option<u64>) -> Result<Vec<u8>, Failure> {
+        let token = self.token.borrow();
+        let header = token
+            .as_deref()
+            .map(|token| ("X-aws-ec2-metadata-token", token));
+        let ask = Ask {
+            headers: header.as_slice(),
+            limit,
+            ..Ask::default()
+        };
+        self.service.ask(&format!("{VERSION}{path}"), &ask)
+    }
+
+    fn text(&self, path: &str) -> Result<Option<String>, Problem> {
+        Ok(self.get(path, None)?.and_then(|bytes| text(&bytes)))
+    }
+}
+
+fn metadata(imds: &Imds<'_>, machine: &Machine<'_>) -> Result<Metadata, Problem> {
+    let one = |path: &str| imds.text(&format!("/meta-data/{path}"));
+    let several = |path: &str| -> Result<Vec<String>, Problem> {
+        Ok(one(path)?
+            .map(|text| text.lines().map(str::to_owned).collect())
+            .unwrap_or_default())
+    };
+    let document: Option<Document> = imds
+        .get("/dynamic/instance-identity/document", None)?
+        .and_then(|bytes| {
+            crate::service::json(&bytes, "EC2's instance identity document", machine.say)
+        });
+    let zone = one("placement/availability-zone")?;
+    let public_name = one("public-hostname")?;
+    Ok(Metadata {
+        instance_id: one("instance-id")?,
+        instance_type: one("instance-type")?,
+        region: document.and_then(|document| document.region),
+        zone,
+        hostname: one("hostname")?,
+        local_ipv4: several("local-ipv4")?,
+        public_ipv4: several("public-ipv4")?,
+        local_ipv6: several("ipv6")?,
+        public_ipv6: Vec::new(),
+        ssh_keys: ssh_keys(imds)?,
+        extra: public_name
+            .map(|name| ("PUBLIC_HOSTNAME".to_owned(), name))
+            .into_iter()
+            .collect(),
+    })
+}
+
+/// The list has `INDEX=NAME` in each line; the key stands below its index.
+fn ssh_keys(imds: &Imds<'_>) -> Result<Vec<SshKey>, Problem> {
+    let mut keys = Vec::new();
+    let list = imds.text("/meta-data/public-keys/")?.unwrap_or_default();
+    for line in list.lines() {
+        let index = line.split('=').next().unwrap_or_default();
+        if index.is_empty() || !index.bytes().all(|digit| digit.is_ascii_digit()) {
+            continue;
+        }
+        let path = format!("/meta-data/public-keys/{index}/openssh-key");
+        keys.extend(imds.text(&path)?.as_deref().map(SshKey::for_anybody));
+    }
+    Ok(keys)
+}

@@ -1,0 +1,172 @@
+//! Azure: the instance metadata service has the user data in base64; else the provisioning disc has custom data.
+//!
+//! While the service is updated it answers 404 and 410, for 70 s at most: only after that time is a 404 an absence.
+//! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Instant;
+
+use fetch::Failure;
+use serde::Deserialize;
+
+use crate::metadata::{Metadata, SshKey};
+use crate::service::{Ask, Service, json, present};
+use crate::userdata::{self, Foreign};
+use crate::{Found, LIMIT, Machine, Medium, Problem, wait_for};
+
+const USER_DATA: &str = "/metadata/instance/compute/userData?api-version=2021-01-01&format=text";
+const INSTANCE: &str = "/metadata/instance?api-version=2021-02-01";
+/// What the service answers while it is updated.
+const UPDATING: &[u16] = &[404, 410];
+/// The file on the provisioning disc, already decoded.
+const CUSTOM_DATA: &str = "CustomData.bin";
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Instance {
+    compute: Compute,
+    network: Network,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Compute {
+    vm_id: Option<String>,
+    vm_size: Option<String>,
+    name: Option<String>,
+    location: Option<String>,
+    zone: Option<String>,
+    os_profile: OsProfile,
+    public_keys: Vec<PublicKey>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OsProfile {
+    admin_username: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PublicKey {
+    key_data: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Network {
+    interface: Vec<Interface>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Interface {
+    ipv4: Addresses,
+    ipv6: Addresses,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Addresses {
+    ip_address: Vec<Address>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Address {
+    private_ip_address: String,
+    public_ip_address: String,
+}
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let service = Service::new(machine, &machine.endpoints.azure, &[("Metadata", "true")])?;
+    let name = "Azure's user data";
+    let data = settled(machine, &service, USER_DATA, LIMIT)?.unwrap_or_default();
+    let data = userdata::base64(&data, name).map_err(Problem::remote)?;
+    let (mut config, mut notes) = userdata::only(Some(data), name, Foreign::Refuse, true)?;
+    let instance = settled(machine, &service, INSTANCE, LIMIT)?
+        .and_then(|bytes| json(&bytes, "Azure's instance metadata", machine.say))
+        .unwrap_or_default();
+    if config.is_none() {
+        let data = custom_data(machine)?;
+        let name = "Azure's custom data";
+        let (other, more) = userdata::only(data, name, Foreign::Refuse, false)?;
+        config = other;
+        notes.extend(more);
+    }
+    let mut found = Found::new(config, metadata(instance));
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+/// What stands at `path` once the service is not being updated.
+fn settled(
+    machine: &Machine<'_>,
+    service: &Service<'_>,
+    path: &str,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, Problem> {
+    let plain = Ask {
+        limit: Some(limit),
+        ..Ask::default()
+    };
+    let first = service.ask(path, &plain);
+    if !first.as_ref().is_err_and(Failure::is_gone) {
+        return present(first);
+    }
+    let repeating = Ask {
+        repeat: UPDATING,
+        total: Some(machine.endpoints.azure_updates),
+        ..plain
+    };
+    match service.ask(path, &repeating) {
+        // It may have been something else at the end of that time: then the usual patience decides.
+        Err(Failure::Unreachable { .. }) => present(service.ask(path, &plain)),
+        answer => present(answer),
+    }
+}
+
+/// The provisioning disc is UDF. A machine that was made from a specialised image has none.
+fn custom_data(machine: &Machine<'_>) -> Result<Option<Vec<u8>>, Problem> {
+    let until = Instant::now() + machine.media_wait;
+    let Some(folder) = wait_for(machine, &Medium::Disc, Some(until))? else {
+        return Ok(None);
+    };
+    match fs::read(folder.join(CUSTOM_DATA)) {
+        Ok(data) => Ok(Some(data)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Problem::local(format!("reading {CUSTOM_DATA}: {error}"))),
+    }
+}
+
+fn metadata(instance: Instance) -> Metadata {
+    let compute = instance.compute;
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let user = given(compute.os_profile.admin_username);
+    let key = |key: PublicKey| SshKey {
+        user: user.clone(),
+        // The portal keeps the line breaks that a key was pasted with.
+        key: key.key_data.replace(['\r', '\n'], "").trim().to_owned(),
+    };
+    let mut out = Metadata {
+        instance_id: given(compute.vm_id),
+        instance_type: given(compute.vm_size),
+        zone: given(compute.zone),
+        region: given(compute.location),
+        hostname: given(compute.name),
+        ssh_keys: compute.public_keys.into_iter().map(key).collect(),
+        ..Metadata::default()
+    };
+    for interface in instance.network.interface {
+        for address in interface.ipv4.ip_address {
+            out.local_ipv4.push(address.private_ip_address);
+            out.public_ipv4.push(address.public_ip_address);
+        }
+        for address in interface.ipv6.ip_address {
+            out.local_ipv6.push(address.private_ip_address);
+            out.public_ipv6.push(address.public_ip_address);
+        }
+    }
+    out
+}

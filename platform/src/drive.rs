@@ -1,0 +1,136 @@
+//! Config drives: the folders of OpenStack's and of cloud-init's NoCloud, read where the init mounted them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::metadata::{Metadata, SshKey};
+use crate::service::json;
+use crate::userdata::{self, Foreign};
+use crate::{Found, LIMIT, Machine, Problem, flat};
+
+/// Labels of OpenStack's drive: lower case on ISO 9660, upper case where VFAT's tools made it.
+pub(crate) const CONFIG_2: &[&str] = &["config-2", "CONFIG-2"];
+/// Labels of NoCloud's.
+pub(crate) const CIDATA: &[&str] = &["cidata", "CIDATA"];
+
+/// `openstack/latest/meta_data.json`, the same on the drive and from the service
+/// (<https://docs.openstack.org/nova/latest/user/metadata.html>).
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Nova {
+    uuid: Option<String>,
+    hostname: Option<String>,
+    availability_zone: Option<String>,
+    public_keys: Option<BTreeMap<String, String>>,
+    /// KubeVirt's own.
+    instance_type: Option<String>,
+}
+
+/// `ec2/latest/meta-data.json`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub(crate) struct Ec2 {
+    pub(crate) instance_id: Option<String>,
+    pub(crate) instance_type: Option<String>,
+    pub(crate) local_ipv4: Option<String>,
+    pub(crate) public_ipv4: Option<String>,
+}
+
+/// A drive in OpenStack's form.
+pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, Problem> {
+    let data = file(&folder.join("openstack/latest/user_data"))?;
+    let name = "the config drive's user data";
+    let (config, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
+    let nova = file(&folder.join("openstack/latest/meta_data.json"))?
+        .and_then(|bytes| json(&bytes, "the config drive's meta_data.json", machine.say));
+    let ec2 = file(&folder.join("ec2/latest/meta-data.json"))?
+        .and_then(|bytes| json(&bytes, "the config drive's meta-data.json", machine.say));
+    let metadata = nova_metadata(nova.unwrap_or_default(), ec2.unwrap_or_default());
+    let mut found = Found::new(config, metadata);
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+/// What Nova says, by either way.
+pub(crate) fn nova_metadata(nova: Nova, ec2: Ec2) -> Metadata {
+    let address = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let keys = nova.public_keys.unwrap_or_default();
+    let mut extra = Vec::new();
+    extra.extend(nova.uuid.clone().map(|id| ("INSTANCE_UUID".to_owned(), id)));
+    Metadata {
+        instance_id: ec2.instance_id.or(nova.uuid),
+        instance_type: ec2.instance_type.or(nova.instance_type),
+        zone: nova.availability_zone,
+        hostname: nova.hostname,
+        local_ipv4: address(ec2.local_ipv4).into_iter().collect(),
+        public_ipv4: address(ec2.public_ipv4).into_iter().collect(),
+        ssh_keys: keys.values().map(|key| SshKey::for_anybody(key)).collect(),
+        extra,
+        ..Metadata::default()
+    }
+}
+
+/// A drive in NoCloud's form: the first of these files that holds a config. Where the vendor writes a cloud-config of its
+/// own, that one says the host name and the keys.
+pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result<Found, Problem> {
+    let mut notes = Vec::new();
+    let mut config = None;
+    let mut vendor = BTreeMap::new();
+    for name in files {
+        let data = file(&folder.join(name))?;
+        if let Some(data) = data
+            .as_ref()
+            .filter(|data| data.starts_with(b"#cloud-config"))
+        {
+            vendor = flat::read(&String::from_utf8_lossy(data));
+        }
+        let shown = format!("the drive's {name}");
+        let (found, more) = userdata::only(data, &shown, foreign, false)?;
+        notes.extend(more);
+        if found.is_some() {
+            config = found;
+            break;
+        }
+    }
+    let said = file(&folder.join("meta-data"))?.unwrap_or_default();
+    let said = flat::read(&String::from_utf8_lossy(&said));
+    let one = |map: &BTreeMap<String, Vec<String>>, key: &str| map.get(key)?.first().cloned();
+    let keys = ["ssh_authorized_keys", "public-keys"];
+    let keys = keys
+        .iter()
+        .flat_map(|key| [vendor.get(*key), said.get(*key)])
+        .flatten()
+        .flatten();
+    let metadata = Metadata {
+        instance_id: one(&said, "instance-id"),
+        instance_type: one(&said, "instance-type").or_else(|| one(&said, "instance_type")),
+        hostname: one(&said, "local-hostname")
+            .or_else(|| one(&said, "hostname"))
+            .or_else(|| one(&vendor, "hostname")),
+        ssh_keys: keys.map(|key| SshKey::for_anybody(key)).collect(),
+        ..Metadata::default()
+    };
+    let mut found = Found::new(config, metadata);
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+/// A file of a drive; none if it is not there.
+fn file(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
+    let wrong = |what: &dyn std::fmt::Display| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Problem::local(format!("reading {name} of the config drive: {what}"))
+    };
+    match fs::metadata(path) {
+        Ok(meta) if meta.len() > LIMIT => {
+            Err(wrong(&format_args!("it is longer than {LIMIT} bytes")))
+        }
+        Ok(_) => fs::read(path).map(Some).map_err(|error| wrong(&error)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(wrong(&error)),
+    }
+}

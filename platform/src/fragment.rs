@@ -1,0 +1,144 @@
+//! What the machine says, as a config: host name and ssh keys. It is laid between the image's config and the user's, so that
+//! the user's word stands and everything is applied in one way.
+
+use image::platform::Platform;
+use serde_json::json;
+
+use crate::Metadata;
+
+/// The user whose keys are those that the vendor gives to nobody in particular.
+const USUAL: &str = "core";
+/// Who gets them where there is no such user.
+const ROOT: &str = "root";
+
+/// An Ignition config with the machine's host name in `/etc/hostname` and its keys; none if it says neither.
+///
+/// Keys without a user are for `core` if the configs have this user, else for root. Keys for a named user are for this one if
+/// the configs have it, or if it is root: nobody gets an account because a vendor's project knows a name. `notes` hears whose
+/// keys are left out.
+#[must_use]
+pub fn config(
+    platform: Platform,
+    metadata: &Metadata,
+    users: &[&str],
+    notes: &mut Vec<String>,
+) -> Option<String> {
+    let knows = |user: &str| user == ROOT || users.contains(&user);
+    let usual = if knows(USUAL) { USUAL } else { ROOT };
+    let mut keys: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut strangers: Vec<&str> = Vec::new();
+    for key in &metadata.ssh_keys {
+        let user = key.user.as_deref().unwrap_or(usual);
+        if !knows(user) {
+            strangers.push(user);
+            continue;
+        }
+        match keys.iter_mut().find(|(known, _)| *known == user) {
+            Some((_, list)) if list.contains(&key.key.as_str()) => {}
+            Some((_, list)) => list.push(&key.key),
+            None => keys.push((user, vec![&key.key])),
+        }
+    }
+    strangers.sort_unstable();
+    strangers.dedup();
+    for user in strangers {
+        notes.push(format!(
+            "{platform}: the keys of {user} are left out: the config has no such user"
+        ));
+    }
+    if keys.is_empty() && metadata.hostname.is_none() {
+        return None;
+    }
+    let users: Vec<_> = keys
+        .iter()
+        .map(|(user, keys)| json!({"name": user, "sshAuthorizedKeys": keys}))
+        .collect();
+    // Names were checked before: letters, digits, dots, hyphens.
+    let file = |name: &String| {
+        json!({
+            "path": "/etc/hostname",
+            "mode": 0o644,
+            "overwrite": true,
+            "contents": {"source": format!("data:,{name}%0A")},
+        })
+    };
+    let files: Vec<_> = metadata.hostname.iter().map(file).collect();
+    let config = json!({
+        "ignition": {"version": "3.5.0"},
+        "passwd": {"users": users},
+        "storage": {"files": files},
+    });
+    Some(config.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::SshKey;
+
+    fn key(user: Option<&str>, key: &str) -> SshKey {
+        SshKey {
+            user: user.map(str::to_owned),
+            key: key.to_owned(),
+        }
+    }
+
+    #[test]
+    fn keys_go_to_users_that_the_config_has() {
+        let metadata = Metadata {
+            hostname: Some("web-1.example".to_owned()),
+            ssh_keys: vec![
+                key(None, "ssh-rsa A"),
+                key(Some("alice"), "ssh-rsa B"),
+                key(Some("mallory"), "ssh-rsa C"),
+                key(Some("root"), "ssh-rsa A"),
+            ],
+            ..Metadata::default()
+        };
+        let made = |users: &[&str]| {
+            let mut notes = Vec::new();
+            let text = config(Platform::Gcp, &metadata, users, &mut notes).unwrap();
+            let (parsed, report) = ignition::Config::parse(text.as_bytes(), "x").unwrap();
+            assert!(report.entries.is_empty(), "{report:?}");
+            (parsed.model().unwrap(), notes)
+        };
+        let listed = |model: ignition::model::Config| -> Vec<(String, Vec<String>)> {
+            let users = model.passwd.unwrap().users.unwrap().into_iter();
+            users
+                .map(|user| (user.name, user.ssh_authorized_keys.unwrap()))
+                .collect()
+        };
+        let pair = |user: &str, keys: &[&str]| {
+            let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+            (user.to_owned(), keys)
+        };
+        let (model, notes) = made(&["alice"]);
+        let file = &model.storage.as_ref().unwrap().files.as_ref().unwrap()[0];
+        let source = file.contents.as_ref().unwrap().source.as_deref().unwrap();
+        assert_eq!(
+            ignition::source::decode_data(source).unwrap(),
+            b"web-1.example\n"
+        );
+        assert_eq!(
+            listed(model),
+            [pair("root", &["ssh-rsa A"]), pair("alice", &["ssh-rsa B"])]
+        );
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].contains("mallory"), "{notes:?}");
+        let (model, notes) = made(&["core"]);
+        assert_eq!(
+            listed(model),
+            [pair("core", &["ssh-rsa A"]), pair("root", &["ssh-rsa A"])]
+        );
+        assert_eq!(notes.len(), 2);
+    }
+
+    #[test]
+    fn a_machine_that_says_nothing_adds_nothing() {
+        let notes = &mut Vec::new();
+        assert_eq!(
+            config(Platform::Qemu, &Metadata::default(), &[], notes),
+            None
+        );
+    }
+}

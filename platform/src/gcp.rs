@@ -1,0 +1,132 @@
+//! Compute Engine's metadata server. Every request says `Metadata-Flavor: Google`, else the server refuses it.
+//!
+//! <https://cloud.google.com/compute/docs/metadata/querying-metadata>
+
+use serde::Deserialize;
+
+use crate::metadata::{Metadata, SshKey};
+use crate::service::Service;
+use crate::userdata::{self, Foreign};
+use crate::{Found, Machine, Problem};
+
+const ROOT: &str = "/computeMetadata/v1";
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Instance {
+    id: Option<u64>,
+    hostname: Option<String>,
+    zone: Option<String>,
+    machine_type: Option<String>,
+    network_interfaces: Vec<Interface>,
+    attributes: Attributes,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Interface {
+    ip: Option<String>,
+    ipv6s: Vec<String>,
+    access_configs: Vec<Access>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Access {
+    external_ip: Option<String>,
+}
+
+/// Custom attributes, of the instance or of the project.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Attributes {
+    ssh_keys: Option<String>,
+    /// Its old name. Where an instance has it, nothing else counts.
+    #[serde(rename = "sshKeys")]
+    old_keys: Option<String>,
+    block_project_ssh_keys: Option<String>,
+    user_data_encoding: Option<String>,
+}
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let flavor = [("Metadata-Flavor", "Google")];
+    let service = Service::new(machine, &machine.endpoints.gcp, &flavor)?;
+    let data = service.user_data(&format!("{ROOT}/instance/attributes/user-data"))?;
+    let instance: Instance = service
+        .json(&format!("{ROOT}/instance/?recursive=true&alt=json"))?
+        .unwrap_or_default();
+    let name = "Compute Engine's user data";
+    // Attributes are texts: whoever packs the config says that it is in base64.
+    let data = match instance.attributes.user_data_encoding.as_deref() {
+        Some("base64") => data
+            .map(|data| userdata::base64(&data, name))
+            .transpose()
+            .map_err(Problem::remote)?,
+        _ => data,
+    };
+    let (config, notes) = userdata::only(data, name, Foreign::Refuse, true)?;
+    let ssh_keys = ssh_keys(&service, &instance.attributes)?;
+    let mut found = Found::new(config, metadata(instance, ssh_keys));
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+fn metadata(instance: Instance, ssh_keys: Vec<SshKey>) -> Metadata {
+    // `projects/NUMBER/zones/NAME`
+    let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
+    let zone = instance.zone.as_deref().and_then(last);
+    let region = zone
+        .as_deref()
+        .and_then(|zone| Some(zone.rsplit_once('-')?.0.to_owned()));
+    let mut out = Metadata {
+        instance_id: instance.id.map(|id| id.to_string()),
+        instance_type: instance.machine_type.as_deref().and_then(last),
+        zone,
+        region,
+        hostname: instance.hostname,
+        ssh_keys,
+        ..Metadata::default()
+    };
+    // Afterburn gives the whole path.
+    let kind = instance.machine_type;
+    out.extra
+        .extend(kind.map(|kind| ("MACHINE_TYPE".to_owned(), kind)));
+    for interface in instance.network_interfaces {
+        out.local_ipv4.extend(interface.ip);
+        out.local_ipv6.extend(interface.ipv6s);
+        let external = interface.access_configs.into_iter();
+        out.public_ipv4
+            .extend(external.filter_map(|access| access.external_ip.filter(|ip| !ip.is_empty())));
+    }
+    out
+}
+
+fn ssh_keys(service: &Service<'_>, own: &Attributes) -> Result<Vec<SshKey>, Problem> {
+    if let Some(old) = own.old_keys.as_deref().filter(|text| !text.is_empty()) {
+        return Ok(lines(old));
+    }
+    let mut keys = lines(own.ssh_keys.as_deref().unwrap_or_default());
+    let blocked = own.block_project_ssh_keys.as_deref();
+    if blocked.is_none_or(|text| !text.eq_ignore_ascii_case("true")) {
+        let path = format!("{ROOT}/project/attributes/?recursive=true&alt=json");
+        let project: Attributes = service.json(&path)?.unwrap_or_default();
+        for text in [project.old_keys, project.ssh_keys].into_iter().flatten() {
+            keys.extend(lines(&text));
+        }
+    }
+    Ok(keys)
+}
+
+/// `USER:KEY` in each line. Keys that expire (`google-ssh {"expireOn": …}`) are the guest agent's to put and to take away;
+/// a node without the agent must not keep them.
+fn lines(text: &str) -> Vec<SshKey> {
+    let key = |line: &str| {
+        let (user, key) = line.trim().split_once(':')?;
+        let lasting = !key.contains(" google-ssh ");
+        lasting.then(|| SshKey {
+            user: Some(user.to_owned()),
+            key: key.trim().to_owned(),
+        })
+    };
+    text.lines().filter_map(key).collect()
+}

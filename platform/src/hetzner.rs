@@ -1,0 +1,56 @@
+//! Hetzner Cloud's server metadata, item by item: the whole of it is YAML, the items are plain words.
+//!
+//! <https://docs.hetzner.cloud/reference/cloud#server-metadata>
+
+use std::net::Ipv6Addr;
+
+use crate::metadata::{Metadata, SshKey};
+use crate::service::Service;
+use crate::userdata::{self, Foreign};
+use crate::{Found, Machine, Problem};
+
+const ROOT: &str = "/hetzner/v1";
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let service = Service::new(machine, &machine.endpoints.hetzner, &[])?;
+    let data = service.user_data(&format!("{ROOT}/userdata"))?;
+    let name = "the server's user data";
+    let (config, notes) = userdata::only(data, name, Foreign::Refuse, true)?;
+    let item = |name: &str| service.text(&format!("{ROOT}/metadata/{name}"));
+    let keys: Option<Vec<String>> = service.json(&format!("{ROOT}/metadata/public-keys"))?;
+    let networks = item("private-networks")?.unwrap_or_default();
+    let config_of_links = item("network-config")?.unwrap_or_default();
+    let metadata = Metadata {
+        instance_id: item("instance-id")?,
+        zone: item("availability-zone")?,
+        region: item("region")?,
+        hostname: item("hostname")?,
+        local_ipv4: values(&networks, "ip"),
+        public_ipv4: item("public-ipv4")?.into_iter().collect(),
+        public_ipv6: values(&config_of_links, "address")
+            .iter()
+            .filter_map(|text| text.split('/').next()?.parse::<Ipv6Addr>().ok())
+            .map(|address| address.to_string())
+            .collect(),
+        ssh_keys: keys
+            .unwrap_or_default()
+            .iter()
+            .map(|key| SshKey::for_anybody(key))
+            .collect(),
+        ..Metadata::default()
+    };
+    let mut found = Found::new(config, metadata);
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+/// The values of a key in a list of YAML mappings, at whatever depth.
+fn values(yaml: &str, key: &str) -> Vec<String> {
+    let value = |line: &str| {
+        let line = line.trim_start_matches([' ', '-']);
+        let value = line.strip_prefix(key)?.strip_prefix(':')?.trim();
+        let value = value.trim_matches(['\'', '"']);
+        (!value.is_empty()).then(|| value.to_owned())
+    };
+    yaml.lines().filter_map(value).collect()
+}

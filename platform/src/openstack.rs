@@ -1,0 +1,137 @@
+//! OpenStack: a config drive and the metadata service are asked at the same time, and the first that answers has the word.
+//!
+//! A deployment has one of them, both or none, and a machine cannot know which: so neither is given up while the other is
+//! silent, and the network is brought up meanwhile. The service's IPv6 address (`fe80::a9fe:a9fe`) is not asked.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fetch::Want;
+use tokio::sync::oneshot;
+
+use crate::drive::{self, Ec2, Nova};
+use crate::service::{Service, options, present};
+use crate::userdata::{self, Foreign};
+use crate::{Found, LIMIT, Machine, Medium, Problem, medium};
+
+const USER_DATA: &str = "/openstack/latest/user_data";
+const META_DATA: &str = "/openstack/latest/meta_data.json";
+/// After a service's refusal.
+const PAUSE: Duration = Duration::from_secs(5);
+
+enum Winner {
+    Drive(PathBuf),
+    Service(Option<Vec<u8>>),
+}
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let stop = AtomicBool::new(false);
+    let (up, is_up) = oneshot::channel();
+    let winner = std::thread::scope(|scope| {
+        // Nobody listens any more when the drive has won.
+        scope.spawn(|| up.send((machine.network)(&stop)).is_ok());
+        let won = race(machine, is_up);
+        stop.store(true, Ordering::Relaxed);
+        won
+    })?;
+    match winner {
+        Winner::Drive(folder) => drive::openstack(machine, &folder),
+        Winner::Service(data) => by_service(machine, data),
+    }
+}
+
+fn race(
+    machine: &Machine<'_>,
+    is_up: oneshot::Receiver<anyhow::Result<()>>,
+) -> Result<Winner, Problem> {
+    let failed = |error: std::io::Error| Problem::remote(format!("making a runtime: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    runtime.block_on(async {
+        let first = async {
+            tokio::select! {
+                folder = watch_drive(machine) => Winner::Drive(folder),
+                data = ask_service(machine, is_up) => Winner::Service(data),
+            }
+        };
+        match machine.patience.total {
+            None => Ok(first.await),
+            Some(total) => tokio::time::timeout(total, first).await.map_err(|_| {
+                Problem::remote("neither a config drive nor the metadata service answered")
+            }),
+        }
+    })
+}
+
+async fn watch_drive(machine: &Machine<'_>) -> PathBuf {
+    let medium = Medium::Labels(drive::CONFIG_2);
+    let began = Instant::now();
+    let mut next_line = PAUSE;
+    loop {
+        let missing = match medium::look(machine, &medium) {
+            Ok(Some(folder)) => return folder,
+            Ok(None) => String::new(),
+            // The service may answer all the same.
+            Err(problem) => format!(" ({problem})"),
+        };
+        if began.elapsed() >= next_line {
+            let seconds = began.elapsed().as_secs();
+            (machine.say)(&format!(
+                "waiting for {medium}{missing} or the metadata service for {seconds} s"
+            ));
+            next_line += PAUSE;
+        }
+        tokio::time::sleep(machine.look_every).await;
+    }
+}
+
+/// The user data from the service; absent is an answer too.
+async fn ask_service(
+    machine: &Machine<'_>,
+    is_up: oneshot::Receiver<anyhow::Result<()>>,
+) -> Option<Vec<u8>> {
+    match is_up.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            (machine.say)(&format!("no network: {error:#}"));
+            std::future::pending::<()>().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+    let url = format!("{}{USER_DATA}", machine.endpoints.openstack);
+    let want = Want {
+        patience: machine.patience,
+        ..Want::new(&url, LIMIT)
+    };
+    loop {
+        let problem = match fetch::Client::new(&options()) {
+            Ok(client) => match present(fetch::bytes(&client, &want, machine.say).await) {
+                Ok(data) => return data,
+                Err(problem) => problem.what,
+            },
+            Err(error) => format!("{error:#}"),
+        };
+        (machine.say)(&format!("{problem}; it is asked again in {PAUSE:?}"));
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn by_service(machine: &Machine<'_>, data: Option<Vec<u8>>) -> Result<Found, Problem> {
+    let name = "OpenStack's user data";
+    let (config, notes) = userdata::only(data, name, Foreign::Refuse, true)?;
+    let service = Service::new(machine, &machine.endpoints.openstack, &[])?;
+    let nova: Nova = service.json(META_DATA)?.unwrap_or_default();
+    let one = |key: &str| service.text(&format!("/latest/meta-data/{key}"));
+    let ec2 = Ec2 {
+        instance_id: one("instance-id")?,
+        instance_type: one("instance-type")?,
+        local_ipv4: one("local-ipv4")?,
+        public_ipv4: one("public-ipv4")?,
+    };
+    let mut found = Found::new(config, drive::nova_metadata(nova, ec2));
+    found.notes.extend(notes);
+    Ok(found)
+}

@@ -1,0 +1,75 @@
+//! QEMU: `-fw_cfg name=opt/com.coreos/config,file=…`; else a virtio disk with the serial number `ignition`; else a virtio
+//! serial port of that name. What is nowhere is no config.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use crate::userdata::{self, Foreign};
+use crate::{Found, LIMIT, Machine, Metadata, Problem};
+
+/// Below sysfs, once the module `qemu_fw_cfg` is loaded.
+const FW_CFG: &str = "firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
+/// Serial number of the disk, and name of the port.
+const NAME: &str = "ignition";
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let (data, name) = match read(&machine.sys.join(FW_CFG), "fw_cfg")? {
+        Some(data) => (Some(data), "fw_cfg"),
+        None => match named(&machine.sys.join("block"), "serial") {
+            Some(device) => {
+                let name = "the disk `ignition`";
+                let data = read(&machine.dev.join(device), name)?;
+                (data.map(without_padding), name)
+            }
+            None => match named(&machine.sys.join("class/virtio-ports"), "name") {
+                Some(device) => {
+                    let name = "the port `ignition`";
+                    (read(&machine.dev.join(device), name)?, name)
+                }
+                None => (None, "fw_cfg"),
+            },
+        },
+    };
+    let (config, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
+    let mut found = Found::new(config, Metadata::default());
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+/// The device below `folder` whose attribute says [`NAME`].
+fn named(folder: &Path, attribute: &str) -> Option<PathBuf> {
+    let mut devices: Vec<_> = fs::read_dir(folder).ok()?.flatten().collect();
+    devices.sort_by_key(fs::DirEntry::file_name);
+    devices.into_iter().find_map(|device| {
+        let text = fs::read_to_string(device.path().join(attribute)).ok()?;
+        (text.trim() == NAME).then(|| PathBuf::from(device.file_name()))
+    })
+}
+
+/// All of it, in one go: each small read of fw_cfg costs the host's work from its begin. A port ends where the host closes
+/// its side.
+fn read(path: &Path, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+    let wrong = |error: std::io::Error| Problem::local(format!("reading {name}: {error}"));
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(wrong(error)),
+    };
+    let size = file.metadata().map_err(wrong)?.len().min(LIMIT);
+    let mut data = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+    file.take(LIMIT + 1).read_to_end(&mut data).map_err(wrong)?;
+    if u64::try_from(data.len()).is_ok_and(|len| len > LIMIT) {
+        return Err(Problem::local(format!(
+            "{name}: it is longer than {LIMIT} bytes"
+        )));
+    }
+    Ok(Some(data))
+}
+
+/// A disk is a whole number of sectors: the rest is zeros.
+fn without_padding(mut data: Vec<u8>) -> Vec<u8> {
+    let end = data.iter().rposition(|byte| *byte != 0);
+    data.truncate(end.map_or(0, |last| last + 1));
+    data
+}

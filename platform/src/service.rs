@@ -1,0 +1,149 @@
+//! A metadata service: requests over one connection, absence told apart from failure.
+
+use std::time::Duration;
+
+use fetch::{Failure, Method, Options, Patience, Want, blocking};
+use serde::de::DeserializeOwned;
+
+use crate::{LIMIT, Machine, Problem};
+
+/// The most that one answer other than the user data may hold.
+const SMALL: u64 = 4 << 20;
+
+/// A service of which a few things are asked.
+pub(crate) struct Service<'a> {
+    client: blocking::Client,
+    base: &'a str,
+    headers: Vec<(String, String)>,
+    patience: Patience,
+    say: &'a (dyn Fn(&str) + Sync),
+}
+
+/// A request beside a plain GET.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    /// Headers of this request alone.
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    /// Bytes that are accepted; none: as for a small answer.
+    pub(crate) limit: Option<u64>,
+    /// Statuses that are repeated until the answer is another.
+    pub(crate) repeat: &'a [u16],
+    /// When to give up in place of the machine's own limit.
+    pub(crate) total: Option<Duration>,
+}
+
+/// How a client for metadata services is made: never by a proxy, and without certificates, since all speak plain HTTP.
+pub(crate) fn options() -> Options {
+    Options {
+        ca_bundle: Some(Vec::new()),
+        direct: true,
+        ..Options::default()
+    }
+}
+
+impl<'a> Service<'a> {
+    /// A service that is asked once the network is up. Every request has these headers.
+    pub(crate) fn new(
+        machine: &Machine<'a>,
+        base: &'a str,
+        headers: &[(&str, &str)],
+    ) -> Result<Self, Problem> {
+        let never = std::sync::atomic::AtomicBool::new(false);
+        let failed = |error: anyhow::Error| Problem::remote(format!("{error:#}"));
+        (machine.network)(&never).map_err(failed)?;
+        Ok(Self {
+            client: blocking::Client::new(&options()).map_err(failed)?,
+            base,
+            headers: owned(headers),
+            patience: machine.patience,
+            say: machine.say,
+        })
+    }
+
+    /// Asks, and gives the download's own failure.
+    pub(crate) fn ask(&self, path: &str, ask: &Ask<'_>) -> Result<Vec<u8>, Failure> {
+        let url = format!("{}{path}", self.base);
+        let mut headers = self.headers.clone();
+        headers.extend(owned(ask.headers));
+        let want = Want {
+            method: ask.method,
+            headers,
+            repeat: ask.repeat,
+            patience: Patience {
+                total: ask.total.or(self.patience.total),
+                ..self.patience
+            },
+            ..Want::new(&url, ask.limit.unwrap_or(SMALL))
+        };
+        self.client.bytes(&want, self.say)
+    }
+
+    /// What stands at `path`; none if nothing does.
+    pub(crate) fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Problem> {
+        present(self.ask(path, &Ask::default()))
+    }
+
+    /// The user data at `path`.
+    pub(crate) fn user_data(&self, path: &str) -> Result<Option<Vec<u8>>, Problem> {
+        present(self.ask(
+            path,
+            &Ask {
+                limit: Some(LIMIT),
+                ..Ask::default()
+            },
+        ))
+    }
+
+    /// A word at `path`; none if nothing or an empty one is there.
+    pub(crate) fn text(&self, path: &str) -> Result<Option<String>, Problem> {
+        Ok(self.get(path)?.and_then(|bytes| text(&bytes)))
+    }
+
+    /// JSON at `path`. What does not parse is as good as absent, and told.
+    pub(crate) fn json<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Problem> {
+        let Some(bytes) = self.get(path)? else {
+            return Ok(None);
+        };
+        Ok(json(&bytes, &format!("{}{path}", self.base), self.say))
+    }
+}
+
+fn owned(headers: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    headers.iter().map(owned).collect()
+}
+
+/// An answer, with absence (404, 410) as none.
+pub(crate) fn present(answer: Result<Vec<u8>, Failure>) -> Result<Option<Vec<u8>>, Problem> {
+    match answer {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(failure) if failure.is_gone() => Ok(None),
+        Err(failure) => Err(Problem::remote(failure.to_string())),
+    }
+}
+
+/// A trimmed text; none if there is nothing of it.
+pub(crate) fn text(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// JSON of a vendor's; what does not parse is told and absent. The message has the place, never the content.
+pub(crate) fn json<T: DeserializeOwned>(
+    bytes: &[u8],
+    name: &str,
+    say: &(dyn Fn(&str) + Sync),
+) -> Option<T> {
+    match serde_json::from_slice(bytes) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            say(&format!(
+                "{name}: no JSON of the expected form at {line}:{column}; it is not used"
+            ));
+            None
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! VMware's guestinfo: variables of the virtual machine that the guest reads by the hypervisor's I/O port; else the
+//! properties of its OVF environment, which stand in one such variable.
+//!
+//! The port exists on VMware only, and touching it elsewhere ends the process: nothing is asked before the firmware and the
+//! processor both say VMware. The dependency `vmw_backdoor` does the I/O.
+
+use std::collections::BTreeMap;
+
+use crate::detect::Dmi;
+use crate::userdata::{self, Foreign};
+use crate::{Found, LIMIT, Machine, Metadata, Problem};
+
+const DATA: &str = "guestinfo.ignition.config.data";
+const ENCODING: &str = "guestinfo.ignition.config.data.encoding";
+const OVF: &str = "guestinfo.ovfEnv";
+/// Where vSphere's own customisation puts a name.
+const HOSTNAME: &str = "guestinfo.hostname";
+
+/// How a variable is read: none if there is none of that name.
+type Read<'a> = &'a mut dyn FnMut(&str) -> Result<Option<Vec<u8>>, String>;
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let dmi = Dmi::read(machine.sys);
+    if !dmi.fits(image::platform::Platform::Vmware) {
+        return Err(Problem::local(format!(
+            "the platform is said to be vmware; the firmware's vendor is {:?}",
+            dmi.vendor
+        )));
+    }
+    with_port(from_variables)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn with_port(work: impl FnOnce(Read<'_>) -> Result<Found, Problem>) -> Result<Found, Problem> {
+    let wrong = |what: &str| Problem::local(format!("VMware's guestinfo: {what}"));
+    if !vmw_backdoor::is_vmware_cpu() {
+        return Err(wrong("the processor is not one of VMware's"));
+    }
+    let mut guard = vmw_backdoor::probe_backdoor_privileged()
+        .map_err(|error| wrong(&format!("no access to the I/O port: {error}")))?;
+    let mut channel = guard
+        .open_enhanced_chan()
+        .map_err(|error| wrong(&error.to_string()))?;
+    work(&mut |name| {
+        channel
+            .get_guestinfo(name.as_bytes())
+            .map_err(|error| error.to_string())
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn with_port(_work: impl FnOnce(Read<'_>) -> Result<Found, Problem>) -> Result<Found, Problem> {
+    let what = "VMware's guestinfo: this architecture has no I/O ports";
+    Err(Problem::local(what))
+}
+
+fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
+    let mut get = |name: &str| match read(name) {
+        Ok(value) => Ok(value.filter(|value| !value.is_empty())),
+        Err(why) => Err(Problem::local(format!("reading {name}: {why}"))),
+    };
+    let properties = get(OVF)?
+        .map(|xml| properties(&String::from_utf8_lossy(&xml)))
+        .unwrap_or_default();
+    let property = |name: &str| properties.get(name).map(|text| text.clone().into_bytes());
+    let data = get(DATA)?.or_else(|| property(DATA));
+    let encoding = get(ENCODING)?.or_else(|| property(ENCODING));
+    let hostname = get(HOSTNAME)?.or_else(|| property(HOSTNAME));
+    let name = "guestinfo";
+    let data = match data {
+        Some(data) => Some(decoded(data, encoding.unwrap_or_default()).map_err(Problem::local)?),
+        None => None,
+    };
+    let (config, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
+    let metadata = Metadata {
+        hostname: hostname.as_deref().and_then(crate::service::text),
+        ..Metadata::default()
+    };
+    let mut found = Found::new(config, metadata);
+    found.notes.extend(notes);
+    Ok(found)
+}
+
+/// Takes off what the encoding's variable says.
+fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
+    let encoding = String::from_utf8_lossy(&encoding).trim().to_owned();
+    let gunzip = |data: &[u8]| ignition::contents::gunzip(data, LIMIT);
+    match encoding.as_str() {
+        "" => Ok(data),
+        "b64" | "base64" => userdata::base64(&data, DATA),
+        "gz" | "gzip" => gunzip(&data),
+        "gz+base64" | "gzip+base64" | "gz+b64" | "gzip+b64" => {
+            gunzip(&userdata::base64(&data, DATA)?)
+        }
+        other => Err(format!(
+            "{ENCODING}: {other:?} is no encoding; there are none, base64, gzip and gzip+base64"
+        )),
+    }
+}
+
+/// The `Property` elements of an OVF environment (DSP0243): `oe:key` and `oe:value`, whatever the prefix is.
+fn properties(xml: &str) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    let mut rest = xml;
+    while let Some(begin) = rest.find('<') {
+        rest = &rest[begin + 1..];
+        if let Some(comment) = rest.strip_prefix("!--") {
+            rest = comment.split_once("-->").map_or("", |(_, after)| after);
+            continue;
+        }
+        let (attributes, after) = element(rest);
+        rest = after;
+        let local = |name: &str| name.rsplit(':').next().unwrap_or_default().to_owned();
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        let Some((kind, pairs)) = attributes.split_first() else {
+            continue;
+        };
+        if local(&kind.0) != "Property" {
+            continue;
+        }
+        for (name, value) in pairs {
+            found.insert(local(name), unescaped(value));
+        }
+        if let (Some(key), Some(value)) = (found.remove("key"), found.remove("value")) {
+            out.insert(key, value);
+        }
+    }
+    out
+}
+
+/// The tag's name (with an empty value) and its attributes, and what follows the tag.
+fn element(text: &str) -> (Vec<(String, String)>, &str) {
+    let mut out = Vec::new();
+    let mut rest = text;
+    let is_end = |c: char| c.is_whitespace() || matches!(c, '>' | '/' | '=');
+    let name = rest.find(is_end).unwrap_or(rest.len());
+    out.push((rest[..name].to_owned(), String::new()));
+    rest = &rest[name..];
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '/');
+        if rest.is_empty() || rest.starts_with('>') {
+            return (out, rest.strip_prefix('>').unwrap_or(rest));
+        }
+        let end = rest.find(is_end).unwrap_or(rest.len()).max(1);
+        let end = (end..=rest.len())
+            .find(|at| rest.is_char_boundary(*at))
+            .unwrap_or(rest.len());
+        let name = rest[..end].to_owned();
+        rest = rest[end..].trim_start();
+        let Some(value) = rest.strip_prefix('=').map(str::trim_start) else {
+            continue;
+        };
+        rest = value;
+        for quote in ['"', '\''] {
+            if let Some((inner, after)) = value
+                .strip_prefix(quote)
+                .and_then(|value| value.split_once(quote))
+            {
+                out.push((name.clone(), inner.to_owned()));
+                rest = after;
+            }
+        }
+    }
+}
+
+/// XML's five names and its numbers.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        out.push_str(before);
+        let (name, next) = after.split_once(';').unwrap_or((after, ""));
+        let number = |digits: &str, radix| {
+            u32::from_str_radix(digits, radix)
+                .ok()
+                .and_then(char::from_u32)
+        };
+        let c = match name {
+            "lt" => Some('<'),
+            "gt" => Some('>'),
+            "amp" => Some('&'),
+            "quot" => Some('"'),
+            "apos" => Some('\''),
+            _ => match name.strip_prefix('#') {
+                Some(digits) => match digits.strip_prefix(['x', 'X']) {
+                    Some(digits) => number(digits, 16),
+                    None => number(digits, 10),
+                },
+                None => None,
+            },
+        };
+        match c {
+            Some(c) => {
+                out.push(c);
+                rest = next;
+            }
+            None => {
+                out.push('&');
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const CONFIG: &str = r#"{"ignition": {"version": "3.5.0"}}"#;
+
+    fn from(variables: &[(&str, &[u8])]) -> Result<Found, Problem> {
+        from_variables(&mut |name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            Ok(found.map(|(_, value)| value.to_vec()))
+        })
+    }
+
+    fn base64(data: &[u8]) -> Vec<u8> {
+        const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut out = Vec::new();
+        for group in data.chunks(3) {
+            let word = group
+                .iter()
+                .fold(0_usize, |word, byte| word << 8 | usize::from(*byte));
+            let word = word << (8 * (3 - group.len()));
+            for i in 0..4 {
+                let digit = DIGITS[word >> (18 - 6 * i) & 63];
+                out.push(if i <= group.len() { digit } else { b'=' });
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_encoding_is_taken_off() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(CONFIG.as_bytes()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        for (data, encoding) in [
+            (CONFIG.as_bytes().to_vec(), ""),
+            (base64(CONFIG.as_bytes()), "base64"),
+            (gzip.clone(), "gzip"),
+            (base64(&gzip), "gzip+base64"),
+            (base64(&gzip), "gz+b64"),
+        ] {
+            let found = from(&[(DATA, &data), (ENCODING, encoding.as_bytes())]).unwrap();
+            assert_eq!(found.config.unwrap().text, CONFIG.as_bytes(), "{encoding}");
+        }
+        let problem = from(&[(DATA, b"x"), (ENCODING, b"rot13")]).unwrap_err();
+        assert!(
+            problem.what.contains("rot13") && !problem.remote,
+            "{problem}"
+        );
+        assert_eq!(from(&[]).unwrap().config, None);
+    }
+
+    #[test]
+    fn the_ovf_environment_has_what_no_variable_has() {
+        let escaped = CONFIG.replace('"', "&quot;");
+        let xml = format!(
+            "<?xml version=\"1.0\"?>\n<!-- <Property oe:key=\"{DATA}\" oe:value=\"no\"/> -->\n\
+             <Environment xmlns:oe=\"x\"><PropertySection>\n\
+             <Property oe:key=\"{DATA}\" oe:value=\"{escaped}\"/>\n\
+             <Property oe:value='web&#45;1&#x2e;example' oe:key='guestinfo.hostname' />\n\
+             <Property oe:key=\"empty\"/></PropertySection></Environment>"
+        );
+        let found = from(&[(OVF, xml.as_bytes())]).unwrap();
+        assert_eq!(found.config.unwrap().text, CONFIG.as_bytes());
+        assert_eq!(found.metadata.hostname.as_deref(), Some("web-1.example"));
+        let found = from(&[(OVF, xml.as_bytes()), (DATA, b"{}")]).unwrap();
+        assert_eq!(found.config.unwrap().text, b"{}");
+        for broken in [
+            "<",
+            "<Property",
+            "<Property oe:key",
+            "<Property oe:key=\"a",
+            "<a b=c>é",
+            "<é=é/>",
+        ] {
+            assert!(properties(broken).is_empty(), "{broken}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A machine on a bench: folders for sysfs and devices, a medium that can be put in, and everything that was said.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fetch::Patience;
+use image::platform::Platform;
+use platform::{Endpoints, Found, Machine, Medium, Problem, obtain};
+use tempfile::TempDir;
+
+use crate::server::Server;
+
+pub(crate) struct Bench {
+    pub(crate) folder: TempDir,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) said: Mutex<Vec<String>>,
+    /// How often the network was asked for.
+    pub(crate) network: AtomicUsize,
+    /// Whether the network never comes up.
+    pub(crate) dark: AtomicBool,
+    /// After how many looks which medium is there: its label (none for a disc), and its folder.
+    pub(crate) medium: Option<(usize, Option<&'static str>, PathBuf)>,
+    looks: AtomicUsize,
+    pub(crate) patience: Patience,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let patience = Patience {
+            attempts: None,
+            header_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(5),
+            total: Some(Duration::from_secs(20)),
+            first_wait: Duration::from_millis(5),
+        };
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            endpoints: Endpoints {
+                azure_updates: Duration::from_millis(300),
+                ..nowhere()
+            },
+            said: Mutex::default(),
+            network: AtomicUsize::new(0),
+            dark: AtomicBool::new(false),
+            medium: None,
+            looks: AtomicUsize::new(0),
+            patience,
+        }
+    }
+
+    /// Every vendor's service is this one.
+    pub(crate) fn with(server: &Server) -> Self {
+        let mut bench = Self::new();
+        let endpoints = &mut bench.endpoints;
+        for base in [
+            &mut endpoints.aws,
+            &mut endpoints.azure,
+            &mut endpoints.digitalocean,
+            &mut endpoints.gcp,
+            &mut endpoints.hetzner,
+            &mut endpoints.openstack,
+        ] {
+            base.clone_from(&server.base);
+        }
+        bench
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    /// Writes a file with the folders above it.
+    pub(crate) fn write(&self, below: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(below);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub(crate) fn obtain(&self, platform: Platform) -> Result<Found, Problem> {
+        let network = |stop: &AtomicBool| {
+            self.network.fetch_add(1, Ordering::SeqCst);
+            while self.dark.load(Ordering::SeqCst) {
+                if stop.load(Ordering::SeqCst) {
+                    anyhow::bail!("stopped");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Ok(())
+        };
+        let mount = |wanted: &Medium<'_>| {
+            let look = self.looks.fetch_add(1, Ordering::SeqCst);
+            Ok(self.medium.as_ref().and_then(|(after, label, folder)| {
+                let fits = match (wanted, label) {
+                    (Medium::Labels(labels), Some(label)) => labels.contains(label),
+                    (Medium::Disc, None) => true,
+                    _ => false,
+                };
+                (fits && look >= *after).then(|| folder.clone())
+            }))
+        };
+        let say = |text: &str| self.said.lock().unwrap().push(text.to_owned());
+        obtain(
+            platform,
+            &Machine {
+                endpoints: &self.endpoints,
+                sys: &self.path("sys"),
+                dev: &self.path("dev"),
+                file: &self.path("config.ign"),
+                patience: self.patience,
+                look_every: Duration::from_millis(5),
+                media_wait: Duration::from_millis(100),
+                network: &network,
+                mount: &mount,
+                say: &say,
+            },
+        )
+    }
+
+    pub(crate) fn has_said(&self, word: &str) -> bool {
+        self.said
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|line| line.contains(word))
+    }
+}
+
+/// Loopback's discard port, where nobody answers.
+fn nowhere() -> Endpoints {
+    let nobody = || "http://127.0.0.1:9".to_owned();
+    Endpoints {
+        aws: nobody(),
+        azure: nobody(),
+        digitalocean: nobody(),
+        gcp: nobody(),
+        hetzner: nobody(),
+        openstack: nobody(),
+        ..Endpoints::default()
+    }
+}
+
+/// The text of the config.
+pub(crate) fn text(found: &Found) -> String {
+    let config = found.config.as_ref().expect("a config");
+    String::from_utf8(config.text.clone()).unwrap()
+}

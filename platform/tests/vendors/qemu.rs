@@ -1,0 +1,66 @@
+//! Providers without a service: QEMU, a file, bare metal, and VMware where there is none.
+
+use image::platform::Platform;
+
+use crate::CONFIG;
+use crate::bench::{Bench, text};
+
+const FW_CFG: &str = "sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
+
+#[test]
+fn qemu_has_its_config_in_one_of_three_places() {
+    let bench = Bench::new();
+    assert_eq!(bench.obtain(Platform::Qemu).unwrap().config, None);
+    bench.write(
+        "sys/class/virtio-ports/vport0p1/name",
+        "org.qemu.guest_agent.0\n",
+    );
+    bench.write("sys/class/virtio-ports/vport0p2/name", "ignition\n");
+    bench.write("dev/vport0p2", "{\"port\": 1}");
+    assert_eq!(
+        text(&bench.obtain(Platform::Qemu).unwrap()),
+        "{\"port\": 1}"
+    );
+    bench.write("sys/block/vda/serial", "");
+    bench.write("sys/block/vdb/serial", "ignition");
+    let mut disk = CONFIG.as_bytes().to_vec();
+    disk.resize(512, 0);
+    bench.write("dev/vdb", &disk);
+    assert_eq!(text(&bench.obtain(Platform::Qemu).unwrap()), CONFIG);
+    bench.write(FW_CFG, "{\"fw_cfg\": 1}");
+    let found = bench.obtain(Platform::Qemu).unwrap();
+    assert_eq!(text(&found), "{\"fw_cfg\": 1}");
+    assert_eq!(bench.network.into_inner(), 0);
+}
+
+#[test]
+fn the_firmwares_uuid_names_a_machine_that_nobody_else_names() {
+    let bench = Bench::new();
+    bench.write("sys/class/dmi/id/product_uuid", "4C4C4544-0031\n");
+    let found = bench.obtain(Platform::Qemu).unwrap();
+    assert_eq!(found.metadata.instance_id.as_deref(), Some("4c4c4544-0031"));
+}
+
+#[test]
+fn a_file_and_bare_metal() {
+    let bench = Bench::new();
+    assert_eq!(bench.obtain(Platform::File).unwrap().config, None);
+    bench.write("config.ign", CONFIG);
+    assert_eq!(text(&bench.obtain(Platform::File).unwrap()), CONFIG);
+    assert_eq!(bench.obtain(Platform::Metal).unwrap().config, None);
+}
+
+#[test]
+fn vmware_is_refused_elsewhere() {
+    let bench = Bench::new();
+    bench.write("sys/class/dmi/id/sys_vendor", "QEMU\n");
+    let problem = bench.obtain(Platform::Vmware).unwrap_err();
+    assert!(
+        problem.what.contains("QEMU") && !problem.remote,
+        "{problem}"
+    );
+    // A firmware that lies does not end the program: the processor is asked next.
+    bench.write("sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
+    let problem = bench.obtain(Platform::Vmware).unwrap_err();
+    assert!(problem.what.contains("guestinfo"), "{problem}");
+}
