@@ -130,6 +130,7 @@ impl Bench {
             sizes: sizes(),
             kubernetes: None,
             node: recipe.node.clone(),
+            platforms: Vec::new(),
         };
         let contents = Contents {
             init: INIT,

@@ -75,6 +75,7 @@ fn values(metadata: &Metadata, of: Of) -> Vec<(String, String)> {
 }
 
 /// Afterburn's name of the platform, and its keys.
+#[allow(clippy::too_many_lines, reason = "a table")]
 const fn keys(platform: Platform) -> (&'static str, &'static [(&'static str, Of)]) {
     match platform {
         Platform::Aws => (
