@@ -9,6 +9,9 @@ pub const PORT: &str = "slipway.report";
 /// What the init prints on the console just before it executes the next init: `slipway-handoff: {json}`, a [`Handoff`].
 pub const HANDOFF_LINE: &str = "slipway-handoff: ";
 
+/// The init's last words in the kernel's log, after its name.
+pub const HANDED_OFF: &str = "handing off to the root's init";
+
 /// What the init says of itself at the handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

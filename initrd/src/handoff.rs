@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use image::paths;
-use image::report::{HANDOFF_LINE, Handoff};
+use image::report::{HANDED_OFF, HANDOFF_LINE, Handoff};
 use nix::dir::{Dir, Type};
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fstatat};
@@ -58,6 +58,8 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
         peak_kib: peak(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
     };
     let line = serde_json::to_string(&handoff)?;
+    // For the kernel's log, whose times the rest of the boot has too.
+    tracing::info!("{HANDED_OFF}");
     crate::log::say(&world, &format!("{HANDOFF_LINE}{line}"));
     execve(INIT, &[INIT], &environment()).context("starting /sbin/init")
 }

@@ -1,15 +1,31 @@
-//! The kernel's own times on a console: from the start of `/init` to the system's systemd.
+//! The kernel's own times on a console: from the start of `/init` over the handoff to the root's systemd.
+
+use image::report::HANDED_OFF;
 
 /// What the kernel says just before it executes `/init`.
 const INIT: &str = "Run /init as init process";
 /// What every systemd says first of all, with its version between these two.
 const SYSTEMD: (&str, &str) = ("systemd[1]: systemd ", " running in system mode");
 
+/// The last words of an initrd's own systemd before it becomes the root's (systemd's `src/core/main.c`).
+const SWITCHING: &str = "systemd[1]: Switching root.";
+
+/// Whose initrd it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Ours: the init is no systemd.
+    Slipway,
+    /// One with a systemd of its own.
+    Systemd,
+}
+
 /// Times of one boot, seconds since the kernel's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Boot {
     /// When `/init` was started.
     pub(crate) init: f64,
+    /// When the initrd's init said that it hands over to the root's.
+    pub(crate) handoff: f64,
     /// When the root's systemd spoke.
     pub(crate) system: f64,
 }
@@ -21,29 +37,35 @@ fn timed(line: &str) -> Option<(f64, &str)> {
     Some((time.trim().parse().ok()?, text))
 }
 
-/// Finds the two moments. An initrd with its own systemd has it speak before, so that the root's is the
-/// `systemds`-th one.
+/// Finds the three moments, once all of them are there.
 #[must_use]
-pub(crate) fn find(console: &str, systemds: usize) -> Option<Boot> {
+pub(crate) fn find(console: &str, kind: Kind) -> Option<Boot> {
     // The last line may still be growing.
     let (whole, _) = console.rsplit_once('\n')?;
-    let lines = || whole.lines().filter_map(timed);
-    let (init, _) = lines().find(|(_, text)| text.starts_with(INIT))?;
+    let mut lines = whole.lines().filter_map(timed);
+    let (init, _) = lines.find(|(_, text)| text.starts_with(INIT))?;
+    let hands_over = |text: &str| match kind {
+        Kind::Slipway => text.starts_with("slipway-init: ") && text.ends_with(HANDED_OFF),
+        Kind::Systemd => text.starts_with(SWITCHING),
+    };
+    let (handoff, _) = lines.find(|(_, text)| hands_over(text.trim_end()))?;
     let speaks = |text: &str| {
         text.strip_prefix(SYSTEMD.0)
             .is_some_and(|rest| rest.contains(SYSTEMD.1))
     };
-    let (system, _) = lines()
-        .filter(|(time, text)| *time >= init && speaks(text))
-        .nth(systemds.checked_sub(1)?)?;
-    Some(Boot { init, system })
+    let (system, _) = lines.find(|(_, text)| speaks(text))?;
+    Some(Boot {
+        init,
+        handoff,
+        system,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CONSOLE: &str = "\
+    const PEER: &str = "\
 Booting from ROM..
 [    0.000000] Linux version 6.12.48+deb13-cloud-amd64
 [    1.501234] Run /init as init process
@@ -51,35 +73,43 @@ Booting from ROM..
 [    1.700001] systemd[1]: systemd 257.8-1 running in system mode (+PAM -AUDIT)
 [    1.700002] systemd[1]: Detected virtualization qemu.
 junk [  OK  ] Reached target
+[    6.100000] systemd[1]: Switching root.
 [    6.250000] systemd[1]: systemd 257.9-1 running in system mode (+PAM)
 [    6.3";
+    const OURS: &str = "\
+[    1.500000] Run /init as init process\r
+[    1.900000] slipway-init: handing off to the root's init\r
+slipway-handoff: {}\r
+[    2.100000] systemd[1]: systemd 257.9-1 running in system mode (+PAM)\r
+";
 
     #[test]
     fn the_root_s_systemd_is_told_from_the_initrd_s() {
-        let first = Boot {
+        let peer = Boot {
             init: 1.501234,
-            system: 1.700001,
-        };
-        let second = Boot {
-            init: 1.501234,
+            handoff: 6.1,
             system: 6.25,
         };
-        assert_eq!(find(CONSOLE, 1), Some(first));
-        assert_eq!(find(CONSOLE, 2), Some(second));
-        assert_eq!(find(CONSOLE, 3), None);
-        assert_eq!(find(CONSOLE, 0), None);
+        let ours = Boot {
+            init: 1.5,
+            handoff: 1.9,
+            system: 2.1,
+        };
+        assert_eq!(find(PEER, Kind::Systemd), Some(peer));
+        assert_eq!(find(OURS, Kind::Slipway), Some(ours));
+        assert_eq!(find(PEER, Kind::Slipway), None);
+        assert_eq!(find(OURS, Kind::Systemd), None);
     }
 
     #[test]
     fn what_is_not_there_yet_is_not_found() {
-        assert_eq!(find("", 1), None);
-        assert_eq!(find("[    1.5] Run /init as init process\n", 1), None);
-        let cut = "[ 1.5] Run /init as init process\n[ 2.0] systemd[1]: systemd 257 running in system mode (";
-        assert_eq!(find(cut, 1), None);
-        assert_eq!(
-            find(&format!("{cut})\n"), 1).map(|boot| boot.system),
-            Some(2.0)
-        );
+        assert_eq!(find("", Kind::Slipway), None);
+        let whole: Vec<&str> = OURS.split_inclusive('\n').collect();
+        for lines in 0..whole.len() {
+            assert_eq!(find(&whole[..lines].concat(), Kind::Slipway), None);
+        }
+        // A line that is still growing does not count.
+        assert_eq!(find(OURS.trim_end(), Kind::Slipway), None);
     }
 
     #[test]
