@@ -2,6 +2,7 @@
 
 pub(crate) mod gpt;
 pub(crate) mod ioctl;
+pub(crate) mod probe;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -6,7 +6,6 @@
 
 mod find;
 mod identity;
-mod probe;
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +20,7 @@ use image::report::LINE;
 
 use self::find::Volume;
 use self::identity::Note;
-use self::probe::{Content, probe};
+use crate::block::probe::{Content, Stretch, probe};
 use crate::block::{self, ioctl};
 use crate::boot::Boot;
 use crate::failure::{self, Fault};
@@ -214,7 +213,7 @@ fn take(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
         File::open(&volume.path).with_context(|| format!("opening {}", volume.path.display()))?;
     let content = job
         .timeline
-        .step("etcd.probe", || probe(&device, volume.size))
+        .step("etcd.probe", || probe(Stretch::whole(&device, volume.size)))
         .with_context(|| format!("looking at {}", volume.name))?;
     drop(device);
     let note = Note::read(job.state).filter(|note| note.is_of(volume));

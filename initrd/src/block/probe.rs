@@ -1,4 +1,4 @@
-//! What is on a volume: provably nothing, a file system, or something else that must not be touched.
+//! What is on a device or a stretch of it: provably nothing, a file system, or something else that must not be touched.
 //!
 //! The magics and their places are libblkid's (util-linux, `libblkid/src`), as far as they concern disks. What has no
 //! known magic is still not blank unless the first and the last MiB and samples in between are zero.
@@ -12,14 +12,14 @@ use anyhow::{Context, Result};
 const EDGE: u64 = 1 << 20;
 /// Samples between the edges, each of [`SAMPLE`] bytes.
 const SAMPLES: u64 = 64;
-const SAMPLE: usize = 4096;
+const SAMPLE: u64 = 4096;
 /// Where copies of superblocks and headers are, beyond the first MiB: LUKS 2's second header, ext4's first backups
 /// (blocks of 1 and 4 KiB), btrfs's first mirror.
 const COPIES: [u64; 5] = [2 << 20, 4 << 20, 8193 << 10, 64 << 20, 128 << 20];
 
 /// What is on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// Nothing.
     Blank,
     /// ext2, ext3 or ext4, and nothing else.
@@ -32,7 +32,7 @@ pub(super) enum Content {
 
 impl Content {
     /// What was found, as a report says it.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Blank => "nothing: it is blank".to_owned(),
             Self::Ext => "an ext file system".to_owned(),
@@ -42,14 +42,63 @@ impl Content {
     }
 }
 
-/// Looks at the `size` bytes of `volume`; writes nothing.
+/// A stretch of a device: `size` bytes from byte `start`. A partition that does not exist yet is looked at this way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch<'a> {
+    device: &'a File,
+    start: u64,
+    size: u64,
+}
+
+impl<'a> Stretch<'a> {
+    /// All `size` bytes of a device.
+    pub(crate) const fn whole(device: &'a File, size: u64) -> Self {
+        Self::part(device, 0, size)
+    }
+
+    /// Bytes `start` to `start + size`.
+    pub(crate) const fn part(device: &'a File, start: u64, size: u64) -> Self {
+        Self {
+            device,
+            start,
+            size,
+        }
+    }
+
+    /// `length` bytes from byte `at` of the stretch; fewer where it ends.
+    ///
+    /// # Errors
+    /// If the device cannot be read.
+    pub(crate) fn read(&self, at: u64, length: u64) -> Result<Vec<u8>> {
+        let length = length.min(self.size.saturating_sub(at));
+        let mut bytes = vec![0; usize::try_from(length)?];
+        self.device
+            .read_exact_at(&mut bytes, self.start + at)
+            .with_context(|| format!("reading {length} bytes at byte {}", self.start + at))?;
+        Ok(bytes)
+    }
+}
+
+/// Every known thing that begins or ends with this stretch, by name; writes nothing.
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn probe(volume: &File, size: u64) -> Result<Content> {
+pub(crate) fn known(stretch: Stretch<'_>) -> Result<Vec<&'static str>> {
+    let edge = stretch.size.min(EDGE);
+    let head = stretch.read(0, edge)?;
+    let tail = stretch.read(stretch.size - edge, edge)?;
+    Ok(signatures(&head, &tail, stretch.size))
+}
+
+/// Looks at a stretch, and whether it is blank if there is nothing known; writes nothing.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn probe(stretch: Stretch<'_>) -> Result<Content> {
+    let size = stretch.size;
     let edge = size.min(EDGE);
-    let head = read(volume, 0, edge)?;
-    let tail = read(volume, size - edge, edge)?;
+    let head = stretch.read(0, edge)?;
+    let tail = stretch.read(size - edge, edge)?;
     let names = signatures(&head, &tail, size);
     match names.as_slice() {
         [] => {}
@@ -64,27 +113,15 @@ pub(super) fn probe(volume: &File, size: u64) -> Result<Content> {
     }
     let step = size / (SAMPLES + 1);
     let places = (1..=SAMPLES).map(|n| n * step / 512 * 512).chain(COPIES);
-    let mut sample = [0; SAMPLE];
     for at in places {
-        if at + (SAMPLE as u64) > size {
+        if at + SAMPLE > size {
             continue;
         }
-        volume
-            .read_exact_at(&mut sample, at)
-            .with_context(|| format!("reading at byte {at}"))?;
-        if let Some(offset) = non_zero(&sample) {
+        if let Some(offset) = non_zero(&stretch.read(at, SAMPLE)?) {
             return Ok(Content::Unknown(at + offset));
         }
     }
     Ok(Content::Blank)
-}
-
-fn read(volume: &File, at: u64, length: u64) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length)?];
-    volume
-        .read_exact_at(&mut bytes, at)
-        .with_context(|| format!("reading {length} bytes at byte {at}"))?;
-    Ok(bytes)
 }
 
 fn non_zero(bytes: &[u8]) -> Option<u64> {
@@ -92,38 +129,53 @@ fn non_zero(bytes: &[u8]) -> Option<u64> {
     u64::try_from(at).ok()
 }
 
-const EXT: &str = "an ext2, ext3 or ext4 file system";
+/// Names that others ask for.
+pub(crate) const EXT: &str = "an ext2, ext3 or ext4 file system";
+/// See [`EXT`].
+pub(crate) const XFS: &str = "an XFS file system";
+/// See [`EXT`].
+pub(crate) const BTRFS: &str = "a btrfs file system";
+/// See [`EXT`].
+pub(crate) const FAT: &str = "a FAT file system";
+/// See [`EXT`].
+pub(crate) const SWAP: &str = "swap";
+/// See [`EXT`].
+pub(crate) const LUKS: &str = "LUKS";
+/// See [`EXT`].
+pub(crate) const GPT: &str = "a GPT";
+/// See [`EXT`].
+pub(crate) const MBR: &str = "an MBR or a boot sector";
 
 /// Name, place from the begin, magic.
 const AT_BEGIN: &[(&str, usize, &[u8])] = &[
-    ("a GPT", 512, b"EFI PART"),
-    ("a GPT", 4096, b"EFI PART"),
-    ("an MBR or a boot sector", 510, b"\x55\xaa"),
-    ("LUKS", 0, b"LUKS\xba\xbe"),
-    ("LUKS", 0x4000, b"SKUL\xba\xbe"),
-    ("LUKS", 0x8000, b"SKUL\xba\xbe"),
-    ("LUKS", 0x1_0000, b"SKUL\xba\xbe"),
-    ("LUKS", 0x2_0000, b"SKUL\xba\xbe"),
-    ("LUKS", 0x4_0000, b"SKUL\xba\xbe"),
-    ("LUKS", 0x8_0000, b"SKUL\xba\xbe"),
+    (GPT, 512, b"EFI PART"),
+    (GPT, 4096, b"EFI PART"),
+    (MBR, 510, b"\x55\xaa"),
+    (LUKS, 0, b"LUKS\xba\xbe"),
+    (LUKS, 0x4000, b"SKUL\xba\xbe"),
+    (LUKS, 0x8000, b"SKUL\xba\xbe"),
+    (LUKS, 0x1_0000, b"SKUL\xba\xbe"),
+    (LUKS, 0x2_0000, b"SKUL\xba\xbe"),
+    (LUKS, 0x4_0000, b"SKUL\xba\xbe"),
+    (LUKS, 0x8_0000, b"SKUL\xba\xbe"),
     ("an LVM physical volume", 0, b"LABELONE"),
     ("an LVM physical volume", 512, b"LABELONE"),
     ("an LVM physical volume", 1024, b"LABELONE"),
     ("an LVM physical volume", 1536, b"LABELONE"),
-    ("swap", 4086, b"SWAPSPACE2"),
-    ("swap", 4086, b"SWAP-SPACE"),
-    ("swap", 8182, b"SWAPSPACE2"),
-    ("swap", 16374, b"SWAPSPACE2"),
-    ("swap", 65526, b"SWAPSPACE2"),
+    (SWAP, 4086, b"SWAPSPACE2"),
+    (SWAP, 4086, b"SWAP-SPACE"),
+    (SWAP, 8182, b"SWAPSPACE2"),
+    (SWAP, 16374, b"SWAPSPACE2"),
+    (SWAP, 65526, b"SWAPSPACE2"),
     ("a hibernated system", 4086, b"S1SUSPEND"),
     ("a hibernated system", 4086, b"S2SUSPEND"),
     ("a hibernated system", 4086, b"LINHIB0001"),
     (EXT, 1080, b"\x53\xef"),
-    ("an XFS file system", 0, b"XFSB"),
-    ("a btrfs file system", 0x1_0040, b"_BHRfS_M"),
-    ("a FAT file system", 54, b"FAT12   "),
-    ("a FAT file system", 54, b"FAT16   "),
-    ("a FAT file system", 82, b"FAT32   "),
+    (XFS, 0, b"XFSB"),
+    (BTRFS, 0x1_0040, b"_BHRfS_M"),
+    (FAT, 54, b"FAT12   "),
+    (FAT, 54, b"FAT16   "),
+    (FAT, 82, b"FAT32   "),
     ("an exFAT file system", 3, b"EXFAT   "),
     ("an NTFS file system", 3, b"NTFS    "),
     ("an ISO 9660 file system", 32769, b"CD001"),
@@ -159,8 +211,8 @@ const AT_BEGIN: &[(&str, usize, &[u8])] = &[
 
 /// Name, how many bytes before the end, magic.
 const AT_END: &[(&str, u64, &[u8])] = &[
-    ("a GPT", 512, b"EFI PART"),
-    ("a GPT", 4096, b"EFI PART"),
+    (GPT, 512, b"EFI PART"),
+    (GPT, 4096, b"EFI PART"),
     (
         "a member of an Intel firmware RAID",
         1024,
@@ -250,7 +302,7 @@ mod tests {
     }
 
     fn found(pieces: &[(u64, &[u8])]) -> Content {
-        probe(&volume(pieces), SIZE).unwrap()
+        probe(Stretch::whole(&volume(pieces), SIZE)).unwrap()
     }
 
     #[test]
@@ -332,8 +384,11 @@ mod tests {
     fn a_volume_smaller_than_the_edges_is_read() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096).unwrap();
-        assert_eq!(probe(&file, 4096).unwrap(), Content::Blank);
+        let probe = |start, size| probe(Stretch::part(&file, start, size)).unwrap();
+        assert_eq!(probe(0, 4096), Content::Blank);
         file.write_all_at(b"x", 4000).unwrap();
-        assert_eq!(probe(&file, 4096).unwrap(), Content::Unknown(4000));
+        assert_eq!(probe(0, 4096), Content::Unknown(4000));
+        assert_eq!(probe(1000, 3096), Content::Unknown(3000));
+        assert_eq!(probe(0, 4000), Content::Blank);
     }
 }
