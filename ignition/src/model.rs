@@ -1,7 +1,8 @@
 //! The types that are applied: those of the newest version, from the crate `ignition-config`.
 
 pub use ignition_config::v3_6::{
-    Config, Directory, File, Group, Link, NodeGroup, NodeUser, Resource, Unit, User,
+    Config, Directory, Disk, File, Filesystem, Group, Link, NodeGroup, NodeUser, Partition,
+    Resource, Storage, Unit, User,
 };
 
 use crate::schema::{CONFIG, Item, Shape, Struct};

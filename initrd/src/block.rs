@@ -1,5 +1,6 @@
 //! Block devices: sysfs, partition tables, and the names that survive a reboot.
 
+pub(crate) mod filesystem;
 pub(crate) mod gpt;
 pub(crate) mod ioctl;
 pub(crate) mod probe;
@@ -133,8 +134,18 @@ pub(crate) fn number_of(world: &World, name: &str) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
+/// A random GUID from the kernel.
+///
+/// # Errors
+/// If the kernel gives none.
+pub(crate) fn random_guid(world: &World) -> Result<Guid> {
+    let path = world.proc.join("sys/kernel/random/uuid");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    text.trim().parse().map_err(|e: String| anyhow::anyhow!(e))
+}
+
 /// virtio keeps the serial at the disk, NVMe at the controller, SCSI and ATA in vital product data page 0x80.
-fn serial(folder: &Path) -> Option<String> {
+pub(crate) fn serial(folder: &Path) -> Option<String> {
     let text = ["serial", "device/serial"]
         .iter()
         .find_map(|name| fs::read(folder.join(name)).ok())
@@ -157,7 +168,7 @@ pub(crate) fn entries(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-fn number(path: &Path) -> Option<u64> {
+pub(crate) fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 

@@ -11,12 +11,14 @@ use image::modules as needed;
 use image::paths;
 use image::timeline::Span;
 
+use crate::config::Fetched;
+use crate::disks::{self, Made, journal::Journal};
 use crate::failure::{self, Fault};
 use crate::machine::{self, Identity};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
 use crate::root::Root;
-use crate::state::State;
+use crate::state::{Begun, State};
 use crate::timeline::Timeline;
 use crate::world::World;
 use crate::{config, etcd, firmware, handoff, kubelet, log, net, provision, root, settings, state};
@@ -75,10 +77,11 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
         boot.identity.platform
     );
     let root = step.step("root", || root::open(&boot))?;
-    let mut state = step.step("state", || state::open(&boot, &root))?;
-    if state.first_boot {
-        provision(&boot, &root, &mut state)?;
-    }
+    let begun = step.step("state", || state::begin(&boot, &root))?;
+    let state = match begun.first_boot {
+        true => provision(&boot, &root, begun)?,
+        false => step.step("state", || state::open(&boot, &root, begun, None))?,
+    };
     // Best effort: units that want the file say so themselves.
     if let Err(error) = machine::show(world, &state.dir) {
         tracing::warn!("{error:#}");
@@ -94,15 +97,21 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     handoff::hand_off(&boot, &root, &state)
 }
 
-/// The first boot: the config is fetched, checked and applied, and the node marked as provisioned. Its settings are
-/// checked before anything of it is written.
-fn provision(boot: &Boot, root: &Root, state: &mut State) -> Result<()> {
+/// The first boot: the config is fetched, checked and applied, and the node marked as provisioned. Its settings, its
+/// disks and its files are checked before anything of it is written.
+fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     let step = &boot.timeline;
     let (fetched, metadata) = step.step("config", || config::obtain(boot, root))?;
     if let Some(text) = config::node_settings(&fetched) {
         settings::over(&boot.manifest.node, text)?;
     }
-    let applied = step.step("ignition", || provision::apply(&fetched, &root.sysroot))?;
+    let made = step.step("disks", || make_disks(boot, root, &fetched, &mut begun))?;
+    let var = made.var.clone();
+    let state = step.step("var", || state::open(boot, root, begun, var))?;
+    let mut mounted = step.step("mount", || made.mount(root))?;
+    let applied = step.step("ignition", || {
+        provision::apply(&fetched, &root.sysroot, &mounted.folders)
+    })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");
     }
@@ -116,7 +125,19 @@ fn provision(boot: &Boot, root: &Root, state: &mut State) -> Result<()> {
     machine::keep(&state.dir, &env)?;
     // The marker must never be on the disk before what it vouches for.
     nix::unistd::sync();
-    state.provisioned(boot, fetched.config.to_json().to_string().as_bytes())
+    mounted.unmount()?;
+    state.provisioned(boot, fetched.config.to_json().to_string().as_bytes())?;
+    Ok(state)
+}
+
+/// Everything about the disks is decided, then `state` made, where the journal is, and then the rest.
+fn make_disks(boot: &Boot, root: &Root, fetched: &Fetched, begun: &mut Begun) -> Result<Made> {
+    let mut journal = Journal::open(begun.dir.as_deref(), &fetched.hash())?;
+    let system = begun.system(boot, root)?;
+    let plan = disks::plan(boot, root, fetched, system.as_ref(), &journal)?;
+    provision::check(fetched, &root.sysroot)?;
+    journal.keep_in(&begun.make(boot, root)?);
+    disks::apply(boot, root, &plan, &mut journal)
 }
 
 /// The kernel's own time, from its start until it started this program.

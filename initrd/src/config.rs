@@ -41,6 +41,16 @@ pub(crate) struct Fetched {
     pub(crate) warnings: Vec<String>,
 }
 
+impl Fetched {
+    /// SHA-256 of the merged config, in hexadecimal digits: what journals and markers know it by.
+    pub(crate) fn hash(&self) -> String {
+        use sha2::Digest as _;
+        let text = self.config.to_json().to_string();
+        let digest = sha2::Sha256::digest(text.as_bytes());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// A config may hold secrets: only how much there is of it is shown.
 impl std::fmt::Debug for Fetched {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -174,7 +174,11 @@ fn tries_left(path: &str) -> Option<u32> {
 pub(crate) fn end(world: &Arc<World>, step: &str, error: &anyhow::Error) -> Infallible {
     tracing::error!("{step}: {error:#}");
     let report = report(step, error);
-    let ledger = note(&world.in_sysroot(paths::STATE), &report);
+    let places = [
+        world.in_sysroot(paths::STATE),
+        world.in_run(crate::state::EARLY),
+    ];
+    let ledger = places.iter().find_map(|state| note(state, &report));
     let tries = firmware::loader_variable(world, "LoaderBootCountPath");
     let policy = policy(ledger, tries.as_deref().and_then(tries_left));
     show(world, &report, policy);

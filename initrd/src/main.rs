@@ -5,6 +5,7 @@ mod block;
 mod boot;
 mod chroot;
 mod config;
+mod disks;
 mod dm;
 mod etcd;
 mod failure;

@@ -6,6 +6,7 @@
 )]
 
 mod info;
+mod options;
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result};
 pub(crate) use info::table;
 pub(crate) use nix::mount::MsFlags as Flags;
 use nix::mount::{MntFlags, umount2};
+pub(crate) use options::options;
 
 /// Mounts a file system of type `kind`. `options` is the comma-separated text for the file system itself.
 ///

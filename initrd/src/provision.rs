@@ -8,7 +8,7 @@ mod nodes;
 mod result;
 #[cfg(test)]
 mod tests;
-mod tree;
+pub(crate) mod tree;
 mod units;
 mod users;
 
@@ -37,20 +37,36 @@ pub(crate) struct Applied {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable.
+/// Checks a config against the verified root alone, before `/var` is there: what is wrong with it then is wrong with it
+/// for good.
+///
+/// # Errors
+/// Everything that is wrong.
+pub(crate) fn check(fetched: &Fetched, sysroot: &Path) -> Result<()> {
+    plan(fetched, &Tree::open(sysroot)?, 0).map(drop)
+}
+
+/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable. `mounted` are the mount points of
+/// its file systems and the folders that were made for them.
 ///
 /// # Errors
 /// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
-pub(crate) fn apply(fetched: &Fetched, sysroot: &Path) -> Result<Applied> {
+pub(crate) fn apply(fetched: &Fetched, sysroot: &Path, mounted: &[String]) -> Result<Applied> {
     let tree = Tree::open(sysroot)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    apply_to(fetched, &tree, boot_id.trim(), now)
+    apply_to(fetched, &tree, mounted, boot_id.trim(), now)
 }
 
-fn apply_to(fetched: &Fetched, tree: &Tree, boot_id: &str, now: u64) -> Result<Applied> {
+fn apply_to(
+    fetched: &Fetched,
+    tree: &Tree,
+    mounted: &[String],
+    boot_id: &str,
+    now: u64,
+) -> Result<Applied> {
     let plan = plan(fetched, tree, now)?;
-    users::apply(tree, &plan.accounts, &plan.keys).context("applying passwd")?;
+    users::apply(tree, &plan.accounts, &plan.keys, mounted).context("applying passwd")?;
     for entry in &plan.entries {
         entry.apply(tree).context("applying storage")?;
     }

@@ -1,5 +1,6 @@
 //! State: the partitions that the first boot makes and every boot grows; the `/etc` overlay; the machine id.
 
+mod begun;
 mod disk;
 pub(crate) mod ext4;
 mod identity;
@@ -16,10 +17,13 @@ use sha2::{Digest, Sha256};
 use crate::block::{self, Disk, Partition, ioctl};
 use crate::boot::Boot;
 use crate::chroot;
+use crate::disks::Var;
 use crate::failure::Fault;
 use crate::mount::{self, Flags};
 use crate::root::Root;
-use identity::{Identity, Verdict};
+pub(crate) use begun::{Begun, begin};
+use disk::Scope;
+use identity::Identity;
 
 /// An empty file at the root of `state` that tells it from the folder in the read-only root.
 pub(crate) const MARK: &str = ".slipway-state";
@@ -28,52 +32,95 @@ const SEEDED: &str = "lib/slipway/seeded";
 /// Where the kernel's own growth of ext4 is worth its time: a whole block group.
 const WORTH_GROWING: u64 = 128 * layout::MIB;
 
+/// Where `state` is mounted until `var` is, below `/run`.
+pub(crate) const EARLY: &str = "/run/slipway/state";
+/// The file in `state` that names the file system at `/var`, if the config brought one.
+const VAR: &str = "var.json";
+
 /// What the node keeps: `state` and `var` are mounted below the root, and `/etc` is writable.
 #[derive(Debug)]
 pub(crate) struct State {
     /// Where `state` is mounted: [`image::paths::STATE`] below the root.
     pub(crate) dir: PathBuf,
-    /// Whether this node has not been provisioned yet.
-    pub(crate) first_boot: bool,
     /// The machine id, 32 hexadecimal digits.
     pub(crate) machine_id: String,
     identity: Identity,
 }
 
-/// Makes what the first boot lacks, grows and mounts what is there, and lays the writable `/etc` over the root's.
+/// Makes what is missing, grows and mounts `var`, and lays the writable `/etc` over the root's. `var` is the file system
+/// that the config of a first boot brings for `/var`, with its device.
 ///
 /// # Errors
 /// If a file system cannot be made, checked or mounted, each with the command or device.
-pub(crate) fn open(boot: &Boot, root: &Root) -> Result<State> {
-    let identity = Identity {
-        instance: boot.identity.instance.clone(),
-        disk: root.disk.as_ref().and_then(|disk| disk.serial.clone()),
-    };
-    let dir = root.sysroot.join(paths::STATE.trim_start_matches('/'));
-    let var = match &root.disk {
-        Some(disk) => Some(on_disk(boot, root, disk, &dir)?),
-        None => {
-            in_memory(root, &dir)?;
-            None
+pub(crate) fn open(
+    boot: &Boot,
+    root: &Root,
+    begun: Begun,
+    var: Option<(Var, PathBuf)>,
+) -> Result<State> {
+    let early = begun.dir.context("state is not mounted")?;
+    let brought = match (begun.first_boot, var) {
+        (true, var) => {
+            remember(&early, var.as_ref().map(|(var, _)| var))?;
+            var
         }
+        (false, _) => match remembered(&early)? {
+            Some(var) => {
+                let device = boot.timeline.step("state.find", || var.find(boot))?;
+                Some((var, device))
+            }
+            None => None,
+        },
     };
-    let first_boot = judge(root, &dir, var.as_ref(), &identity)?;
+    let target = root.sysroot.join("var");
+    match (&root.disk, brought) {
+        (disk, Some((var, device))) => {
+            if let Some(disk) = disk {
+                partitions(boot, disk, Scope::Own)?;
+            }
+            let unclean = ext4::probe(&device)?.is_some_and(|found| !found.clean);
+            if unclean {
+                check(root, &device, layout::LABEL_VAR)?;
+            }
+            boot.timeline
+                .step("state.var", || var.mount(root, &device, &target))?;
+        }
+        (Some(disk), None) => {
+            partitions(boot, disk, Scope::WithVar)?;
+            let part = labelled(boot, disk, layout::LABEL_VAR)?;
+            if begun.copied {
+                format(root, &part)?;
+            }
+            boot.timeline.step("state.var", || {
+                mount_ext4(root, &part, &target, Flags::empty())?;
+                grow(&part, &target)
+            })?;
+        }
+        (None, None) => {
+            let options = "mode=0755,size=75%";
+            mount::mount("var", &target, "tmpfs", Flags::empty(), options)?;
+        }
+    }
+    if begun.copied {
+        identity::forget(&early)?;
+    }
+    let dir = root.sysroot.join(paths::STATE.trim_start_matches('/'));
+    mount::folder(&dir, 0o755)?;
+    mount::move_mount(&early, &dir)?;
     boot.timeline.step("state.seed", || seed_var(boot, root))?;
     overlay_etc(root)?;
     let machine_id = machine_id(boot, root, &dir)?;
     Ok(State {
         dir,
-        first_boot,
         machine_id,
-        identity,
+        identity: begun.identity,
     })
 }
 
-/// `state` and `var` on the system disk. Gives the partition of `var`.
-fn on_disk(boot: &Boot, root: &Root, disk: &Disk, dir: &Path) -> Result<Partition> {
+fn partitions(boot: &Boot, disk: &Disk, scope: Scope) -> Result<()> {
     let world = &boot.world;
     let changes = boot.timeline.step("state.partitions", || {
-        disk::complete(world, disk, &boot.manifest)
+        disk::complete(world, disk, &boot.manifest, scope)
     })?;
     if !changes.made.is_empty() {
         tracing::info!(
@@ -85,38 +132,35 @@ fn on_disk(boot: &Boot, root: &Root, disk: &Disk, dir: &Path) -> Result<Partitio
     if changes.grown {
         tracing::info!("grew {} to the end of {}", layout::LABEL_VAR, disk.name);
     }
-    let disk =
-        block::disk(world, &disk.name).with_context(|| format!("{} has gone away", disk.name))?;
-    let var = disk::labelled(&disk, layout::LABEL_VAR)?.clone();
-    let state = disk::labelled(&disk, layout::LABEL_STATE)?.clone();
-    let target = root.sysroot.join("var");
-    boot.timeline.step("state.var", || {
-        mount_ext4(root, &var, &target, Flags::empty())?;
-        grow(&var, &target)
-    })?;
-    mount::folder(dir, 0o755)?;
-    boot.timeline.step("state.state", || {
-        let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
-        mount_ext4(root, &state, dir, flags)
-    })?;
-    mark(dir)?;
-    Ok(var)
+    Ok(())
 }
 
-/// A root in memory has its state in memory too, until a config names disks for it.
-fn in_memory(root: &Root, dir: &Path) -> Result<()> {
-    let target = root.sysroot.join("var");
-    mount::mount(
-        "var",
-        &target,
-        "tmpfs",
-        Flags::empty(),
-        "mode=0755,size=75%",
-    )?;
-    mount::folder(dir, 0o755)?;
-    let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
-    mount::mount("state", dir, "tmpfs", flags, "mode=0700,size=16m")?;
-    mark(dir)
+/// A partition of the system disk as it is now.
+fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partition> {
+    let now = block::disk(&boot.world, &disk.name);
+    let now = now.with_context(|| format!("{} has gone away", disk.name))?;
+    disk::labelled(&now, label).cloned()
+}
+
+/// Keeps in `state` which file system is at `/var`, so that later boots, which read no config, mount it.
+fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
+    let path = state.join(VAR);
+    match var {
+        Some(var) => replace(&path, &serde_json::to_string(var)?),
+        None if path.exists() => fs::remove_file(&path).context("forgetting an earlier /var"),
+        None => Ok(()),
+    }
+}
+
+fn remembered(state: &Path) -> Result<Option<Var>> {
+    let path = state.join(VAR);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let var =
+        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Some(var))
 }
 
 fn mark(dir: &Path) -> Result<()> {
@@ -131,7 +175,7 @@ fn mark(dir: &Path) -> Result<()> {
 fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Flags) -> Result<()> {
     match ext4::probe(&part.path)? {
         None => format(root, part)?,
-        Some(found) if !found.clean => check(root, part)?,
+        Some(found) if !found.clean => check(root, &part.path, &part.label)?,
         Some(_) => {}
     }
     // The path is the one inside the root too, so that mountinfo shows the same there.
@@ -167,20 +211,15 @@ fn format(root: &Root, part: &Partition) -> Result<()> {
 }
 
 /// The journal is replayed and, where the superblock asks for it, all of the file system checked.
-fn check(root: &Root, part: &Partition) -> Result<()> {
-    tracing::info!(
-        "checking {} ({}), which was not unmounted in order",
-        part.name,
-        part.label
-    );
-    let device = part.path.to_string_lossy();
+fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
+    let device = device.to_string_lossy();
+    tracing::info!("checking {device} ({label}), which was not unmounted in order");
     let output = chroot::run(root, "/usr/sbin/e2fsck", &["-p", &device])?;
     // e2fsck(8): 1 and 2 say that errors were corrected; a reboot (2) is for mounted file systems only.
     match output.status.code() {
         Some(0..=2) => Ok(()),
         code => Err(Fault::new(format!(
-            "the file system on {} ({}) is damaged",
-            part.name, part.label
+            "the file system on {device} ({label}) is damaged"
         ))
         .expected("a file system that e2fsck -p can put in order")
         .found(format!(
@@ -208,40 +247,6 @@ fn grow(part: &Partition, target: &Path) -> Result<()> {
     );
     let folder = File::open(target).with_context(|| format!("opening {}", target.display()))?;
     ioctl::grow_ext4(&folder, blocks)
-}
-
-/// Whether this is a first boot. A node whose disk and instance are both others than the marker names is a copy: it is
-/// provisioned anew and `var` made anew.
-fn judge(root: &Root, dir: &Path, var: Option<&Partition>, now: &Identity) -> Result<bool> {
-    match identity::judge(identity::read(dir)?.as_ref(), now) {
-        Verdict::First => Ok(true),
-        Verdict::Same => Ok(false),
-        Verdict::Changed(what) => {
-            tracing::warn!("{what}; this node keeps its state");
-            Ok(false)
-        }
-        Verdict::Copied(what) => {
-            tracing::warn!("{what}; this is a copy of another node: provisioning anew");
-            let target = root.sysroot.join("var");
-            identity::forget(dir)?;
-            if let Some(var) = var {
-                mount::unmount(dir)?;
-                mount::unmount(&target)?;
-                format(root, var)?;
-                mount_ext4(root, var, &target, Flags::empty())?;
-                let disk = root.disk.as_ref().context("a disk")?;
-                let state = disk::labelled(
-                    &block::disk(&root.world, &disk.name).context("the disk has gone away")?,
-                    layout::LABEL_STATE,
-                )?
-                .clone();
-                mount::folder(dir, 0o755)?;
-                let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
-                mount_ext4(root, &state, dir, flags)?;
-            }
-            Ok(true)
-        }
-    }
 }
 
 /// Copies what the root's factory has for `/var` and the node has not: on the first boot of each root.
@@ -325,11 +330,10 @@ impl State {
     ///
     /// # Errors
     /// If `state` cannot be written.
-    pub(crate) fn provisioned(&mut self, boot: &Boot, config: &[u8]) -> Result<()> {
+    pub(crate) fn provisioned(&self, boot: &Boot, config: &[u8]) -> Result<()> {
         let digest = Sha256::digest(config);
         let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         identity::write(&self.dir, &self.identity, &boot.manifest.image, hexadecimal)?;
-        self.first_boot = false;
         Ok(())
     }
 
@@ -366,7 +370,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = State {
             dir: folder.path().to_owned(),
-            first_boot: false,
             machine_id: String::new(),
             identity: Identity::default(),
         };

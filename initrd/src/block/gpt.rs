@@ -17,8 +17,7 @@ const SIGNATURE: &[u8; 8] = b"EFI PART";
 const HEADER: u32 = 92;
 /// Bytes of an entry. The specification allows more; no tool writes them, and tables with them are refused.
 const ENTRY: u32 = 128;
-/// Entries of the tables that the builder makes.
-#[cfg(test)]
+/// Entries of the tables that the builder makes, and of new ones.
 const ENTRIES: u32 = 128;
 
 /// A partition table.
@@ -60,6 +59,29 @@ pub(crate) struct Entry {
 }
 
 impl Table {
+    /// An empty table for a disk of `size` bytes.
+    ///
+    /// # Errors
+    /// If the disk is too small.
+    pub(crate) fn empty(sector: u64, size: u64, guid: Guid) -> Result<Self> {
+        let array = (u64::from(ENTRIES) * u64::from(ENTRY)).div_ceil(sector.max(512));
+        ensure!(
+            sector >= 512 && size / sector > 2 * array + 64,
+            "the disk is too small for a GPT"
+        );
+        let sectors = size / sector;
+        Ok(Self {
+            sector,
+            sectors,
+            guid,
+            room: ENTRIES,
+            first_usable: 2 + array,
+            last_usable: last_usable(sectors, array),
+            entries: BTreeMap::new(),
+            sound: false,
+        })
+    }
+
     /// Reads the table of a disk of `size` bytes: the primary copy, or the backup if that is damaged.
     ///
     /// # Errors
@@ -336,17 +358,8 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn sample(sector: u64, size: u64) -> Table {
-        let mut table = Table {
-            sector,
-            sectors: size / sector,
-            guid: Guid([3; 16]),
-            room: ENTRIES,
-            first_usable: 2 + 16384 / sector,
-            last_usable: 0,
-            entries: BTreeMap::new(),
-            sound: true,
-        };
-        table.grow();
+        let mut table = Table::empty(sector, size, Guid([3; 16])).unwrap();
+        table.sound = true;
         let align = layout::ALIGNMENT / sector;
         for (number, label) in [(1, layout::LABEL_ESP), (3, layout::LABEL_ROOT_A)] {
             let entry = Entry {

@@ -12,6 +12,7 @@ use nix::libc::{c_int, c_longlong, c_void};
 
 const BLKPG: u64 = 0x1269;
 const BLKPG_ADD_PARTITION: c_int = 1;
+const BLKPG_DEL_PARTITION: c_int = 2;
 const BLKPG_RESIZE_PARTITION: c_int = 3;
 
 #[repr(C)]
@@ -38,6 +39,15 @@ struct BlkpgPartition {
 pub(crate) fn add_partition(disk: &File, number: u32, start: u64, size: u64) -> Result<()> {
     blkpg(disk, BLKPG_ADD_PARTITION, number, start, size)
         .with_context(|| format!("telling the kernel of partition {number}"))
+}
+
+/// Tells the kernel that a partition is no more.
+///
+/// # Errors
+/// If the kernel refuses, as for a partition in use.
+pub(crate) fn delete_partition(disk: &File, number: u32) -> Result<()> {
+    blkpg(disk, BLKPG_DEL_PARTITION, number, 0, 0)
+        .with_context(|| format!("telling the kernel that partition {number} is no more"))
 }
 
 /// Tells the kernel that a partition in use has grown; `start` and `size` in bytes.
@@ -123,9 +133,33 @@ pub(crate) fn free_loop(control: &File) -> Result<u32> {
 /// # Errors
 /// If the kernel refuses.
 pub(crate) fn attach_loop(device: &File, file: &File, offset: u64, size: u64) -> Result<()> {
+    configure(device, file, (offset, size), 4096, LO_FLAGS_READ_ONLY)
+}
+
+/// Makes a file the content of a loop device with partitions, which lets go of it when it is closed.
+#[cfg(test)]
+pub(crate) fn attach_loop_disk(device: &File, file: &File, sector: u32) -> Result<()> {
+    const LO_FLAGS_AUTOCLEAR: u32 = 4;
+    const LO_FLAGS_PARTSCAN: u32 = 8;
+    configure(
+        device,
+        file,
+        (0, 0),
+        sector,
+        LO_FLAGS_AUTOCLEAR | LO_FLAGS_PARTSCAN,
+    )
+}
+
+fn configure(
+    device: &File,
+    file: &File,
+    (offset, size): (u64, u64),
+    block_size: u32,
+    flags: u32,
+) -> Result<()> {
     let mut config = LoopConfig {
         file: u32::try_from(file.as_raw_fd())?,
-        block_size: 4096,
+        block_size,
         device: 0,
         inode: 0,
         rdevice: 0,
@@ -134,7 +168,7 @@ pub(crate) fn attach_loop(device: &File, file: &File, offset: u64, size: u64) ->
         number: 0,
         encrypt_type: 0,
         encrypt_key_size: 0,
-        flags: LO_FLAGS_READ_ONLY,
+        flags,
         file_name: [0; 64],
         crypt_name: [0; 64],
         encrypt_key: [0; 32],

@@ -434,20 +434,12 @@ fn unsupported(model: &model::Config) -> Vec<String> {
     let filled = |list: Option<usize>| list.is_some_and(|len| len > 0);
     if let Some(storage) = &model.storage {
         refuse(
-            filled(storage.disks.as_ref().map(Vec::len)),
-            "$.storage.disks",
-        );
-        refuse(
             filled(storage.raid.as_ref().map(Vec::len)),
             "$.storage.raid",
         );
         refuse(
             filled(storage.luks.as_ref().map(Vec::len)),
             "$.storage.luks",
-        );
-        refuse(
-            filled(storage.filesystems.as_ref().map(Vec::len)),
-            "$.storage.filesystems",
         );
     }
     if let Some(arguments) = &model.kernel_arguments {

@@ -316,7 +316,7 @@ fn a_wrong_hash_of_a_data_url_is_final() {
 #[test]
 fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
     let text = config(
-        r#", "storage": {"disks": [{"device": "/dev/vdb", "wipeTable": true}],
+        r#", "storage": {"raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
            "files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]},
            "kernelArguments": {"shouldExist": ["a"]}"#,
     );
@@ -324,7 +324,7 @@ fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
         .unwrap_err()
         .to_string();
     for wanted in [
-        "$.storage.disks: ",
+        "$.storage.raid: ",
         "$.kernelArguments.shouldExist: ",
         "$.storage.files.0.contents.source: tftp",
     ] {

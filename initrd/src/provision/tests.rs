@@ -106,7 +106,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     let root = folder.path();
     let fetched = fetched(WHOLE);
     let tree = tree(root);
-    let applied = apply_to(&fetched, &tree, "boot", 1_795_265_163).unwrap();
+    let applied = apply_to(&fetched, &tree, &[], "boot", 1_795_265_163).unwrap();
     assert_eq!(
         (
             applied.entries,
@@ -162,7 +162,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     assert_eq!(result["userConfigProvided"], true);
 
     let before = snapshot(root);
-    apply_to(&fetched, &tree, "boot", 1_795_265_163).unwrap();
+    apply_to(&fetched, &tree, &[], "boot", 1_795_265_163).unwrap();
     assert_eq!(snapshot(root), before);
     fs::remove_file(root.join("etc/.ignition-result.json")).unwrap();
 }
@@ -199,7 +199,7 @@ fn snapshot(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
 fn refused(text: &str) -> String {
     let folder = root();
     let before = snapshot(folder.path());
-    let error = apply_to(&fetched(text), &tree(folder.path()), "boot", 0).unwrap_err();
+    let error = apply_to(&fetched(text), &tree(folder.path()), &[], "boot", 0).unwrap_err();
     assert_eq!(snapshot(folder.path()), before, "{error:#}");
     assert!(!folder.path().join("etc/.ignition-result.json").exists());
     let text = format!("{error:#}");
@@ -251,7 +251,7 @@ fn overwriting_replaces_what_is_in_the_way() {
              "directories": [{"path": "/etc/motd", "overwrite": true}],
              "links": [{"path": "/etc/group-", "target": "group"}, {"path": "/etc/skel", "overwrite": true, "target": "x"}]}}"#,
     );
-    apply_to(&fetched, &tree(root), "boot", 0).unwrap();
+    apply_to(&fetched, &tree(root), &[], "boot", 0).unwrap();
     assert_eq!(fs::read_to_string(root.join("etc/dir")).unwrap(), "file");
     assert!(root.join("etc/motd").is_dir());
     assert!(root.join("etc/skel").is_symlink());
@@ -264,7 +264,7 @@ fn special_bits_survive_the_change_of_owner() {
         r#"{"ignition": {"version": "3.6.0"}, "storage": {"files": [
              {"path": "/etc/suid", "mode": 2541, "user": {"id": 0}, "contents": {"source": "data:,x"}}]}}"#,
     );
-    apply_to(&fetched, &tree(folder.path()), "boot", 0).unwrap();
+    apply_to(&fetched, &tree(folder.path()), &[], "boot", 0).unwrap();
     let mode = fs::metadata(folder.path().join("etc/suid")).unwrap().mode();
     assert_eq!(mode & 0o7777, 2541);
 }

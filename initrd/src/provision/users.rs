@@ -54,10 +54,16 @@ pub(super) fn plan(
     keys
 }
 
-/// Writes homes, account files and keys, in this order: a user whose home could not be made is not known.
-pub(super) fn apply(tree: &Tree, accounts: &Accounts, keys: &Keys) -> Result<()> {
+/// Writes homes, account files and keys, in this order: a user whose home could not be made is not known. `mounted` are
+/// folders that the mounts of this run made or are.
+pub(super) fn apply(
+    tree: &Tree,
+    accounts: &Accounts,
+    keys: &Keys,
+    mounted: &[String],
+) -> Result<()> {
     for home in &accounts.homes {
-        make_home(tree, home, accounts.defaults.home_mode)?;
+        make_home(tree, home, accounts.defaults.home_mode, mounted)?;
     }
     let shadow = accounts.gid("shadow").unwrap_or(0);
     for (database, mode, group) in [
@@ -89,9 +95,15 @@ fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Resu
 }
 
 /// A home from `/etc/skel`. It is filled under another name and then renamed, so that a half-filled one is
-/// never taken for a whole one. An existing home is left alone, as useradd does.
-fn make_home(tree: &Tree, home: &Home, mode: u32) -> Result<()> {
-    if tree.place(&home.path)?.stat().is_some() {
+/// never taken for a whole one. An existing home is left alone, as useradd does; but one that only a mount made, which
+/// is still root's, becomes the user's and nobody else's to read.
+fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<()> {
+    let place = tree.place(&home.path)?;
+    if place.stat().is_some() {
+        if mounted.contains(&place.real) && tree.owner(&place) == (0, 0) {
+            tree.own(&place, home.owner)?;
+            tree.chmod(&place, 0o700)?;
+        }
         return Ok(());
     }
     let (above, name) = split(&home.path);

@@ -2,7 +2,7 @@
 //!
 //! Where they lie follows from the image's sizes alone, so that every node of an image has the same table.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use image::layout::{self, Sizes};
 use image::manifest::Manifest;
 
 use crate::block::gpt::{Entry, Table};
-use crate::block::{Disk, Partition, ioctl};
+use crate::block::{self, Disk, Partition, ioctl};
 use crate::failure::Fault;
 use crate::world::World;
 
@@ -68,33 +68,92 @@ fn wanted(manifest: &Manifest) -> [Wanted; 4] {
     ]
 }
 
+/// Which partitions a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The other slot and `state`.
+    Own,
+    /// And `var`, which grows.
+    WithVar,
+}
+
+/// The table as it is and as it will be.
+struct Plan {
+    before: Table,
+    after: Table,
+    /// Numbers of the partitions that are new.
+    made: Vec<u32>,
+    grown: bool,
+}
+
+/// The table with the other slot and `state`, whether they are made yet or not. Writes nothing.
+///
+/// # Errors
+/// If the disk is too small (a [`Fault`]) or cannot be read.
+pub(super) fn prepared(world: &World, disk: &Disk, manifest: &Manifest) -> Result<Table> {
+    let file = File::open(&disk.path);
+    let file = file.with_context(|| format!("opening {}", disk.path.display()))?;
+    Ok(plan(world, &file, disk, manifest, Scope::Own)?.after)
+}
+
+fn plan(
+    world: &World,
+    file: &File,
+    disk: &Disk,
+    manifest: &Manifest,
+    scope: Scope,
+) -> Result<Plan> {
+    let before = Table::read(file, disk.sector, disk.size)
+        .with_context(|| format!("reading the partition table of {}", disk.name))?;
+    let mut after = before.clone();
+    after.grow();
+    let mut made = Vec::new();
+    let in_scope = |wanted: &Wanted| scope == Scope::WithVar || wanted.label != layout::LABEL_VAR;
+    for wanted in wanted(manifest).into_iter().filter(in_scope) {
+        let is_there = |entry: &Entry| entry.label == wanted.label;
+        if !after.entries.values().any(is_there) {
+            made.push(add(
+                world,
+                &mut after,
+                &wanted,
+                &manifest.sizes,
+                &disk.name,
+            )?);
+        }
+    }
+    let grown = scope == Scope::WithVar && grow_var(&mut after);
+    Ok(Plan {
+        before,
+        after,
+        made,
+        grown,
+    })
+}
+
 /// Makes what is missing and grows `var` to the disk's end. A table that is as it should be is not written.
 ///
 /// # Errors
 /// If the disk is too small (a [`Fault`]) or cannot be written.
-pub(super) fn complete(world: &World, disk: &Disk, manifest: &Manifest) -> Result<Changes> {
+pub(super) fn complete(
+    world: &World,
+    disk: &Disk,
+    manifest: &Manifest,
+    scope: Scope,
+) -> Result<Changes> {
     let open = || File::options().read(true).write(true).open(&disk.path);
     let file = open().with_context(|| format!("opening {}", disk.path.display()))?;
-    let mut table = Table::read(&file, disk.sector, disk.size)
-        .with_context(|| format!("reading the partition table of {}", disk.name))?;
-    let mut changes = Changes::default();
-    let sound = table.sound;
-    table.grow();
-    let before = table.entries.clone();
-    for wanted in wanted(manifest) {
-        if !table
-            .entries
-            .values()
-            .any(|entry| entry.label == wanted.label)
-        {
-            let number = add(world, &mut table, &wanted, &manifest.sizes, &disk.name)?;
-            wipe(&file, &table, number)?;
-            changes.made.push(wanted.label.to_owned());
-        }
-    }
-    changes.grown = grow_var(&mut table);
-    if sound && table.entries == before {
+    let plan = plan(world, &file, disk, manifest, scope)?;
+    let (before, table) = (&plan.before, &plan.after);
+    let label = |number: &u32| table.entries[number].label.clone();
+    let changes = Changes {
+        made: plan.made.iter().map(label).collect(),
+        grown: plan.grown,
+    };
+    if before.sound && table.entries == before.entries {
         return Ok(changes);
+    }
+    for number in &plan.made {
+        wipe(&file, table, *number)?;
     }
     table
         .write(&file)
@@ -102,7 +161,7 @@ pub(super) fn complete(world: &World, disk: &Disk, manifest: &Manifest) -> Resul
     for (number, entry) in &table.entries {
         let start = entry.first * table.sector;
         let size = (entry.last + 1 - entry.first) * table.sector;
-        match before.get(number) {
+        match before.entries.get(number) {
             None => ioctl::add_partition(&file, *number, start, size)?,
             Some(old) if old.last != entry.last => {
                 ioctl::resize_partition(&file, *number, start, size)?;
@@ -142,7 +201,7 @@ fn add(
         .with_context(|| format!("the partition table of {disk} is full"))?;
     let entry = Entry {
         type_guid: wanted.type_guid,
-        guid: random_guid(world)?,
+        guid: block::random_guid(world)?,
         first,
         last: if wanted.size.is_some() { end } else { last },
         attributes: wanted.attributes,
@@ -180,13 +239,6 @@ fn wipe(file: &File, table: &Table, number: u32) -> Result<()> {
     Ok(())
 }
 
-/// A random GUID from the kernel.
-fn random_guid(world: &World) -> Result<Guid> {
-    let path = world.proc.join("sys/kernel/random/uuid");
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    text.trim().parse().map_err(|e: String| anyhow::anyhow!(e))
-}
-
 /// The partition of this label on the system disk.
 ///
 /// # Errors
@@ -200,6 +252,8 @@ pub(super) fn labelled<'a>(disk: &'a Disk, label: &str) -> Result<&'a Partition>
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::block::gpt::tests::sample;
 

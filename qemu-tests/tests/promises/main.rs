@@ -2,6 +2,7 @@
 //! machine together.
 
 mod boot;
+mod disks;
 mod etcd_disk;
 mod ignition;
 mod kubelet;
@@ -38,6 +39,10 @@ const PROMISES: &[Promise] = promises![
     etcd_disk::absent_the_kubelet_does_not_start_and_the_console_says_why,
     etcd_disk::foreign_content_is_refused_and_unchanged,
     ignition::a_failing_hash_leaves_nothing_applied,
+    disks::made_and_filled_they_survive_a_second_boot,
+    disks::a_file_system_at_var_takes_the_place_of_the_images,
+    disks::a_partition_is_resized_in_place,
+    disks::a_mismatch_is_refused_and_no_disk_changes,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
     verity::a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot,
     network::a_fixed_address_fetches_the_config_and_is_handed_over,

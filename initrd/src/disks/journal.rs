@@ -1,0 +1,198 @@
+//! What of a config's disks was begun and ended, in `state`: after a power cut the next boot knows which half-made things
+//! are its own.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Name of the journal below `state`.
+const JOURNAL: &str = "disks.json";
+
+/// How far one thing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Stage {
+    /// It may be half made.
+    Begun,
+    /// It is made.
+    Done,
+}
+
+/// One thing: a place in the config, on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    /// What it is made on, by a name that survives a reboot.
+    device: String,
+    stage: Stage,
+    /// Numbers that partitions got, by their place in the config.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    numbers: BTreeMap<String, u32>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Content {
+    /// SHA-256 of the config that it belongs to.
+    config: String,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// The journal of one config.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    path: Option<PathBuf>,
+    content: Content,
+}
+
+/// Removes the journal, which is another node's.
+///
+/// # Errors
+/// If it is there and stays.
+pub(crate) fn forget(state: &Path) -> Result<()> {
+    match fs::remove_file(state.join(JOURNAL)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).context("removing the journal of the disks")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Journal {
+    /// The journal below `state` of the config with this hash; an empty one if there is none, or another config's. None
+    /// of `state` keeps it in memory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn open(state: Option<&Path>, config: &str) -> Result<Self> {
+        let path = state.map(|state| state.join(JOURNAL));
+        let text = match path.as_ref().map(fs::read) {
+            None => Vec::new(),
+            Some(Ok(text)) => text,
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Some(Err(error)) => return Err(error).context("reading the journal of the disks"),
+        };
+        // One that does not read was cut off before its rename, which cannot be, or damaged: it says nothing.
+        let content = serde_json::from_slice(&text)
+            .ok()
+            .filter(|content: &Content| content.config == config);
+        let new = || Content {
+            config: config.to_owned(),
+            ..Content::default()
+        };
+        Ok(Self {
+            path,
+            content: content.unwrap_or_else(new),
+        })
+    }
+
+    /// From now on it is kept below `state`, which an earlier boot had not made yet.
+    pub(crate) fn keep_in(&mut self, state: &Path) {
+        self.path = Some(state.join(JOURNAL));
+    }
+
+    /// How far the thing at this place of the config has come on this device.
+    pub(super) fn stage(&self, at: &str, device: &str) -> Option<Stage> {
+        let entry = self.content.entries.get(at)?;
+        (entry.device == device).then_some(entry.stage)
+    }
+
+    /// The number that a partition got on this device.
+    pub(super) fn number(&self, disk: &str, device: &str, at: &str) -> Option<u32> {
+        let entry = self.content.entries.get(disk)?;
+        (entry.device == device).then(|| entry.numbers.get(at).copied())?
+    }
+
+    /// Notes, on the disk when this returns.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub(super) fn note(&mut self, at: &str, device: &str, stage: Stage) -> Result<()> {
+        let entry = self.content.entries.entry(at.to_owned());
+        let entry = entry.or_insert_with(|| Entry {
+            device: String::new(),
+            stage,
+            numbers: BTreeMap::new(),
+        });
+        device.clone_into(&mut entry.device);
+        entry.stage = stage;
+        self.write()
+    }
+
+    /// As [`Journal::note`] that a table is begun, with its partitions' numbers.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn number_all(
+        &mut self,
+        at: &str,
+        device: &str,
+        numbers: BTreeMap<String, u32>,
+    ) -> Result<()> {
+        let entry = Entry {
+            device: device.to_owned(),
+            stage: Stage::Begun,
+            numbers,
+        };
+        self.content.entries.insert(at.to_owned(), entry);
+        self.write()
+    }
+
+    fn write(&self) -> Result<()> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        let write = || -> Result<()> {
+            let temporary = path.with_extension("new");
+            let mut file = File::create(&temporary)?;
+            file.write_all(&serde_json::to_vec_pretty(&self.content)?)?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)?;
+            let folder = path.parent().context("a file has a folder")?;
+            Ok(File::open(folder)?.sync_all()?)
+        };
+        write().context("writing the journal of the disks")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_known_to_the_next_boot_for_the_same_config_and_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Some(folder.path());
+        let mut journal = Journal::open(state, "one").unwrap();
+        assert_eq!(journal.stage("f", "serial a"), None);
+        journal.note("f", "serial a", Stage::Begun).unwrap();
+        let numbers = BTreeMap::from([("p".to_owned(), 3)]);
+        journal.number_all("d", "serial a", numbers).unwrap();
+        journal.note("d", "serial a", Stage::Done).unwrap();
+
+        let again = Journal::open(state, "one").unwrap();
+        assert_eq!(again.stage("f", "serial a"), Some(Stage::Begun));
+        assert_eq!(again.stage("f", "serial b"), None);
+        assert_eq!(again.stage("d", "serial a"), Some(Stage::Done));
+        assert_eq!(again.number("d", "serial a", "p"), Some(3));
+        assert_eq!(again.number("d", "serial b", "p"), None);
+        let other = Journal::open(state, "two").unwrap();
+        assert_eq!(other.stage("f", "serial a"), None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn without_state_it_is_kept_in_memory_until_there_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(None, "one").unwrap();
+        journal.note("f", "x", Stage::Begun).unwrap();
+        journal.keep_in(folder.path());
+        journal.note("g", "x", Stage::Done).unwrap();
+        let again = Journal::open(Some(folder.path()), "one").unwrap();
+        assert_eq!(again.stage("f", "x"), Some(Stage::Begun));
+    }
+}

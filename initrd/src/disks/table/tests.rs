@@ -1,0 +1,367 @@
+use super::*;
+
+const DISK: u64 = 1024 * MIB;
+const RANDOM: Guid = Guid([7; 16]);
+const TYPE: Guid = Guid([8; 16]);
+
+/// A disk of 1 GiB with these partitions: number, label, start and size in MiB.
+fn disk(partitions: &[(u32, &str, u64, u64)]) -> Table {
+    let mut table = Table::empty(512, DISK, Guid([1; 16])).unwrap();
+    table.sound = true;
+    for (number, label, start, size) in partitions {
+        let entry = Entry {
+            guid: Guid([u8::try_from(*number).unwrap(); 16]),
+            label: (*label).to_owned(),
+            ..blank(start * 2048, (start + size) * 2048 - 1)
+        };
+        table.entries.insert(*number, entry);
+    }
+    table
+}
+
+fn want(number: u32) -> Wanted {
+    Wanted {
+        at: format!("p{number}"),
+        number,
+        exists: true,
+        ..Wanted::default()
+    }
+}
+
+fn planned(table: &Table, wanted: &[Wanted]) -> Result<Outcome, Vec<String>> {
+    plan(table, wanted, &BTreeSet::new(), &mut || RANDOM)
+}
+
+/// Start in MiB and size in sectors.
+fn span(outcome: &Outcome, number: u32) -> (u64, u64) {
+    let entry = &outcome.table.entries[&number];
+    (entry.first / 2048, entry.last + 1 - entry.first)
+}
+
+/// The operator notes' table, row by row.
+#[test]
+fn the_matrix_of_present_wanted_and_wipe() {
+    let empty = disk(&[]);
+    let full = disk(&[(1, "data", 1, 100)]);
+    let entry = |exists, wipe, label: &str| Wanted {
+        exists,
+        wipe,
+        label: exists.then(|| label.to_owned()),
+        ..want(1)
+    };
+    for (table, wanted, expected) in [
+        (&empty, entry(false, false, ""), Some(Action::Absent)),
+        (&empty, entry(false, true, ""), Some(Action::Absent)),
+        (&empty, entry(true, false, "data"), Some(Action::Create)),
+        (&empty, entry(true, true, "data"), Some(Action::Create)),
+        (&full, entry(false, false, ""), None),
+        (&full, entry(false, true, ""), Some(Action::Delete)),
+        (&full, entry(true, false, "data"), Some(Action::Keep)),
+        (&full, entry(true, true, "data"), Some(Action::Keep)),
+        (&full, entry(true, false, "other"), None),
+        (&full, entry(true, true, "other"), Some(Action::Recreate)),
+    ] {
+        let outcome = planned(table, std::slice::from_ref(&wanted));
+        let action = outcome.as_ref().ok().map(|outcome| outcome.actions[0].1);
+        assert_eq!(action, expected, "{wanted:?}: {outcome:?}");
+        let there = outcome.is_ok_and(|outcome| outcome.table.entries.contains_key(&1));
+        let should = matches!(
+            expected,
+            Some(Action::Create | Action::Keep | Action::Recreate)
+        );
+        assert_eq!(there, should, "{wanted:?}");
+    }
+}
+
+#[test]
+fn each_attribute_that_is_given_must_match() {
+    let table = disk(&[(1, "data", 1, 100)]);
+    for (wanted, found) in [
+        (
+            Wanted {
+                label: Some("x".into()),
+                ..want(1)
+            },
+            "label \"x\"; found \"data\"",
+        ),
+        (
+            Wanted {
+                start: Some(2),
+                ..want(1)
+            },
+            "start 2 MiB; found 1 MiB",
+        ),
+        (
+            Wanted {
+                size: Some(99),
+                ..want(1)
+            },
+            "size 99 MiB",
+        ),
+        (
+            Wanted {
+                guid: Some(TYPE),
+                ..want(1)
+            },
+            "GUID 08080808",
+        ),
+        (
+            Wanted {
+                type_guid: Some(TYPE),
+                ..want(1)
+            },
+            "type 08080808",
+        ),
+        // Resizing is for a difference in size only.
+        (
+            Wanted {
+                size: Some(99),
+                label: Some("x".into()),
+                resize: true,
+                ..want(1)
+            },
+            "label \"x\"",
+        ),
+    ] {
+        let wrong = planned(&table, &[wanted]).unwrap_err();
+        assert_eq!(wrong.len(), 1);
+        assert!(
+            wrong[0].starts_with("p1: partition 1 does not match"),
+            "{wrong:?}"
+        );
+        assert!(wrong[0].contains(found), "{wrong:?}");
+    }
+    let all = Wanted {
+        label: Some("data".into()),
+        start: Some(1),
+        size: Some(100),
+        guid: Some(Guid([1; 16])),
+        type_guid: Some(TYPE_LINUX),
+        ..want(1)
+    };
+    let outcome = planned(&table, &[all]).unwrap();
+    assert_eq!(outcome.actions, [(1, Action::Keep)]);
+    assert_eq!(outcome.table, table);
+}
+
+#[test]
+fn a_partition_is_resized_in_place_and_keeps_what_it_is() {
+    let table = disk(&[(1, "data", 1, 100), (2, "next", 201, 100)]);
+    let sized = |size| Wanted {
+        size: Some(size),
+        resize: true,
+        ..want(1)
+    };
+    for (size, sectors) in [(150, 150 * 2048), (50, 50 * 2048), (0, 200 * 2048)] {
+        let outcome = planned(&table, &[sized(size)]).unwrap();
+        assert_eq!(outcome.actions, [(1, Action::Resize)]);
+        assert_eq!(span(&outcome, 1), (1, sectors));
+        assert_eq!(outcome.table.entries[&1].guid, Guid([1; 16]));
+    }
+    let wrong = planned(&table, &[sized(300)]).unwrap_err();
+    assert!(
+        wrong[0].contains("300 MiB from 1 MiB; there 200 MiB are free"),
+        "{wrong:?}"
+    );
+    // A neighbour that is deleted makes room.
+    let gone = Wanted {
+        exists: false,
+        wipe: true,
+        ..want(2)
+    };
+    let outcome = planned(&table, &[sized(300), gone]).unwrap();
+    assert_eq!(span(&outcome, 1), (1, 300 * 2048));
+}
+
+#[test]
+fn zero_is_the_begin_and_the_end_of_the_largest_free_stretch() {
+    // 100 MiB are free at 101 MiB, and all behind 301 MiB.
+    let table = disk(&[(1, "a", 1, 100), (2, "b", 201, 100)]);
+    let end = table.last_usable + 1;
+    for (start, size, expected) in [
+        (Some(0), Some(0), (301, end - 301 * 2048)),
+        (None, None, (301, end - 301 * 2048)),
+        (Some(0), Some(10), (301, 10 * 2048)),
+        (Some(101), Some(0), (101, 100 * 2048)),
+        (Some(150), Some(10), (150, 10 * 2048)),
+    ] {
+        let outcome = planned(
+            &table,
+            &[Wanted {
+                start,
+                size,
+                ..want(3)
+            }],
+        )
+        .unwrap();
+        assert_eq!(span(&outcome, 3), expected, "{start:?} {size:?}");
+    }
+}
+
+#[test]
+fn a_second_run_finds_what_the_first_one_made() {
+    let chosen = |number: u32, label: &str, size| Wanted {
+        label: Some(label.to_owned()),
+        start: Some(0),
+        size: Some(size),
+        ..want(number)
+    };
+    for wanted in [
+        vec![chosen(1, "a", 100), chosen(2, "b", 0)],
+        vec![chosen(0, "a", 100), chosen(0, "b", 0)],
+        vec![chosen(0, "a", 100), chosen(1, "b", 0)],
+        vec![
+            Wanted {
+                start: None,
+                ..chosen(0, "a", 100)
+            },
+            Wanted {
+                size: None,
+                ..chosen(0, "b", 0)
+            },
+        ],
+    ] {
+        let first = planned(&disk(&[]), &wanted);
+        let Ok(first) = first else {
+            // The one with a number takes all, and nothing is left for the other.
+            assert_eq!(wanted[1].number, 1, "{first:?}");
+            continue;
+        };
+        let second = planned(&first.table, &wanted).unwrap();
+        assert!(
+            second
+                .actions
+                .iter()
+                .all(|(_, action)| *action == Action::Keep),
+            "{wanted:?}"
+        );
+        assert_eq!(second.table, first.table);
+    }
+}
+
+#[test]
+fn number_zero_is_the_next_free_number_after_those_that_are_named() {
+    let table = disk(&[(1, "a", 1, 100), (3, "c", 201, 100)]);
+    let sized = |number| Wanted {
+        size: Some(10),
+        ..want(number)
+    };
+    let outcome = planned(&table, &[sized(0), sized(2), sized(0)]).unwrap();
+    let made: Vec<u32> = outcome.actions.iter().map(|(number, _)| *number).collect();
+    assert_eq!(made, [2, 4, 5]);
+    assert_eq!(outcome.table.entries[&4].guid, RANDOM);
+    assert_eq!(outcome.table.entries[&4].type_guid, TYPE_LINUX);
+    // A partition that is deleted leaves its number to others.
+    let gone = Wanted {
+        exists: false,
+        wipe: true,
+        ..want(1)
+    };
+    let outcome = planned(&table, &[sized(0), gone]).unwrap();
+    assert_eq!(outcome.actions, [(1, Action::Delete), (1, Action::Create)]);
+}
+
+#[test]
+fn what_is_in_use_is_not_changed_and_may_be_kept() {
+    let table = disk(&[(1, "data", 1, 100)]);
+    let busy = BTreeSet::from([1]);
+    let plan = |wanted: Wanted| plan(&table, &[wanted], &busy, &mut || RANDOM);
+    let kept = plan(Wanted {
+        label: Some("data".into()),
+        ..want(1)
+    })
+    .unwrap();
+    assert_eq!(kept.actions, [(1, Action::Keep)]);
+    for wanted in [
+        Wanted {
+            exists: false,
+            wipe: true,
+            ..want(1)
+        },
+        Wanted {
+            label: Some("x".into()),
+            wipe: true,
+            ..want(1)
+        },
+        Wanted {
+            size: Some(200),
+            resize: true,
+            ..want(1)
+        },
+    ] {
+        let wrong = plan(wanted).unwrap_err();
+        assert!(wrong[0].contains("in use"), "{wrong:?}");
+    }
+    let beside = plan(Wanted {
+        size: Some(10),
+        ..want(2)
+    })
+    .unwrap();
+    assert_eq!(beside.actions, [(2, Action::Create)]);
+}
+
+#[test]
+fn all_mistakes_of_a_disk_are_told_at_once() {
+    let table = disk(&[(1, "a", 1, 100), (2, "b", 201, 100)]);
+    let wrong = planned(
+        &table,
+        &[
+            Wanted {
+                exists: false,
+                ..want(1)
+            },
+            Wanted {
+                label: Some("x".into()),
+                ..want(2)
+            },
+        ],
+    )
+    .unwrap_err();
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    let wrong = planned(
+        &table,
+        &[
+            Wanted {
+                start: Some(50),
+                size: Some(10),
+                ..want(3)
+            },
+            Wanted {
+                start: Some(5000),
+                ..want(4)
+            },
+            Wanted {
+                start: Some(110),
+                size: Some(100),
+                ..want(5)
+            },
+        ],
+    )
+    .unwrap_err();
+    for (i, text) in ["partition 1 (\"a\") is there", "outside", "91 MiB are free"]
+        .iter()
+        .enumerate()
+    {
+        assert!(wrong[i].contains(text), "{wrong:?}");
+    }
+}
+
+#[test]
+fn partitions_of_disks_with_large_sectors_begin_on_mebibytes() {
+    let table = Table::empty(4096, DISK, Guid([1; 16])).unwrap();
+    let outcome = planned(
+        &table,
+        &[
+            Wanted {
+                size: Some(10),
+                ..want(1)
+            },
+            want(2),
+        ],
+    )
+    .unwrap();
+    let entry = &outcome.table.entries[&1];
+    assert_eq!((entry.first, entry.last), (256, 256 * 11 - 1));
+    let entry = &outcome.table.entries[&2];
+    assert_eq!((entry.first, entry.last), (256 * 11, table.last_usable));
+}

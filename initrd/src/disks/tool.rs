@@ -1,0 +1,87 @@
+//! The programs of the root that the disks need, each with the Debian package that brings it.
+
+use anyhow::{Context, Result};
+
+use crate::chroot;
+use crate::root::Root;
+
+/// A program of the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tool {
+    MkfsBtrfs,
+    MkfsExt4,
+    MkfsFat,
+    MkfsXfs,
+    Mkswap,
+    Modprobe,
+    Wipefs,
+}
+
+impl Tool {
+    /// Its name, and Debian's package.
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::MkfsBtrfs => ("mkfs.btrfs", "btrfs-progs"),
+            Self::MkfsExt4 => ("mkfs.ext4", "e2fsprogs"),
+            Self::MkfsFat => ("mkfs.fat", "dosfstools"),
+            Self::MkfsXfs => ("mkfs.xfs", "xfsprogs"),
+            Self::Mkswap => ("mkswap", "util-linux"),
+            Self::Modprobe => ("modprobe", "kmod"),
+            Self::Wipefs => ("wipefs", "util-linux"),
+        }
+    }
+
+    /// Its path inside the root.
+    ///
+    /// # Errors
+    /// If the root does not have it; names the package.
+    pub(super) fn find(self, root: &Root) -> Result<String> {
+        let (name, package) = self.names();
+        ["/usr/sbin", "/usr/bin"]
+            .iter()
+            .map(|folder| format!("{folder}/{name}"))
+            .find(|path| root.sysroot.join(path.trim_start_matches('/')).exists())
+            .with_context(|| {
+                format!("the image has no {name}; add the package {package} to [debian] packages in its recipe")
+            })
+    }
+}
+
+/// Loads a module of the root's kernel, if it is not built in. The kernel cannot ask for it itself here.
+///
+/// # Errors
+/// If it does not load.
+pub(super) fn load_module(root: &Root, name: &str) -> Result<()> {
+    let program = Tool::Modprobe.find(root)?;
+    chroot::succeed(root, &program, &["-q", name])
+        .with_context(|| format!("loading the kernel's module {name}"))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::world::{Clock, World};
+
+    #[test]
+    fn a_missing_program_is_told_with_its_package() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root {
+            world: Arc::new(World::below(Path::new("/nowhere"), Clock::Real)),
+            sysroot: folder.path().to_owned(),
+            disk: None,
+            verity: None,
+        };
+        let error = Tool::MkfsXfs.find(&root).unwrap_err().to_string();
+        assert!(
+            error.contains("mkfs.xfs") && error.contains("xfsprogs"),
+            "{error}"
+        );
+        std::fs::create_dir_all(folder.path().join("usr/bin")).unwrap();
+        std::fs::write(folder.path().join("usr/bin/mkfs.xfs"), "").unwrap();
+        assert_eq!(Tool::MkfsXfs.find(&root).unwrap(), "/usr/bin/mkfs.xfs");
+    }
+}

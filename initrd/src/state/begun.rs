@@ -1,0 +1,138 @@
+//! Begun: what `state` says before `var` is there, and the making of `state` on a first boot.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use image::layout;
+
+use super::disk::{self, Scope};
+use super::identity::{self, Identity, Verdict};
+use super::{EARLY, ext4, labelled, mark, mount_ext4, partitions};
+use crate::block::Partition;
+use crate::boot::Boot;
+use crate::disks::{System, journal};
+use crate::mount::{self, Flags};
+use crate::root::Root;
+use crate::world::World;
+
+/// What is known before `var` is there.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// Whether this node has not been provisioned yet.
+    pub(crate) first_boot: bool,
+    /// Where `state` is mounted, if it was made: [`EARLY`].
+    pub(crate) dir: Option<PathBuf>,
+    /// Whether the marker is of another node, so that `var` is to be made anew.
+    pub(super) copied: bool,
+    pub(super) identity: Identity,
+}
+
+/// Looks for `state` and, if an earlier boot made it, mounts it at [`EARLY`] and asks it whether this is a first boot.
+///
+/// # Errors
+/// If it is there and cannot be checked, mounted or read.
+pub(crate) fn begin(boot: &Boot, root: &Root) -> Result<Begun> {
+    let identity = Identity {
+        instance: boot.identity.instance.clone(),
+        disk: root.disk.as_ref().and_then(|disk| disk.serial.clone()),
+    };
+    let mut begun = Begun {
+        first_boot: true,
+        dir: None,
+        copied: false,
+        identity,
+    };
+    match &root.disk {
+        Some(disk) => {
+            let part = disk
+                .partitions
+                .iter()
+                .find(|part| part.label == layout::LABEL_STATE);
+            if let Some(part) = part
+                && ext4::probe(&part.path)?.is_some()
+            {
+                boot.timeline
+                    .step("state.state", || begun.mount(root, part))?;
+            }
+        }
+        None => begun.in_memory(&boot.world)?,
+    }
+    if let Some(dir) = begun.dir.clone() {
+        begun.judge(&dir)?;
+    }
+    Ok(begun)
+}
+
+impl Begun {
+    /// The system disk as it will be once the other slot and `state` are made; none for a root in memory.
+    ///
+    /// # Errors
+    /// If they do not fit.
+    pub(crate) fn system(&self, boot: &Boot, root: &Root) -> Result<Option<System>> {
+        let Some(disk) = &root.disk else {
+            return Ok(None);
+        };
+        Ok(Some(System {
+            disk: disk.name.clone(),
+            table: disk::prepared(&boot.world, disk, &boot.manifest)?,
+            var_minimum: boot.manifest.sizes.var_minimum,
+        }))
+    }
+
+    /// Makes the other slot and `state`, where they are missing, and mounts it; gives where.
+    ///
+    /// # Errors
+    /// If it cannot be made or mounted.
+    pub(crate) fn make(&mut self, boot: &Boot, root: &Root) -> Result<PathBuf> {
+        if let Some(disk) = &root.disk {
+            partitions(boot, disk, Scope::Own)?;
+            if self.dir.is_none() {
+                let part = labelled(boot, disk, layout::LABEL_STATE)?;
+                boot.timeline
+                    .step("state.state", || self.mount(root, &part))?;
+            }
+        }
+        self.dir.clone().context("state is not mounted")
+    }
+
+    fn mount(&mut self, root: &Root, part: &Partition) -> Result<()> {
+        let dir = root.world.in_run(EARLY);
+        mount::folder(&dir, 0o755)?;
+        let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
+        mount_ext4(root, part, &dir, flags)?;
+        mark(&dir)?;
+        self.dir = Some(dir);
+        Ok(())
+    }
+
+    /// A root in memory has its state in memory too.
+    fn in_memory(&mut self, world: &World) -> Result<()> {
+        let dir = world.in_run(EARLY);
+        mount::folder(&dir, 0o755)?;
+        let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
+        mount::mount("state", &dir, "tmpfs", flags, "mode=0700,size=16m")?;
+        mark(&dir)?;
+        self.dir = Some(dir);
+        Ok(())
+    }
+
+    /// Whether this is a first boot. A node whose disk and instance are both others than the marker names is a copy: it is
+    /// provisioned anew and `var` made anew.
+    fn judge(&mut self, dir: &Path) -> Result<()> {
+        match identity::judge(identity::read(dir)?.as_ref(), &self.identity) {
+            Verdict::First => {}
+            Verdict::Same => self.first_boot = false,
+            Verdict::Changed(what) => {
+                tracing::warn!("{what}; this node keeps its state");
+                self.first_boot = false;
+            }
+            Verdict::Copied(what) => {
+                tracing::warn!("{what}; this is a copy of another node: provisioning anew");
+                // What the other node had done to its disks says nothing about this one's.
+                journal::forget(dir)?;
+                self.copied = true;
+            }
+        }
+        Ok(())
+    }
+}
