@@ -107,6 +107,8 @@ pub(crate) fn open(
     let dir = root.sysroot.join(paths::STATE.trim_start_matches('/'));
     mount::folder(&dir, 0o755)?;
     mount::move_mount(&early, &dir)?;
+    // An empty folder that stays costs nothing.
+    fs::remove_dir(&early).unwrap_or_default();
     boot.timeline.step("state.seed", || seed_var(boot, root))?;
     overlay_etc(root)?;
     let machine_id = machine_id(boot, root, &dir)?;
@@ -118,10 +120,13 @@ pub(crate) fn open(
 }
 
 fn partitions(boot: &Boot, disk: &Disk, scope: Scope) -> Result<()> {
-    let world = &boot.world;
-    let changes = boot.timeline.step("state.partitions", || {
-        disk::complete(world, disk, &boot.manifest, scope)
-    })?;
+    let plan = disk::plan(&boot.world, disk, &boot.manifest, scope)?;
+    complete(boot, disk, &plan)
+}
+
+fn complete(boot: &Boot, disk: &Disk, plan: &disk::Plan) -> Result<()> {
+    let step = &boot.timeline;
+    let changes = step.step("state.partitions", || disk::complete(disk, plan))?;
     if !changes.made.is_empty() {
         tracing::info!(
             "made the partitions {} on {}",

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use image::layout;
 
-use super::disk::{self, Scope};
+use super::disk::{self, Plan, Scope};
 use super::identity::{self, Identity, Verdict};
-use super::{EARLY, ext4, labelled, mark, mount_ext4, partitions};
+use super::{EARLY, complete, ext4, labelled, mark, mount_ext4};
 use crate::block::Partition;
 use crate::boot::Boot;
 use crate::disks::{System, journal};
@@ -25,6 +25,8 @@ pub(crate) struct Begun {
     /// Whether the marker is of another node, so that `var` is to be made anew.
     pub(super) copied: bool,
     pub(super) identity: Identity,
+    /// The system disk's table with what is missing.
+    planned: Option<Plan>,
 }
 
 /// Looks for `state` and, if an earlier boot made it, mounts it at [`EARLY`] and asks it whether this is a first boot.
@@ -41,6 +43,7 @@ pub(crate) fn begin(boot: &Boot, root: &Root) -> Result<Begun> {
         dir: None,
         copied: false,
         identity,
+        planned: None,
     };
     match &root.disk {
         Some(disk) => {
@@ -68,24 +71,27 @@ impl Begun {
     ///
     /// # Errors
     /// If they do not fit.
-    pub(crate) fn system(&self, boot: &Boot, root: &Root) -> Result<Option<System>> {
+    pub(crate) fn system(&mut self, boot: &Boot, root: &Root) -> Result<Option<System>> {
         let Some(disk) = &root.disk else {
             return Ok(None);
         };
+        let plan = disk::plan(&boot.world, disk, &boot.manifest, Scope::Own)?;
+        let table = plan.after.clone();
+        self.planned = Some(plan);
         Ok(Some(System {
             disk: disk.name.clone(),
-            table: disk::prepared(&boot.world, disk, &boot.manifest)?,
+            table,
             var_minimum: boot.manifest.sizes.var_minimum,
         }))
     }
 
-    /// Makes the other slot and `state`, where they are missing, and mounts it; gives where.
+    /// Makes the other slot and `state`, as [`Begun::system`] has them, and mounts `state`; gives where.
     ///
     /// # Errors
     /// If it cannot be made or mounted.
     pub(crate) fn make(&mut self, boot: &Boot, root: &Root) -> Result<PathBuf> {
-        if let Some(disk) = &root.disk {
-            partitions(boot, disk, Scope::Own)?;
+        if let (Some(disk), Some(plan)) = (&root.disk, self.planned.take()) {
+            complete(boot, disk, &plan)?;
             if self.dir.is_none() {
                 let part = labelled(boot, disk, layout::LABEL_STATE)?;
                 boot.timeline

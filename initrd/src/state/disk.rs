@@ -77,33 +77,25 @@ pub(super) enum Scope {
     WithVar,
 }
 
-/// The table as it is and as it will be.
-struct Plan {
+/// A table as it is and as it will be.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
     before: Table,
-    after: Table,
+    /// As it will be.
+    pub(super) after: Table,
     /// Numbers of the partitions that are new.
     made: Vec<u32>,
     grown: bool,
 }
 
-/// The table with the other slot and `state`, whether they are made yet or not. Writes nothing.
+/// What is missing of a scope, and the growth of `var`. Writes nothing.
 ///
 /// # Errors
 /// If the disk is too small (a [`Fault`]) or cannot be read.
-pub(super) fn prepared(world: &World, disk: &Disk, manifest: &Manifest) -> Result<Table> {
+pub(super) fn plan(world: &World, disk: &Disk, manifest: &Manifest, scope: Scope) -> Result<Plan> {
     let file = File::open(&disk.path);
     let file = file.with_context(|| format!("opening {}", disk.path.display()))?;
-    Ok(plan(world, &file, disk, manifest, Scope::Own)?.after)
-}
-
-fn plan(
-    world: &World,
-    file: &File,
-    disk: &Disk,
-    manifest: &Manifest,
-    scope: Scope,
-) -> Result<Plan> {
-    let before = Table::read(file, disk.sector, disk.size)
+    let before = Table::read(&file, disk.sector, disk.size)
         .with_context(|| format!("reading the partition table of {}", disk.name))?;
     let mut after = before.clone();
     after.grow();
@@ -130,19 +122,13 @@ fn plan(
     })
 }
 
-/// Makes what is missing and grows `var` to the disk's end. A table that is as it should be is not written.
+/// Writes what was planned. A table that is as it should be is not written.
 ///
 /// # Errors
-/// If the disk is too small (a [`Fault`]) or cannot be written.
-pub(super) fn complete(
-    world: &World,
-    disk: &Disk,
-    manifest: &Manifest,
-    scope: Scope,
-) -> Result<Changes> {
+/// If the disk cannot be written.
+pub(super) fn complete(disk: &Disk, plan: &Plan) -> Result<Changes> {
     let open = || File::options().read(true).write(true).open(&disk.path);
     let file = open().with_context(|| format!("opening {}", disk.path.display()))?;
-    let plan = plan(world, &file, disk, manifest, scope)?;
     let (before, table) = (&plan.before, &plan.after);
     let label = |number: &u32| table.entries[number].label.clone();
     let changes = Changes {
