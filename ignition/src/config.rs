@@ -1,7 +1,6 @@
 //! A config: read from text, checked by its own version's rules, and held in the newest form.
 
-use std::collections::BTreeMap;
-
+use crate::butane::{self, Options, Origins, Text};
 use crate::report::Report;
 use crate::schema::CONFIG;
 use crate::tree::{Node, Value};
@@ -23,25 +22,42 @@ impl Config {
     #[must_use]
     pub fn empty() -> Self {
         let mut tree = Node::empty();
-        set_version(&mut tree);
+        set_version(&mut tree, NEWEST);
         Self { tree }
     }
 
-    /// Reads, checks and translates one config. `source` is what messages call the text.
+    /// Reads, checks and translates one config, Ignition JSON or Butane YAML without local files. `source` is what
+    /// messages call the text.
     ///
     /// # Errors
     /// Every mistake at once (and the warnings beside them).
     pub fn parse(text: &[u8], source: &str) -> Result<(Self, Report), Report> {
-        let (mut tree, minor, mut report) = read(text, source)?;
-        // Values of a wrong type are missing in the tree, so that the rules would complain of them twice.
-        if !report.is_fatal() {
-            report.absorb(validate::validate(&tree, minor));
-        }
-        if report.is_fatal() {
-            return Err(report);
-        }
+        Self::parse_with(text, source, Options::BARE)
+    }
+
+    /// As [`Config::parse`], with the local files of a Butane config.
+    ///
+    /// # Errors
+    /// Every mistake at once (and the warnings beside them).
+    pub fn parse_with(
+        text: &[u8],
+        source: &str,
+        options: Options<'_>,
+    ) -> Result<(Self, Report), Report> {
+        let Document {
+            mut tree,
+            minor,
+            report,
+            ..
+        } = checked(read(text, source, options, false)?)?;
         translate(&mut tree, minor);
         Ok((Self { tree }, report))
+    }
+
+    /// What there is to say about a config that stands in another one.
+    pub(crate) fn parse_nested(text: &[u8], source: &str) -> Result<Report, Report> {
+        let document = checked(read(text, source, Options::BARE, true)?)?;
+        Ok(document.report)
     }
 
     /// As [`Config::parse`] without the rules: what can be read, valid or not.
@@ -49,7 +65,12 @@ impl Config {
     /// # Errors
     /// Every value of a wrong type at once.
     pub fn read(text: &[u8], source: &str) -> Result<(Self, Report), Report> {
-        let (mut tree, minor, report) = read(text, source)?;
+        let Document {
+            mut tree,
+            minor,
+            report,
+            ..
+        } = read(text, source, Options::BARE, false)?;
         if report.is_fatal() {
             return Err(report);
         }
@@ -99,13 +120,79 @@ impl Config {
     }
 }
 
-/// The tree of a text, its version's minor number, and what is wrong with keys and types.
-fn read(text: &[u8], source: &str) -> Result<(Node, u8, Report), Report> {
-    let json = json::parse(text, source)?;
+/// The Ignition config that a Butane config becomes: checked, in the version of the specification that Butane
+/// itself emits, and with nothing in it that was not said.
+///
+/// # Errors
+/// Every mistake at once (and the warnings beside them); also if the text is no Butane.
+pub fn from_butane(
+    text: &[u8],
+    source: &str,
+    options: Options<'_>,
+) -> Result<(serde_json::Value, Report), Report> {
+    let document = checked(read(text, source, options, false)?)?;
+    if document.origins.is_none() {
+        let mut report = Report::default();
+        let message = "this is Ignition JSON already; expected Butane YAML";
+        report.error("$", document.tree.at.as_ref(), message);
+        return Err(report);
+    }
+    Ok((
+        tree::to_sparse_json(&document.tree, &CONFIG),
+        document.report,
+    ))
+}
+
+/// A text that was read.
+struct Document {
+    /// In the form of its own version.
+    tree: Node,
+    /// The version's minor number.
+    minor: u8,
+    /// What is wrong with keys and types.
+    report: Report,
+    /// Where things stood, if the text is Butane.
+    origins: Option<Origins>,
+}
+
+fn read(text: &[u8], source: &str, options: Options<'_>, nested: bool) -> Result<Document, Report> {
+    let json = match butane::detect(text, source)? {
+        Text::Butane(yaml) => {
+            let translated = butane::translate(&yaml, options, nested)?;
+            return Ok(Document {
+                tree: translated.tree,
+                minor: translated.minor,
+                report: translated.report,
+                origins: Some(translated.origins),
+            });
+        }
+        Text::Ignition(json) => json,
+    };
     let minor = version_of(&json)?;
     let mut report = Report::default();
     let tree = tree::read(&json, &CONFIG, minor, &mut report);
-    Ok((tree, minor, report))
+    Ok(Document {
+        tree,
+        minor,
+        report,
+        origins: None,
+    })
+}
+
+/// A document that passed the rules of its version.
+fn checked(mut document: Document) -> Result<Document, Report> {
+    // Values of a wrong type are missing in the tree, so that the rules would complain of them twice.
+    if !document.report.is_fatal() {
+        let mut found = validate::validate(&document.tree, document.minor);
+        if let Some(origins) = &document.origins {
+            origins.apply(&mut found);
+        }
+        document.report.absorb(found);
+    }
+    match document.report.is_fatal() {
+        true => Err(document.report),
+        false => Ok(document),
+    }
 }
 
 /// The minor number of the config's version; found before anything else of it is read.
@@ -146,61 +233,36 @@ fn version_of(json: &json::Json) -> Result<u8, Report> {
 /// mode bits did nothing before 3.6; a link's target was a required string before 3.3; and Ignition's own
 /// step from 3.4 drops the advertisement of a tang server, which is then asked for it.
 fn translate(tree: &mut Node, minor: u8) {
-    let storage = fields(tree).and_then(|fields| fields.get_mut("storage"));
-    let Some(storage) = storage.and_then(fields) else {
-        return set_version(tree);
-    };
-    for list in ["files", "directories"] {
-        for node in items(storage, list).filter(|_| minor < 6) {
-            if let Some(Node {
-                value: Value::Number(mode),
-                ..
-            }) = node.get_mut("mode")
-            {
-                *mode &= !0o7000;
+    if let Some(storage) = tree.get_mut("storage") {
+        for list in ["files", "directories"] {
+            for node in storage.items_mut(list).iter_mut().filter(|_| minor < 6) {
+                if let Some(Node {
+                    value: Value::Number(mode),
+                    ..
+                }) = node.get_mut("mode")
+                {
+                    *mode &= !0o7000;
+                }
+            }
+        }
+        for node in storage.items_mut("links").iter_mut().filter(|_| minor < 3) {
+            node.entry("target", || Node::text_at(String::new(), None));
+        }
+        for node in storage.items_mut("luks").iter_mut().filter(|_| minor == 4) {
+            if let Some(clevis) = node.get_mut("clevis") {
+                for tang in clevis.items_mut("tang") {
+                    tang.take("advertisement");
+                }
             }
         }
     }
-    for node in items(storage, "links").filter(|_| minor < 3) {
-        let empty = || Node {
-            at: None,
-            value: Value::Text(String::new()),
-        };
-        node.entry("target").or_insert_with(empty);
-    }
-    for node in items(storage, "luks").filter(|_| minor == 4) {
-        if let Some(clevis) = node.get_mut("clevis").and_then(fields) {
-            items(clevis, "tang").for_each(|tang| drop(tang.remove("advertisement")));
-        }
-    }
-    set_version(tree);
+    set_version(tree, NEWEST);
 }
 
-type Fields = BTreeMap<&'static str, Node>;
-
-fn fields(node: &mut Node) -> Option<&mut Fields> {
-    match &mut node.value {
-        Value::Struct(fields) => Some(fields),
-        _ => None,
-    }
-}
-
-fn items<'a>(of: &'a mut Fields, list: &str) -> impl Iterator<Item = &'a mut Fields> {
-    let items: &mut [Node] = match of.get_mut(list).map(|list| &mut list.value) {
-        Some(Value::List(items)) => items,
-        _ => &mut [],
-    };
-    items.iter_mut().filter_map(fields)
-}
-
-fn set_version(tree: &mut Node) {
-    let Value::Struct(fields) = &mut tree.value else {
+fn set_version(tree: &mut Node, version: &str) {
+    let Some(ignition) = tree.entry("ignition", Node::empty) else {
         return;
     };
-    let ignition = fields.entry("ignition").or_insert_with(Node::empty);
-    if let Value::Struct(fields) = &mut ignition.value {
-        let at = fields.get("version").and_then(|node| node.at.clone());
-        let value = Value::Text(NEWEST.to_owned());
-        fields.insert("version", Node { at, value });
-    }
+    let at = ignition.get("version").and_then(|node| node.at.clone());
+    ignition.put("version", Node::text_at(version.to_owned(), at));
 }

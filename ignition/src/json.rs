@@ -1,6 +1,7 @@
 //! JSON with the line and column of every value, read as strictly and as loosely as Go reads it.
 //!
 //! Duplicate keys are kept in order, lone surrogates and broken UTF-8 become U+FFFD, numbers stay text.
+//! [`crate::yaml`] makes the same tree, so that everything after it has one form to read.
 
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub enum Value {
     Number(String),
     /// A string.
     Text(String),
+    /// A YAML scalar without quotes: a number, a boolean, null or a string by where it stands. JSON has none.
+    Plain(String),
     /// An array.
     List(Vec<Json>),
     /// An object: (key, where the key stands, value), duplicates included.
@@ -33,6 +36,18 @@ pub enum Value {
 }
 
 impl Value {
+    /// The value of the first of these keys in an object.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Json> {
+        match self {
+            Self::Object(entries) => {
+                let found = entries.iter().find(|(name, _, _)| name == key);
+                found.map(|(_, _, value)| value)
+            }
+            _ => None,
+        }
+    }
+
     /// What kind of value this is, for messages.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -40,7 +55,7 @@ impl Value {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
             Self::Number(_) => "a number",
-            Self::Text(_) => "a string",
+            Self::Text(_) | Self::Plain(_) => "a string",
             Self::List(_) => "a list",
             Self::Object(_) => "an object",
         }

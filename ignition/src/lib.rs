@@ -10,6 +10,7 @@
 //! No message of this crate ever holds a value of the config that may be secret (contents, password
 //! hashes, keys): messages name the place, and only values that are names, paths or numbers.
 
+pub mod butane;
 pub mod config;
 pub mod contents;
 pub mod json;
@@ -21,6 +22,7 @@ pub mod source;
 pub mod tree;
 pub mod unit;
 pub mod validate;
+pub mod yaml;
 
 pub use config::Config;
 pub use report::{Entry, Kind, Report};

@@ -60,6 +60,8 @@ pub struct Struct {
     pub key: fn(&Node) -> String,
     /// Lists that share one key space, as files, directories and links do.
     pub shared: &'static [&'static str],
+    /// What Butane adds to it. Gone once a config is translated.
+    pub sugar: &'static [Field],
 }
 
 impl Struct {
@@ -79,6 +81,7 @@ const fn plain(fields: &'static [Field]) -> Struct {
         fields,
         key: |_| String::new(),
         shared: &[],
+        sugar: &[],
     }
 }
 
@@ -87,6 +90,7 @@ const fn keyed(fields: &'static [Field], key: fn(&Node) -> String) -> Struct {
         fields,
         key,
         shared: &[],
+        sugar: &[],
     }
 }
 
@@ -122,13 +126,16 @@ fn by_number_or_label(node: &Node) -> String {
 }
 
 /// The whole config.
-pub static CONFIG: Struct = plain(&[
-    f("ignition", Shape::Struct(&IGNITION), 0),
-    f("kernelArguments", Shape::Struct(&KERNEL_ARGUMENTS), 3),
-    f("passwd", Shape::Struct(&PASSWD), 0),
-    f("storage", Shape::Struct(&STORAGE), 0),
-    f("systemd", Shape::Struct(&SYSTEMD), 0),
-]);
+pub static CONFIG: Struct = Struct {
+    sugar: &[f("variant", Shape::Text, 0), f("version", Shape::Text, 0)],
+    ..plain(&[
+        f("ignition", Shape::Struct(&IGNITION), 0),
+        f("kernelArguments", Shape::Struct(&KERNEL_ARGUMENTS), 3),
+        f("passwd", Shape::Struct(&PASSWD), 0),
+        f("storage", Shape::Struct(&STORAGE), 0),
+        f("systemd", Shape::Struct(&SYSTEMD), 0),
+    ])
+};
 
 static IGNITION: Struct = plain(&[
     f("config", Shape::Struct(&IGNITION_CONFIG), 0),
@@ -154,15 +161,21 @@ static TIMEOUTS: Struct = plain(&[
 ]);
 
 /// A thing to fetch.
-pub static RESOURCE: Struct = keyed(
-    &[
-        f("compression", Shape::MaybeText, 0),
-        f("httpHeaders", list(&HEADER), 1),
-        f("source", Shape::MaybeText, 0),
-        f("verification", Shape::Struct(&VERIFICATION), 0),
+pub static RESOURCE: Struct = Struct {
+    sugar: &[
+        f("inline", Shape::MaybeText, 0),
+        f("local", Shape::MaybeText, 1),
     ],
-    by_source,
-);
+    ..keyed(
+        &[
+            f("compression", Shape::MaybeText, 0),
+            f("httpHeaders", list(&HEADER), 1),
+            f("source", Shape::MaybeText, 0),
+            f("verification", Shape::Struct(&VERIFICATION), 0),
+        ],
+        by_source,
+    )
+};
 static HEADER: Struct = keyed(
     &[f("name", Shape::Text, 1), f("value", Shape::MaybeText, 1)],
     by_name,
@@ -185,28 +198,32 @@ static GROUP: Struct = keyed(
     ],
     by_name,
 );
-static USER: Struct = keyed(
-    &[
-        f("gecos", Shape::MaybeText, 0),
-        f("groups", TEXTS, 0),
-        f("homeDir", Shape::MaybeText, 0),
-        f("name", Shape::Text, 0),
-        f("noCreateHome", Shape::MaybeFlag, 0),
-        f("noLogInit", Shape::MaybeFlag, 0),
-        f("noUserGroup", Shape::MaybeFlag, 0),
-        f("passwordHash", Shape::MaybeText, 0),
-        f("primaryGroup", Shape::MaybeText, 0),
-        f("shell", Shape::MaybeText, 0),
-        f("shouldExist", Shape::MaybeFlag, 2),
-        f("sshAuthorizedKeys", TEXTS, 0),
-        f("system", Shape::MaybeFlag, 0),
-        f("uid", Shape::MaybeNumber, 0),
-    ],
-    by_name,
-);
+static USER: Struct = Struct {
+    sugar: &[f("ssh_authorized_keys_local", TEXTS, 4)],
+    ..keyed(
+        &[
+            f("gecos", Shape::MaybeText, 0),
+            f("groups", TEXTS, 0),
+            f("homeDir", Shape::MaybeText, 0),
+            f("name", Shape::Text, 0),
+            f("noCreateHome", Shape::MaybeFlag, 0),
+            f("noLogInit", Shape::MaybeFlag, 0),
+            f("noUserGroup", Shape::MaybeFlag, 0),
+            f("passwordHash", Shape::MaybeText, 0),
+            f("primaryGroup", Shape::MaybeText, 0),
+            f("shell", Shape::MaybeText, 0),
+            f("shouldExist", Shape::MaybeFlag, 2),
+            f("sshAuthorizedKeys", TEXTS, 0),
+            f("system", Shape::MaybeFlag, 0),
+            f("uid", Shape::MaybeNumber, 0),
+        ],
+        by_name,
+    )
+};
 
 static STORAGE: Struct = Struct {
     shared: &["directories", "files", "links"],
+    sugar: &[f("trees", list(&TREE), 1)],
     ..plain(&[
         f("directories", list(&DIRECTORY), 0),
         f("disks", list(&DISK), 0),
@@ -280,19 +297,22 @@ static PARTITION: Struct = keyed(
     ],
     by_number_or_label,
 );
-static FILESYSTEM: Struct = keyed(
-    &[
-        f("device", Shape::Text, 0),
-        f("format", Shape::MaybeText, 0),
-        f("label", Shape::MaybeText, 0),
-        f("mountOptions", TEXTS_APPENDED, 1),
-        f("options", TEXTS_APPENDED, 0),
-        f("path", Shape::MaybeText, 0),
-        f("uuid", Shape::MaybeText, 0),
-        f("wipeFilesystem", Shape::MaybeFlag, 0),
-    ],
-    by_device,
-);
+static FILESYSTEM: Struct = Struct {
+    sugar: &[f("with_mount_unit", Shape::MaybeFlag, 1)],
+    ..keyed(
+        &[
+            f("device", Shape::Text, 0),
+            f("format", Shape::MaybeText, 0),
+            f("label", Shape::MaybeText, 0),
+            f("mountOptions", TEXTS_APPENDED, 1),
+            f("options", TEXTS_APPENDED, 0),
+            f("path", Shape::MaybeText, 0),
+            f("uuid", Shape::MaybeText, 0),
+            f("wipeFilesystem", Shape::MaybeFlag, 0),
+        ],
+        by_device,
+    )
+};
 static RAID: Struct = keyed(
     &[
         f("devices", TEXTS, 0),
@@ -340,21 +360,50 @@ static TANG: Struct = keyed(
     |node| node.text("url").unwrap_or_default().to_owned(),
 );
 
-static SYSTEMD: Struct = plain(&[f("units", list(&UNIT), 0)]);
-static UNIT: Struct = keyed(
-    &[
-        f("contents", Shape::MaybeText, 0),
-        f("dropins", list(&DROPIN), 0),
-        f("enabled", Shape::MaybeFlag, 0),
-        f("mask", Shape::MaybeFlag, 0),
-        f("name", Shape::Text, 0),
-    ],
-    by_name,
-);
-static DROPIN: Struct = keyed(
-    &[
-        f("contents", Shape::MaybeText, 0),
-        f("name", Shape::Text, 0),
-    ],
-    by_name,
-);
+/// Units.
+pub static SYSTEMD: Struct = Struct {
+    sugar: &[f("quadlets", list(&QUADLET), 7)],
+    ..plain(&[f("units", list(&UNIT), 0)])
+};
+static UNIT: Struct = Struct {
+    sugar: CONTENTS_LOCAL,
+    ..keyed(
+        &[
+            f("contents", Shape::MaybeText, 0),
+            f("dropins", list(&DROPIN), 0),
+            f("enabled", Shape::MaybeFlag, 0),
+            f("mask", Shape::MaybeFlag, 0),
+            f("name", Shape::Text, 0),
+        ],
+        by_name,
+    )
+};
+static DROPIN: Struct = Struct {
+    sugar: CONTENTS_LOCAL,
+    ..keyed(
+        &[
+            f("contents", Shape::MaybeText, 0),
+            f("name", Shape::Text, 0),
+        ],
+        by_name,
+    )
+};
+const CONTENTS_LOCAL: &[Field] = &[f("contents_local", Shape::MaybeText, 4)];
+
+/// Butane's folders of local files.
+static TREE: Struct = plain(&[
+    f("dir_mode", Shape::MaybeNumber, 6),
+    f("file_mode", Shape::MaybeNumber, 6),
+    f("group", Shape::Struct(&OWNER), 6),
+    f("local", Shape::Text, 1),
+    f("path", Shape::MaybeText, 1),
+    f("user", Shape::Struct(&OWNER), 6),
+]);
+/// Butane's Podman Quadlets.
+static QUADLET: Struct = plain(&[
+    f("contents", Shape::MaybeText, 7),
+    f("contents_local", Shape::MaybeText, 7),
+    f("dropins", list(&DROPIN), 7),
+    f("name", Shape::Text, 7),
+    f("rootful", Shape::MaybeFlag, 7),
+]);

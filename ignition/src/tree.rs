@@ -3,11 +3,16 @@
 //! Reading folds Go's JSON habits away: keys match whatever their case, `null` is absence, the last of a
 //! duplicate scalar wins and duplicate objects are read over one another.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::json::{Json, Value as JsonValue};
 use crate::report::{At, Report};
-use crate::schema::{Item, Shape, Struct};
+use crate::schema::{Field, Item, Shape, Struct};
+use crate::yaml;
+
+/// The fields of an object that are there.
+pub(crate) type Fields = BTreeMap<&'static str, Node>;
 
 /// A value and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +45,14 @@ impl Node {
         Self {
             at: None,
             value: Value::Struct(BTreeMap::new()),
+        }
+    }
+
+    /// A string and where it came from.
+    pub(crate) fn text_at(text: String, at: Option<At>) -> Self {
+        Self {
+            at,
+            value: Value::Text(text),
         }
     }
 
@@ -94,6 +107,48 @@ impl Node {
         }
     }
 
+    /// The fields, if this is an object.
+    pub(crate) fn fields_mut(&mut self) -> Option<&mut Fields> {
+        match &mut self.value {
+            Value::Struct(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    /// The field of this name, if present.
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
+        self.fields_mut()?.get_mut(name)
+    }
+
+    /// The field of this name, made if it is not there.
+    pub(crate) fn entry(
+        &mut self,
+        name: &'static str,
+        made: impl FnOnce() -> Node,
+    ) -> Option<&mut Node> {
+        Some(self.fields_mut()?.entry(name).or_insert_with(made))
+    }
+
+    /// The entries of the list of this name; none if absent.
+    pub(crate) fn items_mut(&mut self, name: &str) -> &mut [Node] {
+        match self.get_mut(name).map(|node| &mut node.value) {
+            Some(Value::List(items)) => items,
+            _ => &mut [],
+        }
+    }
+
+    /// Takes a field away.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Node> {
+        self.fields_mut()?.remove(name)
+    }
+
+    /// Puts a field in the place of whatever was there.
+    pub(crate) fn put(&mut self, name: &'static str, node: Node) {
+        if let Some(fields) = self.fields_mut() {
+            fields.insert(name, node);
+        }
+    }
+
     /// Whether nothing at all is said here: no field, no entry, all the way down.
     #[must_use]
     pub fn is_blank(&self) -> bool {
@@ -110,13 +165,51 @@ impl Node {
 #[must_use]
 pub fn read(json: &Json, schema: &'static Struct, minor: u8, report: &mut Report) -> Node {
     let mut out = Node::empty();
-    let mut reader = Reader { minor, report };
+    let mut reader = Reader {
+        minor,
+        butane: false,
+        report,
+    };
     reader.structure(json, schema, "$", &mut out);
+    out
+}
+
+/// As [`read`], in the spelling of Butane: `snake_case` keys, exactly as they are, and the sugar.
+#[must_use]
+pub fn read_butane(yaml: &Json, schema: &'static Struct, minor: u8, report: &mut Report) -> Node {
+    let mut out = Node::empty();
+    let mut reader = Reader {
+        minor,
+        butane: true,
+        report,
+    };
+    reader.structure(yaml, schema, "$", &mut out);
+    out
+}
+
+/// The spelling of an Ignition key or path in Butane: `sizeMiB` is `size_mib`.
+#[must_use]
+pub fn snake(camel: &str) -> String {
+    let mut out = String::new();
+    let mut rest = camel;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("MiB") {
+            out.push_str("_mib");
+            rest = after;
+            continue;
+        }
+        if c.is_ascii_uppercase() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
+        rest = &rest[c.len_utf8()..];
+    }
     out
 }
 
 struct Reader<'a> {
     minor: u8,
+    butane: bool,
     report: &'a mut Report,
 }
 
@@ -137,26 +230,46 @@ impl Reader<'_> {
             return;
         };
         for (key, at, value) in entries {
-            let known = |field: &&crate::schema::Field| field.since <= self.minor;
-            let exact = schema.field(key).filter(known);
-            let folded = || {
-                let same = |field: &&crate::schema::Field| field.name.eq_ignore_ascii_case(key);
-                schema.fields.iter().filter(known).find(same)
-            };
-            let place = format!("{path}.{key}");
-            if exact.is_none() {
+            let (exact, found) = self.field(schema, path, key);
+            if !exact {
+                let place = format!("{path}.{key}");
                 self.report
                     .warn(&place, Some(at), format!("unused key {key}"));
             }
-            let Some(field) = exact.or_else(folded) else {
+            let Some(field) = found else {
                 continue;
             };
-            let place = format!("{path}.{}", field.name);
+            let name = if self.butane { key } else { field.name };
+            let place = format!("{path}.{name}");
             let before = fields.remove(field.name);
             if let Some(node) = self.value(value, field.shape, &place, before) {
                 fields.insert(field.name, node);
             }
         }
+    }
+
+    /// The field that a key means, and whether the key is spelled as it should be.
+    fn field(
+        &self,
+        schema: &'static Struct,
+        path: &str,
+        key: &str,
+    ) -> (bool, Option<&'static Field>) {
+        let known = |field: &&Field| field.since <= self.minor;
+        if self.butane {
+            // The version of Ignition follows from Butane's.
+            let hidden = |field: &Field| path == "$.ignition" && field.name == "version";
+            let own = |field: &&Field| !hidden(field) && snake(field.name) == key;
+            let sugar = || schema.sugar.iter().find(|field| field.name == key);
+            let found = schema.fields.iter().find(own).or_else(sugar).filter(known);
+            return (found.is_some(), found);
+        }
+        let exact = schema.field(key).filter(known);
+        let folded = || {
+            let same = |field: &&Field| field.name.eq_ignore_ascii_case(key);
+            schema.fields.iter().filter(known).find(same)
+        };
+        (exact.is_some(), exact.or_else(folded))
     }
 
     /// Reads a value over what an earlier duplicate of its key left.
@@ -167,6 +280,7 @@ impl Reader<'_> {
         path: &str,
         before: Option<Node>,
     ) -> Option<Node> {
+        let json = &*self.resolved(json, shape);
         let at = Some(json.at.clone());
         let null = matches!(json.value, JsonValue::Null);
         match shape {
@@ -213,6 +327,23 @@ impl Reader<'_> {
         }
     }
 
+    /// A YAML scalar is what its place makes of it.
+    fn resolved<'j>(&self, json: &'j Json, shape: Shape) -> Cow<'j, Json> {
+        let value = match (&json.value, shape) {
+            (JsonValue::Plain(text), _) if yaml::is_null(text) => JsonValue::Null,
+            (JsonValue::Plain(text), Shape::Number | Shape::MaybeNumber) => yaml::number(text),
+            (JsonValue::Plain(text) | JsonValue::Text(text), Shape::MaybeFlag) if self.butane => {
+                yaml::flag(text).map_or(JsonValue::Text(text.clone()), JsonValue::Bool)
+            }
+            (JsonValue::Plain(text), _) => JsonValue::Text(text.clone()),
+            _ => return Cow::Borrowed(json),
+        };
+        Cow::Owned(Json {
+            at: json.at.clone(),
+            value,
+        })
+    }
+
     fn list(&mut self, json: &Json, item: Item, path: &str, before: Option<Node>) -> Option<Node> {
         let JsonValue::List(items) = &json.value else {
             self.wrong(json, path, "a list");
@@ -242,6 +373,37 @@ impl Reader<'_> {
             value: Value::List(out),
         })
     }
+}
+
+/// The tree as JSON with nothing in it that was not said, but for the required strings of what was.
+#[must_use]
+pub fn to_sparse_json(node: &Node, schema: &'static Struct) -> serde_json::Value {
+    let mut out = serde_json::Map::new();
+    for field in schema.fields {
+        let value = match (field.shape, node.get(field.name)) {
+            (Shape::Text, None) => Some("".into()),
+            (_, None) => None,
+            (_, Some(node)) if node.is_blank() => None,
+            (Shape::Struct(schema), Some(node)) => Some(to_sparse_json(node, schema)),
+            (
+                Shape::List(Item::Struct(schema), _),
+                Some(Node {
+                    value: Value::List(items),
+                    ..
+                }),
+            ) => Some(
+                items
+                    .iter()
+                    .map(|item| to_sparse_json(item, schema))
+                    .collect(),
+            ),
+            (_, Some(node)) => scalar(&node.value, field.shape),
+        };
+        if let Some(value) = value {
+            out.insert(field.name.to_owned(), value);
+        }
+    }
+    serde_json::Value::Object(out)
 }
 
 /// The tree as JSON in the form that Ignition itself writes: objects and required strings always,

@@ -1,0 +1,335 @@
+//! Contents: what stands in the YAML or in a local file becomes a data URL, a unit's text or keys.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use super::{Files, Options, Work};
+use crate::config::Config;
+use crate::report::{At, Kind};
+use crate::schema::{CONFIG, Item, RESOURCE, Shape, Struct};
+use crate::tree::{Node, Value, snake};
+
+/// Puts all contents where Ignition looks for them.
+pub(super) fn translate(work: &mut Work<'_>, tree: &mut Node) {
+    resources(work, tree, &CONFIG, "$");
+    if let Some(systemd) = tree.get_mut("systemd") {
+        for (i, unit) in systemd.items_mut("units").iter_mut().enumerate() {
+            let path = format!("$.systemd.units.{i}");
+            unit_text(work, unit, &path);
+            for (j, dropin) in unit.items_mut("dropins").iter_mut().enumerate() {
+                unit_text(work, dropin, &format!("{path}.dropins.{j}"));
+            }
+        }
+    }
+    if let Some(passwd) = tree.get_mut("passwd") {
+        for (i, user) in passwd.items_mut("users").iter_mut().enumerate() {
+            keys(work, user, &format!("$.passwd.users.{i}"));
+        }
+    }
+}
+
+/// Every resource below a node. `path` is in Ignition's spelling.
+fn resources(work: &mut Work<'_>, node: &mut Node, schema: &'static Struct, path: &str) {
+    if std::ptr::eq(schema, &raw const RESOURCE) {
+        resource(work, node, path);
+    }
+    for field in schema.fields {
+        let path = format!("{path}.{}", field.name);
+        match field.shape {
+            Shape::Struct(schema) => {
+                if let Some(child) = node.get_mut(field.name) {
+                    resources(work, child, schema, &path);
+                }
+            }
+            Shape::List(Item::Struct(schema), _) => {
+                for (i, child) in node.items_mut(field.name).iter_mut().enumerate() {
+                    resources(work, child, schema, &format!("{path}.{i}"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn resource(work: &mut Work<'_>, node: &mut Node, path: &str) {
+    let place = snake(path);
+    let local = node.take("local");
+    let inline = node.take("inline");
+    let given = [
+        local.as_ref().map(|node| ("local", node)),
+        inline.as_ref().map(|node| ("inline", node)),
+        node.get("source").map(|node| ("source", node)),
+    ];
+    let given: Vec<_> = given.into_iter().flatten().collect();
+    if let [_, .., (name, last)] = given.as_slice() {
+        let message = "expected only one of inline, local and source";
+        let at = last.at.clone();
+        work.report
+            .error(&format!("{place}.{name}"), at.as_ref(), message);
+        return;
+    }
+    let (name, from, bytes) = match (local, inline) {
+        (Some(local), _) => match file(work, &local, &format!("{place}.local")) {
+            Some(bytes) => ("local", local, bytes),
+            None => return,
+        },
+        (None, Some(inline)) if work.minor == 0 && path.starts_with("$.ignition") => {
+            // The first version had it for files only.
+            let message = "unused key inline";
+            return work
+                .report
+                .warn(&format!("{place}.inline"), inline.at.as_ref(), message);
+        }
+        (None, Some(inline)) => {
+            let bytes = inline.as_text().unwrap_or_default().as_bytes().to_vec();
+            ("inline", inline, bytes)
+        }
+        (None, None) => return,
+    };
+    let packed = node
+        .text("compression")
+        .is_some_and(|text| !text.is_empty());
+    if path.starts_with("$.ignition.config") && !packed && !work.nested {
+        nested(work, &bytes, &format!("{place}.{name}"), from.at.as_ref());
+    }
+    let url = data_url(&bytes, packed, work.minor, work.options);
+    work.origins
+        .rename(format!("{path}.source"), format!("{place}.{name}"));
+    node.put("source", Node::text_at(url.text, from.at.clone()));
+    if let Some(compression) = url.compression {
+        work.origins
+            .made(format!("{path}.compression"), format!("{place}.{name}"));
+        node.put(
+            "compression",
+            Node::text_at(compression.to_owned(), from.at),
+        );
+    }
+}
+
+/// A config inside the config is checked too, as a node would when it comes to it.
+fn nested(work: &mut Work<'_>, bytes: &[u8], place: &str, at: Option<&At>) {
+    let report = match Config::parse_nested(bytes, place) {
+        Ok(report) | Err(report) => report,
+    };
+    for entry in report.entries {
+        let inside = entry.at.map_or_else(String::new, |at| {
+            format!(" (line {}, column {} of it)", at.line, at.column)
+        });
+        let message = format!(
+            "the config in it: {}: {}{inside}",
+            entry.path, entry.message
+        );
+        match entry.kind {
+            Kind::Error => work.report.error(place, at, message),
+            Kind::Warning => work.report.warn(place, at, message),
+        }
+    }
+}
+
+fn unit_text(work: &mut Work<'_>, node: &mut Node, path: &str) {
+    let Some(local) = node.take("contents_local") else {
+        return;
+    };
+    if local.as_text().is_none_or(str::is_empty) {
+        return;
+    }
+    let place = format!("{path}.contents_local");
+    if let Some(text) = text(work, &local, &place) {
+        work.origins.rename(format!("{path}.contents"), place);
+        node.put("contents", Node::text_at(text, local.at));
+    }
+}
+
+/// A line of a local file is a key.
+fn keys(work: &mut Work<'_>, node: &mut Node, path: &str) {
+    let Some(locals) = node.take("ssh_authorized_keys_local") else {
+        return;
+    };
+    let mut keys = match node.take("sshAuthorizedKeys").map(|keys| keys.value) {
+        Some(Value::List(keys)) => keys,
+        _ => Vec::new(),
+    };
+    let Value::List(files) = locals.value else {
+        return;
+    };
+    for (i, local) in files.into_iter().enumerate() {
+        let place = format!("{path}.ssh_authorized_keys_local.{i}");
+        let Some(text) = text(work, &local, &place) else {
+            continue;
+        };
+        for line in text
+            .split('\n')
+            .map(|line| line.strip_suffix('\r').unwrap_or(line))
+        {
+            if !line.is_empty() {
+                let to = format!("{path}.sshAuthorizedKeys.{}", keys.len());
+                work.origins.made(to, &*place);
+                keys.push(Node::text_at(line.to_owned(), local.at.clone()));
+            }
+        }
+    }
+    let (at, value) = (locals.at, Value::List(keys));
+    node.put("sshAuthorizedKeys", Node { at, value });
+}
+
+fn text(work: &mut Work<'_>, local: &Node, place: &str) -> Option<String> {
+    let bytes = file(work, local, place)?;
+    let text = String::from_utf8(bytes);
+    if text.is_err() {
+        let message = "the file is not UTF-8";
+        work.report.error(place, local.at.as_ref(), message);
+    }
+    text.ok()
+}
+
+/// A local file's bytes; an error if there are none.
+pub(super) fn file(work: &mut Work<'_>, local: &Node, place: &str) -> Option<Vec<u8>> {
+    let path = inside(local.as_text().unwrap_or_default());
+    let read = |path: String| (work.options.files as &dyn Files).read(&path);
+    match path.map_err(str::to_owned).and_then(read) {
+        Ok(bytes) => Some(bytes),
+        Err(why) => {
+            work.report.error(place, local.at.as_ref(), why);
+            None
+        }
+    }
+}
+
+/// The shortest form of a path in the folder of local files, where a leading slash means nothing.
+pub(super) fn inside(path: &str) -> Result<String, &'static str> {
+    let mut out: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                let outside = "the path leads out of the folder of local files";
+                out.pop().ok_or(outside)?;
+            }
+            part => out.push(part),
+        }
+    }
+    Ok(out.join("/"))
+}
+
+/// A data URL, and what its compression is to be.
+pub(super) struct DataUrl {
+    pub(super) text: String,
+    pub(super) compression: Option<&'static str>,
+}
+
+/// The shortest of three forms: escaped, base64, and packed base64 unless the contents are `packed` already. The
+/// compression is always said, so that a parent's is not inherited; the first version did none of that.
+pub(super) fn data_url(bytes: &[u8], packed: bool, minor: u8, options: Options<'_>) -> DataUrl {
+    let escaped = format!("data:,{}", escape(bytes));
+    if minor == 0 {
+        return DataUrl {
+            text: escaped,
+            compression: None,
+        };
+    }
+    let mut shortest = DataUrl {
+        text: escaped,
+        compression: (!packed).then_some(""),
+    };
+    let plain = format!("data:;base64,{}", base64(bytes));
+    if plain.len() < shortest.text.len() {
+        shortest.text = plain;
+    }
+    if let Some(pack) = options.pack.filter(|_| !packed) {
+        let text = format!("data:;base64,{}", base64(&pack(bytes)));
+        if text.len() + "gzip".len() < shortest.text.len() {
+            let compression = Some("gzip");
+            shortest = DataUrl { text, compression };
+        }
+    }
+    shortest
+}
+
+/// gzip as small as it gets, without name and time.
+#[must_use]
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::GzBuilder::new().write(Vec::new(), flate2::Compression::best());
+    // Writing to memory does not fail.
+    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.unwrap_or_default()
+}
+
+/// All but the unreserved characters of RFC 2396 as `%XX`.
+fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(char::from(*byte)),
+            b'-' | b'_' | b'.' | b'!' | b'~' | b'*' | b'\'' | b'(' | b')' => {
+                out.push(char::from(*byte))
+            }
+            _ => {
+                // Writing to a string does not fail.
+                write!(out, "%{byte:02X}").ok();
+            }
+        }
+    }
+    out
+}
+
+/// Standard base64 with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut word = [0; 4];
+        word[1..=chunk.len()].copy_from_slice(chunk);
+        let word = u32::from_be_bytes(word);
+        for i in 0..4 {
+            let digit = word >> (18 - 6 * i) & 63;
+            let digit = DIGITS.get(usize::try_from(digit).unwrap_or(0));
+            let digit = digit.filter(|_| i <= chunk.len()).unwrap_or(&b'=');
+            out.push(char::from(*digit));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{decode_base64, decode_data};
+
+    #[test]
+    fn urls_hold_what_they_were_made_of() {
+        let all: Vec<u8> = (0..=255).collect();
+        for len in [0, 1, 2, 3, 4, 100, 256] {
+            assert_eq!(decode_base64(&base64(&all[..len])).unwrap(), &all[..len]);
+            let escaped = format!("data:,{}", escape(&all[..len]));
+            assert_eq!(decode_data(&escaped).unwrap(), &all[..len]);
+        }
+        assert_eq!(base64(b"hi"), "aGk=");
+        assert_eq!(escape(b"a /'%\n\xff"), "a%20%2F'%25%0A%FF");
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        for (path, wanted) in [
+            ("a/b", Ok("a/b")),
+            ("/a//b/./c/../d/", Ok("a/b/d")),
+            ("", Ok("")),
+            (".", Ok("")),
+            ("a/..", Ok("")),
+            ("..", Err(())),
+            ("a/../../b", Err(())),
+        ] {
+            let wanted = wanted.map(str::to_owned);
+            assert_eq!(inside(path).map_err(|_| ()), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn packing_is_reversible_and_names_no_time() {
+        let packed = gzip(b"hello hello hello");
+        assert_eq!(packed[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255]);
+        assert_eq!(
+            crate::contents::gunzip(&packed, 99).unwrap(),
+            b"hello hello hello"
+        );
+    }
+}

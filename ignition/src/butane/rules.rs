@@ -1,0 +1,281 @@
+//! Rules of Butane itself, before anything is made of the sugar.
+
+use super::Variant;
+use crate::report::Report;
+use crate::tree::Node;
+
+/// Checks what only Butane knows of.
+pub(super) fn check(tree: &Node, variant: Variant, minor: u8, report: &mut Report) {
+    if let Some(storage) = tree.get("storage") {
+        for (list, directory) in [("files", false), ("directories", true)] {
+            for (i, node) in storage.items(list).iter().enumerate() {
+                mode(node, directory, &format!("$.storage.{list}.{i}"), report);
+            }
+        }
+        for (i, node) in storage.items("filesystems").iter().enumerate() {
+            let path = format!("$.storage.filesystems.{i}");
+            mount_unit(node, variant, minor, &path, report);
+        }
+        for (i, node) in storage.items("disks").iter().enumerate() {
+            disk(
+                node,
+                variant,
+                minor,
+                &format!("$.storage.disks.{i}"),
+                report,
+            );
+        }
+        for (i, node) in storage.items("luks").iter().enumerate() {
+            luks(node, variant, minor, &format!("$.storage.luks.{i}"), report);
+        }
+        for (i, node) in storage.items("trees").iter().enumerate() {
+            if node.text("local").unwrap_or_default().is_empty() {
+                let path = format!("$.storage.trees.{i}");
+                report.error(
+                    &path,
+                    node.at.as_ref(),
+                    "a tree needs local, the folder that it is made of",
+                );
+            }
+        }
+    }
+    let Some(systemd) = tree.get("systemd") else {
+        return;
+    };
+    for (i, node) in systemd.items("units").iter().enumerate() {
+        let path = format!("$.systemd.units.{i}");
+        one_contents(node, &path, report);
+        dropins(node, &path, report);
+    }
+    for (i, node) in systemd.items("quadlets").iter().enumerate() {
+        quadlet(node, &format!("$.systemd.quadlets.{i}"), report);
+    }
+}
+
+/// A mode that makes no sense as it is but would with its digits read as octal ones: somebody forgot the zero.
+fn mode(node: &Node, directory: bool, path: &str, report: &mut Report) {
+    let Some(found) = node.number("mode") else {
+        return;
+    };
+    let digits = found.to_string();
+    let meant = i64::from_str_radix(&digits, 8)
+        .ok()
+        .filter(|_| digits.len() <= 4);
+    if meant.is_some_and(|meant| !usual(found, directory) && usual(meant, directory)) {
+        let at = node.get("mode").and_then(|mode| mode.at.as_ref());
+        let message = format!("found {found} in decimal; expected octal, as 0{found}");
+        report.warn(&format!("{path}.mode"), at, message);
+    }
+}
+
+/// Whether anybody would give these permissions: nobody may do what its betters may not, who writes or executes
+/// also reads, somebody reads at all; and special bits stand where they mean something.
+fn usual(mode: i64, directory: bool) -> bool {
+    if mode == 0 {
+        return true;
+    }
+    let (other, group, owner) = (mode & 7, mode >> 3 & 7, mode >> 6 & 7);
+    let sane = |bits: i64| bits == 0 || bits & 4 != 0;
+    // From the least to the most: all that was allowed stays, and execution is not new where reading is not.
+    let grows = |less: i64, more: i64| less & !more == 0 && !(less & 5 == 4 && more & 1 != 0);
+    let plain = [other, group, owner].into_iter().all(sane)
+        && grows(other, group)
+        && grows(group | other, owner)
+        && owner & 4 != 0;
+    let (executes, writes) = (owner & 1 != 0, owner & 2 != 0);
+    let special = match directory {
+        true => executes && mode & 0o4000 == 0 && (mode & 0o3000 == 0 || writes),
+        false => {
+            let raised = mode & 0o6000 != 0;
+            mode & 0o1000 == 0 && (!raised || (executes && other & 2 == 0))
+        }
+    };
+    plain && special
+}
+
+fn mount_unit(node: &Node, variant: Variant, minor: u8, path: &str, report: &mut Report) {
+    if node.flag("with_mount_unit") != Some(true) {
+        return;
+    }
+    let format = node.text("format").unwrap_or_default();
+    let mounted = node.text("path").unwrap_or_default();
+    let at = |name: &str| {
+        node.get(name)
+            .or(Some(node))
+            .and_then(|node| node.at.as_ref())
+    };
+    if format.is_empty() {
+        let message = "with_mount_unit needs a format";
+        report.error(&format!("{path}.format"), at("format"), message);
+    }
+    // Swap units came with the specification that becomes Ignition 3.3.
+    if mounted.is_empty() && !(format == "swap" && minor >= 3) {
+        let message = "with_mount_unit needs a path";
+        report.error(&format!("{path}.path"), at("path"), message);
+    }
+    let strict = variant == Variant::Slipway || (variant == Variant::Fcos && minor >= 5);
+    let below = |top: &str| {
+        let rest = mounted.strip_prefix(top);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if strict && !mounted.is_empty() && !below("/etc") && !below("/var") {
+        let message =
+            "a mount unit's path is /etc, /var or below: the rest of the system is read-only";
+        report.error(&format!("{path}.path"), at("path"), message);
+    }
+}
+
+/// The link that Fedora CoreOS makes to its own boot disk.
+const COREOS_DISK: &str = "/dev/disk/by-id/coreos-boot-disk";
+
+fn disk(node: &Node, variant: Variant, minor: u8, path: &str, report: &mut Report) {
+    if node.text("device") == Some(COREOS_DISK) {
+        let at = node.get("device").and_then(|device| device.at.as_ref());
+        let message = "only Fedora CoreOS has this link; name the disk itself";
+        report.error(&format!("{path}.device"), at, message);
+    }
+    if variant == Variant::Flatcar || minor < 5 || node.flag("wipeTable") == Some(true) {
+        return;
+    }
+    for (i, partition) in node.items("partitions").iter().enumerate() {
+        let numbered = partition.number("number").unwrap_or(0) != 0;
+        if numbered || partition.get("label").is_none() {
+            continue;
+        }
+        let message = "a partition is not found again by its label; give its number, or wipe_table";
+        report.warn(
+            &format!("{path}.partitions.{i}.number"),
+            partition.at.as_ref(),
+            message,
+        );
+    }
+}
+
+fn luks(node: &Node, variant: Variant, minor: u8, path: &str, report: &mut Report) {
+    let mut refuse = |name: &'static str, since: &str| {
+        if let Some(found) = node.get(name).filter(|found| !found.is_blank()) {
+            let message = format!("flatcar has no {name}{since}");
+            report.error(&format!("{path}.{name}"), found.at.as_ref(), message);
+        }
+    };
+    if variant == Variant::Flatcar {
+        refuse("cex", "");
+        if minor < 7 {
+            refuse("clevis", " before 1.2.0-experimental");
+        }
+    }
+}
+
+/// Contents come from one place.
+fn one_contents(node: &Node, path: &str, report: &mut Report) {
+    if let (Some(_), Some(local)) = (node.get("contents"), node.get("contents_local")) {
+        let message = "found contents too; expected one of contents and contents_local";
+        report.error(
+            &format!("{path}.contents_local"),
+            local.at.as_ref(),
+            message,
+        );
+    }
+}
+
+fn dropins(node: &Node, path: &str, report: &mut Report) {
+    for (i, dropin) in node.items("dropins").iter().enumerate() {
+        one_contents(dropin, &format!("{path}.dropins.{i}"), report);
+    }
+}
+
+/// The kinds of file that Podman's generator reads: podman-systemd.unit(5).
+const QUADLETS: [&str; 8] = [
+    "container",
+    "volume",
+    "network",
+    "kube",
+    "image",
+    "build",
+    "pod",
+    "artifact",
+];
+
+fn quadlet(node: &Node, path: &str, report: &mut Report) {
+    let name = node.text("name").unwrap_or_default();
+    let at = node.get("name").unwrap_or(node).at.as_ref();
+    let kind = name.rsplit_once('.').map_or("", |(_, kind)| kind);
+    if !QUADLETS.contains(&kind) {
+        let message = format!(
+            "the name of a quadlet ends with one of .{}",
+            QUADLETS.join(", .")
+        );
+        report.error(&format!("{path}.name"), at, message);
+    }
+    let dropin_names = node
+        .items("dropins")
+        .iter()
+        .map(|node| node.text("name").unwrap_or_default());
+    if name.contains('/') || dropin_names.into_iter().any(|name| name.contains('/')) {
+        report.error(
+            &format!("{path}.name"),
+            at,
+            "a quadlet's name, and that of its drop-ins, holds no slash",
+        );
+    }
+    if super::trees::template_of(name).is_none() {
+        one_contents(node, path, report);
+    } else {
+        for contents in ["contents", "contents_local"] {
+            if let Some(found) = node.get(contents) {
+                let message = "an instance has the contents of its template; it becomes a link";
+                report.error(&format!("{path}.{contents}"), found.at.as_ref(), message);
+            }
+        }
+    }
+    dropins(node, path, report);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Value;
+
+    #[test]
+    fn decimal_modes_are_noticed() {
+        for (mode, directory, usual_) in [
+            (0o644, false, true),
+            (0o755, false, true),
+            (0o600, false, true),
+            (0o4755, false, true),
+            (0o755, true, true),
+            (0o1777, true, true),
+            (0o2775, true, true),
+            (0, false, true),
+            (644, false, false),
+            (755, false, false),
+            (600, false, false),
+            (755, true, false),
+            (700, true, false),
+            (0o644, true, false),
+            (0o4644, false, false),
+            (0o4757, false, false),
+            (0o1644, false, false),
+            (0o4755, true, false),
+            (0o046, false, false),
+            (0o744, false, false),
+        ] {
+            assert_eq!(usual(mode, directory), usual_, "{mode:o} {directory}");
+        }
+        let node = |mode: i64| {
+            let mut node = Node::empty();
+            let value = Value::Number(mode);
+            node.put("mode", Node { at: None, value });
+            node
+        };
+        for (found, warned) in [(644, true), (0o644, false), (999, false), (0, false)] {
+            let mut report = Report::default();
+            mode(&node(found), false, "$", &mut report);
+            assert_eq!(
+                report.entries.len(),
+                usize::from(warned),
+                "{found}: {report}"
+            );
+        }
+    }
+}

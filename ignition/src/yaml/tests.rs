@@ -1,0 +1,195 @@
+//! What is YAML here, what is not, and where.
+
+use super::*;
+
+fn read(text: &str) -> Json {
+    parse(text.as_bytes(), "t").unwrap()
+}
+
+fn refused(text: &[u8]) -> (u32, u32, String) {
+    let report = parse(text, "t").unwrap_err();
+    let entry = &report.entries[0];
+    let at = entry.at.as_ref().unwrap();
+    (at.line, at.column, entry.message.clone())
+}
+
+#[test]
+fn values_have_their_places() {
+    let json = read("# c\na: 1\nb:\n  - x\n  - \"y\"\n");
+    let Value::Object(entries) = &json.value else {
+        panic!()
+    };
+    assert_eq!(
+        (
+            entries[1].0.as_str(),
+            entries[1].1.line,
+            entries[1].1.column
+        ),
+        ("b", 3, 1)
+    );
+    let Value::List(items) = &entries[1].2.value else {
+        panic!()
+    };
+    assert_eq!((items[1].at.line, items[1].at.column), (5, 5));
+    assert_eq!(items[0].value, Value::Plain("x".into()));
+    assert_eq!(items[1].value, Value::Text("y".into()));
+    assert_eq!(read("").value, Value::Null);
+    // A byte order mark and carriage returns move nothing.
+    let json = read("\u{feff}a: 1\r\nb: 2\r\n");
+    assert_eq!(json.value.get("b").unwrap().at.line, 2);
+}
+
+#[test]
+fn scalars_are_what_their_field_is() {
+    for (text, wanted) in [
+        ("0644", Some(420)),
+        ("0o644", Some(420)),
+        ("0x1F", Some(31)),
+        ("0b101", Some(5)),
+        ("1_000", Some(1000)),
+        ("-12", Some(-12)),
+        ("+7", Some(7)),
+        ("0", Some(0)),
+        ("-0x10", Some(-16)),
+        ("9223372036854775807", Some(i64::MAX)),
+        ("9223372036854775808", None),
+        ("0888", None),
+        ("08", None),
+        ("0x", None),
+        ("0x-1", None),
+        ("--1", None),
+        ("1.5", None),
+        ("1e3", None),
+        ("", None),
+        ("_", None),
+        ("-", None),
+        ("x", None),
+    ] {
+        assert_eq!(integer(text), wanted, "{text}");
+    }
+    assert_eq!(number("0888"), Value::Number("0888 as octal".into()));
+    assert_eq!(number("1.5"), Value::Number("1.5".into()));
+    assert_eq!(number("word"), Value::Text("word".into()));
+    for (text, wanted) in [
+        ("yes", Some(true)),
+        ("off", Some(false)),
+        ("True", Some(true)),
+        ("tRue", None),
+    ] {
+        assert_eq!(flag(text), wanted);
+    }
+}
+
+#[test]
+fn anchors_and_merge_keys_work() {
+    let json = read("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [{x: 9}, *a]}\nd: *a\n");
+    let text = |name: &str, key: &str| match &json
+        .value
+        .get(name)
+        .unwrap()
+        .value
+        .get(key)
+        .unwrap()
+        .value
+    {
+        Value::Plain(text) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((text("b", "x"), text("b", "y")), ("1".into(), "3".into()));
+    assert_eq!((text("c", "x"), text("c", "y")), ("9".into(), "2".into()));
+    assert_eq!(text("d", "y"), "2");
+    // In quotes it is a key as any other.
+    assert!(read("\"<<\": 1").value.get("<<").is_some());
+}
+
+#[test]
+fn what_is_no_yaml_is_refused_with_its_place() {
+    let mut wrong = Vec::new();
+    for (text, line, column, says) in [
+        ("a: 1\na: 2\n", 2, 1, "\"a\" stands twice"),
+        ("a: {b: 1, b: 2}\n", 1, 11, "\"b\" stands twice"),
+        ("a:\n\tb: 1\n", 2, 2, "tab"),
+        ("a: [1\n", 2, 1, "expected"),
+        ("a: b: c\n", 1, 5, "mapping values"),
+        ("a: *x\n", 1, 4, "unknown anchor"),
+        ("a: &a [*a]\n", 1, 8, "an alias of what it stands in"),
+        ("a: 1\n---\nb: 2\n", 2, 1, "second document"),
+        ("? [x]\n: 1\n", 1, 3, "string as the key"),
+        ("~: 1\n", 1, 1, "string as the key"),
+        ("a: !thing 1\n", 1, 4, "a tag that is not known"),
+        ("a: !!binary aGk=\n", 1, 4, "binary"),
+        ("a: !!seq {}\n", 1, 4, "a tag that is not known"),
+        ("<<: 1\n", 1, 5, "expected a mapping"),
+        ("a: \"\\q\"\n", 1, 4, "escape"),
+        ("a: x\u{7}\n", 1, 5, "control character"),
+        ("a: 1\n\u{feff}b: 2\n", 2, 1, "byte order mark"),
+    ] {
+        let found = refused(text.as_bytes());
+        if (found.0, found.1) != (line, column) || !found.2.contains(says) {
+            wrong.push(format!("{text:?}: {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(
+        refused(b"a: 1\nb: \xc3\x28").2,
+        "the text is not UTF-8 here"
+    );
+    assert_eq!(
+        refused(b"\xff\xfea\0").2,
+        "the text is UTF-16; expected UTF-8"
+    );
+    assert_eq!(refused(b"a: 1\nb: \xff").0, 2);
+}
+
+#[test]
+fn depth_is_bounded() {
+    assert!(
+        refused("[".repeat(100_000).as_bytes())
+            .2
+            .contains("64 deep")
+    );
+    assert!(
+        refused("- ".repeat(100_000).as_bytes())
+            .2
+            .contains("64 deep")
+    );
+    let nested: String = (0..100).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
+    assert!(refused(nested.as_bytes()).2.contains("64 deep"));
+    // Each line is as deep as the one before and then some, by its alias.
+    let mut chain = String::from("a0: &a0 [x]\n");
+    for i in 1..100 {
+        chain += &format!("a{i}: &a{i} [*a{}]\n", i - 1);
+    }
+    assert!(refused(chain.as_bytes()).2.contains("64 deep"));
+}
+
+#[test]
+fn a_billion_laughs_are_not_heard() {
+    let mut text = String::from("a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n");
+    for (name, before) in [
+        ("b", "a"),
+        ("c", "b"),
+        ("d", "c"),
+        ("e", "d"),
+        ("f", "e"),
+        ("g", "f"),
+        ("h", "g"),
+    ] {
+        let many = format!("*{before}, ").repeat(9);
+        text += &format!("{name}: &{name} [{many}]\n");
+    }
+    assert!(
+        refused(text.as_bytes())
+            .2
+            .contains("copy more than 100000 values")
+    );
+    let long = format!(
+        "a: &a \"{}\"\nb: [{}]\n",
+        "x".repeat(1 << 20),
+        "*a, ".repeat(20)
+    );
+    assert!(refused(long.as_bytes()).2.contains("16 MiB of text"));
+    // A config's usual few are nothing.
+    let few = format!("a: &a [1, 2]\nb: [{}]\n", "*a, ".repeat(1000));
+    assert!(parse(few.as_bytes(), "t").is_ok());
+}
