@@ -1,9 +1,9 @@
 //! Butane: YAML for people, translated to the Ignition config that it stands for.
 //!
 //! A document goes through named steps: variant and version are found → [`crate::tree::read_butane`] reads it by
-//! the one schema, sugar included → [`rules`] of the sugar → [`contents`] (inline and local contents become data
-//! URLs) → [`mounts`] → [`trees`] and Quadlets. What comes out is checked by Ignition's rules of the version that
-//! Butane emits, and [`origin`] turns what they find back to places in the YAML.
+//! the one schema, sugar included → `rules` of the sugar → `contents` (inline and local contents become data
+//! URLs) → `mounts` → `trees` and Quadlets. What comes out is checked by Ignition's rules of the version that
+//! Butane emits, and `origin` turns what they find back to places in the YAML.
 //!
 //! Local files come from the caller: the tool has a folder for them, a node has none.
 
