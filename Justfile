@@ -24,3 +24,15 @@ soak N="50":
 # The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `sizes`, or all.
 bench *WHAT:
     cargo run --release -p qemu-tests --bin bench -- {{WHAT}}
+
+# Feeds TARGET (json_config, butane_config, yaml, unit, cmdline, modules) what libFuzzer thinks of, for SECONDS.
+fuzz TARGET SECONDS="600":
+    mkdir -p fuzz/found/{{TARGET}}
+    cd fuzz && RUSTFLAGS="{{fuzz_flags}}" cargo build --release --bin {{TARGET}} --target {{arch()}}-unknown-linux-gnu
+    fuzz/target/{{arch()}}-unknown-linux-gnu/release/{{TARGET}} -max_total_time={{SECONDS}} -timeout=10 -artifact_prefix=fuzz/found/ fuzz/found/{{TARGET}} fuzz/corpus/{{TARGET}}
+
+# The same for the parsers that only the init has, by their tests.
+fuzz-init SECONDS="600":
+    SLIPWAY_FUZZ_SECONDS={{SECONDS}} cargo test --release -p initrd -- damage --nocapture
+
+fuzz_flags := "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use slipway::local_files::LocalFiles;
 use slipway::lock::Mode;
 use slipway::progress::{Kind, Progress};
 use slipway::qemu;
@@ -90,14 +91,14 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Check and merge Ignition configs, as a node would
+    /// Check and merge Ignition and Butane configs, as a node would
     Ignition {
         #[command(subcommand)]
         command: Ignition,
     },
 }
 
-/// What can be asked about Ignition configs.
+/// What can be asked about configs, in Ignition's JSON or Butane's YAML.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ignition {
     /// Check a config by the rules of its version
@@ -108,6 +109,8 @@ pub(crate) enum Ignition {
         /// Answer the cases of this file, one JSON object a line: name, version, raw
         #[arg(long, value_hint = ValueHint::FilePath, conflicts_with = "config")]
         batch: Option<PathBuf>,
+        #[command(flatten)]
+        local: LocalArgs,
     },
     /// Print what two configs come to
     Merge {
@@ -120,7 +123,40 @@ pub(crate) enum Ignition {
         /// Answer the cases of this file, one JSON object a line: name, parent, child
         #[arg(long, value_hint = ValueHint::FilePath, conflicts_with_all = ["parent", "child"])]
         batch: Option<PathBuf>,
+        #[command(flatten)]
+        local: LocalArgs,
     },
+    /// Print the Ignition config that a Butane config becomes
+    FromButane {
+        /// The config; - for stdin
+        #[arg(value_hint = ValueHint::FilePath)]
+        config: PathBuf,
+        #[command(flatten)]
+        local: LocalArgs,
+        /// Let warnings fail as errors do
+        #[arg(long)]
+        strict: bool,
+        /// Print it over several lines
+        #[arg(long)]
+        pretty: bool,
+        /// Write it to this file
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: Option<PathBuf>,
+    },
+}
+
+/// Where a Butane config's local files are.
+#[derive(Debug, Args)]
+pub(crate) struct LocalArgs {
+    /// The folder that a Butane config's local files are relative to; without it they are refused
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    files_dir: Option<PathBuf>,
+}
+
+impl LocalArgs {
+    pub(crate) fn files(self) -> Option<LocalFiles> {
+        self.files_dir.map(LocalFiles)
+    }
 }
 
 impl Command {
@@ -347,6 +383,14 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
     print(&text)
+}
+
+/// Prints what was found in a config, for people; nothing if nothing was.
+pub(crate) fn print_findings(report: &ignition::Report) {
+    if !report.entries.is_empty() {
+        // Without stderr there is nobody to tell.
+        writeln!(std::io::stderr().lock(), "{report}").ok();
+    }
 }
 
 /// Prints an error once: a recipe's mistakes as they are shown, everything else as one chain.

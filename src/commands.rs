@@ -1,6 +1,8 @@
 //! What each command does: plain functions from the command line's words to a result on stdout.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -348,7 +350,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
 }
 
 pub(crate) fn ignition(command: cli::Ignition, output: Output) -> Result<ExitCode> {
-    use cli::Ignition::{Merge, Validate};
+    use cli::Ignition::{FromButane, Merge, Validate};
 
     let cases = |path: &Path| {
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
@@ -364,8 +366,9 @@ pub(crate) fn ignition(command: cli::Ignition, output: Output) -> Result<ExitCod
         } => {
             cli::print(&node_config::merge_batch(&cases(&batch)?)?)?;
         }
-        Validate { config, .. } => {
-            let verdict = node_config::check_file(&config.unwrap_or_default())?;
+        Validate { config, local, .. } => {
+            let config = config.unwrap_or_default();
+            let verdict = node_config::check_file(&config, local.files().as_ref())?;
             if output.json {
                 cli::print_json(&verdict.to_json())?;
             } else if !verdict.report.entries.is_empty() {
@@ -375,10 +378,69 @@ pub(crate) fn ignition(command: cli::Ignition, output: Output) -> Result<ExitCod
                 return Ok(ExitCode::from(WRONG));
             }
         }
-        Merge { parent, child, .. } => {
+        Merge {
+            parent,
+            child,
+            local,
+            ..
+        } => {
             let (parent, child) = (parent.unwrap_or_default(), child.unwrap_or_default());
-            cli::print_json(&node_config::merge(&parent, &child)?)?;
+            let files = local.files();
+            cli::print_json(&node_config::merge(&parent, &child, files.as_ref())?)?;
+        }
+        FromButane {
+            config,
+            local,
+            strict,
+            pretty,
+            output: to,
+        } => {
+            let (json, report) = node_config::from_butane(&config, local.files().as_ref())?;
+            let Some(json) = json.filter(|_| !strict || report.entries.is_empty()) else {
+                return refused(&report, output);
+            };
+            if !output.quiet {
+                cli::print_findings(&report);
+            }
+            let mut text = match pretty {
+                true => serde_json::to_string_pretty(&json)?,
+                false => json.to_string(),
+            };
+            text.push('\n');
+            match to {
+                Some(path) => write_whole(&path, text.as_bytes())?,
+                None => cli::print(&text)?,
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A config that cannot be used: what is wrong with it, and the exit code.
+fn refused(report: &ignition::Report, output: Output) -> Result<ExitCode> {
+    if output.json {
+        let entries = node_config::entries(report);
+        cli::print_json(&serde_json::json!({ "accept": false, "entries": entries }))?;
+    } else {
+        cli::print_findings(report);
+    }
+    Ok(ExitCode::from(WRONG))
+}
+
+/// Writes a file that is there whole or not at all.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let writing = || format!("writing {}", path.display());
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    // As every other program writes: what the umask leaves.
+    let mode = std::fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new()
+        .permissions(mode)
+        .tempfile_in(folder.unwrap_or(Path::new(".")))
+        .with_context(writing)?;
+    file.write_all(bytes).with_context(writing)?;
+    file.as_file().sync_all().with_context(writing)?;
+    file.persist(path).with_context(writing)?;
+    Ok(())
 }

@@ -13,6 +13,7 @@ pub mod interrupt;
 pub mod kernel;
 pub mod kubelet;
 pub mod layer;
+pub mod local_files;
 pub mod lock;
 pub mod node_config;
 pub mod oci;

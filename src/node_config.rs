@@ -1,10 +1,14 @@
 //! Node configs on the workstation: checked and merged with the code that the init applies them with.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ignition::{Config, Entry, Kind, Report};
+use ignition::butane::{self, NoFiles, Options};
+use ignition::{Config, Entry, Kind, Report, config};
 use serde_json::{Value, json};
+
+use crate::local_files::LocalFiles;
 
 /// The answer about one config.
 #[derive(Debug)]
@@ -15,10 +19,21 @@ pub struct Verdict {
     pub config: Option<Config>,
 }
 
+/// What local files a Butane config may name: those of a folder, or none.
+fn options(files: Option<&LocalFiles>) -> Options<'_> {
+    Options {
+        files: match files {
+            Some(files) => files,
+            None => &NoFiles,
+        },
+        pack: Some(butane::gzip),
+    }
+}
+
 /// Checks a config by the rules of its own version.
 #[must_use]
-pub fn check(text: &[u8], name: &str) -> Verdict {
-    match Config::parse(text, name) {
+pub fn check(text: &[u8], name: &str, files: Option<&LocalFiles>) -> Verdict {
+    match Config::parse_with(text, name, options(files)) {
         Ok((config, report)) => Verdict {
             report,
             config: Some(config),
@@ -34,9 +49,50 @@ pub fn check(text: &[u8], name: &str) -> Verdict {
 ///
 /// # Errors
 /// If the file cannot be read.
-pub fn check_file(path: &Path) -> Result<Verdict> {
+pub fn check_file(path: &Path, files: Option<&LocalFiles>) -> Result<Verdict> {
     let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(check(&text, &path.display().to_string()))
+    Ok(check(&text, &path.display().to_string(), files))
+}
+
+/// The Ignition config of a Butane config's file, and what there is to say about it; an error's report beside no
+/// config. `-` is stdin.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn from_butane(path: &Path, files: Option<&LocalFiles>) -> Result<(Option<Value>, Report)> {
+    let (text, name) = match path.to_str() {
+        Some("-") => {
+            let mut text = Vec::new();
+            let read = std::io::stdin().lock().read_to_end(&mut text);
+            read.context("reading stdin")?;
+            (text, "stdin".to_owned())
+        }
+        _ => {
+            let text =
+                std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            (text, path.display().to_string())
+        }
+    };
+    Ok(match config::from_butane(&text, &name, options(files)) {
+        Ok((config, report)) => (Some(config), report),
+        Err(report) => (None, report),
+    })
+}
+
+/// A config as Ignition JSON, to be baked into an image, with the local files that stand beside it.
+///
+/// # Errors
+/// Every mistake at once.
+pub fn bake(text: &[u8], path: &Path) -> Result<Vec<u8>, Report> {
+    let files = LocalFiles::beside(path);
+    let name = path.display().to_string();
+    config::to_ignition(text, &name, options(Some(&files))).map(|(text, _)| text)
+}
+
+/// The findings for machines.
+#[must_use]
+pub fn entries(report: &Report) -> Vec<Value> {
+    report.entries.iter().map(entry).collect()
 }
 
 impl Verdict {
@@ -45,7 +101,7 @@ impl Verdict {
     pub fn to_json(&self) -> Value {
         json!({
             "accept": self.config.is_some(),
-            "entries": self.report.entries.iter().map(entry).collect::<Vec<_>>(),
+            "entries": entries(&self.report),
             "translated": self.config.as_ref().map(Config::to_json),
         })
     }
@@ -72,7 +128,7 @@ fn entry(entry: &Entry) -> Value {
 pub fn check_batch(cases: &str) -> Result<String> {
     batch(cases, |case| {
         let raw = case["raw"].as_str().context("it has no text \"raw\"")?;
-        let mut answer = check(raw.as_bytes(), "raw").to_json();
+        let mut answer = check(raw.as_bytes(), "raw", None).to_json();
         answer["name"] = case["name"].clone();
         answer["version"] = case["version"].clone();
         Ok(answer)
@@ -83,11 +139,11 @@ pub fn check_batch(cases: &str) -> Result<String> {
 ///
 /// # Errors
 /// A [`Report`] of what is wrong with either or with both.
-pub fn merge(parent: &Path, child: &Path) -> Result<Value> {
+pub fn merge(parent: &Path, child: &Path, files: Option<&LocalFiles>) -> Result<Value> {
     let mut report = Report::default();
     let mut configs = Vec::new();
     for path in [parent, child] {
-        let verdict = check_file(path)?;
+        let verdict = check_file(path, files)?;
         report.absorb(verdict.report);
         configs.extend(verdict.config);
     }

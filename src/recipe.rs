@@ -274,7 +274,7 @@ pub enum KubeletSource {
 pub struct BaseConfig {
     /// Where it stands, for messages.
     pub name: String,
-    /// Its JSON text.
+    /// Its text, Ignition JSON whatever it was written in.
     pub text: Vec<u8>,
 }
 

@@ -143,3 +143,71 @@ fn ignition_configs_are_checked_with_line_and_column() {
     assert_eq!(stdout(&output), wanted);
     assert_eq!(slipway(&["ignition", "merge", path]).status.code(), Some(2));
 }
+
+#[test]
+fn butane_is_taken_wherever_ignition_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let butane = "variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: /etc/a\n      mode: 644\n      contents:\n        local: a.txt\n";
+    std::fs::write(at("a.bu"), butane).unwrap();
+    std::fs::write(at("a.txt"), "A").unwrap();
+    std::fs::write(at("b.ign"), "{\"ignition\": {\"version\": \"3.0.0\"}}").unwrap();
+    // Local files only from a folder that is named.
+    let output = slipway(&["ignition", "validate", &at("a.bu")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stdout(&output).contains("a.bu:8:16: error: $.storage.files.0.contents.local: "),
+        "{output:?}"
+    );
+    let local = ["--files-dir", folder.path().to_str().unwrap()];
+    let output = slipway(&["ignition", "validate", &at("a.bu"), local[0], local[1]]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        stdout(&output).contains("a.bu:6:13: warning: $.storage.files.0.mode: "),
+        "{output:?}"
+    );
+    let output = slipway(&[
+        "ignition",
+        "merge",
+        &at("b.ign"),
+        &at("a.bu"),
+        local[0],
+        local[1],
+    ]);
+    assert!(
+        stdout(&output).contains("\"source\": \"data:,A\""),
+        "{output:?}"
+    );
+    // The translation on stdout, what was found on stderr.
+    let words = ["ignition", "from-butane", &at("a.bu"), local[0], local[1]];
+    let output = slipway(&words);
+    assert_eq!(
+        stdout(&output),
+        "{\"ignition\":{\"version\":\"3.4.0\"},\"storage\":{\"files\":[{\"contents\":{\"compression\":\"\",\"source\":\"data:,A\"},\"mode\":644,\"path\":\"/etc/a\"}]}}\n"
+    );
+    assert!(
+        stderr(&output).contains("warning: $.storage.files.0.mode: found 644 in decimal"),
+        "{output:?}"
+    );
+    let output = slipway(&[&words[..], &["--strict"]].concat());
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(2), "")
+    );
+    let output = slipway(&[&words[..], &["--pretty", "-q", "-o", &at("out.ign")]].concat());
+    assert_eq!(
+        (stdout(&output).as_str(), stderr(&output).as_str()),
+        ("", "")
+    );
+    assert!(
+        std::fs::read_to_string(at("out.ign"))
+            .unwrap()
+            .starts_with("{\n  \"ignition\"")
+    );
+    let output = slipway(&["ignition", "from-butane", &at("b.ign")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("this is Ignition JSON already"),
+        "{output:?}"
+    );
+}

@@ -143,6 +143,25 @@ pub fn from_butane(
     ))
 }
 
+/// A config as Ignition JSON: what [`from_butane`] makes of Butane, or the text itself, checked.
+///
+/// # Errors
+/// Every mistake at once (and the warnings beside them).
+pub fn to_ignition(
+    text: &[u8],
+    source: &str,
+    options: Options<'_>,
+) -> Result<(Vec<u8>, Report), Report> {
+    let document = checked(read(text, source, options, false)?)?;
+    let text = match document.origins {
+        Some(_) => tree::to_sparse_json(&document.tree, &CONFIG)
+            .to_string()
+            .into_bytes(),
+        None => text.to_vec(),
+    };
+    Ok((text, document.report))
+}
+
 /// A text that was read.
 struct Document {
     /// In the form of its own version.

@@ -10,6 +10,8 @@ mod dm;
 mod etcd;
 mod failure;
 mod firmware;
+#[cfg(test)]
+mod fuzz;
 mod handoff;
 mod kubelet;
 mod log;

@@ -13,6 +13,7 @@ use super::mistakes::{Mistake, Mistakes, Place};
 use super::raw::{self, RawRecipe, RawSuite};
 use super::tree::Node;
 use super::{BaseConfig, Debian, Image, Kernel, Recipe, Units};
+use crate::node_config;
 
 /// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` are the paths of
 /// values that had to be taken out: they are not reported as missing.
@@ -270,23 +271,25 @@ impl<'a> Check<'a> {
                 self.add(Mistake::at(
                     &place,
                     format!("reading the config {} failed: {error}", path.display()),
-                    "expected a JSON file, relative to this recipe",
+                    "expected a file of Ignition JSON or Butane YAML, relative to this recipe",
                 ));
                 return None;
             }
         };
         let name = path.display().to_string();
-        if let Err(report) = ignition::Config::parse(&text, &name) {
-            let shown = String::from_utf8_lossy(&text).into_owned();
-            let file = self.mistakes.file(path, shown);
-            for entry in report.entries {
-                if entry.kind == ignition::Kind::Error {
-                    self.config_mistake(file, &entry, &place);
+        match node_config::bake(&text, &path) {
+            Ok(text) => Some(BaseConfig { name, text }),
+            Err(report) => {
+                let shown = String::from_utf8_lossy(&text).into_owned();
+                let file = self.mistakes.file(path, shown);
+                for entry in report.entries {
+                    if entry.kind == ignition::Kind::Error {
+                        self.config_mistake(file, &entry, &place);
+                    }
                 }
+                None
             }
-            return None;
         }
-        Some(BaseConfig { name, text })
     }
 
     /// A mistake of the config, shown in the config's own text and where the recipe names it.

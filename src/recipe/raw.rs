@@ -265,7 +265,8 @@ pub(super) enum RawEtcdFormat {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawIgnition {
-    /// The config's JSON file; a path relative to this recipe.
+    /// The config's file, Ignition JSON or Butane YAML; a path relative to this recipe. Butane's local files are
+    /// relative to the config's folder.
     pub config: Option<String>,
 }
 

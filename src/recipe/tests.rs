@@ -211,6 +211,23 @@ fn mistakes_of_a_config_are_shown_in_it() {
 }
 
 #[test]
+fn a_butane_config_is_baked_as_ignition_with_the_files_beside_it() {
+    let text = format!("{SMALL}\nignition.config = 'base.bu'\n");
+    let butane = "variant: slipway\nversion: 1.0.0\nstorage:\n  files:\n    - path: /etc/a\n      contents:\n        local: a.txt\n";
+    let recipe = written(&[("a.toml", &text), ("base.bu", butane), ("a.txt", "A")]).unwrap();
+    let baked = recipe.ignition.unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&baked.text).unwrap();
+    assert_eq!(json["ignition"]["version"], "3.6.0");
+    assert_eq!(json["storage"]["files"][0]["contents"]["source"], "data:,A");
+    let report = written(&[("a.toml", &text), ("base.bu", butane)]).unwrap_err();
+    assert!(report.contains("base.bu:7:"), "{report}");
+    assert!(
+        report.contains("$.storage.files.0.contents.local"),
+        "{report}"
+    );
+}
+
+#[test]
 fn sets_follow_the_recipe() {
     let names = |recipe: &Recipe| recipe.sets().iter().map(|set| set.name).collect::<Vec<_>>();
     let small = written(&[("a.toml", SMALL)]).unwrap();

@@ -427,4 +427,41 @@ pub(crate) mod tests {
         table.entries.get_mut(&3).unwrap().last = table.sectors;
         assert!(table.write(&file(64 << 20)).is_err());
     }
+
+    #[test]
+    fn damaged_tables_are_refused_or_hold_together() {
+        let (sector, size) = (512, 2 << 20);
+        let disk = file(size);
+        let mut table = sample(sector, size);
+        table
+            .entries
+            .retain(|_, entry| entry.last <= table.last_usable);
+        table.write(&disk).unwrap();
+        let mut bytes = vec![0; 34 * 512];
+        disk.read_exact_at(&mut bytes, 0).unwrap();
+        crate::fuzz::run(&[bytes], |bytes, random| {
+            bytes.resize(34 * 512, 0);
+            // With its sums in order a lie is believed further.
+            if random.below(3) > 0 {
+                let count = usize::try_from(word(bytes, 512 + 80)).unwrap();
+                let each = usize::try_from(word(bytes, 512 + 84)).unwrap();
+                let end = count
+                    .saturating_mul(each)
+                    .saturating_add(1024)
+                    .min(bytes.len());
+                let sum = crc32(&bytes[1024..end]);
+                bytes[512 + 88..512 + 92].copy_from_slice(&sum.to_le_bytes());
+                bytes[512 + 16..512 + 20].fill(0);
+                let length = usize::try_from(word(bytes, 512 + 12)).unwrap().min(512);
+                let sum = crc32(&bytes[512..512 + length]);
+                bytes[512 + 16..512 + 20].copy_from_slice(&sum.to_le_bytes());
+            }
+            disk.write_all_at(bytes, 0).unwrap();
+            if let Ok(mut table) = Table::read(&disk, sector, size) {
+                table.grow();
+                table.tail();
+                table.free_number();
+            }
+        });
+    }
 }

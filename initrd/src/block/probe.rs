@@ -391,4 +391,25 @@ mod tests {
         assert_eq!(probe(1000, 3096), Content::Unknown(3000));
         assert_eq!(probe(0, 4000), Content::Blank);
     }
+
+    #[test]
+    fn no_damage_makes_a_volume_blank_that_is_not() {
+        const SMALL: u64 = 256 << 10;
+        let file = tempfile::tempfile().unwrap();
+        let mut ext = vec![0; 4096];
+        ext[1080..1082].copy_from_slice(&[0x53, 0xef]);
+        let seeds = [ext, b"LUKS\xba\xbe".to_vec(), b"XFSB".to_vec()];
+        crate::fuzz::run(&seeds, |bytes, random| {
+            bytes.truncate(8192);
+            file.set_len(0).unwrap();
+            file.set_len(SMALL).unwrap();
+            let room = usize::try_from(SMALL).unwrap() - bytes.len();
+            let at = [0, 4096, room, random.below(room)][random.below(4)];
+            file.write_all_at(bytes, u64::try_from(at).unwrap())
+                .unwrap();
+            let blank = bytes.iter().all(|byte| *byte == 0);
+            let content = probe(&file, SMALL).unwrap();
+            assert_eq!(content == Content::Blank, blank, "{}", content.describe());
+        });
+    }
 }

@@ -128,6 +128,50 @@ fn the_users_word_is_over_the_bases() {
 }
 
 #[test]
+fn butane_is_taken_at_boot_from_every_source() {
+    let server = serve(Box::new(|_, _, stream| {
+        let body = "variant: slipway\nversion: 1.0.0\nstorage:\n  files:\n    - path: /c\n      contents: {inline: C}\n";
+        reply(stream, "200 OK", body.as_bytes());
+    }));
+    let base =
+        "variant: slipway\nversion: 1.0.0\nstorage:\n  files:\n    - path: /a\n      mode: 0600\n";
+    let user = format!(
+        "variant: fcos\nversion: 1.5.0\nignition:\n  config:\n    merge:\n      - source: {}/c.bu\nstorage:\n  files:\n    - path: /a\n      contents:\n        inline: A\n    - path: /b\n      contents:\n        compression: gzip\n        source: data:;base64,H4sIAAAAAAAA/zMEALfv3IMBAAAA\n",
+        server.base
+    );
+    let fetched = gathered(Some(base), Some(text_of("fw_cfg", &user))).unwrap();
+    let files = fetched.model.storage.unwrap().files.unwrap();
+    let paths: Vec<_> = files
+        .iter()
+        .map(|file| (file.path.as_str(), file.mode))
+        .collect();
+    assert_eq!(paths, [("/a", Some(0o600)), ("/b", None), ("/c", None)]);
+    let contents: Vec<_> = fetched
+        .files
+        .iter()
+        .map(|file| file.contents.clone().unwrap())
+        .collect();
+    assert_eq!(contents, [b"A", b"1", b"C"]);
+    // What a node cannot have, and what stands where.
+    let wrong = gathered(
+        None,
+        Some(text_of(
+            "fw_cfg",
+            "variant: fcos\nversion: 1.5.0\nboot_device: {}\nstorage:\n  files:\n    - path: /a\n      contents: {local: x}\n",
+        )),
+    );
+    let lines = wrong.unwrap_err().lines;
+    assert!(
+        lines[0].starts_with("fw_cfg:3:1: error: $.boot_device: "),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].starts_with("fw_cfg:7:25: error: $.storage.files.0.contents.local: "),
+        "{lines:?}"
+    );
+}
+
+#[test]
 fn node_settings_are_found() {
     let user = file(
         image::paths::NODE_SETTINGS,

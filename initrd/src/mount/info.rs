@@ -111,4 +111,13 @@ mod tests {
         let error = parse("36 35 nonsense").unwrap_err();
         assert!(error.to_string().contains("nonsense"), "{error}");
     }
+
+    #[test]
+    fn damaged_tables_are_survived() {
+        let good =
+            "36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n";
+        crate::fuzz::run(&[good.repeat(2).into_bytes()], |bytes, _| {
+            parse(&String::from_utf8_lossy(bytes)).ok();
+        });
+    }
 }

@@ -392,4 +392,32 @@ pub(super) mod tests {
         assert_eq!(lease.routes[0].network, gateway);
         assert_eq!(lease.routes[1].gateway, gateway);
     }
+
+    #[test]
+    fn damaged_answers_are_survived() {
+        let discover = Client::new(&MAC, 7).send(at(0)).unwrap().unwrap();
+        let names = || {
+            vec![
+                DhcpOption::DomainName("a.example".into()),
+                DhcpOption::InterfaceMtu(1400),
+                DhcpOption::Hostname("a".into()),
+            ]
+        };
+        let seeds = [MessageType::Offer, MessageType::Ack, MessageType::Nak];
+        let seeds = seeds.map(|kind| answer(&discover, kind, names()));
+        crate::fuzz::run(&seeds, |bytes, random| {
+            let mut client = Client::new(&MAC, 7);
+            client.send(at(0)).unwrap();
+            if random.below(2) == 0 {
+                let offer = answer(&discover, MessageType::Offer, vec![]);
+                client.receive(&offer, at(1));
+                client.send(at(1)).unwrap();
+            }
+            if let Some(lease) = client.receive(bytes, at(2)) {
+                assert!(lease.prefix <= 32);
+                assert!(lease.search.iter().all(|name| is_domain(name)));
+                resolv_conf(&lease);
+            }
+        });
+    }
 }

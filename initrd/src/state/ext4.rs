@@ -104,4 +104,16 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn damaged_superblocks_are_survived() {
+        let mut good = vec![0; 1024];
+        good[56..58].copy_from_slice(&MAGIC.to_le_bytes());
+        good[58] = 1;
+        crate::fuzz::run(&[good], |bytes, _| {
+            bytes.resize(1024, 0xff);
+            let read = parse(bytes.as_slice().try_into().unwrap());
+            assert!(read.is_none() || bytes[56..58] == MAGIC.to_le_bytes());
+        });
+    }
 }
