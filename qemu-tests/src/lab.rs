@@ -377,6 +377,22 @@ impl Running {
         )
     }
 
+    /// Waits for a report of the init, the whole line of it: its JSON.
+    ///
+    /// # Errors
+    /// If none comes in time.
+    pub fn wait_report(&self, patience: Duration) -> Result<String> {
+        let found = self.vm.console().wait(patience, |text| {
+            let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
+            Some(line.trim().to_owned())
+        });
+        match found {
+            Waited::Found(line) => Ok(line),
+            Waited::Closed => bail!("the machine ended without a report"),
+            Waited::Late => bail!("no report within {} s", patience.as_secs()),
+        }
+    }
+
     /// Waits for the handoff. A report of the init ends the wait at once.
     ///
     /// # Errors

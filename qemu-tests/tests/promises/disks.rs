@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use image::report::{HANDOFF_LINE, LINE};
+use image::report::HANDOFF_LINE;
 use qemu_tests::content::{digest, ext4_identity};
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
@@ -227,11 +227,8 @@ pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result
     };
     let before = [digest(&old.path)?, digest(&blank.path)?];
     let running = lab.boot(&node, &plan)?;
-    let text = running.wait_console(&[LINE, "nothing was written"], patience::INIT)?;
-    let report = text
-        .lines()
-        .find(|line| line.contains(LINE))
-        .context("the report's line")?;
+    let report = running.wait_report(patience::INIT)?;
+    let text = running.vm.console().text();
     for word in ["disks.1.partitions.0", "expected label", "found", "data"] {
         ensure!(report.contains(word), "{word:?} is not in {report}");
     }

@@ -48,13 +48,7 @@ pub(crate) fn goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Result<()> {
         cmdline.push_str(&format!(" {REPORT_URL}=http://10.0.2.2:{port}/report"));
     }
     let running = lab.start(&node, machine, None)?;
-    let shown = running.vm.console().wait(patience::INIT, |text| {
-        let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
-        Some(line.trim().to_owned())
-    });
-    let Waited::Found(shown) = shown else {
-        anyhow::bail!("no report on the console: {shown:?}");
-    };
+    let shown = running.wait_report(patience::INIT)?;
     let report: Report = serde_json::from_str(&shown).context("reading the report")?;
     ensure!(report.step == "root", "the report is of {:?}", report.step);
     for _ in 0..2 {
