@@ -168,8 +168,8 @@ fn rows(initrds: &[Initrd], table: &mut Table) {
         );
     }
     table.notes.push(
-        "boots: the handoff is the last line that the initrd's init says in the kernel's log before it becomes the root's; \
-         ours has checked and mounted state, var and the etcd disk by then, the peers' have mounted the root; dracut: \
+        "boots: the handoff is our init's last line in the kernel's log, and with the peers the end of \
+         their journal just before it; ours has checked and mounted state, var and the etcd disk by then, the peers' have mounted the root; dracut: \
          --no-hostonly with systemd-veritysetup; mkosi: its default initrd"
             .into(),
     );

@@ -7,8 +7,9 @@ const INIT: &str = "Run /init as init process";
 /// What every systemd says first of all, with its version between these two.
 const SYSTEMD: (&str, &str) = ("systemd[1]: systemd ", " running in system mode");
 
-/// The last words of an initrd's own systemd before it becomes the root's (systemd's `src/core/main.c`).
-const SWITCHING: &str = "systemd[1]: Switching root.";
+/// What the journal of an initrd's own systemd says when that systemd ends everything in order to become the root's;
+/// "Switching root." itself goes to that journal, not to the kernel's log.
+const ENDED: (&str, &str) = ("systemd-journald[", "]: Received SIGTERM from PID 1");
 
 /// Whose initrd it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub(crate) fn find(console: &str, kind: Kind) -> Option<Boot> {
     let (init, _) = lines.find(|(_, text)| text.starts_with(INIT))?;
     let hands_over = |text: &str| match kind {
         Kind::Slipway => text.starts_with("slipway-init: ") && text.ends_with(HANDED_OFF),
-        Kind::Systemd => text.starts_with(SWITCHING),
+        Kind::Systemd => text.starts_with(ENDED.0) && text.contains(ENDED.1),
     };
     let (handoff, _) = lines.find(|(_, text)| hands_over(text.trim_end()))?;
     let speaks = |text: &str| {
@@ -73,7 +74,7 @@ Booting from ROM..
 [    1.700001] systemd[1]: systemd 257.8-1 running in system mode (+PAM -AUDIT)
 [    1.700002] systemd[1]: Detected virtualization qemu.
 junk [  OK  ] Reached target
-[    6.100000] systemd[1]: Switching root.
+[    6.100000] systemd-journald[176]: Received SIGTERM from PID 1 (systemd).
 [    6.250000] systemd[1]: systemd 257.9-1 running in system mode (+PAM)
 [    6.3";
     const OURS: &str = "\
