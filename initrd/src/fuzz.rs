@@ -1,16 +1,15 @@
 //! Random damage for the parsers that only this program has; the others' fuzz targets are in `fuzz/`.
 //!
-//! A test gives seeds and a parser; the driver mutates the seeds for a bounded time. In every test run that is a
-//! fraction of a second, always the same one; by hand it is `SLIPWAY_FUZZ_SECONDS=600`, with another beginning
-//! each time. What makes a parser panic is printed.
+//! A test gives seeds and a parser; the driver mutates the seeds. In every test run that is [`ROUNDS`] times, the
+//! same ones on every machine; by hand it is `SLIPWAY_FUZZ_SECONDS=600`, with another beginning each time. What
+//! makes a parser panic is printed.
 
 use std::time::{Duration, Instant, SystemTime};
 
 /// Names the seconds of a run by hand.
 const SECONDS: &str = "SLIPWAY_FUZZ_SECONDS";
-/// What a test run takes at most, and at least that it tries.
-const SHORT: Duration = Duration::from_millis(300);
-const ROUNDS: u64 = 500;
+/// What a test run tries: a fraction of a second for most parsers.
+const ROUNDS: u64 = 5_000;
 
 /// Marsaglia's xorshift: enough to choose what to damage.
 pub(crate) struct Random(u64);
@@ -55,19 +54,18 @@ impl Drop for Tried<'_> {
 pub(crate) fn run(seeds: &[Vec<u8>], mut parse: impl FnMut(&mut Vec<u8>, &mut Random)) {
     let by_hand = std::env::var(SECONDS)
         .ok()
-        .and_then(|text| text.parse().ok());
-    let (time, seed) = match by_hand {
-        Some(seconds) => {
-            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
-            (
-                Duration::from_secs(seconds),
-                u64::from(now.subsec_nanos()) | 1 << 40,
-            )
-        }
-        None => (SHORT, 0x9e37_79b9_7f4a_7c15),
+        .and_then(|text| text.parse().ok())
+        .map(Duration::from_secs);
+    let seed = match by_hand {
+        Some(_) => u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1 << 40,
+        None => 0x9e37_79b9_7f4a_7c15,
     };
     let (began, mut random, mut rounds) = (Instant::now(), Random(seed), 0);
-    while began.elapsed() < time || rounds < ROUNDS {
+    let goes_on = |rounds| match by_hand {
+        Some(time) => began.elapsed() < time,
+        None => rounds < ROUNDS,
+    };
+    while goes_on(rounds) {
         let mut input = seeds[random.below(seeds.len())].clone();
         for _ in 0..=random.below(6) {
             damage(&mut input, seeds, &mut random);
@@ -76,9 +74,6 @@ pub(crate) fn run(seeds: &[Vec<u8>], mut parse: impl FnMut(&mut Vec<u8>, &mut Ra
         let _tried = Tried(&before);
         parse(&mut input, &mut random);
         rounds += 1;
-        if by_hand.is_none() && rounds >= ROUNDS && began.elapsed() >= SHORT {
-            break;
-        }
     }
     if by_hand.is_some() {
         eprintln!("fuzz: {rounds} rounds from {seed:#x}");

@@ -17,6 +17,8 @@ use super::netlink::Route;
 /// The first answer is waited for as long; each further one twice as long, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(16);
+/// Octets of the client's hardware address in a message (RFC 2131, section 2).
+const CHADDR: usize = 16;
 /// Requests of one offer before a new one is sought.
 const REQUESTS: u32 = 3;
 
@@ -138,8 +140,10 @@ impl Client {
     /// Takes what arrived. Gives the lease when it is granted; what is not for us is passed over.
     pub(super) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
         let message = Message::decode(&mut Decoder::new(bytes)).ok()?;
+        // The length of the address is the sender's word; `chaddr` panics where it is longer than the field.
         let ours = message.opcode() == Opcode::BootReply
             && message.xid() == self.xid
+            && usize::from(message.hlen()) <= CHADDR
             && message.chaddr() == self.mac;
         let kind = match message.opts().get(OptionCode::MessageType) {
             Some(DhcpOption::MessageType(kind)) if ours => *kind,
@@ -391,6 +395,22 @@ pub(super) mod tests {
         assert_eq!(lease.routes.len(), 2);
         assert_eq!(lease.routes[0].network, gateway);
         assert_eq!(lease.routes[1].gateway, gateway);
+    }
+
+    #[test]
+    fn an_impossible_length_of_the_hardware_address_is_not_ours() {
+        let mut client = Client::new(&MAC, 7);
+        let discover = client.send(at(0)).unwrap().unwrap();
+        let mut offer = answer(&discover, MessageType::Offer, vec![]);
+        for length in [0, 5, 7, 17, 22, 255] {
+            // RFC 2131: op, htype, hlen.
+            offer[2] = length;
+            assert_eq!(client.receive(&offer, at(0)), None);
+            assert!(matches!(client.phase, Phase::Seeking), "{length}");
+        }
+        offer[2] = 6;
+        client.receive(&offer, at(0));
+        assert!(matches!(client.phase, Phase::Asking { .. }));
     }
 
     #[test]
