@@ -364,6 +364,7 @@ fn format(job: Job<'_>, volume: &Volume, again: bool) -> Result<()> {
         volume.stable
     );
     let device = volume.path.to_string_lossy();
+    let features = format!("^fast_commit,{}", ext4::NO_ORPHAN_FILE);
     let mut args = vec![
         "-q",
         "-U",
@@ -373,7 +374,7 @@ fn format(job: Job<'_>, volume: &Volume, again: bool) -> Result<()> {
         "-m",
         "1",
         "-O",
-        "^fast_commit",
+        &features,
         "-E",
         "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
     ];

@@ -199,7 +199,14 @@ fn format(root: &Root, part: &Partition) -> Result<()> {
     tracing::info!("formatting {} as {}", part.name, part.label);
     let device = part.path.to_string_lossy();
     // Nothing is discarded and no inode table zeroed here: the kernel does it later, in the background.
-    let extended = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
+    let later = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
+    let (features, extended) = match part.label == layout::LABEL_VAR {
+        true => (
+            "orphan_file",
+            format!("{later},{}", ext4::SHORT_ORPHAN_FILE),
+        ),
+        false => (ext4::NO_ORPHAN_FILE, later.to_owned()),
+    };
     let args = [
         "-q",
         "-F",
@@ -207,8 +214,10 @@ fn format(root: &Root, part: &Partition) -> Result<()> {
         "1",
         "-L",
         &part.label,
+        "-O",
+        features,
         "-E",
-        extended,
+        &extended,
         &device,
     ];
     chroot::succeed(root, "/usr/sbin/mkfs.ext4", &args)?;

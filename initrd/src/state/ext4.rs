@@ -18,6 +18,12 @@ const NEEDS_RECOVERY: u32 = 4;
 /// Bit of the compatible features: writes go around the journal's full commits.
 const FAST_COMMIT: u32 = 0x400;
 
+/// Features of mkfs.ext4 where few processes remove or truncate open files. An orphan file, which mke2fs makes with up
+/// to 512 blocks, is read whole at every mount, one block after another (the kernel's `fs/ext4/orphan.c`).
+pub(crate) const NO_ORPHAN_FILE: &str = "^orphan_file";
+/// The extended option where many do: some blocks for the processors to share, and no more (mke2fs(8)).
+pub(crate) const SHORT_ORPHAN_FILE: &str = "orphan_file_size=128K";
+
 /// What the superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ext4 {

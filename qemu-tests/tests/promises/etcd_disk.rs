@@ -23,6 +23,16 @@ exec 3<>/dev/tcp/127.0.0.1/2379
 printf 'POST /v3/kv/range HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&3
 timeout 20 cat <&3 | grep -F '"value":"YWZsb2F0"'"#;
 
+/// Names what has an orphan file that it should not have, or one of more than 128 KiB.
+const ORPHANS: &str = r#"for path in /var /var/lib/slipway/state /var/lib/etcd; do
+    device=$(findmnt -nro SOURCE $path)
+    inode=$(dumpe2fs -h $device 2>&1 | sed -n 's/^Orphan file inode: *//p')
+    case $path in
+    /var) debugfs -R "stat <$inode>" $device 2>&1 | grep -q 'Size: 131072$' || echo "$path: inode $inode" ;;
+    *) test -z "$inode" || echo "$path: inode $inode" ;;
+    esac
+done"#;
+
 /// A blank disk is formatted in the first boot, by consent, and never again: a file and a key of etcd survive five
 /// reboots, two of them by pulling the plug.
 pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Result<()> {
@@ -33,6 +43,11 @@ pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Re
     running.wait_healthy()?;
     running.tell(PUT).context("writing a key")?;
     running.tell(&format!("echo afloat > {ETCD}/probe && sync {ETCD}/probe"))?;
+    let long = running.tell(ORPHANS)?;
+    ensure!(
+        long.is_empty(),
+        "every mount reads a long orphan file: {long}"
+    );
     let before = ext4_identity(&node.etcd(), 0)?;
     for reboot in 1..=REBOOTS {
         // Pulled in the middle of work twice, switched off in order otherwise.
