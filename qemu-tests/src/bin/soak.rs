@@ -9,16 +9,21 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use clap::Parser;
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
 
+/// Boots the demo again and again, each time a new node with blank disks; ends with 1 if one does not come up.
+#[derive(Debug, Parser)]
+#[command(name = "soak")]
+struct Wish {
+    /// How often
+    #[arg(default_value_t = 10)]
+    boots: usize,
+}
+
 fn main() -> Result<ExitCode> {
-    let count: usize = match std::env::args().nth(1) {
-        None => 10,
-        Some(text) => text
-            .parse()
-            .with_context(|| format!("{text:?} is no number of boots"))?,
-    };
+    let count = Wish::parse().boots;
     slipway::run::become_root_of_namespace()?;
     let mut lab = Lab::open()?;
     let mut failures = 0;

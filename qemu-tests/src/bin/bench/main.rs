@@ -23,76 +23,58 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
 
 use crate::bench::Bench;
 use crate::table::Table;
 
-const USAGE: &str = "usage: bench [builds] [boots] [sizes] [--repeats N] [--json FILE]";
-
-/// What is asked for.
-#[derive(Debug, PartialEq, Eq)]
+/// Measures Slipway beside its peers and prints both, with the goals; ends with 1 where a goal is missed.
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
 struct Wish {
-    builds: bool,
-    boots: bool,
-    sizes: bool,
-    repeats: usize,
+    /// What to measure; everything if nothing is named
+    parts: Vec<Part>,
+    /// How often each build and boot is repeated; the middle counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: u16,
+    /// Write the table as JSON to FILE too
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Cold, changed and unchanged builds beside mkosi's
+    Builds,
+    /// Second boots in virtual time beside dracut's and mkosi's initrds
+    Boots,
+    /// Initrds, init, and its memory
+    Sizes,
+}
+
 impl Wish {
-    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self> {
-        let mut wish = Self {
-            builds: false,
-            boots: false,
-            sizes: false,
-            repeats: 3,
-            json: None,
-        };
-        let mut arguments = arguments.into_iter();
-        while let Some(word) = arguments.next() {
-            let mut value = || {
-                let value = arguments.next();
-                value.with_context(|| format!("{word} wants a value\n{USAGE}"))
-            };
-            match word.as_str() {
-                "builds" => wish.builds = true,
-                "boots" => wish.boots = true,
-                "sizes" => wish.sizes = true,
-                "--json" => wish.json = Some(value()?.into()),
-                "--repeats" => {
-                    let text = value()?;
-                    wish.repeats = text
-                        .parse()
-                        .ok()
-                        .filter(|repeats| *repeats > 0)
-                        .with_context(|| format!("--repeats: {text:?} is no number above 0"))?;
-                }
-                _ => bail!("what is {word:?}?\n{USAGE}"),
-            }
-        }
-        if !(wish.builds || wish.boots || wish.sizes) {
-            (wish.builds, wish.boots, wish.sizes) = (true, true, true);
-        }
-        Ok(wish)
+    fn wants(&self, part: Part) -> bool {
+        self.parts.is_empty() || self.parts.contains(&part)
     }
 }
 
 fn main() -> Result<ExitCode> {
-    let wish = Wish::parse(std::env::args().skip(1))?;
+    let wish = Wish::parse();
+    let repeats = usize::from(wish.repeats);
     slipway::run::become_root_of_namespace()?;
     let mut bench = Bench::open()?;
     let mut table = Table::default();
     // A part that fails takes nothing from the others: each costs minutes.
     let mut failed = Vec::new();
-    if wish.boots {
-        failed.extend(boots::measure(&mut bench, wish.repeats, &mut table).err());
+    if wish.wants(Part::Boots) {
+        failed.extend(boots::measure(&mut bench, repeats, &mut table).err());
     }
-    if wish.sizes {
+    if wish.wants(Part::Sizes) {
         failed.extend(sizes::measure(&mut bench, &mut table).err());
     }
-    if wish.builds {
-        failed.extend(builds::measure(&mut bench, wish.repeats, &mut table).err());
+    if wish.wants(Part::Builds) {
+        failed.extend(builds::measure(&mut bench, repeats, &mut table).err());
     }
     print!("{}", table.text());
     if let Some(path) = &wish.json {
@@ -114,27 +96,23 @@ fn main() -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Wish> {
-        Wish::parse(line.split_whitespace().map(str::to_owned))
+    fn parse(line: &str) -> Result<Wish, clap::Error> {
+        Wish::try_parse_from(format!("bench {line}").split_whitespace())
     }
 
     #[test]
     fn nothing_named_is_everything() {
         let wish = parse("--json out.json").unwrap();
-        assert!(wish.builds && wish.boots && wish.sizes);
+        assert!(wish.wants(Part::Builds) && wish.wants(Part::Boots) && wish.wants(Part::Sizes));
         assert_eq!(wish.json, Some("out.json".into()));
         let wish = parse("sizes --repeats 5").unwrap();
-        assert!(!wish.builds && !wish.boots && wish.sizes);
+        assert!(!wish.wants(Part::Builds) && !wish.wants(Part::Boots) && wish.wants(Part::Sizes));
         assert_eq!(wish.repeats, 5);
     }
 
     #[test]
     fn a_wrong_word_is_named() {
-        for (line, word) in [
-            ("boot", "boot"),
-            ("--repeats 0", "\"0\""),
-            ("--json", "--json"),
-        ] {
+        for (line, word) in [("boot", "boot"), ("--repeats 0", "0"), ("--json", "--json")] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
