@@ -7,6 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use image::addon;
+use image::cmdline::LIMIT;
 use image::layout::Architecture;
 
 use crate::cache::{Cache, Key};
@@ -17,8 +19,6 @@ use crate::tools::Tools;
 
 /// The UKI's name in its step's folder.
 const FILE: &str = "linux.efi";
-/// The kernel reads this many bytes of its command line, the final NUL included (x86 and arm64: `COMMAND_LINE_SIZE`).
-const CMDLINE_LIMIT: usize = 2048;
 
 /// What firmware or a loader starts.
 #[derive(Clone, Debug)]
@@ -54,6 +54,25 @@ const fn stub(architecture: Architecture) -> &'static str {
     }
 }
 
+/// The same of its stub for addons.
+const fn addon_stub(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "usr/lib/systemd/boot/efi/addonx64.efi.stub",
+        Architecture::Arm64 => "usr/lib/systemd/boot/efi/addonaa64.efi.stub",
+    }
+}
+
+/// The template that the init fills with a config's kernel arguments: an addon without words.
+///
+/// # Errors
+/// When systemd's stub for addons is not there or does not take the section.
+pub fn addon(tools: &Tools, architecture: Architecture) -> Result<Vec<u8>> {
+    let file = tools.root.join(addon_stub(architecture));
+    let stub = fs::read(&file)
+        .with_context(|| format!("reading systemd's stub for addons {}", file.display()))?;
+    uki::addon(&stub, &addon::reserved()).context("writing the addon of the command line")
+}
+
 /// Links kernel, initramfs and command line to a UKI.
 ///
 /// # Errors
@@ -69,8 +88,8 @@ pub fn link(
     let step = progress.step("bootable");
     let cmdline = options.cmdline.join(" ");
     ensure!(
-        cmdline.len() < CMDLINE_LIMIT && !cmdline.chars().any(char::is_control),
-        "the kernel command line has {} bytes; expected less than {CMDLINE_LIMIT}, all printable: {cmdline}",
+        cmdline.len() < LIMIT && !cmdline.chars().any(char::is_control),
+        "the kernel command line has {} bytes; expected less than {LIMIT}, all printable: {cmdline}",
         cmdline.len()
     );
     let stub_file = tools.root.join(stub(options.architecture));

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use image::addon;
 use image::layout::{
     ALIGNMENT, ATTRIBUTE_NO_AUTO, ATTRIBUTE_READ_ONLY, Architecture, LABEL_ESP, LABEL_ROOT_A,
     LABEL_VERITY_A, Sizes, TYPE_ESP, root_guid, verity_guid,
@@ -18,7 +19,7 @@ use image::layout::{
 use image::manifest::ImageId;
 use image::verity::RootHash;
 
-use crate::bootable::Bootable;
+use crate::bootable::{self, Bootable};
 use crate::cache::Key;
 use crate::progress::Progress;
 use crate::root::Root;
@@ -143,7 +144,8 @@ pub fn write(
     let loader_file = tools.root.join(boot_loader(options.architecture).0);
     let loader = fs::read(&loader_file)
         .with_context(|| format!("reading the boot loader {}", loader_file.display()))?;
-    let key = key(bootable, root, &loader, options);
+    let addon = bootable::addon(tools, options.architecture)?;
+    let key = key(bootable, root, [&loader, &addon], options);
     let table = table(&root.hash, options.sizes, options.architecture);
     let size = table.disk_size(options.whole);
     let naming = || format!("writing the disk {}", path.display());
@@ -161,7 +163,7 @@ pub fn write(
     let [esp, data, hashes] = table.partitions.as_slice() else {
         anyhow::bail!("the disk has three partitions");
     };
-    write_esp(&file, esp, &loader, bootable, options).context("writing partition ESP")?;
+    write_esp(&file, esp, [&loader, &addon], bootable, options).context("writing partition ESP")?;
     for (partition, content) in [(data, &root.erofs), (hashes, &root.verity)] {
         copy(content, &file, partition)
             .with_context(|| format!("writing partition {}", partition.label))?;
@@ -174,12 +176,13 @@ pub fn write(
     })
 }
 
-fn key(bootable: &Bootable, root: &Root, loader: &[u8], options: &Options) -> Key {
+fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], options: &Options) -> Key {
     let sizes = options.sizes;
-    Key::of("disk", 1)
+    Key::of("disk", 2)
         .key("bootable", &bootable.key)
         .key("root", &root.key)
         .bytes("loader", loader)
+        .bytes("addon", addon)
         .text("uki", &uki_path(options.image))
         .text(
             "sizes",
@@ -197,7 +200,7 @@ fn key(bootable: &Bootable, root: &Root, loader: &[u8], options: &Options) -> Ke
 fn write_esp(
     file: &File,
     partition: &Partition,
-    loader: &[u8],
+    [loader, addon]: [&[u8]; 2],
     bootable: &Bootable,
     options: &Options,
 ) -> Result<()> {
@@ -207,6 +210,7 @@ fn write_esp(
     let mut volume = fat::Volume::new();
     volume.file(boot_loader(options.architecture).1, loader)?;
     volume.file(LOADER_CONF, LOADER_CONF_TEXT)?;
+    volume.file(addon::TEMPLATE, addon)?;
     volume.file(SBOM, options.sbom.as_bytes())?;
     volume.file(&uki_path, &uki)?;
     let [a, b, c, d, ..] = partition.guid.0;

@@ -36,6 +36,9 @@ pub const REPORT_URL: &str = "slipway.report.url";
 /// `slipway.debug`
 pub const DEBUG: &str = "slipway.debug";
 
+/// The kernel reads this many bytes of its command line, the final NUL included (x86 and arm64: `COMMAND_LINE_SIZE`).
+pub const LIMIT: usize = 2048;
+
 /// What the init reads from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cmdline {

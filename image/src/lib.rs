@@ -4,6 +4,7 @@
 //! kernel command line ([`cmdline`]), the partition table ([`layout`]) and the manifest
 //! ([`manifest`]). The other modules hold the shapes that both sides must agree on inside those.
 
+pub mod addon;
 pub mod cmdline;
 pub mod guid;
 pub mod kubelet;

@@ -21,7 +21,10 @@ use crate::root::Root;
 use crate::state::{Begun, State};
 use crate::timeline::Timeline;
 use crate::world::World;
-use crate::{config, etcd, firmware, handoff, kubelet, log, net, provision, root, settings, state};
+use crate::{
+    config, etcd, firmware, handoff, kernel_arguments, kubelet, log, net, provision, root,
+    settings, state,
+};
 
 /// What every step may look at.
 #[derive(Debug)]
@@ -105,6 +108,9 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     if let Some(text) = config::node_settings(&fetched) {
         settings::over(&boot.manifest.node, text)?;
     }
+    step.step("kernel-arguments", || {
+        kernel_arguments::apply(boot, &fetched.model)
+    })?;
     let made = step.step("disks", || make_disks(boot, root, &fetched, &mut begun))?;
     let var = made.var.clone();
     let state = step.step("var", || state::open(boot, root, begun, var))?;

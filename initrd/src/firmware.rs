@@ -36,6 +36,15 @@ pub(crate) fn loader_variable(world: &World, name: &str) -> Option<String> {
     String::from_utf16(&units).ok()
 }
 
+/// Whether the firmware starts only what is signed: the fifth byte of the variable `SecureBoot`, behind its attributes
+/// (UEFI specification, 3.3).
+pub(crate) fn secure_boot(world: &World) -> bool {
+    let path = world
+        .sys
+        .join("firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c");
+    fs::read(path).is_ok_and(|bytes| bytes.get(4) == Some(&1))
+}
+
 /// What firmware and boot loader took before the kernel's start, as far as they say: times before zero.
 ///
 /// systemd-boot and its stub give microseconds since the machine's reset: when they were started and when they started

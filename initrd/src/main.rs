@@ -13,6 +13,7 @@ mod firmware;
 #[cfg(test)]
 mod fuzz;
 mod handoff;
+mod kernel_arguments;
 mod kubelet;
 mod log;
 mod machine;

@@ -67,6 +67,20 @@ pub fn write(parts: &Parts) -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// Makes an addon: `stub`, systemd's for addons, with a command line.
+///
+/// # Errors
+/// As [`write`].
+pub fn addon(stub: &[u8], cmdline: &[u8]) -> Result<Vec<u8>> {
+    let pe = Pe::read(stub).context("reading systemd's stub for addons as a PE program")?;
+    let mut out = stub.to_vec();
+    out.resize(out.len().next_multiple_of(FILE_ALIGNMENT), 0);
+    let mut header = Appender::new(&out, &pe)?;
+    header.add(&mut out, ".cmdline", cmdline, DATA | READ)?;
+    header.finish(&mut out)?;
+    Ok(out)
+}
+
 /// The content of a section, without the padding; `None` when there is no such section.
 ///
 /// # Errors

@@ -442,16 +442,6 @@ fn unsupported(model: &model::Config) -> Vec<String> {
             "$.storage.luks",
         );
     }
-    if let Some(arguments) = &model.kernel_arguments {
-        refuse(
-            filled(arguments.should_exist.as_ref().map(Vec::len)),
-            "$.kernelArguments.shouldExist",
-        );
-        refuse(
-            filled(arguments.should_not_exist.as_ref().map(Vec::len)),
-            "$.kernelArguments.shouldNotExist",
-        );
-    }
     if let Some(proxy) = &model.ignition.proxy {
         refuse(
             proxy.http_proxy.is_some() || proxy.https_proxy.is_some(),

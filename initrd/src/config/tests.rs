@@ -361,15 +361,13 @@ fn a_wrong_hash_of_a_data_url_is_final() {
 fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
     let text = config(
         r#", "storage": {"raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
-           "files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]},
-           "kernelArguments": {"shouldExist": ["a"]}"#,
+           "files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]}"#,
     );
     let wrong = gathered(None, Some(text_of("user", &text)))
         .unwrap_err()
         .to_string();
     for wanted in [
         "$.storage.raid: ",
-        "$.kernelArguments.shouldExist: ",
         "$.storage.files.0.contents.source: tftp",
     ] {
         assert!(wrong.contains(wanted), "{wrong}");

@@ -140,3 +140,47 @@ pub(crate) fn a_failing_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()>
     }
     Ok(())
 }
+
+/// Words for the kernel arrive with one reboot, for this boot and all later ones; where the kernel was not started by
+/// our boot entry they are refused by name.
+pub(crate) fn kernel_arguments_arrive_with_one_reboot(lab: &mut Lab) -> Result<()> {
+    const REBOOTS: &str = "the node reboots once";
+    const WORDS: &str = "slipway.probe=afloat nosmt";
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "kernelArguments": { "shouldExist": [WORDS], "shouldNotExist": ["slipway.never"] },
+    });
+    let node = lab.node()?;
+    let plan = Plan {
+        config: Some(config.clone()),
+        on_reset: OnReset::Stop,
+        ..Plan::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    let report = running.wait_report(patience::INIT)?;
+    ensure!(
+        report.contains("kernel-arguments") && report.contains("by something else"),
+        "{report}"
+    );
+    running.vm.pull_plug();
+
+    let plan = Plan {
+        config: Some(config),
+        direct: false,
+        ..Plan::default()
+    };
+    for (boot, reboots) in [("first", 1), ("second", 0)] {
+        let running = lab.boot(&node, &plan)?;
+        running.wait_handoff(patience::HANDOFF + patience::HANDOFF)?;
+        running.agent()?.wait(1, patience::AGENT)?;
+        let cmdline = running.tell("cat /proc/cmdline")?;
+        ensure!(
+            cmdline.ends_with(WORDS),
+            "the {boot} boot's command line is {cmdline:?}"
+        );
+        let found = running.vm.console().text().matches(REBOOTS).count();
+        ensure!(found == reboots, "{found} reboots in the {boot} boot");
+        running.power_off()?;
+    }
+    Ok(())
+}

@@ -39,6 +39,7 @@ const PROMISES: &[Promise] = promises![
     etcd_disk::absent_the_kubelet_does_not_start_and_the_console_says_why,
     etcd_disk::foreign_content_is_refused_and_unchanged,
     ignition::a_failing_hash_leaves_nothing_applied,
+    ignition::kernel_arguments_arrive_with_one_reboot,
     disks::made_and_filled_they_survive_a_second_boot,
     disks::a_file_system_at_var_takes_the_place_of_the_images,
     disks::a_partition_is_resized_in_place,

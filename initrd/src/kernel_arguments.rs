@@ -1,0 +1,295 @@
+//! Kernel arguments: a config's words for the kernel, put into an addon of our boot entries, with one reboot.
+//!
+//! The command line proper is part of the image. systemd's stub appends what the addons on its ESP say
+//! (systemd-stub(7)), so a word can be added, and one that an addon brought taken away; a word of the image itself
+//! stays, and a config that forbids it is refused.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use ignition::model;
+use image::addon;
+use image::cmdline::{LIMIT, ROOT_URL, ROOTHASH};
+use image::paths::RUN_ESP;
+use nix::sys::reboot::{RebootMode, reboot};
+
+use crate::block;
+use crate::boot::Boot;
+use crate::failure::Fault;
+use crate::firmware;
+use crate::log::say;
+use crate::modules::Modules;
+use crate::mount::{self, Flags};
+use crate::world::World;
+
+/// What the config wants of the command line that is not so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Difference {
+    missing: Vec<String>,
+    surplus: Vec<String>,
+}
+
+/// Makes the command line what the config says. Comes back if it is; else the addon is written and the machine
+/// reboots.
+///
+/// # Errors
+/// If this machine's loader takes no addon, the image has a word that the config forbids, or the addon was written
+/// and the loader does not give its words to the kernel.
+pub(crate) fn apply(boot: &Boot, model: &model::Config) -> Result<()> {
+    let path = boot.world.proc.join("cmdline");
+    let current =
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let difference = difference(model, &current);
+    if difference == Difference::default() {
+        return Ok(());
+    }
+    check(&difference)?;
+    let partition = loader(&boot.world)?;
+    load_vfat(&boot.modules)?;
+    let folder = boot.world.in_run(RUN_ESP);
+    mount::folder(&folder, 0o700)?;
+    let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
+    mount::mount(&partition, &folder, "vfat", flags, "umask=0077")?;
+    let written = change(&folder, &difference, current.trim());
+    mount::unmount(&folder)?;
+    written?;
+    let Err(error) = restart(&boot.world);
+    Err(error)
+}
+
+fn restart(world: &World) -> Result<Infallible> {
+    say(
+        world,
+        "slipway: the kernel's arguments are changed; the node reboots once",
+    );
+    nix::unistd::sync();
+    reboot(RebootMode::RB_AUTOBOOT).context("rebooting with other kernel arguments")
+}
+
+fn difference(model: &model::Config, current: &str) -> Difference {
+    let current: Vec<&str> = current.split_whitespace().collect();
+    let words = |list: Option<&Vec<String>>| -> Vec<String> {
+        list.into_iter()
+            .flatten()
+            .flat_map(|text| text.split_whitespace())
+            .map(str::to_owned)
+            .collect()
+    };
+    let Some(wanted) = &model.kernel_arguments else {
+        return Difference::default();
+    };
+    let mut missing = words(wanted.should_exist.as_ref());
+    missing.retain(|word| !current.contains(&word.as_str()));
+    let mut surplus = words(wanted.should_not_exist.as_ref());
+    surplus.retain(|word| current.contains(&word.as_str()));
+    Difference { missing, surplus }
+}
+
+/// The words that decide which root is trusted are the image's alone.
+fn check(difference: &Difference) -> Result<()> {
+    let ours = [ROOTHASH, ROOT_URL];
+    let of_ours = |word: &&String| ours.contains(&word.split('=').next().unwrap_or_default());
+    let words = difference.missing.iter().chain(&difference.surplus);
+    if let Some(word) = words.clone().find(of_ours) {
+        return Err(Fault::new("the config changes which root is started")
+            .expected("kernel arguments that the image leaves to the config")
+            .found(format!("{word:?} in $.kernelArguments"))
+            .fix("leave it out; another root is another image")
+            .into());
+    }
+    if let Some(word) = words
+        .clone()
+        .find(|word| word.chars().any(char::is_control))
+    {
+        bail!("the kernel argument {word:?} has a control character");
+    }
+    Ok(())
+}
+
+/// The partition whose addons the next start of this machine takes.
+fn loader(world: &World) -> Result<std::path::PathBuf> {
+    let refused = |found: &str, fix: &str| {
+        Fault::new("the config's kernel arguments cannot be set on this machine")
+            .expected("a start by UEFI from this image's own boot entry")
+            .found(found)
+            .fix(fix)
+    };
+    let Some(wanted) = firmware::loader_partition(world) else {
+        return Err(refused(
+            "the kernel was started by something else",
+            "name the arguments where the kernel is started (iPXE script, `slipway run --append`)",
+        )
+        .into());
+    };
+    if firmware::secure_boot(world) {
+        return Err(refused(
+            "Secure Boot is on, with which an addon without a signature is passed over",
+            "name the arguments in [kernel] cmdline of the recipe",
+        )
+        .into());
+    }
+    let disks = block::disks(world);
+    let partition = disks
+        .iter()
+        .flat_map(|disk| &disk.partitions)
+        .find(|partition| partition.guid == Some(wanted))
+        .with_context(|| format!("the boot loader's partition {wanted} is on no disk"))?;
+    Ok(partition.path.clone())
+}
+
+fn load_vfat(modules: &Modules) -> Result<()> {
+    let there = |name: &&str| modules.index().module(name).is_some();
+    let names: Vec<&str> = ["vfat", "nls_cp437", "nls_ascii"]
+        .into_iter()
+        .filter(there)
+        .collect();
+    modules.load(&names).context("loading FAT's driver")
+}
+
+/// Writes the addon below the mounted ESP.
+fn change(esp: &Path, difference: &Difference, current: &str) -> Result<()> {
+    let place = |path: &str| esp.join(path.trim_start_matches('/'));
+    let (template, target) = (place(addon::TEMPLATE), place(addon::PATH));
+    let template = fs::read(&template)
+        .context(Fault::new("this image's ESP has no room for kernel arguments")
+            .expected(format!("the file {} on it", addon::TEMPLATE))
+            .fix("build the image with this version of slipway, or name the arguments in [kernel] cmdline of the recipe"))?;
+    let before = fs::read(&target).unwrap_or_default();
+    let before: Vec<&str> = addon::words(&before)
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    if let Some(word) = difference
+        .surplus
+        .iter()
+        .find(|word| !before.contains(&word.as_str()))
+    {
+        return Err(Fault::new("the config forbids a kernel argument of the image")
+            .expected(format!("a command line without {word:?}"))
+            .found("it in the image's own command line")
+            .fix("take it out of [kernel] cmdline of the recipe, or out of $.kernelArguments.shouldNotExist")
+            .into());
+    }
+    let is_there = |word: &String| before.contains(&word.as_str());
+    if difference.surplus.is_empty() && difference.missing.iter().all(is_there) {
+        return Err(Fault::new("the config's kernel arguments do not reach the kernel")
+            .expected(format!("{:?} on the command line", difference.missing))
+            .found("them in the addon on the ESP, and not on the command line")
+            .fix("look whether the firmware starts this image's own boot entry with systemd's stub")
+            .into());
+    }
+    let mut words = before.clone();
+    words.retain(|word| !difference.surplus.iter().any(|surplus| surplus == word));
+    words.extend(difference.missing.iter().map(String::as_str));
+    let words = words.join(" ");
+    let too_long = || {
+        Fault::new("the config's kernel arguments are too long")
+            .expected(format!(
+                "less than {} bytes, and less than {LIMIT} with the image's own",
+                addon::ROOM
+            ))
+            .found(format!("{} bytes", words.len()))
+            .fix("name fewer, or name them in [kernel] cmdline of the recipe")
+    };
+    if current.len() + 1 + words.len() >= LIMIT {
+        return Err(too_long().into());
+    }
+    let content = addon::with_words(&template, &words).with_context(too_long)?;
+    place_file(&target, &content).with_context(|| format!("writing {}", addon::PATH))
+}
+
+/// A name of its own first: a power cut leaves the old addon or the new one.
+fn place_file(target: &Path, content: &[u8]) -> Result<()> {
+    let folder = target.parent().context("an addon lies in a folder")?;
+    fs::create_dir_all(folder)?;
+    let new = target.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, target)?;
+    File::open(folder)?.sync_all()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(exist: &[&str], not: &[&str]) -> model::Config {
+        let list = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
+        model::Config {
+            kernel_arguments: Some(model::KernelArguments {
+                should_exist: list(exist),
+                should_not_exist: list(not),
+            }),
+            ..model::Config::default()
+        }
+    }
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    #[test]
+    fn only_what_is_not_so_is_a_difference() {
+        let model = wanted(&["quiet", "a=1 b"], &["debug", "nosmt"]);
+        let found = difference(&model, "root=x quiet nosmt a=2\n");
+        assert_eq!(found.missing, ["a=1", "b"]);
+        assert_eq!(found.surplus, ["nosmt"]);
+        let same = difference(&model, "quiet a=1 b");
+        assert_eq!(same, Difference::default());
+        assert_eq!(
+            difference(&model::Config::default(), "x"),
+            Difference::default()
+        );
+    }
+
+    #[test]
+    fn the_root_is_not_the_configs() {
+        for word in ["roothash=00", "slipway.root=http://a.example/"] {
+            let wrong = Difference {
+                missing: words(&[word]),
+                ..Difference::default()
+            };
+            assert!(check(&wrong).unwrap_err().to_string().contains(word));
+        }
+    }
+
+    #[test]
+    fn the_addon_is_written_once_and_then_must_have_reached_the_kernel() {
+        let esp = tempfile::tempdir().unwrap();
+        let change = |missing: &[&str], surplus: &[&str]| {
+            let difference = Difference {
+                missing: words(missing),
+                surplus: words(surplus),
+            };
+            super::change(esp.path(), &difference, "roothash=00")
+        };
+        let read = || {
+            let bytes = fs::read(esp.path().join(&addon::PATH[1..])).unwrap();
+            addon::words(&bytes).unwrap().to_owned()
+        };
+        let absent = change(&["a"], &[]).unwrap_err();
+        assert!(absent.to_string().contains(addon::TEMPLATE), "{absent}");
+        let template = esp.path().join(&addon::TEMPLATE[1..]);
+        fs::create_dir_all(template.parent().unwrap()).unwrap();
+        fs::write(&template, addon::reserved()).unwrap();
+
+        change(&["a", "b=1"], &[]).unwrap();
+        assert_eq!(read(), "a b=1");
+        let again = change(&["a"], &[]).unwrap_err();
+        assert!(again.to_string().contains("do not reach"), "{again}");
+        change(&["c"], &["a"]).unwrap();
+        assert_eq!(read(), "b=1 c");
+        let baked = change(&[], &["quiet"]).unwrap_err();
+        assert!(baked.to_string().contains("\"quiet\""), "{baked}");
+        let long = "x".repeat(addon::ROOM);
+        let long = change(&[&long], &[]).unwrap_err();
+        assert!(long.to_string().contains("too long"), "{long}");
+        assert_eq!(read(), "b=1 c");
+        assert!(!esp.path().join("loader/addons/slipway.addon.new").exists());
+    }
+}
