@@ -109,7 +109,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
         settings::over(&boot.manifest.node, text)?;
     }
     step.step("kernel-arguments", || {
-        kernel_arguments::apply(boot, &fetched.model)
+        kernel_arguments::apply(boot, root, &fetched.model)
     })?;
     let made = step.step("disks", || make_disks(boot, root, &fetched, &mut begun))?;
     let var = made.var.clone();

@@ -16,7 +16,7 @@ mod plan;
 mod table;
 #[cfg(test)]
 mod tests;
-mod tool;
+pub(crate) mod tool;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

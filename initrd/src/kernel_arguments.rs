@@ -18,11 +18,12 @@ use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::block;
 use crate::boot::Boot;
+use crate::disks::tool::load_module;
 use crate::failure::Fault;
 use crate::firmware;
 use crate::log::say;
-use crate::modules::Modules;
 use crate::mount::{self, Flags};
+use crate::root::Root;
 use crate::world::World;
 
 /// What the config wants of the command line that is not so.
@@ -38,7 +39,7 @@ struct Difference {
 /// # Errors
 /// If this machine's loader takes no addon, the image has a word that the config forbids, or the addon was written
 /// and the loader does not give its words to the kernel.
-pub(crate) fn apply(boot: &Boot, model: &model::Config) -> Result<()> {
+pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<()> {
     let path = boot.world.proc.join("cmdline");
     let current =
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -48,7 +49,10 @@ pub(crate) fn apply(boot: &Boot, model: &model::Config) -> Result<()> {
     }
     check(&difference)?;
     let partition = loader(&boot.world)?;
-    load_vfat(&boot.modules)?;
+    // FAT, and the character sets that it would ask for by itself.
+    for module in ["vfat", "nls_cp437", "nls_ascii"] {
+        load_module(root, module)?;
+    }
     let folder = boot.world.in_run(RUN_ESP);
     mount::folder(&folder, 0o700)?;
     let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
@@ -138,15 +142,6 @@ fn loader(world: &World) -> Result<std::path::PathBuf> {
         .find(|partition| partition.guid == Some(wanted))
         .with_context(|| format!("the boot loader's partition {wanted} is on no disk"))?;
     Ok(partition.path.clone())
-}
-
-fn load_vfat(modules: &Modules) -> Result<()> {
-    let there = |name: &&str| modules.index().module(name).is_some();
-    let names: Vec<&str> = ["vfat", "nls_cp437", "nls_ascii"]
-        .into_iter()
-        .filter(there)
-        .collect();
-    modules.load(&names).context("loading FAT's driver")
 }
 
 /// Writes the addon below the mounted ESP.

@@ -51,7 +51,7 @@ impl Tool {
 ///
 /// # Errors
 /// If it does not load.
-pub(super) fn load_module(root: &Root, name: &str) -> Result<()> {
+pub(crate) fn load_module(root: &Root, name: &str) -> Result<()> {
     let program = Tool::Modprobe.find(root)?;
     chroot::succeed(root, &program, &["-q", name])
         .with_context(|| format!("loading the kernel's module {name}"))?;

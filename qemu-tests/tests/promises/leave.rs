@@ -13,10 +13,13 @@ use std::io::Write;
 
 /// How long the tool may take to end.
 const LEAVING: Duration = Duration::from_secs(30);
+/// How long a process that has ended may wait to be taken off the host's table.
+const REAPED: Duration = Duration::from_secs(2);
 /// How long the machine may take to say its first word.
 const FIRST_WORD: Duration = Duration::from_secs(120);
 
-/// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; no process of its session and no file of it is left.
+/// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; no process that it started and no file of it
+/// is left.
 pub(crate) fn running_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()> {
     let tests = std::env::current_exe()?;
     let program = tests
@@ -39,8 +42,18 @@ pub(crate) fn running_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()>
             child.kill().ok();
             child.wait().ok();
         }
-        result.with_context(|| format!("leaving by {way:?}"))?;
-        let left = processes(&lab.image.out)?;
+        let had = result.with_context(|| format!("leaving by {way:?}"))?;
+        ensure!(
+            had.iter()
+                .any(|process| process.line.contains("qemu-system")),
+            "no emulator ran: {had:?}"
+        );
+        let until = Instant::now() + REAPED;
+        let mut left = still_running(&had)?;
+        while !left.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(50));
+            left = still_running(&had)?;
+        }
         ensure!(left.is_empty(), "after {way:?} these still run: {left:?}");
         let after = scratch(lab.cache().root())?;
         ensure!(
@@ -73,7 +86,8 @@ fn start(program: &Path, out: &Path, said: &Path) -> Result<Child> {
         .context("starting slipway run")
 }
 
-fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<()> {
+/// Leaves a machine that has said something; gives the processes that it had.
+fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<Vec<Process>> {
     let until = Instant::now() + FIRST_WORD;
     while fs::metadata(said)?.len() == 0 {
         if let Some(status) = child.try_wait()? {
@@ -83,6 +97,7 @@ fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<()> {
         ensure!(Instant::now() < until, "the machine says nothing");
         std::thread::sleep(Duration::from_millis(100));
     }
+    let had = descendants(child.id())?;
     match way {
         Way::Keys => {
             let stdin = child.stdin.as_mut().context("taking its input")?;
@@ -110,30 +125,65 @@ fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<()> {
         status.code() == Some(expected),
         "it ended with {status}; expected exit code {expected}"
     );
-    Ok(())
+    Ok(had)
 }
 
-/// Processes whose command line names the machine of this image or the image.
-fn processes(out: &Path) -> Result<Vec<String>> {
-    let own = std::process::id().to_string();
-    let out = out.to_string_lossy().into_owned();
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let id = entry.file_name().to_string_lossy().into_owned();
-        if id == own || !id.bytes().all(|byte| byte.is_ascii_digit()) {
-            continue;
-        }
-        // A process may end while it is looked at.
-        let Ok(line) = fs::read(entry.path().join("cmdline")) else {
-            continue;
-        };
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(&out) || (line.contains("qemu-system") && line.contains("slipway")) {
-            found.push(line);
+/// A process, told from a later one with its number by the time of its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    id: u32,
+    parent: u32,
+    /// Clock ticks since the host's boot.
+    started: u64,
+    line: String,
+}
+
+/// All of the host's that are to be seen.
+fn processes() -> Result<Vec<Process>> {
+    let entries = fs::read_dir("/proc")?.collect::<Result<Vec<_>, _>>()?;
+    // A process may end while it is looked at.
+    Ok(entries
+        .iter()
+        .filter_map(|entry| process(&entry.path()))
+        .collect())
+}
+
+/// From the fields of proc_pid_stat(5), which are counted from the name's closing bracket.
+fn process(folder: &Path) -> Option<Process> {
+    let id = folder.file_name()?.to_str()?.parse().ok()?;
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let line = fs::read(folder.join("cmdline")).ok()?;
+    Some(Process {
+        id,
+        parent: fields.get(1)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+        line: String::from_utf8_lossy(&line).replace('\0', " "),
+    })
+}
+
+/// A process's children, theirs, and so on.
+fn descendants(of: u32) -> Result<Vec<Process>> {
+    let all = processes()?;
+    let mut found: Vec<Process> = Vec::new();
+    let mut parents = vec![of];
+    while let Some(parent) = parents.pop() {
+        for child in all.iter().filter(|process| process.parent == parent) {
+            parents.push(child.id);
+            found.push(child.clone());
         }
     }
     Ok(found)
+}
+
+/// Those of them that still run.
+fn still_running(of: &[Process]) -> Result<Vec<String>> {
+    let now = processes()?;
+    let runs = |old: &&Process| {
+        now.iter()
+            .any(|p| (p.id, p.started) == (old.id, old.started))
+    };
+    Ok(of.iter().filter(runs).map(|old| old.line.clone()).collect())
 }
 
 /// The scratch folders of the cache.
