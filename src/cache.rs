@@ -222,8 +222,7 @@ impl Cache {
         if made.is_empty() {
             return Ok(());
         }
-        let root = File::open(&self.root)?;
-        nix::unistd::syncfs(&root).context("syncing the cache")?;
+        sync(&self.root)?;
         for path in made {
             // A later step of another build may have removed it.
             if path.join(MADE).exists() {
@@ -380,6 +379,16 @@ pub fn hex(bytes: &[u8]) -> String {
         write!(text, "{byte:02x}").unwrap_or_default();
         text
     })
+}
+
+/// Writes everything of the file system that holds `folder` to its disk.
+///
+/// # Errors
+/// If the folder cannot be opened or the disk refuses.
+pub fn sync(folder: &Path) -> Result<()> {
+    let about = || format!("syncing the file system of {}", folder.display());
+    let folder = File::open(folder).with_context(about)?;
+    nix::unistd::syncfs(&folder).with_context(about)
 }
 
 /// Removes a file or a whole folder, even one whose folders forbid it to their owner; absent is fine.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::artifact::{self, REPORT};
+use crate::artifact::{self, REPORT, SUMS};
 use crate::cache::{self, Key};
 use crate::progress::{Progress, StepRecord};
 
@@ -113,15 +113,25 @@ impl Output {
             steps: progress.records(),
             files,
         };
+        // Nothing takes the old one's place before all of it is on the disk.
         fs::write(
             fresh.join(REPORT),
             serde_json::to_string_pretty(&report)? + "\n",
         )
         .with_context(about)?;
+        let names = report.files.iter().map(|file| file.path.as_str());
+        for name in names.chain([SUMS, REPORT, "."]) {
+            let file = File::open(fresh.join(name)).with_context(about)?;
+            file.sync_all().with_context(about)?;
+        }
         if self.folder.exists() {
             fs::rename(&self.folder, &old).with_context(about)?;
         }
         fs::rename(&fresh, &self.folder).with_context(about)?;
+        let parent = File::open(self.folder.parent().unwrap_or(&self.folder));
+        parent
+            .and_then(|parent| parent.sync_all())
+            .with_context(about)?;
         cache::remove(&old)
     }
 }

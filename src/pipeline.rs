@@ -8,7 +8,7 @@ use image::manifest::{self, CONTRACT, ImageId, Manifest};
 
 use crate::artifact::{self, Inputs};
 use crate::bootable::{self, Bootable};
-use crate::cache::{Cache, Key};
+use crate::cache::{self, Cache, Key};
 use crate::initramfs::{self, Contents};
 use crate::kubelet::Program;
 use crate::layer::{Entry, Layer};
@@ -302,7 +302,8 @@ impl Product<'_> {
         sbom::text(&self.manifest.image, self.lock.epoch, components)
     }
 
-    /// Writes the folder's files; gives the hash of the largest, which is taken while the others are made of it.
+    /// Writes the folder's files; gives the hash of the largest, which is taken while the others are made of it
+    /// and all of them go to the disk.
     fn write(&self, fresh: &Path, progress: &Progress) -> Result<Vec<(String, String)>> {
         let recipe = self.recipe;
         let bill = self.bill()?;
@@ -337,6 +338,8 @@ impl Product<'_> {
                 artifact::write(*kind, &inputs, self.tools, fresh, progress)?;
             }
             self.write_others(fresh, &bill)?;
+            // The disk takes what was written while the processor hashes.
+            cache::sync(fresh)?;
             hash.join()
                 .unwrap_or_else(|_| anyhow::bail!("hashing the disk"))
         })?;
