@@ -17,7 +17,7 @@ use crate::failure::{self, Fault};
 use crate::machine::{self, Identity};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
-use crate::provision::Brought;
+use crate::provision::{Brought, Whose};
 use crate::root::Root;
 use crate::state::{Begun, State};
 use crate::timeline::Timeline;
@@ -121,7 +121,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
             mounted: mounted.folders.clone(),
             volumes: made.volumes.clone(),
         };
-        provision::apply(&fetched, &root.sysroot, &brought)
+        provision::apply(&fetched, &root.sysroot, Whose::Node, &brought)
     })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");

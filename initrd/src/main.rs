@@ -7,6 +7,7 @@ mod chroot;
 mod config;
 mod disks;
 mod dm;
+mod dropin;
 mod etcd;
 mod failure;
 mod firmware;
@@ -38,10 +39,15 @@ fn main() -> ExitCode {
     if std::process::id() == 1 {
         boot::run();
     }
-    let arguments: Vec<String> = std::env::args().collect();
+    let arguments: Vec<String> = std::env::args_os()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
     let world = world::World::real();
     if let Some(code) = modprobe::answer(&arguments, &world) {
         return code;
+    }
+    if let Some(arguments) = dropin::arguments(&arguments) {
+        return dropin::run(arguments);
     }
     let command = arguments.get(1).cloned().unwrap_or_default();
     kubelet::command(&command, &world).unwrap_or_else(|| {

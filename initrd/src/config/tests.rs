@@ -1,3 +1,5 @@
+mod sources;
+
 use super::gather::{Gather, Settings, Wrong};
 use super::place::User;
 use super::*;
@@ -60,20 +62,32 @@ fn gathered_on(
     base: Option<&str>,
     user: Option<Place>,
 ) -> Result<Fetched, Wrong> {
-    let settings = Settings {
+    gathered_with(&settings(), metadata, base, user)
+}
+
+fn settings() -> Settings {
+    Settings {
         patience: fetch::Patience {
             first_wait: Duration::from_millis(5),
             header_timeout: Duration::from_secs(5),
             ..Settings::default().patience
         },
         ..Settings::default()
-    };
+    }
+}
+
+fn gathered_with(
+    settings: &Settings,
+    metadata: Metadata,
+    base: Option<&str>,
+    user: Option<Place>,
+) -> Result<Fetched, Wrong> {
     let base = base.map(|text| text_of("base", text));
     let user = User {
         place: user,
         metadata,
     };
-    Gather::new(&settings, &|| Ok(())).all(base.as_ref(), Platform::Aws, &user)
+    Gather::new(settings, &|| Ok(()), Platform::Aws).all(base.as_ref(), Platform::Aws, &user)
 }
 
 fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
@@ -385,21 +399,6 @@ fn key_files_come_in_the_order_of_the_volumes_and_are_verified() {
         .to_string();
     assert!(wrong.contains("$.storage.luks.2.keyFile: "), "{wrong}");
     assert!(!wrong.contains("SECRET"), "{wrong}");
-}
-
-#[test]
-fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
-    let text = r#"{"ignition": {"version": "3.5.0", "proxy": {"httpProxy": "http://proxy.example"}},
-        "storage": {"files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]}}"#;
-    let wrong = gathered(None, Some(text_of("user", text)))
-        .unwrap_err()
-        .to_string();
-    for wanted in [
-        "$.ignition.proxy: ",
-        "$.storage.files.0.contents.source: tftp",
-    ] {
-        assert!(wrong.contains(wanted), "{wrong}");
-    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ use super::mounts;
 use super::partition::Change;
 use super::{luks, raid};
 use crate::block::gpt::Table;
+use crate::provision::Whose;
 
 /// Partitions of the system disk that no config changes.
 const OWN: [&str; 6] = [
@@ -39,6 +40,7 @@ pub(super) struct Inputs<'a> {
     pub(super) keys: &'a [Option<Vec<u8>>],
     pub(super) devices: &'a [Device],
     pub(super) system: Option<&'a System>,
+    pub(super) whose: Whose,
     pub(super) journal: &'a Journal,
 }
 

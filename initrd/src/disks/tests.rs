@@ -73,6 +73,7 @@ impl Disk {
             keys: &[],
             devices: &devices,
             system: None,
+            whose: Whose::Node,
             journal,
         };
         let plan = plan::plan(&inputs, &mut || block::random_guid(&world))

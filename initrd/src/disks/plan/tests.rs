@@ -71,6 +71,7 @@ impl Lab {
             keys: &[Some(b"SECRET".to_vec())],
             devices: &devices,
             system: Some(&self.system),
+            whose: crate::provision::Whose::Node,
             journal: &self.journal,
         };
         plan(&inputs, &mut || Ok(Guid([7; 16])))
