@@ -175,6 +175,8 @@ pub struct Machine {
     pub start: Start,
     /// Disks, in the order of the controllers.
     pub disks: Vec<Disk>,
+    /// The folder with the state of a TPM 2, if the machine has one.
+    pub tpm: Option<PathBuf>,
     /// Folders that the disks' backing files are in, seen from inside at the same path as outside.
     pub folders: Vec<PathBuf>,
     /// The Ignition config that is handed over by fw_cfg.
@@ -197,6 +199,10 @@ pub mod files {
     pub const CONTROL: &str = "qmp.sock";
     /// What QEMU itself says.
     pub const STDERR: &str = "qemu.stderr";
+    /// The TPM's control socket.
+    pub const TPM: &str = "tpm.sock";
+    /// What the TPM's emulator says.
+    pub const TPM_STDERR: &str = "tpm.stderr";
     /// Captured packets.
     pub const PACKETS: &str = "net.pcap";
 
@@ -275,6 +281,14 @@ impl Machine {
             disk.write(number, &mut line)?;
         }
         self.network(&mut line);
+        if self.tpm.is_some() {
+            line.arg(
+                "-chardev",
+                format!("socket,id=tpm-control,path={INSIDE}/0/{}", files::TPM),
+            );
+            line.arg("-tpmdev", "emulator,id=tpm,chardev=tpm-control");
+            line.arg("-device", "tpm-crb,tpmdev=tpm");
+        }
         if let Some(config) = &self.config {
             let path = line.inside(config)?;
             line.arg(
@@ -475,6 +489,7 @@ mod tests {
                 bus: Bus::Scsi,
                 serial: "system".into(),
             }],
+            tpm: None,
             folders: vec![],
             config: None,
             forwards: vec![Forward {
@@ -502,6 +517,19 @@ mod tests {
         );
         assert_eq!(line.binds.len(), 2);
         assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
+    }
+
+    #[test]
+    fn a_tpm_is_reached_by_its_socket() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut machine = machine(folder.path());
+        let words = |machine: &Machine| machine.line(place.path()).unwrap().args.join(" ");
+        assert!(!words(&machine).contains("tpm"));
+        machine.tpm = Some(folder.path().join("tpm"));
+        let text = words(&machine);
+        assert!(text.contains("path=/run/vm/0/tpm.sock"), "{text}");
+        assert!(text.contains("-device tpm-crb,tpmdev=tpm"), "{text}");
     }
 
     #[test]
