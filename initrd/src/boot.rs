@@ -17,6 +17,7 @@ use crate::failure::{self, Fault};
 use crate::machine::{self, Identity};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
+use crate::provision::Brought;
 use crate::root::Root;
 use crate::state::{Begun, State};
 use crate::timeline::Timeline;
@@ -116,7 +117,11 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     let state = step.step("var", || state::open(boot, root, begun, var))?;
     let mut mounted = step.step("mount", || made.mount(root))?;
     let applied = step.step("ignition", || {
-        provision::apply(&fetched, &root.sysroot, &mounted.folders)
+        let brought = Brought {
+            mounted: mounted.folders.clone(),
+            volumes: made.volumes.clone(),
+        };
+        provision::apply(&fetched, &root.sysroot, &brought)
     })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");
@@ -132,6 +137,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     // The marker must never be on the disk before what it vouches for.
     nix::unistd::sync();
     mounted.unmount()?;
+    made.close(root)?;
     state.provisioned(boot, fetched.config.to_json().to_string().as_bytes())?;
     Ok(state)
 }

@@ -35,6 +35,8 @@ pub(crate) struct Fetched {
     pub(crate) model: model::Config,
     /// The contents of `storage.files`, in the same order.
     pub(crate) files: Vec<Contents>,
+    /// The key files of `storage.luks`, in the same order.
+    pub(crate) keys: Vec<Option<Vec<u8>>>,
     /// Whether there was a config of the user's.
     pub(crate) user_config: bool,
     /// What is strange about it.

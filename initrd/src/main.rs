@@ -18,6 +18,7 @@ mod kubelet;
 mod log;
 mod machine;
 mod media;
+mod modprobe;
 mod modules;
 mod mount;
 mod net;
@@ -37,8 +38,13 @@ fn main() -> ExitCode {
     if std::process::id() == 1 {
         boot::run();
     }
-    let command = std::env::args().nth(1).unwrap_or_default();
-    kubelet::command(&command, &world::World::real()).unwrap_or_else(|| {
+    let arguments: Vec<String> = std::env::args().collect();
+    let world = world::World::real();
+    if let Some(code) = modprobe::answer(&arguments, &world) {
+        return code;
+    }
+    let command = arguments.get(1).cloned().unwrap_or_default();
+    kubelet::command(&command, &world).unwrap_or_else(|| {
         eprintln!(
             "slipway-init: expected to be started by the kernel as process 1, or with one of the \
              commands that the node's units use; found {command:?}"

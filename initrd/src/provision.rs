@@ -4,6 +4,7 @@
 //! the first byte written. A second run finds what the first one left and succeeds.
 
 mod accounts;
+mod crypttab;
 mod nodes;
 mod result;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 
 use crate::config::Fetched;
+use crate::disks::luks::Opened;
 use crate::failure::Fault;
 use accounts::{Accounts, Keys};
 use tree::Tree;
@@ -46,31 +48,40 @@ pub(crate) fn check(fetched: &Fetched, sysroot: &Path) -> Result<()> {
     plan(fetched, &Tree::open(sysroot)?, 0).map(drop)
 }
 
-/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable. `mounted` are the mount points of
-/// its file systems and the folders that were made for them.
+/// What the disks stage leaves for this one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Brought {
+    /// Mount points of the config's file systems, and folders that were made for them.
+    pub(crate) mounted: Vec<String>,
+    /// Encrypted volumes.
+    pub(crate) volumes: Vec<Opened>,
+}
+
+/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable.
 ///
 /// # Errors
 /// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
-pub(crate) fn apply(fetched: &Fetched, sysroot: &Path, mounted: &[String]) -> Result<Applied> {
+pub(crate) fn apply(fetched: &Fetched, sysroot: &Path, brought: &Brought) -> Result<Applied> {
     let tree = Tree::open(sysroot)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    apply_to(fetched, &tree, mounted, boot_id.trim(), now)
+    apply_to(fetched, &tree, brought, boot_id.trim(), now)
 }
 
 fn apply_to(
     fetched: &Fetched,
     tree: &Tree,
-    mounted: &[String],
+    brought: &Brought,
     boot_id: &str,
     now: u64,
 ) -> Result<Applied> {
     let plan = plan(fetched, tree, now)?;
-    users::apply(tree, &plan.accounts, &plan.keys, mounted).context("applying passwd")?;
+    users::apply(tree, &plan.accounts, &plan.keys, &brought.mounted).context("applying passwd")?;
     for entry in &plan.entries {
         entry.apply(tree).context("applying storage")?;
     }
     plan.units.apply(tree).context("applying systemd")?;
+    crypttab::apply(tree, &brought.volumes).context("applying luks")?;
     result::write(tree, fetched.user_config, boot_id, now)?;
     tree.finish()?;
     let passwd = fetched.model.passwd.as_ref();

@@ -66,7 +66,9 @@ pub(crate) fn open(
         }
         (false, _) => match remembered(&early)? {
             Some(var) => {
-                let device = boot.timeline.step("state.find", || var.find(boot))?;
+                let device = boot
+                    .timeline
+                    .step("state.find", || var.find(boot, root, &early))?;
                 Some((var, device))
             }
             None => None,
@@ -151,7 +153,10 @@ fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partition> {
 fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
     let path = state.join(VAR);
     match var {
-        Some(var) => replace(&path, &serde_json::to_string(var)?),
+        Some(var) => {
+            var.keep_keys(state)?;
+            replace(&path, &serde_json::to_string(var)?)
+        }
         None if path.exists() => fs::remove_file(&path).context("forgetting an earlier /var"),
         None => Ok(()),
     }

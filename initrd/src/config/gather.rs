@@ -17,6 +17,7 @@ use super::place::{Place, User};
 use super::{Contents, Fetched};
 
 mod download;
+mod keys;
 
 /// The most that one source may hold, unpacked too. It is held in memory until it is written.
 const LIMIT: u64 = 256 << 20;
@@ -149,12 +150,22 @@ impl<'a> Gather<'a> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         let unsupported = unsupported(&model);
         let files = self.files(&model);
+        let keys = self.keys(&model);
         let mut lines = unsupported;
-        match files {
-            Ok(files) if lines.is_empty() => Ok(Fetched {
+        let both = match (files, keys) {
+            (Ok(files), Ok(keys)) => Ok((files, keys)),
+            (Err(mut wrong), Err(other)) => {
+                wrong.lines.extend(other.lines);
+                Err(wrong)
+            }
+            (Err(wrong), _) | (_, Err(wrong)) => Err(wrong),
+        };
+        match both {
+            Ok((files, keys)) if lines.is_empty() => Ok(Fetched {
                 config,
                 model,
                 files,
+                keys,
                 user_config,
                 warnings: std::mem::take(&mut self.warnings),
             }),
@@ -424,29 +435,10 @@ fn verify(data: &mut Vec<u8>, resource: &Resource) -> Result<(), String> {
 /// What this version cannot apply is refused by name, never passed over.
 fn unsupported(model: &model::Config) -> Vec<String> {
     let mut out = Vec::new();
-    let mut refuse = |given: bool, path: &str| {
-        if given {
-            out.push(format!(
-                "{path}: this version of Slipway does not apply it yet"
-            ));
-        }
-    };
-    let filled = |list: Option<usize>| list.is_some_and(|len| len > 0);
-    if let Some(storage) = &model.storage {
-        refuse(
-            filled(storage.raid.as_ref().map(Vec::len)),
-            "$.storage.raid",
-        );
-        refuse(
-            filled(storage.luks.as_ref().map(Vec::len)),
-            "$.storage.luks",
-        );
-    }
-    if let Some(proxy) = &model.ignition.proxy {
-        refuse(
-            proxy.http_proxy.is_some() || proxy.https_proxy.is_some(),
-            "$.ignition.proxy",
-        );
+    if let Some(proxy) = &model.ignition.proxy
+        && (proxy.http_proxy.is_some() || proxy.https_proxy.is_some())
+    {
+        out.push("$.ignition.proxy: this version of Slipway does not apply it yet".to_owned());
     }
     out
 }

@@ -357,17 +357,45 @@ fn a_wrong_hash_of_a_data_url_is_final() {
     );
 }
 
+fn volume(name: &str, key: &str) -> String {
+    format!(r#"{{"name": "{name}", "device": "/dev/{name}", "keyFile": {key}}}"#)
+}
+
+#[test]
+fn key_files_come_in_the_order_of_the_volumes_and_are_verified() {
+    let text = |hash: &str| {
+        let verified =
+            format!(r#"{{"source": "data:,SECRET", "verification": {{"hash": "sha256-{hash}"}}}}"#);
+        let volumes = [
+            volume("a", r#"{"source": "data:,first"}"#),
+            r#"{"name": "b", "device": "/dev/b", "clevis": {"tpm2": true}}"#.to_owned(),
+            volume("c", &verified),
+        ];
+        config(&format!(
+            r#", "storage": {{"luks": [{}]}}"#,
+            volumes.join(",")
+        ))
+    };
+    let right = "0917b13a9091915d54b6336f45909539cce452b3661b21f386418a257883b30a";
+    let fetched = gathered(None, Some(text_of("user", &text(right)))).unwrap();
+    let keys: Vec<Option<&[u8]>> = fetched.keys.iter().map(Option::as_deref).collect();
+    assert_eq!(keys, [Some(&b"first"[..]), None, Some(&b"SECRET"[..])]);
+    let wrong = gathered(None, Some(text_of("user", &text(&"0".repeat(64)))))
+        .unwrap_err()
+        .to_string();
+    assert!(wrong.contains("$.storage.luks.2.keyFile: "), "{wrong}");
+    assert!(!wrong.contains("SECRET"), "{wrong}");
+}
+
 #[test]
 fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
-    let text = config(
-        r#", "storage": {"raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
-           "files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]}"#,
-    );
-    let wrong = gathered(None, Some(text_of("user", &text)))
+    let text = r#"{"ignition": {"version": "3.5.0", "proxy": {"httpProxy": "http://proxy.example"}},
+        "storage": {"files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]}}"#;
+    let wrong = gathered(None, Some(text_of("user", text)))
         .unwrap_err()
         .to_string();
     for wanted in [
-        "$.storage.raid: ",
+        "$.ignition.proxy: ",
         "$.storage.files.0.contents.source: tftp",
     ] {
         assert!(wrong.contains(wanted), "{wrong}");

@@ -70,6 +70,7 @@ impl Disk {
         let devices = device::all(&world);
         let inputs = Inputs {
             storage: &storage,
+            keys: &[],
             devices: &devices,
             system: None,
             journal,

@@ -69,6 +69,7 @@ fn fetched(text: &str) -> Fetched {
     });
     Fetched {
         files: files.collect(),
+        keys: vec![],
         config,
         model,
         user_config: true,
@@ -106,7 +107,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     let root = folder.path();
     let fetched = fetched(WHOLE);
     let tree = tree(root);
-    let applied = apply_to(&fetched, &tree, &[], "boot", 1_795_265_163).unwrap();
+    let applied = apply_to(&fetched, &tree, &Brought::default(), "boot", 1_795_265_163).unwrap();
     assert_eq!(
         (
             applied.entries,
@@ -162,7 +163,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     assert_eq!(result["userConfigProvided"], true);
 
     let before = snapshot(root);
-    apply_to(&fetched, &tree, &[], "boot", 1_795_265_163).unwrap();
+    apply_to(&fetched, &tree, &Brought::default(), "boot", 1_795_265_163).unwrap();
     assert_eq!(snapshot(root), before);
     fs::remove_file(root.join("etc/.ignition-result.json")).unwrap();
 }
@@ -199,7 +200,14 @@ fn snapshot(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
 fn refused(text: &str) -> String {
     let folder = root();
     let before = snapshot(folder.path());
-    let error = apply_to(&fetched(text), &tree(folder.path()), &[], "boot", 0).unwrap_err();
+    let error = apply_to(
+        &fetched(text),
+        &tree(folder.path()),
+        &Brought::default(),
+        "boot",
+        0,
+    )
+    .unwrap_err();
     assert_eq!(snapshot(folder.path()), before, "{error:#}");
     assert!(!folder.path().join("etc/.ignition-result.json").exists());
     let text = format!("{error:#}");
@@ -251,10 +259,43 @@ fn overwriting_replaces_what_is_in_the_way() {
              "directories": [{"path": "/etc/motd", "overwrite": true}],
              "links": [{"path": "/etc/group-", "target": "group"}, {"path": "/etc/skel", "overwrite": true, "target": "x"}]}}"#,
     );
-    apply_to(&fetched, &tree(root), &[], "boot", 0).unwrap();
+    apply_to(&fetched, &tree(root), &Brought::default(), "boot", 0).unwrap();
     assert_eq!(fs::read_to_string(root.join("etc/dir")).unwrap(), "file");
     assert!(root.join("etc/motd").is_dir());
     assert!(root.join("etc/skel").is_symlink());
+}
+
+#[test]
+fn volumes_get_their_keys_and_lines_beside_what_the_config_wrote() {
+    let folder = root();
+    let fetched = fetched(
+        r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
+             {"path": "/etc/crypttab", "contents": {"source": "data:,mine%20/dev/x%0A"}}]}}"#,
+    );
+    let volume = |name: &str, key: Option<&[u8]>| Opened {
+        name: name.to_owned(),
+        uuid: "abab".to_owned(),
+        key: key.map(<[u8]>::to_vec),
+    };
+    let brought = Brought {
+        volumes: vec![volume("keyed", Some(b"SECRET")), volume("sealed", None)],
+        ..Brought::default()
+    };
+    let tree = tree(folder.path());
+    apply_to(&fetched, &tree, &brought, "boot", 0).unwrap();
+    let etc = folder.path().join("etc");
+    let text = fs::read_to_string(etc.join("crypttab")).unwrap();
+    assert_eq!(
+        text,
+        "mine /dev/x\nkeyed UUID=abab /etc/luks/keyed luks,x-initrd.attach\n\
+         sealed UUID=abab none luks,tpm2-device=auto,headless=true,x-initrd.attach\n"
+    );
+    assert_eq!(fs::read(etc.join("luks/keyed")).unwrap(), b"SECRET");
+    assert!(!etc.join("luks/sealed").exists());
+    for file in ["crypttab", "luks/keyed"] {
+        let mode = fs::metadata(etc.join(file)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
 }
 
 #[test]
@@ -264,7 +305,14 @@ fn special_bits_survive_the_change_of_owner() {
         r#"{"ignition": {"version": "3.6.0"}, "storage": {"files": [
              {"path": "/etc/suid", "mode": 2541, "user": {"id": 0}, "contents": {"source": "data:,x"}}]}}"#,
     );
-    apply_to(&fetched, &tree(folder.path()), &[], "boot", 0).unwrap();
+    apply_to(
+        &fetched,
+        &tree(folder.path()),
+        &Brought::default(),
+        "boot",
+        0,
+    )
+    .unwrap();
     let mode = fs::metadata(folder.path().join("etc/suid")).unwrap().mode();
     assert_eq!(mode & 0o7777, 2541);
 }

@@ -71,12 +71,17 @@ impl Planner<'_> {
         wanted: &filesystem::Wanted,
         target: &Target,
         stable: &str,
-    ) -> Result<Verdict, String> {
+    ) -> Result<Option<Verdict>, String> {
         let at = &wanted.at;
         let stage = self.inputs.journal.stage(at, stable);
-        let (device, start, size) = self
-            .stretch(target)
-            .ok_or_else(|| format!("{at}: {stable} has gone away"))?;
+        let Some((device, start, size)) = self.stretch(target) else {
+            return Ok(match stage {
+                _ if self.is_new(target) => Some(wanted.fresh()),
+                Some(Stage::Begun) if wanted.kind.is_some() => Some(Verdict::Remake),
+                Some(Stage::Done) => Some(Verdict::Keep),
+                _ => None,
+            });
+        };
         if self.is_own(target) {
             return Err(format!(
                 "{at}: {} belongs to the node itself",
@@ -117,6 +122,6 @@ impl Planner<'_> {
             return Err(format!("{at}: {} is in use", wanted.device));
         }
         self.plan.warnings.extend(warning);
-        Ok(verdict)
+        Ok(Some(verdict))
     }
 }
