@@ -115,7 +115,7 @@ fn once(
     base: Option<&Place>,
 ) -> Result<(Fetched, Metadata), Wrong> {
     let user = place::user(boot, settings.patience)?;
-    let mut gather = Gather::new(settings, network);
+    let mut gather = Gather::new(settings, network, boot.identity.platform);
     let fetched = gather.all(base, boot.identity.platform, &user)?;
     Ok((fetched, user.metadata))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use fetch::{Client, Options, Patience};
+use fetch::{Client, Endpoints, Identity, Options, Patience, Proxy};
 use ignition::contents::{Hash, gunzip, open};
 use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
@@ -30,6 +30,8 @@ pub(super) struct Settings {
     pub(super) ca_bundle: Option<Vec<u8>>,
     /// How a source is waited for.
     pub(super) patience: Patience,
+    /// Where the clouds' storage and its credentials are.
+    pub(super) endpoints: Endpoints,
     /// Hears what is waited for.
     pub(super) on_wait: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -46,6 +48,7 @@ impl Default for Settings {
                 total: Some(Duration::from_secs(600)),
                 ..Patience::default()
             },
+            endpoints: Endpoints::default(),
             on_wait: Arc::new(|_| ()),
         }
     }
@@ -81,17 +84,30 @@ pub(super) struct Gather<'a> {
     network: &'a dyn Fn() -> Result<()>,
     patience: Patience,
     authorities: Vec<u8>,
+    proxy: Option<Proxy>,
+    identity: Identity,
     remote: bool,
     warnings: Vec<String>,
 }
 
 impl<'a> Gather<'a> {
-    pub(super) fn new(settings: &'a Settings, network: &'a dyn Fn() -> Result<()>) -> Self {
+    /// An attempt on a machine of this kind.
+    pub(super) fn new(
+        settings: &'a Settings,
+        network: &'a dyn Fn() -> Result<()>,
+        platform: Platform,
+    ) -> Self {
         Self {
             settings,
             network,
             patience: settings.patience,
             authorities: Vec::new(),
+            proxy: None,
+            identity: match platform {
+                Platform::Aws => Identity::Ec2Role,
+                Platform::Gcp => Identity::ComputeAccount,
+                _ => Identity::Nobody,
+            },
             remote: false,
             warnings: Vec::new(),
         }
@@ -148,6 +164,7 @@ impl<'a> Gather<'a> {
         };
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         let unsupported = unsupported(&model);
+        self.adopt_ways(&model);
         let files = self.files(&model);
         let mut lines = unsupported;
         match files {
@@ -267,8 +284,13 @@ impl<'a> Gather<'a> {
         self.report(parsed)
     }
 
-    /// Timeouts and certificate authorities of a config count for what is fetched after it.
+    /// Timeouts, proxy and certificate authorities of a config count for what is fetched after it.
     fn adopt(&mut self, model: &model::Config) -> Result<(), Wrong> {
+        self.adopt_ways(model);
+        self.adopt_authorities(model)
+    }
+
+    fn adopt_ways(&mut self, model: &model::Config) {
         if let Some(timeouts) = &model.ignition.timeouts {
             let seconds =
                 |value: Option<i64>| value.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
@@ -279,6 +301,18 @@ impl<'a> Gather<'a> {
                 self.patience.total = Some(Duration::from_secs(total));
             }
         }
+        if let Some(proxy) = &model.ignition.proxy {
+            let given = |url: &Option<String>| url.clone().filter(|url| !url.is_empty());
+            let (http, https) = (given(&proxy.http_proxy), given(&proxy.https_proxy));
+            self.proxy = (http.is_some() || https.is_some()).then(|| Proxy {
+                http,
+                https,
+                none: proxy.no_proxy.iter().flatten().cloned().collect(),
+            });
+        }
+    }
+
+    fn adopt_authorities(&mut self, model: &model::Config) -> Result<(), Wrong> {
         let tls = model
             .ignition
             .security
@@ -352,14 +386,8 @@ impl<'a> Gather<'a> {
                     Ok(data) => out[i] = data,
                     Err(why) => lines.push(format!("{path}.source: {why}")),
                 },
-                Ok("http" | "https") => remote.push((i, *resource)),
                 Ok("") if url.is_empty() => {}
-                Ok(scheme) => {
-                    let what = "sources of this scheme are not fetched by this version of Slipway";
-                    lines.push(format!(
-                        "{path}.source: {scheme}: {what}; there are data, http and https"
-                    ));
-                }
+                Ok(_) => remote.push((i, *resource)),
                 Err(why) => lines.push(format!("{path}.source: {why}")),
             }
         }
@@ -396,7 +424,10 @@ impl<'a> Gather<'a> {
         let options = Options {
             ca_bundle: bundle,
             user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
-            direct: false,
+            proxy: self.proxy.clone(),
+            identity: self.identity,
+            endpoints: self.settings.endpoints.clone(),
+            ..Options::default()
         };
         let client = Client::new(&options).map_err(failed)?;
         download::all(
@@ -440,12 +471,6 @@ fn unsupported(model: &model::Config) -> Vec<String> {
         refuse(
             filled(storage.luks.as_ref().map(Vec::len)),
             "$.storage.luks",
-        );
-    }
-    if let Some(proxy) = &model.ignition.proxy {
-        refuse(
-            proxy.http_proxy.is_some() || proxy.https_proxy.is_some(),
-            "$.ignition.proxy",
         );
     }
     out

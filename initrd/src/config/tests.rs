@@ -1,3 +1,5 @@
+mod sources;
+
 use super::gather::{Gather, Settings, Wrong};
 use super::place::User;
 use super::*;
@@ -60,20 +62,32 @@ fn gathered_on(
     base: Option<&str>,
     user: Option<Place>,
 ) -> Result<Fetched, Wrong> {
-    let settings = Settings {
+    gathered_with(&settings(), metadata, base, user)
+}
+
+fn settings() -> Settings {
+    Settings {
         patience: fetch::Patience {
             first_wait: Duration::from_millis(5),
             header_timeout: Duration::from_secs(5),
             ..Settings::default().patience
         },
         ..Settings::default()
-    };
+    }
+}
+
+fn gathered_with(
+    settings: &Settings,
+    metadata: Metadata,
+    base: Option<&str>,
+    user: Option<Place>,
+) -> Result<Fetched, Wrong> {
     let base = base.map(|text| text_of("base", text));
     let user = User {
         place: user,
         metadata,
     };
-    Gather::new(&settings, &|| Ok(())).all(base.as_ref(), Platform::Aws, &user)
+    Gather::new(settings, &|| Ok(()), Platform::Aws).all(base.as_ref(), Platform::Aws, &user)
 }
 
 fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
@@ -358,18 +372,15 @@ fn a_wrong_hash_of_a_data_url_is_final() {
 }
 
 #[test]
-fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
+fn what_cannot_be_applied_yet_is_refused_by_name() {
     let text = config(
         r#", "storage": {"raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
-           "files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]}"#,
+           "luks": [{"name": "l", "device": "/dev/vdd"}]}"#,
     );
     let wrong = gathered(None, Some(text_of("user", &text)))
         .unwrap_err()
         .to_string();
-    for wanted in [
-        "$.storage.raid: ",
-        "$.storage.files.0.contents.source: tftp",
-    ] {
+    for wanted in ["$.storage.raid: ", "$.storage.luks: "] {
         assert!(wrong.contains(wanted), "{wrong}");
     }
 }
