@@ -17,6 +17,7 @@ use crate::failure::{self, Fault};
 use crate::machine::{self, Identity};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
+use crate::provision::Whose;
 use crate::root::Root;
 use crate::state::{Begun, State};
 use crate::timeline::Timeline;
@@ -116,7 +117,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     let state = step.step("var", || state::open(boot, root, begun, var))?;
     let mut mounted = step.step("mount", || made.mount(root))?;
     let applied = step.step("ignition", || {
-        provision::apply(&fetched, &root.sysroot, &mounted.folders)
+        provision::apply(&fetched, &root.sysroot, Whose::Node, &mounted.folders)
     })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");

@@ -6,6 +6,7 @@
 //! ends the boot with the report.
 
 mod contents;
+pub(crate) mod foreign;
 mod gather;
 mod place;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use crate::root::Root;
 use crate::world::World;
 pub(crate) use contents::Contents;
 use gather::{Gather, Settings, Wrong};
-use place::Place;
+pub(crate) use place::Place;
 
 /// A config with everything that it names in memory.
 pub(crate) struct Fetched {

@@ -8,6 +8,7 @@ pub(crate) mod device;
 #[cfg(test)]
 mod fake;
 mod filesystem;
+pub(crate) mod foreign;
 pub(crate) mod journal;
 pub(crate) mod mounts;
 pub(crate) mod name;
@@ -33,6 +34,7 @@ use crate::boot::Boot;
 use crate::config::Fetched;
 use crate::failure::Fault;
 use crate::modules::Network;
+use crate::provision::Whose;
 use crate::root::Root;
 use crate::uevent;
 use crate::world::World;
@@ -86,32 +88,55 @@ pub(crate) fn plan(
     system: Option<&System>,
     journal: &Journal,
 ) -> Result<Plan> {
-    let Some(storage) = fetched
-        .model
-        .storage
-        .as_ref()
-        .filter(|storage| concerns(storage))
-    else {
+    let request = Request {
+        storage: fetched.model.storage.as_ref(),
+        system,
+        whose: Whose::Node,
+        deadline: DEADLINE,
+    };
+    decide(root, &request, journal, &|| {
+        boot.modules.load_for_disks();
+        boot.modules.load_for_devices(Network::Without);
+    })
+}
+
+/// What is decided about.
+struct Request<'a> {
+    storage: Option<&'a Storage>,
+    system: Option<&'a System>,
+    whose: Whose,
+    /// How long devices that are missing are waited for.
+    deadline: Duration,
+}
+
+/// Decides; `missing` is called each time that a device is not there.
+fn decide(
+    root: &Root,
+    request: &Request<'_>,
+    journal: &Journal,
+    missing: &dyn Fn(),
+) -> Result<Plan> {
+    let Some(storage) = request.storage.filter(|storage| concerns(storage)) else {
         return Ok(Plan::default());
     };
-    let world = &boot.world;
+    let world = &root.world;
     let mut last = None;
     let planned = uevent::wait_for(
         world,
         "the disks that the config names",
-        Some(DEADLINE),
+        Some(request.deadline),
         || {
             let devices = device::all(world);
             let inputs = Inputs {
                 storage,
                 devices: &devices,
-                system,
+                system: request.system,
+                whose: request.whose,
                 journal,
             };
             match plan::plan(&inputs, &mut || block::random_guid(world)) {
                 Err(problems) if problems.missing => {
-                    boot.modules.load_for_disks();
-                    boot.modules.load_for_devices(Network::Without);
+                    missing();
                     last = Some(problems);
                     Ok(None)
                 }
@@ -266,7 +291,9 @@ impl Made {
     /// # Errors
     /// If one does not mount; then none is mounted.
     pub(crate) fn mount(&self, root: &Root) -> Result<Mounted> {
-        mounts::mount(root, &self.mounts)
+        let own = |(wanted, _): &&(mounts::Wanted, PathBuf)| wanted.path != mounts::VAR;
+        let wanted: Vec<_> = self.mounts.iter().filter(own).cloned().collect();
+        mounts::mount(root, &root.sysroot, &wanted)
     }
 }
 

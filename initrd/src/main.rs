@@ -7,6 +7,7 @@ mod chroot;
 mod config;
 mod disks;
 mod dm;
+mod dropin;
 mod etcd;
 mod failure;
 mod firmware;
@@ -37,7 +38,13 @@ fn main() -> ExitCode {
     if std::process::id() == 1 {
         boot::run();
     }
-    let command = std::env::args().nth(1).unwrap_or_default();
+    let args: Vec<String> = std::env::args_os()
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    if let Some(args) = dropin::arguments(&args) {
+        return dropin::run(args);
+    }
+    let command = args.into_iter().nth(1).unwrap_or_default();
     kubelet::command(&command, &world::World::real()).unwrap_or_else(|| {
         eprintln!(
             "slipway-init: expected to be started by the kernel as process 1, or with one of the \

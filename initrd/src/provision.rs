@@ -21,6 +21,7 @@ use crate::config::Fetched;
 use crate::failure::Fault;
 use accounts::{Accounts, Keys};
 use tree::Tree;
+pub(crate) use tree::Whose;
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,8 +52,13 @@ pub(crate) fn check(fetched: &Fetched, sysroot: &Path) -> Result<()> {
 ///
 /// # Errors
 /// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
-pub(crate) fn apply(fetched: &Fetched, sysroot: &Path, mounted: &[String]) -> Result<Applied> {
-    let tree = Tree::open(sysroot)?;
+pub(crate) fn apply(
+    fetched: &Fetched,
+    sysroot: &Path,
+    whose: Whose,
+    mounted: &[String],
+) -> Result<Applied> {
+    let tree = Tree::open_as(sysroot, whose)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     apply_to(fetched, &tree, mounted, boot_id.trim(), now)

@@ -83,11 +83,11 @@ pub(super) struct Gather<'a> {
     settings: &'a Settings,
     network: &'a dyn Fn() -> Result<()>,
     patience: Patience,
-    authorities: Vec<u8>,
+    pub(super) authorities: Vec<u8>,
     proxy: Option<Proxy>,
     identity: Identity,
     remote: bool,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Gather<'a> {
@@ -156,12 +156,24 @@ impl<'a> Gather<'a> {
         let base = base.unwrap_or_else(Config::empty);
         let base = self.with_machine(base, config.as_ref(), platform, &user.metadata)?;
         let config = match config {
-            Some(config) => {
-                let merged = base.merge(&config);
-                self.report(merged)?
-            }
+            Some(config) => self.merged(&base, &config)?,
             None => base,
         };
+        self.with_contents(config, user_config)
+    }
+
+    /// One config under another, checked together.
+    pub(super) fn merged(&mut self, base: &Config, over: &Config) -> Result<Config, Wrong> {
+        let merged = base.merge(over);
+        self.report(merged)
+    }
+
+    /// Everything that a merged config names, fetched; unless there is something in it that is not applied.
+    pub(super) fn with_contents(
+        &mut self,
+        config: Config,
+        user_config: bool,
+    ) -> Result<Fetched, Wrong> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         let unsupported = unsupported(&model);
         self.adopt_ways(&model);
@@ -209,7 +221,7 @@ impl<'a> Gather<'a> {
     }
 
     /// A config from its place, its chain followed. None for none and for an empty text.
-    fn one(&mut self, place: Option<&Place>) -> Result<Option<Config>, Wrong> {
+    pub(super) fn one(&mut self, place: Option<&Place>) -> Result<Option<Config>, Wrong> {
         let (text, name) = match place {
             None => return Ok(None),
             Some(Place::Text(text, name)) => (text.clone(), name.clone()),
@@ -285,7 +297,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Timeouts, proxy and certificate authorities of a config count for what is fetched after it.
-    fn adopt(&mut self, model: &model::Config) -> Result<(), Wrong> {
+    pub(super) fn adopt(&mut self, model: &model::Config) -> Result<(), Wrong> {
         self.adopt_ways(model);
         self.adopt_authorities(model)
     }
@@ -453,7 +465,7 @@ fn verify(data: &mut Vec<u8>, resource: &Resource) -> Result<(), String> {
 }
 
 /// What this version cannot apply is refused by name, never passed over.
-fn unsupported(model: &model::Config) -> Vec<String> {
+pub(super) fn unsupported(model: &model::Config) -> Vec<String> {
     let mut out = Vec::new();
     let mut refuse = |given: bool, path: &str| {
         if given {

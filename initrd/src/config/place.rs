@@ -13,7 +13,7 @@ use crate::world::World;
 
 /// A config, or where it is.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Its text, and what messages call it.
     Text(Vec<u8>, String),
     /// A URL.

@@ -77,19 +77,16 @@ pub(super) fn check(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Mounts them, each with the device that it turned out to be on.
+/// Mounts them below `base`, each with the device that it turned out to be on. `root` has the programs.
 ///
 /// # Errors
 /// If a part of a path is no folder, or the kernel refuses; what was mounted is unmounted again.
-pub(super) fn mount(root: &Root, wanted: &[(Wanted, PathBuf)]) -> Result<Mounted> {
-    let mut wanted: Vec<_> = wanted
-        .iter()
-        .filter(|(wanted, _)| wanted.path != VAR)
-        .collect();
+pub(super) fn mount(root: &Root, base: &Path, wanted: &[(Wanted, PathBuf)]) -> Result<Mounted> {
+    let mut wanted: Vec<_> = wanted.iter().collect();
     wanted.sort_by_key(|(wanted, _)| wanted.path.matches('/').count());
     let mut mounted = Mounted::default();
     for (wanted, device) in wanted {
-        let done = one(root, wanted, device, &mut mounted)
+        let done = one(root, base, wanted, device, &mut mounted)
             .with_context(|| format!("{}: mounting at {}", wanted.at, wanted.path));
         if let Err(error) = done {
             if let Err(error) = mounted.unmount() {
@@ -101,11 +98,17 @@ pub(super) fn mount(root: &Root, wanted: &[(Wanted, PathBuf)]) -> Result<Mounted
     Ok(mounted)
 }
 
-fn one(root: &Root, wanted: &Wanted, device: &Path, mounted: &mut Mounted) -> Result<()> {
-    let made = folders(&root.sysroot, &wanted.path)?;
+fn one(
+    root: &Root,
+    base: &Path,
+    wanted: &Wanted,
+    device: &Path,
+    mounted: &mut Mounted,
+) -> Result<()> {
+    let made = folders(base, &wanted.path)?;
     mounted.folders.extend(made);
     mounted.folders.push(wanted.path.clone());
-    let target = root.sysroot.join(wanted.path.trim_start_matches('/'));
+    let target = base.join(wanted.path.trim_start_matches('/'));
     attach(root, device, &target, wanted.kind, &wanted.options)?;
     mounted.targets.push(target);
     Ok(())

@@ -17,6 +17,7 @@ use super::journal::Journal;
 use super::mounts;
 use super::partition::Change;
 use crate::block::gpt::Table;
+use crate::provision::Whose;
 use crate::root::Root;
 
 /// Partitions of the system disk that no config changes.
@@ -35,6 +36,7 @@ pub(super) struct Inputs<'a> {
     pub(super) storage: &'a Storage,
     pub(super) devices: &'a [Device],
     pub(super) system: Option<&'a System>,
+    pub(super) whose: Whose,
     pub(super) journal: &'a Journal,
 }
 

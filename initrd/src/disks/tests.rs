@@ -72,6 +72,7 @@ impl Disk {
             storage: &storage,
             devices: &devices,
             system: None,
+            whose: Whose::Node,
             journal,
         };
         let plan = plan::plan(&inputs, &mut || block::random_guid(&world))

@@ -6,7 +6,7 @@ use anyhow::Result;
 use ignition::model::{NodeGroup, NodeUser};
 
 use super::accounts::Accounts;
-use super::tree::{Place, Tree, WRITABLE, split};
+use super::tree::{Place, Tree, WRITABLE, Whose, split};
 use crate::config::Fetched;
 
 /// One thing to make, with everything decided.
@@ -52,7 +52,10 @@ pub(super) fn plan<'a>(
     };
     for (i, directory) in storage.directories.iter().flatten().enumerate() {
         let place = format!("$.storage.directories.{i}");
-        let path = through_var_link(&directory.path);
+        let path = match tree.whose {
+            Whose::Node => through_var_link(&directory.path),
+            Whose::Other { .. } => directory.path.clone(),
+        };
         let overwrite = directory.overwrite == Some(true);
         if let Some(now) = planner.check(&place, &path)
             && !now.is_dir()
@@ -270,7 +273,7 @@ impl Planner<'_> {
 /// Why not, with the list of what is writable.
 pub(super) fn check_path(tree: &Tree, path: &str) -> Result<String, String> {
     let real = tree.real(path).map_err(|error| format!("{error:#}"))?;
-    if Tree::is_writable(&real) {
+    if tree.is_writable(&real) {
         return Ok(real);
     }
     let links: Vec<&str> = image::paths::VAR_LINKS

@@ -7,7 +7,7 @@ use ignition::model::Config;
 
 use super::accounts::{Accounts, Database, Home, Keys};
 use super::nodes::check_path;
-use super::tree::{Tree, join, split};
+use super::tree::{Tree, Whose, join, split};
 
 /// Edits the accounts in memory as the config wants, groups first. What is wrong goes to `wrong`.
 pub(super) fn plan(
@@ -139,14 +139,21 @@ fn copy(tree: &Tree, from: &str, to: &str, owner: (u32, u32)) -> Result<()> {
     Ok(())
 }
 
-/// `~/.ssh/authorized_keys.d/ignition`, all of it the user's own and nobody else's to read.
+/// `~/.ssh/authorized_keys.d/ignition`, or `~/.ssh/authorized_keys` where that is asked for; all of it the user's own and
+/// nobody else's to read.
 fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) -> Result<()> {
     let Some((uid, gid, home)) = accounts.user(name) else {
         return Ok(());
     };
     let owner = (uid, gid);
     let mut folder = home;
-    for part in [".ssh", "authorized_keys.d"] {
+    let (folders, file) = match tree.whose {
+        Whose::Other {
+            key_fragment: false,
+        } => ([".ssh"].as_slice(), "authorized_keys"),
+        _ => ([".ssh", "authorized_keys.d"].as_slice(), "ignition"),
+    };
+    for part in folders {
         folder = join(&folder, part);
         let place = tree.place(&folder)?;
         if place.stat().is_none() {
@@ -157,6 +164,6 @@ fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) ->
         .iter()
         .map(|line| format!("{}\n", line.trim()))
         .collect();
-    let place = tree.place(&join(&folder, "ignition"))?;
+    let place = tree.place(&join(&folder, file))?;
     tree.write(&place, text.as_bytes(), 0o600, owner)
 }

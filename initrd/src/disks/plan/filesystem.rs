@@ -9,6 +9,7 @@ use crate::disks::filesystem::{self, Verdict};
 use crate::disks::journal::Stage;
 use crate::disks::mounts;
 use crate::disks::partition::Change;
+use crate::provision::Whose;
 
 impl Planner<'_> {
     pub(super) fn filesystem(&mut self, at: &str, model: &ignition::model::Filesystem) {
@@ -28,7 +29,11 @@ impl Planner<'_> {
             options: model.options.clone().unwrap_or_default(),
         };
         let path = given(&model.path);
-        if let Some(why) = path.as_ref().and_then(|path| mounts::check(path).err()) {
+        let check = |path: &String| match self.inputs.whose {
+            Whose::Node => mounts::check(path).err(),
+            Whose::Other { .. } => None,
+        };
+        if let Some(why) = path.as_ref().and_then(check) {
             self.wrong(&format!("{at}.path"), why);
         }
         // Nothing is asked for, as a merge may leave it.

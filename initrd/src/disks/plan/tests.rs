@@ -68,6 +68,7 @@ impl Lab {
             storage: &storage,
             devices: &devices,
             system: Some(&self.system),
+            whose: crate::provision::Whose::Node,
             journal: &self.journal,
         };
         plan(&inputs, &mut || Ok(Guid([7; 16])))
