@@ -94,3 +94,61 @@ pub(crate) fn header(name: &'static str, value: &str) -> Result<(HeaderName, Hea
     value.set_sensitive(true);
     Ok((HeaderName::from_static(name), value))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words from which addresses are made that nobody would write.
+    const PIECES: [&str; 26] = [
+        "s3",
+        "arn",
+        "gs",
+        "oci",
+        "tftp",
+        "http",
+        ":",
+        "://",
+        "/",
+        "//",
+        "@",
+        "?",
+        "#",
+        "%",
+        "%41",
+        "[",
+        "]",
+        ".",
+        "..",
+        "versionId=",
+        "title=",
+        "accesspoint/",
+        "/object/",
+        "aws:s3:::",
+        "sha256:",
+        "ü",
+    ];
+
+    #[test]
+    fn whatever_is_written_is_read_or_refused() {
+        let (mut seed, mut read) = (1_u64, 0);
+        let mut next = |most: u64| {
+            // Knuth's MMIX generator; its high bits are good enough.
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from((seed >> 33) % most).unwrap()
+        };
+        for _ in 0..20_000 {
+            let text: String = (0..next(12)).map(|_| PIECES[next(26)]).collect();
+            read += u32::from(Route::parse(&text).is_ok());
+        }
+        assert!(read > 0, "none of them was an address");
+        let refused = Route::parse("ftp://h.example/x").unwrap_err();
+        assert!(
+            refused.contains("ftp") && refused.contains("tftp, s3"),
+            "{refused}"
+        );
+        assert!(Route::parse("no address").is_err());
+    }
+}

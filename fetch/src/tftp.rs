@@ -27,11 +27,12 @@ const OPTIONS: u16 = 6;
 /// Errors that another attempt does not mend: no such file, no right to it, no such user.
 const FINAL: [u16; 3] = [1, 2, 7];
 /// Errors of a server that does not understand options: it should pass over them, but some refuse.
-const NO_OPTIONS: [u16; 2] = [4, 8];
+const NO_OPTIONS: [u16; 2] = [4, BAD_OPTION];
 const UNKNOWN_TRANSFER: u16 = 5;
+const BAD_OPTION: u16 = 8;
 
 /// A file at a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     shown: String,
     host: String,
@@ -211,12 +212,17 @@ impl Transfer {
         if !self.begun && from.ip().to_canonical() == self.server.ip().to_canonical() {
             return true;
         }
-        let mut packet = ERROR.to_be_bytes().to_vec();
-        packet.extend(UNKNOWN_TRANSFER.to_be_bytes());
-        packet.extend(b"unknown transfer\0");
-        // Whether the stranger hears it is no concern of this transfer's.
-        self.socket.send_to(&packet, from).await.unwrap_or_default();
+        self.object(from, UNKNOWN_TRANSFER, "unknown transfer")
+            .await;
         false
+    }
+
+    /// Sends an error. Whether it is heard is no concern of this transfer's.
+    async fn object(&self, to: SocketAddr, code: u16, text: &str) {
+        let mut packet = [ERROR.to_be_bytes(), code.to_be_bytes()].concat();
+        packet.extend(text.as_bytes());
+        packet.push(0);
+        self.socket.send_to(&packet, to).await.unwrap_or_default();
     }
 
     /// The server's first answer fixes its port.
@@ -270,6 +276,7 @@ impl Transfer {
                     Ok(block @ 8..=LARGE_BLOCK) => self.block = block,
                     _ => {
                         let why = "the server chose a block size that was not offered";
+                        self.object(from, BAD_OPTION, why).await;
                         return Err(Ending::broken(why));
                     }
                 },

@@ -292,3 +292,55 @@ fn what_is_too_large_or_cut_short_or_gone_is_told() {
     assert!(failure.contains("no answer for 2."), "{failure}");
     assert!(began.elapsed() < Duration::from_secs(6));
 }
+
+#[test]
+fn packets_that_mean_nothing_are_passed_over() {
+    let door = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = door.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut request = [0; 512];
+        let (_, client) = door.recv_from(&mut request).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let noise: [&[u8]; 12] = [
+            b"",
+            &[0],
+            &[0, 3],
+            &[0, 3, 0],
+            &[0, 4, 0, 0],
+            &[0, 9, 1, 2],
+            &[0, 1, 47, 0],
+            // Blocks of later and of impossible numbers.
+            &[0, 3, 0, 2, 120],
+            &[0, 3, 255, 255],
+            &[0, 3, 0, 0, 1, 2, 3],
+            // Options of which nothing can be read.
+            &[255; 600],
+            &[0; 3],
+        ];
+        for packet in noise {
+            socket.send_to(packet, client).unwrap();
+        }
+        transfer(
+            &content(900),
+            &Manner::Options(None),
+            Wire::default(),
+            client,
+            true,
+        );
+    });
+    assert_eq!(get(address, 9999, 1).unwrap(), content(900));
+}
+
+#[test]
+fn options_that_were_not_offered_are_refused() {
+    for block in [0, 7, 1429, 65_464] {
+        let (address, _) = serve(
+            content(9),
+            vec![Manner::Options(Some(block.max(1)))],
+            Wire::default(),
+        );
+        let outcome = get(address, 9999, 1);
+        let failure = outcome.unwrap_err().to_string();
+        assert!(failure.contains("block size"), "{block}: {failure}");
+    }
+}

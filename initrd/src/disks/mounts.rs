@@ -114,7 +114,8 @@ fn one(
     Ok(())
 }
 
-/// Mounts one file system, with the kernel's module for it.
+/// Mounts one file system, with the kernel's module for it. Where that cannot be loaded, the kernel may still have what it
+/// needs, or find it by itself.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -132,6 +133,20 @@ pub(super) fn attach(
         Kind::Vfat => "vfat",
         Kind::Swap | Kind::Luks1 | Kind::Luks2 => return Ok(()),
     };
+    let loaded = load_modules(root, name);
+    let (flags, data): (Flags, String) = mount::options(options);
+    match (mount::mount(device, target, name, flags, &data), loaded) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Ok(()), Err(error)) => {
+            tracing::warn!("disks: {error:#}");
+            Ok(())
+        }
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(cause)) => Err(cause.context(error)),
+    }
+}
+
+fn load_modules(root: &Root, name: &str) -> Result<()> {
     let known = root.world.proc.join("filesystems");
     let known = std::fs::read_to_string(&known).unwrap_or_default();
     if !known.lines().any(|line| line.trim() == name) {
@@ -143,8 +158,7 @@ pub(super) fn attach(
             load_module(root, module)?;
         }
     }
-    let (flags, data): (Flags, String) = mount::options(options);
-    mount::mount(device, target, name, flags, &data)
+    Ok(())
 }
 
 /// Makes the folders of a path that are absent; gives their paths. Every part that is there must be a folder and no
