@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ignition::{Config, model, source};
 use image::platform::Platform;
+use serde_json::{Map, Value};
 
 use super::gather::{Gather, Settings, Wrong, unsupported};
 use super::{Fetched, Place, ca_bundle};
@@ -92,9 +93,9 @@ impl Fetcher {
                     remote: false,
                 });
             }
-            Ok((user, model))
+            Ok((user, both))
         };
-        let (user, model) = match read() {
+        let (user, both) = match read() {
             Ok(read) => read,
             Err(_) if self.missed.get() => return Ok(Outcome::NeedsNetwork),
             Err(wrong) => bail!("{wrong}"),
@@ -102,7 +103,7 @@ impl Fetcher {
         for warning in &gather.warnings {
             tracing::warn!("{warning}");
         }
-        if !self.online && needs_network(&model) {
+        if !self.online && needs_network(&both) {
             return Ok(Outcome::NeedsNetwork);
         }
         let user = user.map(|user| Box::new(user.with_authorities(&gather.authorities)));
@@ -175,20 +176,31 @@ fn bundle(world: &World) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether anything of a config is only to be had by the network.
-fn needs_network(config: &model::Config) -> bool {
-    let remote = |resource: &model::Resource| {
-        let url = resource.source.as_deref().unwrap_or_default();
-        let scheme = source::split(url).map(|url| url.scheme);
-        !url.is_empty() && scheme.as_deref() != Ok("data")
+/// Whether anything that a config wants in its storage is only to be had by the network: sources, keys that are bound to a
+/// tang server whose advertisement is not there, pins that say so of themselves.
+fn needs_network(config: &Config) -> bool {
+    config.to_json().get("storage").is_some_and(is_remote)
+}
+
+fn is_remote(value: &Value) -> bool {
+    let text = |fields: &Map<String, Value>, name: &str| {
+        let text = fields.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
     };
-    let files = config
-        .storage
-        .iter()
-        .flat_map(|storage| storage.files.iter().flatten());
-    files
-        .flat_map(|file| file.contents.iter().chain(file.append.iter().flatten()))
-        .any(remote)
+    match value {
+        Value::Array(items) => items.iter().any(is_remote),
+        Value::Object(fields) => {
+            let url = text(fields, "source");
+            let scheme = source::split(&url).map(|url| url.scheme);
+            let tang =
+                fields.contains_key("thumbprint") && text(fields, "advertisement").is_empty();
+            (!url.is_empty() && scheme.as_deref() != Ok("data"))
+                || tang
+                || fields.get("needsNetwork") == Some(&Value::Bool(true))
+                || fields.values().any(is_remote)
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -233,6 +245,28 @@ mod tests {
         let online = Fetcher::new(Platform::File, true);
         let outcome = obtain(&online, &file("http://127.0.0.1:1/x")).unwrap();
         assert!(matches!(outcome, Outcome::Done(Some(_))));
+    }
+
+    #[test]
+    fn keys_may_need_the_network_too() {
+        let luks = |entry: &str| {
+            let text = format!(
+                r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{"luks": [{{"name": "a", "device": "/dev/a", {entry}}}]}}}}"#
+            );
+            needs_network(&Config::parse(text.as_bytes(), "test").unwrap().0)
+        };
+        let tang = |more: &str| {
+            let server = format!(r#"{{"url": "http://t.example", "thumbprint": "x"{more}}}"#);
+            luks(&format!(r#""clevis": {{"tang": [{server}]}}"#))
+        };
+        assert!(luks(r#""keyFile": {"source": "http://k.example/k"}"#));
+        assert!(!luks(r#""keyFile": {"source": "data:,k"}"#));
+        assert!(tang(""));
+        assert!(!tang(r#", "advertisement": "{\"payload\": \"x\"}""#));
+        assert!(luks(
+            r#""clevis": {"custom": {"pin": "tpm2", "config": "{}", "needsNetwork": true}}"#
+        ));
+        assert!(!luks(r#""clevis": {"tpm2": true}"#));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub(crate) fn mount(root: &Root, base: &Path, storage: &Storage) -> Result<Mount
     mounts::mount(root, base, &wanted)
 }
 
-/// Unmounts what [`mount`] mounted, deepest first. What is not mounted is passed over.
+/// Unmounts what [`mount()`] mounted, deepest first. What is not mounted is passed over.
 ///
 /// # Errors
 /// Names the mount that stays.
