@@ -42,6 +42,8 @@ pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan) -> Result<Running> {
     let running = lab.boot(node, plan)?;
     running.wait_handoff(patience::INIT)?;
     running.agent()?.wait(1, patience::AGENT)?;
+    // The names below /dev/disk are udev's, which may still be at work when the agent is there.
+    running.tell("udevadm settle --timeout=60")?;
     Ok(running)
 }
 
