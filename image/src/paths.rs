@@ -27,6 +27,8 @@ pub const RUN_TIMELINE: &str = "/run/slipway/timeline.jsonl";
 pub const RUN_ETCD_LOOK: &str = "/run/slipway/etcd-look";
 /// Where the loader's partition is mounted while its boot entry is blessed.
 pub const RUN_ESP: &str = "/run/slipway/esp";
+/// Keys of encrypted volumes while programs of the root need them.
+pub const RUN_KEYS: &str = "/run/slipway/keys";
 /// What must be true of the etcd mount before the kubelet may start (JSON, [`crate::node::EtcdGate`]).
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
 /// What the machine says of itself, as an environment file in Afterburn's shape.
@@ -44,6 +46,14 @@ pub const STATE_LEDGER: &str = "failures.jsonl";
 pub const STATE_MACHINE_ID: &str = "machine-id";
 /// What the machine said of itself when it was provisioned, below [`STATE`]: later boots ask nobody.
 pub const STATE_METADATA: &str = "metadata.env";
+
+/// Folder below [`STATE`] with the keys of the volumes that `/var` is on.
+pub const STATE_KEYS: &str = "keys";
+
+/// By which the running system opens encrypted volumes (crypttab(5)).
+pub const CRYPTTAB: &str = "/etc/crypttab";
+/// The keys that it names.
+pub const LUKS_KEYS: &str = "/etc/luks";
 
 /// Mount point of the etcd disk.
 pub const ETCD: &str = "/var/lib/etcd";

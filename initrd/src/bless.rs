@@ -8,11 +8,11 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use image::paths::RUN_ESP;
 
 use crate::block;
+use crate::esp;
 use crate::firmware;
-use crate::mount::{self, Flags};
+use crate::mount;
 use crate::world::World;
 
 /// Takes the counter off the entry that this boot came from. Nothing to do without one, or when it is off already.
@@ -25,21 +25,10 @@ pub(crate) fn run(world: &World) -> Result<()> {
     };
     let wanted = firmware::loader_partition(world)
         .context("the boot loader counts boots and does not say from which partition it came")?;
-    let disks = block::disks(world);
-    let partition = disks
-        .iter()
-        .flat_map(|disk| &disk.partitions)
-        .find(|partition| partition.guid == Some(wanted))
-        .with_context(|| format!("the boot loader's partition {wanted} is on no disk"))?;
     // Nobody else sees the mount, so nobody can keep it busy.
     mount::own_namespace()?;
-    let folder = world.in_run(RUN_ESP);
-    mount::folder(&folder, 0o700)?;
-    let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
-    mount::mount(&partition.path, &folder, "vfat", flags, "umask=0077")?;
-    let renamed = bless(&folder, &path);
-    mount::unmount(&folder)?;
-    if let Some(good) = renamed? {
+    let renamed = esp::within(world, wanted, |folder| bless(folder, &path))?;
+    if let Some(good) = renamed {
         tracing::info!("the boot entry is good: {good}");
     }
     Ok(())

@@ -368,6 +368,20 @@ fn path_of(world: &World, target: &Target) -> Result<PathBuf> {
     }
 }
 
+/// Waits for the device that holds what has this UUID; none if it does not come in time. `what` is for people.
+fn holder(boot: &Boot, what: &str, uuid: &str) -> Result<Option<PathBuf>> {
+    let wanted = name::Name::Uuid(uuid.to_owned());
+    uevent::wait_for(&boot.world, what, Some(DEADLINE), || {
+        let devices = device::all(&boot.world);
+        let found = device::find(&devices, &wanted);
+        if found.is_empty() {
+            boot.modules.load_for_disks();
+            boot.modules.load_for_devices(Network::Without);
+        }
+        Ok(found.first().map(|device| device.path.clone()))
+    })
+}
+
 /// The node of a mapped device.
 fn mapped(world: &World, name: &str) -> Result<PathBuf> {
     let mut devices = device::all(world).into_iter();
@@ -449,17 +463,7 @@ impl Var {
             return device.context("nothing is below /var");
         }
         let what = format!("the file system of /var, UUID {}", self.uuid);
-        let name = name::Name::Uuid(self.uuid.clone());
-        let found = uevent::wait_for(world, &what, Some(DEADLINE), || {
-            let devices = device::all(world);
-            let found = device::find(&devices, &name);
-            if found.is_empty() {
-                boot.modules.load_for_disks();
-                boot.modules.load_for_devices(Network::Without);
-            }
-            Ok(found.first().map(|device| device.path.clone()))
-        })?;
-        found.ok_or_else(|| {
+        holder(boot, &what, &self.uuid)?.ok_or_else(|| {
             Fault::new("the file system of /var is not there")
                 .expected(format!(
                     "{} with UUID {}, which the node's config made",

@@ -13,16 +13,15 @@ use anyhow::{Context, Result, bail};
 use ignition::model;
 use image::addon;
 use image::cmdline::{LIMIT, ROOT_URL, ROOTHASH};
-use image::paths::RUN_ESP;
+use image::guid::Guid;
 use nix::sys::reboot::{RebootMode, reboot};
 
-use crate::block;
 use crate::boot::Boot;
 use crate::disks::tool::load_module;
+use crate::esp;
 use crate::failure::Fault;
 use crate::firmware;
 use crate::log::say;
-use crate::mount::{self, Flags};
 use crate::root::Root;
 use crate::world::World;
 
@@ -48,18 +47,14 @@ pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<(
         return Ok(());
     }
     check(&difference)?;
-    let partition = loader(&boot.world)?;
+    let loader = loader(&boot.world)?;
     // FAT, and the character sets that it would ask for by itself.
     for module in ["vfat", "nls_cp437", "nls_ascii"] {
         load_module(root, module)?;
     }
-    let folder = boot.world.in_run(RUN_ESP);
-    mount::folder(&folder, 0o700)?;
-    let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
-    mount::mount(&partition, &folder, "vfat", flags, "umask=0077")?;
-    let written = change(&folder, &difference, current.trim());
-    mount::unmount(&folder)?;
-    written?;
+    esp::within(&boot.world, loader, |folder| {
+        change(folder, &difference, current.trim())
+    })?;
     let Err(error) = restart(&boot.world);
     Err(error)
 }
@@ -114,7 +109,7 @@ fn check(difference: &Difference) -> Result<()> {
 }
 
 /// The partition whose addons the next start of this machine takes.
-fn loader(world: &World) -> Result<std::path::PathBuf> {
+fn loader(world: &World) -> Result<Guid> {
     let refused = |found: &str, fix: &str| {
         Fault::new("the config's kernel arguments cannot be set on this machine")
             .expected("a start by UEFI from this image's own boot entry")
@@ -135,13 +130,7 @@ fn loader(world: &World) -> Result<std::path::PathBuf> {
         )
         .into());
     }
-    let disks = block::disks(world);
-    let partition = disks
-        .iter()
-        .flat_map(|disk| &disk.partitions)
-        .find(|partition| partition.guid == Some(wanted))
-        .with_context(|| format!("the boot loader's partition {wanted} is on no disk"))?;
-    Ok(partition.path.clone())
+    Ok(wanted)
 }
 
 /// Writes the addon below the mounted ESP.
@@ -244,12 +233,15 @@ mod tests {
 
     #[test]
     fn the_root_is_not_the_configs() {
-        for word in ["roothash=00", "slipway.root=http://a.example/"] {
+        for word in [
+            format!("{ROOTHASH}=00"),
+            format!("{ROOT_URL}=http://a.example/"),
+        ] {
             let wrong = Difference {
-                missing: words(&[word]),
+                missing: words(&[&word]),
                 ..Difference::default()
             };
-            assert!(check(&wrong).unwrap_err().to_string().contains(word));
+            assert!(check(&wrong).unwrap_err().to_string().contains(&word));
         }
     }
 

@@ -8,6 +8,7 @@ mod config;
 mod disks;
 mod dm;
 mod dropin;
+mod esp;
 mod etcd;
 mod failure;
 mod firmware;

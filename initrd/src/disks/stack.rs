@@ -7,21 +7,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use image::paths::STATE_KEYS as KEYS;
 use serde::{Deserialize, Serialize};
 
 use super::luks::{self, Opened};
 use super::plan::{Plan, Target};
 use super::tool::load_module;
-use super::{DEADLINE, device, mapped, name, raid};
+use super::{holder, mapped, raid};
 use crate::boot::Boot;
 use crate::failure::Fault;
-use crate::modules::Network;
 use crate::mount;
 use crate::root::Root;
-use crate::uevent;
-
-/// Folder in `state` with the keys of the volumes below `/var`.
-const KEYS: &str = "keys";
 
 /// One thing that has to be started.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,18 +171,8 @@ impl Layer {
 
 /// Waits for the device of an encrypted volume.
 fn find(boot: &Boot, volume: &str, uuid: &str) -> Result<PathBuf> {
-    let wanted = name::Name::Uuid(uuid.to_owned());
     let what = format!("the encrypted volume {volume}, UUID {uuid}");
-    let found = uevent::wait_for(&boot.world, &what, Some(DEADLINE), || {
-        let devices = device::all(&boot.world);
-        let found = device::find(&devices, &wanted);
-        if found.is_empty() {
-            boot.modules.load_for_disks();
-            boot.modules.load_for_devices(Network::Without);
-        }
-        Ok(found.first().map(|device| device.path.clone()))
-    })?;
-    found.ok_or_else(|| {
+    holder(boot, &what, uuid)?.ok_or_else(|| {
         Fault::new(format!(
             "the volume {volume}, which /var is on, is not there"
         ))

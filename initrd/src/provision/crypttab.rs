@@ -1,12 +1,10 @@
 //! `/etc/crypttab` and the keys in `/etc/luks`: what the running system opens the config's volumes by (`crypttab(5)`).
 
 use anyhow::Result;
+use image::paths::{CRYPTTAB as TABLE, LUKS_KEYS as KEYS};
 
 use super::tree::Tree;
 use crate::disks::luks::Opened;
-
-const TABLE: &str = "/etc/crypttab";
-const KEYS: &str = "/etc/luks";
 
 /// Writes the keys, and one line for each volume; other lines stay.
 pub(super) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {

@@ -6,12 +6,11 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use image::paths::RUN_KEYS as KEYS;
 
 use crate::mount;
 use crate::root::Root;
 
-/// Where keys lie while they are needed.
-const KEYS: &str = "/run/slipway/keys";
 /// Random bytes of a key that is drawn.
 const DRAWN: usize = 4096;
 

@@ -1,0 +1,92 @@
+//! Keys: what decides a step's result, as one hash.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+use sha2::{Digest, Sha256};
+
+use super::{Cache, file_digest, hex};
+
+/// SHA-256 over everything that decides a step's result, as 64 hexadecimal digits.
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct Key(String);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Key {
+    /// Begins the key of a step. Raise `version` when the step's code changes what it makes of the same inputs.
+    #[must_use]
+    pub fn of(step: &str, version: u32) -> KeyBuilder {
+        KeyBuilder {
+            hash: Sha256::new(),
+        }
+        .text("step", step)
+        .bytes("version", &version.to_le_bytes())
+    }
+
+    /// The digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Collects the inputs of a step; their order counts.
+#[derive(Clone, Debug)]
+pub struct KeyBuilder {
+    hash: Sha256,
+}
+
+impl KeyBuilder {
+    /// Adds a text.
+    #[must_use]
+    pub fn text(self, name: &str, text: &str) -> Self {
+        self.bytes(name, text.as_bytes())
+    }
+
+    /// Adds bytes. Name and value are framed by their lengths, so that no two lists of inputs run together.
+    #[must_use]
+    pub fn bytes(mut self, name: &str, bytes: &[u8]) -> Self {
+        for part in [name.as_bytes(), bytes] {
+            self.hash.update((part.len() as u64).to_le_bytes());
+            self.hash.update(part);
+        }
+        self
+    }
+
+    /// Adds the key of a step that this one builds on.
+    #[must_use]
+    pub fn key(self, name: &str, key: &Key) -> Self {
+        self.text(name, &key.0)
+    }
+
+    /// Adds a file's content. For big files see [`KeyBuilder::big_file`].
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn file(self, name: &str, path: &Path) -> Result<Self> {
+        Ok(self.text(name, &file_digest(path)?))
+    }
+
+    /// Adds a file's content, by the digest that the cache remembers for an unchanged file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn big_file(self, cache: &Cache, name: &str, path: &Path) -> Result<Self> {
+        Ok(self.text(name, &cache.digest(path)?))
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn finish(self) -> Key {
+        Key(hex(&self.hash.finalize()))
+    }
+}
