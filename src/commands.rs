@@ -263,7 +263,6 @@ pub(crate) fn demo(args: &DemoArgs, output: Output) -> Result<ExitCode> {
     } else {
         if !output.quiet {
             progress.say(progress.table().trim_end());
-            progress.say(&timeline::table(&timeline::read(&verdict.timeline)?));
         }
         cli::print(&format!("{verdict}\n"))?;
     }
