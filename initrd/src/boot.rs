@@ -112,11 +112,17 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
         kernel_arguments::apply(boot, root, &fetched.model)
     })?;
     let made = step.step("disks", || make_disks(boot, root, &fetched, &mut begun))?;
-    let var = made.var.clone();
-    let state = step.step("var", || state::open(boot, root, begun, var))?;
-    let mut mounted = step.step("mount", || made.mount(root))?;
+    let early = begun.dir.as_deref().context("state is not mounted")?;
+    let mut journal = provision::journal::Journal::open(early)?;
+    let first = state::First {
+        var: made.var.clone(),
+        journal: &mut journal,
+    };
+    let state = step.step("var", || state::open(boot, root, begun, Some(first)))?;
+    journal.keep_in(&state.dir);
+    let mut mounted = step.step("mount", || made.mount(root, &mut journal))?;
     let applied = step.step("ignition", || {
-        provision::apply(&fetched, &root.sysroot, &mounted.folders)
+        provision::apply(&fetched, &root.sysroot, &mounted.folders, &mut journal)
     })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");

@@ -33,6 +33,7 @@ use crate::boot::Boot;
 use crate::config::Fetched;
 use crate::failure::Fault;
 use crate::modules::Network;
+use crate::provision;
 use crate::root::Root;
 use crate::uevent;
 use crate::world::World;
@@ -261,12 +262,17 @@ fn describe(device: &Path, wanted: &mounts::Wanted) -> Result<Var> {
 }
 
 impl Made {
-    /// Mounts what the config wants mounted below the root, where `/var` is already.
+    /// Mounts what the config wants mounted below the root, where `/var` is already. The folders that are made for that
+    /// are noted in the journal.
     ///
     /// # Errors
     /// If one does not mount; then none is mounted.
-    pub(crate) fn mount(&self, root: &Root) -> Result<Mounted> {
-        mounts::mount(root, &self.mounts)
+    pub(crate) fn mount(
+        &self,
+        root: &Root,
+        journal: &mut provision::journal::Journal,
+    ) -> Result<Mounted> {
+        mounts::mount(root, &self.mounts, journal)
     }
 }
 

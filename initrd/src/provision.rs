@@ -1,9 +1,11 @@
 //! Provision: the config applied to the root.
 //!
 //! All or nothing: everything is decided and checked first, and all mistakes are told together; only then is
-//! the first byte written. A second run finds what the first one left and succeeds.
+//! the first byte written. The journal in `state` says before what will be done, so that a run that was cut off is undone
+//! and done again. A second run finds what the first one left and succeeds.
 
 mod accounts;
+pub(crate) mod journal;
 mod nodes;
 mod result;
 #[cfg(test)]
@@ -20,6 +22,7 @@ use anyhow::{Context, Result};
 use crate::config::Fetched;
 use crate::failure::Fault;
 use accounts::{Accounts, Keys};
+use journal::{Intent, Journal};
 use tree::Tree;
 
 /// What was done.
@@ -43,32 +46,45 @@ pub(crate) struct Applied {
 /// # Errors
 /// Everything that is wrong.
 pub(crate) fn check(fetched: &Fetched, sysroot: &Path) -> Result<()> {
-    plan(fetched, &Tree::open(sysroot)?, 0).map(drop)
+    plan(fetched, &Tree::open(sysroot)?, &Journal::default(), 0).map(drop)
 }
 
 /// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable. `mounted` are the mount points of
-/// its file systems and the folders that were made for them.
+/// its file systems and the folders that were made for them. The journal is on the disk before the first write.
 ///
 /// # Errors
 /// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
-pub(crate) fn apply(fetched: &Fetched, sysroot: &Path, mounted: &[String]) -> Result<Applied> {
+pub(crate) fn apply(
+    fetched: &Fetched,
+    sysroot: &Path,
+    mounted: &[String],
+    journal: &mut Journal,
+) -> Result<Applied> {
     let tree = Tree::open(sysroot)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    apply_to(fetched, &tree, mounted, boot_id.trim(), now)
+    apply_to(fetched, &tree, mounted, journal, (boot_id.trim(), now))
 }
 
 fn apply_to(
     fetched: &Fetched,
     tree: &Tree,
     mounted: &[String],
-    boot_id: &str,
-    now: u64,
+    journal: &mut Journal,
+    (boot_id, now): (&str, u64),
 ) -> Result<Applied> {
-    let plan = plan(fetched, tree, now)?;
+    let there = |path: &str| tree.find(path).is_some_and(|place| place.stat().is_some());
+    let again = !journal.is_resumed() && there(result::PATH);
+    journal.undo(tree)?;
+    let plan = plan(fetched, tree, journal, now)?;
+    let intent = plan.intent(tree, mounted);
+    journal.begin(
+        &fetched.hash(),
+        intent.context("looking at what the config will change")?,
+    )?;
     users::apply(tree, &plan.accounts, &plan.keys, mounted).context("applying passwd")?;
     for entry in &plan.entries {
-        entry.apply(tree).context("applying storage")?;
+        entry.apply(tree, again).context("applying storage")?;
     }
     plan.units.apply(tree).context("applying systemd")?;
     result::write(tree, fetched.user_config, boot_id, now)?;
@@ -98,11 +114,27 @@ struct Plan<'a> {
     warnings: Vec<String>,
 }
 
-fn plan<'a>(fetched: &'a Fetched, tree: &Tree, now: u64) -> Result<Plan<'a>> {
+impl Plan<'_> {
+    /// Everything that will be written to, and what is there now.
+    fn intent(&self, tree: &Tree, mounted: &[String]) -> Result<Intent> {
+        let mut intent = Intent::default();
+        users::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
+        for entry in &self.entries {
+            entry.intend(tree, &mut intent)?;
+        }
+        self.units.intend(tree, &mut intent)?;
+        intent.file(tree, result::PATH, None)?;
+        Ok(intent)
+    }
+}
+
+fn plan<'a>(fetched: &'a Fetched, tree: &Tree, journal: &Journal, now: u64) -> Result<Plan<'a>> {
     let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
     let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
+    let (users, groups) = journal.accounts();
+    accounts.take_back(users, groups);
     let keys = users::plan(&fetched.model, tree, &mut accounts, &mut wrong);
-    let entries = nodes::plan(fetched, tree, &accounts, &mut wrong);
+    let entries = nodes::plan(fetched, tree, &accounts, journal, &mut wrong);
     let units = units::plan(
         &fetched.model,
         tree,

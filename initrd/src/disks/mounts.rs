@@ -8,6 +8,7 @@ use image::paths;
 
 use crate::block::filesystem::Kind;
 use crate::mount::{self, Flags};
+use crate::provision::journal::Journal;
 use crate::provision::tree::WRITABLE;
 use crate::root::Root;
 
@@ -81,7 +82,11 @@ pub(super) fn check(path: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// If a part of a path is no folder, or the kernel refuses; what was mounted is unmounted again.
-pub(super) fn mount(root: &Root, wanted: &[(Wanted, PathBuf)]) -> Result<Mounted> {
+pub(super) fn mount(
+    root: &Root,
+    wanted: &[(Wanted, PathBuf)],
+    journal: &mut Journal,
+) -> Result<Mounted> {
     let mut wanted: Vec<_> = wanted
         .iter()
         .filter(|(wanted, _)| wanted.path != VAR)
@@ -89,7 +94,7 @@ pub(super) fn mount(root: &Root, wanted: &[(Wanted, PathBuf)]) -> Result<Mounted
     wanted.sort_by_key(|(wanted, _)| wanted.path.matches('/').count());
     let mut mounted = Mounted::default();
     for (wanted, device) in wanted {
-        let done = one(root, wanted, device, &mut mounted)
+        let done = one(root, wanted, device, journal, &mut mounted)
             .with_context(|| format!("{}: mounting at {}", wanted.at, wanted.path));
         if let Err(error) = done {
             if let Err(error) = mounted.unmount() {
@@ -101,8 +106,19 @@ pub(super) fn mount(root: &Root, wanted: &[(Wanted, PathBuf)]) -> Result<Mounted
     Ok(mounted)
 }
 
-fn one(root: &Root, wanted: &Wanted, device: &Path, mounted: &mut Mounted) -> Result<()> {
-    let made = folders(&root.sysroot, &wanted.path)?;
+fn one(
+    root: &Root,
+    wanted: &Wanted,
+    device: &Path,
+    journal: &mut Journal,
+    mounted: &mut Mounted,
+) -> Result<()> {
+    let missing = missing(&root.sysroot, &wanted.path)?;
+    // Those that an attempt made before it was cut off count as made too.
+    let made = journal.note_folders(&missing)?;
+    for folder in &missing {
+        mount::folder(&root.sysroot.join(folder.trim_start_matches('/')), 0o755)?;
+    }
     mounted.folders.extend(made);
     mounted.folders.push(wanted.path.clone());
     let target = root.sysroot.join(wanted.path.trim_start_matches('/'));
@@ -144,10 +160,10 @@ pub(super) fn attach(
     mount::mount(device, target, name, flags, &data)
 }
 
-/// Makes the folders of a path that are absent; gives their paths. Every part that is there must be a folder and no
-/// link, so that the path means the same in the root and here.
-fn folders(sysroot: &Path, path: &str) -> Result<Vec<String>> {
-    let mut made = Vec::new();
+/// The folders of a path that are absent. Every part that is there must be a folder and no link, so that the path means
+/// the same in the root and here.
+fn missing(sysroot: &Path, path: &str) -> Result<Vec<String>> {
+    let mut missing = Vec::new();
     let mut here = sysroot.to_owned();
     let mut shown = String::new();
     for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -164,13 +180,12 @@ fn folders(sysroot: &Path, path: &str) -> Result<Vec<String>> {
                 }
             ),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                mount::folder(&here, 0o755)?;
-                made.push(shown.clone());
+                missing.push(shown.clone());
             }
             Err(error) => return Err(error).with_context(|| format!("looking at {shown}")),
         }
     }
-    Ok(made)
+    Ok(missing)
 }
 
 impl Mounted {
@@ -221,19 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_made_and_links_and_files_refused() {
+    fn absent_folders_are_told_and_links_and_files_refused() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("var/lib")).unwrap();
         symlink("lib", folder.path().join("var/link")).unwrap();
         fs::write(folder.path().join("var/file"), "").unwrap();
-        let made = folders(folder.path(), "/var/lib/a/b").unwrap();
-        assert_eq!(made, ["/var/lib/a", "/var/lib/a/b"]);
-        assert!(folders(folder.path(), "/var/lib/a/b").unwrap().is_empty());
+        let absent = missing(folder.path(), "/var/lib/a/b").unwrap();
+        assert_eq!(absent, ["/var/lib/a", "/var/lib/a/b"]);
+        fs::create_dir_all(folder.path().join("var/lib/a/b")).unwrap();
+        assert!(missing(folder.path(), "/var/lib/a/b").unwrap().is_empty());
         for (path, why) in [
             ("/var/link/x", "/var/link is a link"),
             ("/var/file/x", "/var/file is a file"),
         ] {
-            let error = folders(folder.path(), path).unwrap_err().to_string();
+            let error = missing(folder.path(), path).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }

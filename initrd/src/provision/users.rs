@@ -6,6 +6,7 @@ use anyhow::Result;
 use ignition::model::Config;
 
 use super::accounts::{Accounts, Database, Home, Keys};
+use super::journal::Intent;
 use super::nodes::check_path;
 use super::tree::{Tree, join, split};
 
@@ -84,6 +85,53 @@ pub(super) fn apply(
     Ok(())
 }
 
+/// What [`apply`] will write to.
+pub(super) fn intend(
+    tree: &Tree,
+    accounts: &Accounts,
+    keys: &Keys,
+    mounted: &[String],
+    intent: &mut Intent,
+) -> Result<()> {
+    for home in &accounts.homes {
+        let there = tree.find(&home.path).filter(|place| place.stat().is_some());
+        match there {
+            None => intent.home(tree, &home.path)?,
+            Some(place) if mounted.contains(&place.real) => intent.folder(tree, &home.path)?,
+            Some(_) => {}
+        }
+    }
+    for database in accounts.databases() {
+        if database.changed {
+            let text = database.to_text();
+            intent.file(tree, database.path, Some(text.as_bytes()))?;
+        }
+    }
+    for (name, lines) in keys {
+        if let Some((_, _, home)) = accounts.user(name) {
+            intent.file(tree, &key_file(&home), Some(key_text(lines).as_bytes()))?;
+        }
+    }
+    let (users, groups) = accounts.added();
+    intent.accounts(users, groups);
+    Ok(())
+}
+
+/// Where a user's keys are.
+fn key_file(home: &str) -> String {
+    format!(
+        "{}/.ssh/authorized_keys.d/ignition",
+        home.trim_end_matches('/')
+    )
+}
+
+fn key_text(lines: &[String]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{}\n", line.trim()))
+        .collect()
+}
+
 /// Replaces an account file; owner and mode stay what they were.
 fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Result<()> {
     let place = tree.place(database.path)?;
@@ -101,13 +149,13 @@ fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<
     let place = tree.place(&home.path)?;
     if place.stat().is_some() {
         if mounted.contains(&place.real) && tree.owner(&place) == (0, 0) {
-            tree.own(&place, home.owner)?;
             tree.chmod(&place, 0o700)?;
+            tree.own(&place, home.owner)?;
         }
         return Ok(());
     }
     let (above, name) = split(&home.path);
-    let beside = join(above, &format!(".{name}.slipway"));
+    let beside = join(above, &super::tree::beside(name));
     let place = tree.place(&beside)?;
     place.remove()?;
     tree.make_folder(&place, mode, home.owner)?;
@@ -145,6 +193,7 @@ fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) ->
         return Ok(());
     };
     let owner = (uid, gid);
+    let file = key_file(&home);
     let mut folder = home;
     for part in [".ssh", "authorized_keys.d"] {
         folder = join(&folder, part);
@@ -153,10 +202,6 @@ fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) ->
             tree.make_folder(&place, 0o700, owner)?;
         }
     }
-    let text: String = lines
-        .iter()
-        .map(|line| format!("{}\n", line.trim()))
-        .collect();
-    let place = tree.place(&join(&folder, "ignition"))?;
-    tree.write(&place, text.as_bytes(), 0o600, owner)
+    let place = tree.place(&file)?;
+    tree.write(&place, key_text(lines).as_bytes(), 0o600, owner)
 }
