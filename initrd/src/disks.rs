@@ -186,7 +186,7 @@ fn partitions(world: &World, plan: &Plan, journal: &mut Journal) -> Result<()> {
         let device = change.disk.stable();
         if change.changes() {
             let numbers = change.numbers.iter().cloned().collect::<BTreeMap<_, _>>();
-            journal.number_all(&change.at, &device, numbers)?;
+            journal.number_all(&change.at, &device, numbers, change.fresh)?;
             change.apply(world).with_context(|| change.at.clone())?;
             journal.note(&change.at, &device, Stage::Done)?;
         }

@@ -111,6 +111,10 @@ impl Planner<'_> {
             // Whatever is there now this node made it, or half of it, after the config had allowed that.
             Some(Stage::Begun) if wanted.kind.is_some() => (Verdict::Remake, None),
             Some(Stage::Done) => (Verdict::Keep, None),
+            _ if self.inputs.journal.made_earlier(stable) => match wanted.kind {
+                Some(_) => (Verdict::Remake, None),
+                None => (Verdict::Wipe, None),
+            },
             _ => wanted.decide(&names, &found)?,
         };
         if verdict != Verdict::Keep && self.is_busy(target) {
