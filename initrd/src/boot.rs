@@ -81,9 +81,14 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     );
     let root = step.step("root", || root::open(&boot))?;
     let begun = step.step("state", || state::begin(&boot, &root))?;
+    let mut config_changed = false;
     let state = match begun.first_boot {
         true => provision(&boot, &root, begun)?,
-        false => step.step("state", || state::open(&boot, &root, begun, None))?,
+        false => {
+            let state = step.step("state", || state::open(&boot, &root, begun, None))?;
+            config_changed = config::change::tell(&boot, state.sources().as_ref());
+            state
+        }
     };
     // Best effort: units that want the file say so themselves.
     if let Err(error) = machine::show(world, &state.dir) {
@@ -97,7 +102,7 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     step.step("kubelet", || kubelet::install(&boot, &root))?;
     net::hand_over(world, &boot.cmdline.network)?;
     step.enter("handoff");
-    handoff::hand_off(&boot, &root, &state)
+    handoff::hand_off(&boot, &root, &state, config_changed)
 }
 
 /// The first boot: the config is fetched, checked and applied, and the node marked as provisioned. Its settings, its
@@ -138,7 +143,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     // The marker must never be on the disk before what it vouches for.
     nix::unistd::sync();
     mounted.unmount()?;
-    state.provisioned(boot, fetched.config.to_json().to_string().as_bytes())?;
+    state.provisioned(boot, &fetched)?;
     Ok(state)
 }
 

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::{layout, paths, timeline};
-use sha2::{Digest, Sha256};
 
 use crate::block::{self, Disk, Partition, ioctl};
 use crate::boot::Boot;
 use crate::chroot;
+use crate::config::{Fetched, change::Sources};
 use crate::disks::Var;
 use crate::failure::Fault;
 use crate::mount::{self, Flags};
@@ -387,15 +387,19 @@ fn replace(path: &Path, line: &str) -> Result<()> {
 }
 
 impl State {
-    /// Marks the node as provisioned: later boots apply no config. `config` is what was applied.
+    /// Marks the node as provisioned: later boots apply no config. `fetched` is what was applied.
     ///
     /// # Errors
     /// If `state` cannot be written.
-    pub(crate) fn provisioned(&self, boot: &Boot, config: &[u8]) -> Result<()> {
-        let digest = Sha256::digest(config);
-        let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        identity::write(&self.dir, &self.identity, &boot.manifest.image, hexadecimal)?;
-        Ok(())
+    pub(crate) fn provisioned(&self, boot: &Boot, fetched: &Fetched) -> Result<()> {
+        let image = &boot.manifest.image;
+        let sources = fetched.sources.clone();
+        identity::write(&self.dir, &self.identity, image, fetched.hash(), sources)
+    }
+
+    /// The texts that the config was made of with which this node was provisioned, if its marker says so.
+    pub(crate) fn sources(&self) -> Option<Sources> {
+        identity::read(&self.dir).ok().flatten()?.sources
     }
 
     /// Keeps this boot's timeline beside those of the boots before, the last [`timeline::KEPT`] of them.

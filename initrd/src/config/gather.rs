@@ -124,6 +124,9 @@ impl<'a> Gather<'a> {
         platform: Platform,
         user: &User,
     ) -> Result<Fetched, Wrong> {
+        let places = [base, user.place.as_ref()];
+        let sources = places.into_iter().flatten().filter_map(Place::known);
+        let sources = sources.collect();
         // Both are read before either is given up, so that the mistakes of both are told.
         let base = self.one(base);
         let config = self.one(user.place.as_ref());
@@ -157,6 +160,7 @@ impl<'a> Gather<'a> {
                 files,
                 user_config,
                 warnings: std::mem::take(&mut self.warnings),
+                sources,
             }),
             Ok(_) => Err(self.wrong(lines)),
             Err(wrong) => {

@@ -84,6 +84,7 @@ fn fetched(text: &str) -> Fetched {
         model,
         user_config: true,
         warnings: vec![],
+        sources: std::collections::BTreeMap::new(),
     }
 }
 
