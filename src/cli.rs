@@ -288,6 +288,9 @@ pub(crate) struct RunArgs {
     /// No second disk for etcd
     #[arg(long)]
     pub no_etcd: bool,
+    /// Give the machine a TPM 2
+    #[arg(long)]
+    pub tpm: bool,
     /// Keep the node's disks in this folder, and boot them again the next time
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub node: Option<PathBuf>,
@@ -306,6 +309,7 @@ impl RunArgs {
             forwards: self.forward.clone(),
             icount: self.icount,
             etcd: !self.no_etcd,
+            tpm: self.tpm,
             node: self.node.clone(),
             append: self.append.clone(),
             ..self.machine.options()

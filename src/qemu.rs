@@ -8,6 +8,7 @@ pub mod disks;
 
 pub mod machine;
 pub mod terminal;
+mod tpm;
 pub mod vm;
 
 use std::fs;
@@ -46,6 +47,8 @@ pub struct Options {
     pub cpus: u32,
     /// Whether there is an etcd disk.
     pub etcd: bool,
+    /// Whether there is a TPM 2, whose state is kept with the node's disks.
+    pub tpm: bool,
     /// Folder that keeps the node's disks between runs; else they are made anew and removed at the end.
     pub node: Option<PathBuf>,
     /// Words that are added to the kernel's command line, with `direct`.
@@ -64,6 +67,7 @@ impl Default for Options {
             memory: 2048,
             cpus: 2,
             etcd: true,
+            tpm: false,
             node: None,
             append: Vec::new(),
         }
@@ -197,6 +201,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
         uuid: node.uuid()?,
         start,
         disks,
+        tpm: options.tpm.then(|| node.tpm()),
         folders: Vec::new(),
         config: options.ignition.clone(),
         forwards: options.forwards.clone(),

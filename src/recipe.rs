@@ -404,13 +404,14 @@ const TOOLS_BUILD: &[&str] = &[
     "qemu-utils",
     "systemd-boot-efi",
 ];
-/// What `slipway run` runs: QEMU, firmware, network boot.
+/// What `slipway run` runs: QEMU, firmware, network boot, a TPM.
 const TOOLS_RUN: &[&str] = &[
     "e2fsprogs",
     "ipxe-qemu",
     "ovmf",
     "qemu-system-x86",
     "qemu-utils",
+    "swtpm",
 ];
 /// The Go that the newest supported Kubernetes needs, first the package to ask for; all from backports.
 const TOOLS_GO: &[&str] = &["golang-1.26-go", "golang-1.26-src"];

@@ -2,43 +2,28 @@
 
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use crate::digest::Hash;
+use crate::digest::{Digest, Hash};
+use crate::ending::Ending;
 use crate::failure::{chain, shown};
-use crate::pause::{less_a_random_quarter, retry_after};
+use crate::pause::less_a_random_quarter;
 use crate::request::{self, Resume};
+use crate::route::Route;
 use crate::sink::Sink;
+use crate::tftp::Piece;
 use crate::{Client, Failure, LONGEST_WAIT, Want};
-
-/// How one attempt ended, when it did not succeed.
-enum Ending {
-    /// Trying again may help, after the time that the server asked for, if it did.
-    Broken(String, Option<Duration>),
-    /// It will not.
-    Final(Failure),
-}
-
-impl Ending {
-    fn broken(why: impl Into<String>) -> Self {
-        Self::Broken(why.into(), None)
-    }
-}
-
-impl From<Failure> for Ending {
-    fn from(failure: Failure) -> Self {
-        Self::Final(failure)
-    }
-}
 
 /// One download over all its attempts.
 struct Download<'a> {
     client: &'a Client,
     want: &'a Want<'a>,
-    address: reqwest::Url,
+    route: Route,
     headers: HeaderMap,
+    /// What the content must hash to: what the caller says, else what the way to it says.
+    digest: Option<Digest>,
     sink: &'a mut dyn Sink,
     hash: Hash,
     /// Bytes in the sink.
@@ -49,9 +34,16 @@ struct Download<'a> {
     pieced: bool,
     /// What names the version of the content that is in the sink, if the server said so.
     validator: Option<HeaderValue>,
+    watch: Watch<'a>,
+    on_bytes: &'a (dyn Fn(u64) + Sync),
+}
+
+/// When it is given up, and who hears what is waited for.
+#[derive(Clone, Copy)]
+struct Watch<'a> {
+    url: &'a str,
     deadline: Option<Instant>,
     on_wait: &'a (dyn Fn(&str) + Sync),
-    on_bytes: &'a (dyn Fn(u64) + Sync),
 }
 
 /// Tries until the sink holds the whole content and its digest is right.
@@ -66,13 +58,7 @@ pub(crate) async fn receive(
         url: shown(want.url),
         why,
     };
-    let address = reqwest::Url::parse(want.url).map_err(|e| refuse(e.to_string()))?;
-    if !matches!(address.scheme(), "http" | "https") {
-        return Err(refuse(format!(
-            "only http and https are fetched, not {}",
-            address.scheme()
-        )));
-    }
+    let route = Route::parse(want.url).map_err(&refuse)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &want.headers {
         let name: HeaderName = name
@@ -88,19 +74,54 @@ pub(crate) async fn receive(
     let download = Download {
         client,
         want,
-        address,
+        route,
         headers,
+        digest: want.digest,
         hash: Hash::new(want.digest),
         sink,
         have: 0,
         told: 0,
         pieced: false,
         validator: None,
-        deadline: want.patience.total.map(|total| Instant::now() + total),
-        on_wait,
+        watch: Watch {
+            url: want.url,
+            deadline: want.patience.total.map(|total| Instant::now() + total),
+            on_wait,
+        },
         on_bytes,
     };
     download.run().await
+}
+
+impl Watch<'_> {
+    /// Waits for `what` until its own limit or the whole download's, with a word to the watcher every five seconds.
+    async fn within<T>(
+        self,
+        limit: Duration,
+        complaint: &str,
+        what: impl Future<Output = Result<T, Ending>>,
+    ) -> Result<T, Ending> {
+        let begin = Instant::now();
+        let end = self
+            .deadline
+            .map_or(begin + limit, |total| total.min(begin + limit));
+        let mut what = std::pin::pin!(what);
+        let mut next_word = begin + LONGEST_WAIT;
+        loop {
+            match timeout_at(next_word.min(end), &mut what).await {
+                Ok(result) => return result,
+                Err(_) if Instant::now() >= end => {
+                    let seconds = begin.elapsed().as_secs_f64();
+                    return Err(Ending::broken(format!("{complaint} for {seconds:.1} s")));
+                }
+                Err(_) => {
+                    let seconds = begin.elapsed().as_secs();
+                    (self.on_wait)(&format!("{}: {complaint} for {seconds} s", shown(self.url)));
+                    next_word += LONGEST_WAIT;
+                }
+            }
+        }
+    }
 }
 
 impl Download<'_> {
@@ -116,9 +137,8 @@ impl Download<'_> {
             };
             let pause = less_a_random_quarter(wait.min(LONGEST_WAIT));
             let pause = asked.map_or(pause, |asked| asked.max(pause));
-            let out_of_time = self
-                .deadline
-                .is_some_and(|end| Instant::now() + pause >= end);
+            let deadline = self.watch.deadline;
+            let out_of_time = deadline.is_some_and(|end| Instant::now() + pause >= end);
             if patience.attempts.is_some_and(|most| attempt >= most) || out_of_time {
                 return Err(Failure::Unreachable {
                     url: shown(self.want.url),
@@ -126,7 +146,7 @@ impl Download<'_> {
                     why,
                 });
             }
-            (self.on_wait)(&format!(
+            (self.watch.on_wait)(&format!(
                 "{}: {why}; attempt {} in {:.1} s",
                 shown(self.want.url),
                 attempt + 1,
@@ -145,7 +165,7 @@ impl Download<'_> {
         while left > LONGEST_WAIT {
             tokio::time::sleep(LONGEST_WAIT).await;
             left -= LONGEST_WAIT;
-            (self.on_wait)(&format!(
+            (self.watch.on_wait)(&format!(
                 "{}: the server asked to wait; attempt {attempt} in {:.1} s",
                 shown(self.want.url),
                 left.as_secs_f64()
@@ -156,8 +176,11 @@ impl Download<'_> {
 
     /// One request and its answer.
     async fn once(&mut self) -> Result<(), Ending> {
+        if let Route::Tftp(_) = self.route {
+            return self.transfer().await;
+        }
         // Only a digest, or the server's word that the content is still the same, makes it safe to join two answers.
-        let resume = self.have > 0 && (self.want.digest.is_some() || self.validator.is_some());
+        let resume = self.have > 0 && (self.digest.is_some() || self.validator.is_some());
         if !resume {
             self.restart()?;
         }
@@ -176,24 +199,7 @@ impl Download<'_> {
                 self.restart()?;
                 self.validator = request::validator(response.headers());
             }
-            status if worth_repeating(status) || self.want.repeat.contains(&status.as_u16()) => {
-                return Err(Ending::Broken(
-                    format!("the server answered {status}"),
-                    retry_after(response.headers()),
-                ));
-            }
-            status => {
-                return Err(Failure::Status {
-                    url: shown(self.want.url),
-                    code: status.as_u16(),
-                    challenge: response
-                        .headers()
-                        .get(WWW_AUTHENTICATE)
-                        .and_then(|value| value.to_str().ok())
-                        .map(str::to_owned),
-                }
-                .into());
-            }
+            status => return Err(self.turned_away(status, response.headers())),
         }
         if let Some(length) = response.content_length() {
             self.fits(self.have.saturating_add(length))?;
@@ -204,56 +210,86 @@ impl Download<'_> {
         self.check()
     }
 
-    async fn answer(&self, resume: bool) -> Result<Response, Ending> {
-        let resume = resume.then_some(Resume {
-            from: self.have,
-            validator: self.validator.as_ref(),
+    /// An answer without content.
+    fn turned_away(&mut self, status: StatusCode, headers: &HeaderMap) -> Ending {
+        let denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        match denied.then(|| self.route.otherwise()).flatten() {
+            Some(why) => Ending::broken(why),
+            None => Ending::of(self.want.url, status, headers, self.want.repeat),
+        }
+    }
+
+    async fn answer(&mut self, resume: bool) -> Result<Response, Ending> {
+        let resume = resume.then(|| (self.have, self.validator.clone()));
+        let client = self.client;
+        let header_timeout = self.want.patience.header_timeout;
+        let watch = self.watch;
+        let asked = self.route.asked(client);
+        let asked = watch.within(header_timeout, "no answer", asked).await?;
+        if self.digest.is_none() && asked.digest.is_some() {
+            self.digest = asked.digest;
+            self.hash = Hash::new(self.digest);
+        }
+        let mut headers = self.headers.clone();
+        headers.extend(asked.headers);
+        let resume = resume.as_ref().map(|(from, validator)| Resume {
+            from: *from,
+            validator: validator.as_ref(),
         });
-        let (address, headers) = (self.address.clone(), self.headers.clone());
-        let sent = request::send(self.client, self.want.method, address, headers, resume);
-        self.within(self.want.patience.header_timeout, "no answer", sent)
-            .await
+        let sent = request::send(
+            &client.http,
+            self.want.method,
+            asked.address,
+            headers,
+            resume,
+        );
+        let sent = async { sent.await.map_err(Ending::broken) };
+        watch.within(header_timeout, "no answer", sent).await
+    }
+
+    /// One transfer by TFTP, which can only begin at the start.
+    async fn transfer(&mut self) -> Result<(), Ending> {
+        self.restart()?;
+        let Route::Tftp(place) = &self.route else {
+            return Err(Ending::broken("this is no TFTP"));
+        };
+        let place = place.clone();
+        let patience = self.want.patience;
+        let mut transfer = self
+            .watch
+            .within(patience.header_timeout, "no answer", place.open())
+            .await?;
+        let mut limit = patience.header_timeout;
+        loop {
+            let next = self
+                .watch
+                .within(limit, "no answer", transfer.next())
+                .await?;
+            limit = patience.idle_timeout;
+            match next {
+                Piece::Size(size) => self.fits(size)?,
+                Piece::Data(data) => self.take(&data)?,
+                Piece::End => return self.check(),
+                Piece::Error(code, message) => {
+                    return Err(match &mut self.route {
+                        Route::Tftp(place) => place.error(code, &message),
+                        _ => Ending::broken(message),
+                    });
+                }
+            }
+        }
     }
 
     async fn piece(
         &self,
         response: &mut Response,
     ) -> Result<Option<impl AsRef<[u8]> + use<>>, Ending> {
-        let chunk = async { response.chunk().await.map_err(|e| chain(&e.without_url())) };
-        self.within(self.want.patience.idle_timeout, "the answer stalls", chunk)
-            .await
-    }
-
-    /// Waits for `what` until its own limit or the whole download's, with a word to the watcher every five seconds.
-    async fn within<T>(
-        &self,
-        limit: Duration,
-        complaint: &str,
-        what: impl Future<Output = Result<T, String>>,
-    ) -> Result<T, Ending> {
-        let begin = Instant::now();
-        let end = self
-            .deadline
-            .map_or(begin + limit, |total| total.min(begin + limit));
-        let mut what = std::pin::pin!(what);
-        let mut next_word = begin + LONGEST_WAIT;
-        loop {
-            match timeout_at(next_word.min(end), &mut what).await {
-                Ok(result) => return result.map_err(Ending::broken),
-                Err(_) if Instant::now() >= end => {
-                    let seconds = begin.elapsed().as_secs_f64();
-                    return Err(Ending::broken(format!("{complaint} for {seconds:.1} s")));
-                }
-                Err(_) => {
-                    let seconds = begin.elapsed().as_secs();
-                    (self.on_wait)(&format!(
-                        "{}: {complaint} for {seconds} s",
-                        shown(self.want.url)
-                    ));
-                    next_word += LONGEST_WAIT;
-                }
-            }
-        }
+        let chunk = async {
+            let chunk = response.chunk().await;
+            chunk.map_err(|e| Ending::broken(chain(&e.without_url())))
+        };
+        let limit = self.want.patience.idle_timeout;
+        self.watch.within(limit, "the answer stalls", chunk).await
     }
 
     fn fits(&self, bytes: u64) -> Result<(), Ending> {
@@ -285,7 +321,7 @@ impl Download<'_> {
 
     fn restart(&mut self) -> Result<(), Ending> {
         self.sink.restart()?;
-        self.hash = Hash::new(self.want.digest);
+        self.hash = Hash::new(self.digest);
         self.have = 0;
         self.pieced = false;
         self.validator = None;
@@ -293,8 +329,8 @@ impl Download<'_> {
     }
 
     fn check(&mut self) -> Result<(), Ending> {
-        let hash = std::mem::replace(&mut self.hash, Hash::new(self.want.digest));
-        let (Some(expected), Some(found)) = (self.want.digest, hash.finish()) else {
+        let hash = std::mem::replace(&mut self.hash, Hash::new(self.digest));
+        let (Some(expected), Some(found)) = (self.digest, hash.finish()) else {
             return Ok(());
         };
         if expected == found {
@@ -314,14 +350,6 @@ impl Download<'_> {
         }
         .into())
     }
-}
-
-fn worth_repeating(status: StatusCode) -> bool {
-    status.is_server_error()
-        || matches!(
-            status,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
-        )
 }
 
 /// Whether the answer's `Content-Range: bytes FIRST-LAST/ALL` begins at `first`.

@@ -24,6 +24,13 @@ pub enum Failure {
         /// How the server wants to be asked (`WWW-Authenticate`), with 401.
         challenge: Option<String>,
     },
+    /// The server gives a reason that repeating the request does not change, in words of its own protocol.
+    Refused {
+        /// The address as it may be shown: without user and query.
+        url: String,
+        /// The reason.
+        why: String,
+    },
     /// The content is larger than the caller accepts.
     TooLarge {
         /// The address as it may be shown: without user and query.
@@ -83,6 +90,7 @@ impl fmt::Display for Failure {
                     .unwrap_or("unknown status");
                 write!(f, "fetching {url}: the server answered {code} {name}")
             }
+            Self::Refused { url, why } => write!(f, "fetching {url}: {why}"),
             Self::TooLarge { url, limit } => {
                 write!(
                     f,

@@ -4,20 +4,33 @@
 
 mod attempt;
 pub mod blocking;
+mod cloud;
 mod digest;
+mod ending;
 mod failure;
+mod gs;
+mod oci;
 mod pause;
 mod post;
+mod proxy;
+pub mod registry;
 mod request;
+mod route;
+mod s3;
+mod sigv4;
 mod sink;
+mod tftp;
 mod trust;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+pub use cloud::{Endpoints, Identity};
 pub use digest::Digest;
 pub use failure::Failure;
 pub use post::post_json;
+pub use proxy::Proxy;
 
 /// How a client is made.
 #[derive(Clone, Debug)]
@@ -28,6 +41,12 @@ pub struct Options {
     pub user_agent: String,
     /// Whether requests go straight to their servers: those to link-local addresses must, whatever the environment says.
     pub direct: bool,
+    /// Proxies in place of those that the environment names.
+    pub proxy: Option<Proxy>,
+    /// Who asks a cloud's storage.
+    pub identity: Identity,
+    /// Where the clouds' services are.
+    pub endpoints: Endpoints,
 }
 
 impl Default for Options {
@@ -36,6 +55,9 @@ impl Default for Options {
             ca_bundle: None,
             user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
             direct: false,
+            proxy: None,
+            identity: Identity::Nobody,
+            endpoints: Endpoints::default(),
         }
     }
 }
@@ -44,6 +66,7 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
+    cloud: Arc<cloud::Cloud>,
 }
 
 impl Client {
@@ -52,16 +75,28 @@ impl Client {
     /// # Errors
     /// If the given bundle is not PEM, or a file that the environment names cannot be read.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
-        let mut builder = reqwest::Client::builder()
-            .tls_backend_preconfigured(trust::config(options.ca_bundle.as_deref())?)
-            .user_agent(&options.user_agent)
-            .connect_timeout(Duration::from_secs(20))
-            .redirect(reqwest::redirect::Policy::none());
-        if options.direct {
-            builder = builder.no_proxy();
-        }
+        let trust = trust::config(options.ca_bundle.as_deref())?;
+        let builder = || {
+            reqwest::Client::builder()
+                .tls_backend_preconfigured(trust.clone())
+                .user_agent(&options.user_agent)
+                .connect_timeout(Duration::from_secs(20))
+                .redirect(reqwest::redirect::Policy::none())
+        };
+        let direct = builder().no_proxy().build()?;
+        let http = match &options.proxy {
+            _ if options.direct => direct.clone(),
+            None => builder().build()?,
+            Some(proxy) => {
+                let rules = proxy.rules()?;
+                let proxy = reqwest::Proxy::custom(move |url| rules.of(url));
+                builder().proxy(proxy).build()?
+            }
+        };
+        let cloud = cloud::Cloud::new(options.identity, options.endpoints.clone(), direct);
         Ok(Self {
-            http: builder.build()?,
+            http,
+            cloud: Arc::new(cloud),
         })
     }
 }
@@ -102,6 +137,8 @@ pub enum Method {
     /// The content.
     #[default]
     Get,
+    /// What there is to say of the content, and none of it.
+    Head,
     /// A PUT without a body, which is how EC2 gives a token.
     Put,
 }
@@ -109,7 +146,7 @@ pub enum Method {
 /// What to fetch, and what is acceptable.
 #[derive(Clone, Debug)]
 pub struct Want<'a> {
-    /// Where from: http or https.
+    /// Where from: `http`, `https`, `tftp`, `s3`, `arn`, `gs` or `oci`.
     pub url: &'a str,
     /// What the content must hash to.
     pub digest: Option<Digest>,

@@ -1,13 +1,14 @@
 //! One request: its method, its range, and the redirects that it meets.
 
 use reqwest::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED,
-    LOCATION, RANGE,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE,
+    LAST_MODIFIED, LOCATION, RANGE,
 };
 use reqwest::{Response, StatusCode, Url};
 
+use crate::Method;
+use crate::ending::Ending;
 use crate::failure::chain;
-use crate::{Client, Method};
 
 /// Redirects that are followed for one request, as by Go's client.
 const HOPS: usize = 10;
@@ -26,7 +27,7 @@ pub(crate) struct Resume<'a> {
 /// # Errors
 /// Why there was no answer.
 pub(crate) async fn send(
-    client: &Client,
+    client: &reqwest::Client,
     method: Method,
     mut address: Url,
     mut headers: HeaderMap,
@@ -34,8 +35,9 @@ pub(crate) async fn send(
 ) -> Result<Response, String> {
     for _ in 0..=HOPS {
         let mut request = match method {
-            Method::Get => client.http.get(address.clone()),
-            Method::Put => client.http.put(address.clone()).header(CONTENT_LENGTH, 0),
+            Method::Get => client.get(address.clone()),
+            Method::Head => client.head(address.clone()),
+            Method::Put => client.put(address.clone()).header(CONTENT_LENGTH, 0),
         };
         request = request.headers(headers.clone());
         if let Some(resume) = &resume {
@@ -58,6 +60,65 @@ pub(crate) async fn send(
             .collect();
     }
     Err(format!("it was redirected more than {HOPS} times"))
+}
+
+/// A whole answer that is held in memory, whatever its status.
+pub(crate) struct Small {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Asks for something small, of at most `limit` bytes. The caller has the deadline.
+pub(crate) async fn small(
+    client: &reqwest::Client,
+    method: Method,
+    url: &str,
+    headers: &[(&str, &str)],
+    limit: usize,
+) -> Result<Small, Ending> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let parsed = (name.parse::<HeaderName>(), HeaderValue::from_str(value));
+        let (Ok(name), Ok(value)) = parsed else {
+            return Err(Ending::broken(format!(
+                "{name} is no header that can be sent"
+            )));
+        };
+        map.insert(name, value);
+    }
+    small_with(client, method, url, map, limit).await
+}
+
+/// As [`small`].
+pub(crate) async fn small_with(
+    client: &reqwest::Client,
+    method: Method,
+    url: &str,
+    headers: HeaderMap,
+    limit: usize,
+) -> Result<Small, Ending> {
+    let address = Url::parse(url).map_err(|error| Ending::refused(url, error.to_string()))?;
+    let mut response = send(client, method, address, headers, None).await?;
+    let mut body = Vec::new();
+    let chunk = async |response: &mut Response| {
+        let chunk = response.chunk().await;
+        chunk.map_err(|error| Ending::broken(chain(&error.without_url())))
+    };
+    while let Some(piece) = chunk(&mut response).await? {
+        if body.len() + piece.len() > limit {
+            return Err(Ending::refused(
+                url,
+                format!("its answer is longer than {limit} bytes"),
+            ));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(Small {
+        status: response.status(),
+        headers: response.headers().clone(),
+        body,
+    })
 }
 
 /// Where an answer redirects to; none if it does not, or to what is not http. Only a GET is repeated elsewhere.

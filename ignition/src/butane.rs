@@ -13,7 +13,7 @@ use crate::schema::CONFIG;
 use crate::tree::{self, Node};
 use crate::yaml;
 
-mod contents;
+pub(crate) mod contents;
 mod mounts;
 mod origin;
 mod rules;

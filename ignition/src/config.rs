@@ -99,6 +99,27 @@ impl Config {
         Ok((merged, report))
     }
 
+    /// The same with these certificates (PEM) in place of where they are to be had, so that nothing has to be asked for
+    /// them again.
+    #[must_use]
+    pub fn with_authorities(mut self, pem: &[u8]) -> Self {
+        let tls = self
+            .tree
+            .get_mut("ignition")
+            .and_then(|ignition| ignition.get_mut("security")?.get_mut("tls"));
+        if let Some(tls) = tls.filter(|tls| !tls.items("certificateAuthorities").is_empty()) {
+            let url = format!("data:;base64,{}", butane::contents::base64(pem));
+            let mut authority = Node::empty();
+            authority.put("source", Node::text_at(url, None));
+            let list = Node {
+                at: None,
+                value: Value::List(vec![authority]),
+            };
+            tls.put("certificateAuthorities", list);
+        }
+        self
+    }
+
     /// The typed form.
     ///
     /// # Errors

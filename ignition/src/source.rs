@@ -106,7 +106,8 @@ fn check_authority(text: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether a config of specification 3.`minor` may name this source.
+/// Whether a config of specification 3.`minor` may name this source. `oci` is Slipway's own and known to no version of the
+/// specification, so every version may.
 ///
 /// # Errors
 /// Why not.
@@ -114,11 +115,23 @@ pub fn check(text: &str, minor: u8) -> Result<(), Wrong> {
     let url = split(text)?;
     match url.scheme.as_str() {
         "http" | "https" | "tftp" => Ok(()),
+        "oci" => check_oci(&url),
         "gs" if minor >= 2 => Ok(()),
         "s3" => check_version(&url),
         "arn" if minor >= 4 => check_arn(&url),
         "data" => decode_data(text).map(drop),
-        _ => Err("this URL scheme is not one of http, https, tftp, s3, gs, arn and data"),
+        _ => Err("this URL scheme is not one of http, https, tftp, s3, gs, arn, oci and data"),
+    }
+}
+
+fn check_oci(url: &Url<'_>) -> Result<(), Wrong> {
+    let parts = url
+        .rest
+        .strip_prefix("//")
+        .and_then(|rest| rest.split_once('/'));
+    match parts {
+        Some((registry, repository)) if !registry.is_empty() && !repository.is_empty() => Ok(()),
+        _ => Err("expected oci://REGISTRY/REPOSITORY, with :TAG or @sha256:DIGEST behind it"),
     }
 }
 
@@ -355,6 +368,15 @@ mod tests {
             "data:;base64,a=Gk",
         ] {
             assert!(decode_data(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn content_of_a_registry_is_a_source_of_every_version() {
+        for minor in 0..=7 {
+            assert_eq!(check("oci://r.example/configs/node:v1", minor), Ok(()));
+            assert!(check("oci://r.example", minor).is_err());
+            assert!(check("oci:x", minor).is_err());
         }
     }
 

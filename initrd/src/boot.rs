@@ -17,6 +17,7 @@ use crate::failure::{self, Fault};
 use crate::machine::{self, Identity};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
+use crate::provision::{Brought, Whose};
 use crate::root::Root;
 use crate::state::{Begun, State};
 use crate::timeline::Timeline;
@@ -127,7 +128,11 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     journal.keep_in(&state.dir);
     let mut mounted = step.step("mount", || made.mount(root, &mut journal))?;
     let applied = step.step("ignition", || {
-        provision::apply(&fetched, &root.sysroot, &mounted.folders, &mut journal)
+        let brought = Brought {
+            mounted: mounted.folders.clone(),
+            volumes: made.volumes.clone(),
+        };
+        provision::apply(&fetched, &root.sysroot, Whose::Node, &brought, &mut journal)
     })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");
@@ -143,6 +148,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     // The marker must never be on the disk before what it vouches for.
     nix::unistd::sync();
     mounted.unmount()?;
+    made.close(root)?;
     state.provisioned(boot, &fetched)?;
     Ok(state)
 }

@@ -100,6 +100,9 @@ fn start<A: AsRef<OsStr>>(root: &Path, program: &str, args: &[A]) -> Result<Chil
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .env("LANG", "C.UTF-8")
+        // There is no udev yet: mdadm and device mapper make their nodes themselves and wait for nobody.
+        .env("MDADM_NO_UDEV", "1")
+        .env("DM_DISABLE_UDEV", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -7,6 +7,7 @@
 
 pub(crate) mod change;
 mod contents;
+pub(crate) mod foreign;
 mod gather;
 mod place;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use crate::root::Root;
 use crate::world::World;
 pub(crate) use contents::Contents;
 use gather::{Gather, Settings, Wrong};
-use place::Place;
+pub(crate) use place::Place;
 
 /// A config with everything that it names in memory.
 pub(crate) struct Fetched {
@@ -36,6 +37,8 @@ pub(crate) struct Fetched {
     pub(crate) model: model::Config,
     /// The contents of `storage.files`, in the same order.
     pub(crate) files: Vec<Contents>,
+    /// The key files of `storage.luks`, in the same order.
+    pub(crate) keys: Vec<Option<Vec<u8>>>,
     /// Whether there was a config of the user's.
     pub(crate) user_config: bool,
     /// What is strange about it.
@@ -122,7 +125,7 @@ fn once(
     base: Option<&Place>,
 ) -> Result<(Fetched, Metadata), Wrong> {
     let user = place::user(boot, settings.patience)?;
-    let mut gather = Gather::new(settings, network);
+    let mut gather = Gather::new(settings, network, boot.identity.platform);
     let fetched = gather.all(base, boot.identity.platform, &user)?;
     Ok((fetched, user.metadata))
 }

@@ -8,11 +8,15 @@ pub(crate) mod device;
 #[cfg(test)]
 mod fake;
 mod filesystem;
+pub(crate) mod foreign;
 pub(crate) mod journal;
+pub(crate) mod luks;
 pub(crate) mod mounts;
 pub(crate) mod name;
 mod partition;
 mod plan;
+mod raid;
+pub(crate) mod stack;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -32,8 +36,9 @@ use crate::block::{self, gpt::Table};
 use crate::boot::Boot;
 use crate::config::Fetched;
 use crate::failure::Fault;
+use crate::modprobe::Serving;
 use crate::modules::Network;
-use crate::provision;
+use crate::provision::{self, Whose};
 use crate::root::Root;
 use crate::uevent;
 use crate::world::World;
@@ -41,6 +46,7 @@ use journal::{Journal, Stage};
 use mounts::Mounted;
 pub(crate) use plan::Plan;
 use plan::{Inputs, Target};
+use stack::Layer;
 
 /// How long a disk that the config names may take to appear.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -66,12 +72,17 @@ pub(crate) struct Var {
     pub(crate) uuid: String,
     /// Mount options.
     pub(crate) options: Vec<String>,
+    /// The arrays and volumes that it is on, the lowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) layers: Vec<Layer>,
 }
 
 /// What the disks stage made.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     mounts: Vec<(mounts::Wanted, PathBuf)>,
+    /// The encrypted volumes that are open.
+    pub(crate) volumes: Vec<luks::Opened>,
     /// The file system at `/var`, if the config has one, and its device.
     pub(crate) var: Option<(Var, PathBuf)>,
 }
@@ -87,32 +98,59 @@ pub(crate) fn plan(
     system: Option<&System>,
     journal: &Journal,
 ) -> Result<Plan> {
-    let Some(storage) = fetched
-        .model
-        .storage
-        .as_ref()
-        .filter(|storage| concerns(storage))
-    else {
+    let request = Request {
+        storage: fetched.model.storage.as_ref(),
+        keys: &fetched.keys,
+        system,
+        whose: Whose::Node,
+        deadline: DEADLINE,
+    };
+    decide(root, &request, journal, &|| {
+        boot.modules.load_for_disks();
+        boot.modules.load_for_devices(Network::Without);
+    })
+}
+
+/// What is decided about.
+struct Request<'a> {
+    storage: Option<&'a Storage>,
+    /// The key files of the encrypted volumes, in their order.
+    keys: &'a [Option<Vec<u8>>],
+    system: Option<&'a System>,
+    whose: Whose,
+    /// How long devices that are missing are waited for.
+    deadline: Duration,
+}
+
+/// Decides; `missing` is called each time that a device is not there.
+fn decide(
+    root: &Root,
+    request: &Request<'_>,
+    journal: &Journal,
+    missing: &dyn Fn(),
+) -> Result<Plan> {
+    let Some(storage) = request.storage.filter(|storage| concerns(storage)) else {
         return Ok(Plan::default());
     };
-    let world = &boot.world;
+    let world = &root.world;
     let mut last = None;
     let planned = uevent::wait_for(
         world,
         "the disks that the config names",
-        Some(DEADLINE),
+        Some(request.deadline),
         || {
             let devices = device::all(world);
             let inputs = Inputs {
                 storage,
+                keys: request.keys,
                 devices: &devices,
-                system,
+                system: request.system,
+                whose: request.whose,
                 journal,
             };
             match plan::plan(&inputs, &mut || block::random_guid(world)) {
                 Err(problems) if problems.missing => {
-                    boot.modules.load_for_disks();
-                    boot.modules.load_for_devices(Network::Without);
+                    missing();
                     last = Some(problems);
                     Ok(None)
                 }
@@ -123,7 +161,7 @@ pub(crate) fn plan(
     let mut wrong = Vec::new();
     let plan = match planned {
         Some(Ok(plan)) => {
-            wrong.extend(plan.lacks(root));
+            wrong.extend(plan.lacks(root)?);
             plan
         }
         Some(Err(problems)) => {
@@ -146,13 +184,15 @@ pub(crate) fn plan(
 
 fn concerns(storage: &Storage) -> bool {
     storage.disks.as_ref().is_some_and(|list| !list.is_empty())
+        || storage.raid.as_ref().is_some_and(|list| !list.is_empty())
+        || storage.luks.as_ref().is_some_and(|list| !list.is_empty())
         || storage
             .filesystems
             .as_ref()
             .is_some_and(|list| !list.is_empty())
 }
 
-/// Does what was decided: tables, then file systems, those side by side.
+/// Does what was decided: tables, arrays, encrypted volumes, then file systems, those side by side.
 ///
 /// # Errors
 /// The first thing that failed. A later run takes it up from there.
@@ -163,15 +203,24 @@ pub(crate) fn apply(boot: &Boot, root: &Root, plan: &Plan, journal: &mut Journal
     }
     let step = &boot.timeline;
     step.step("disks.partitions", || partitions(world, plan, journal))?;
+    let stacked = !plan.arrays.is_empty() || !plan.volumes.is_empty();
+    let _serving = stacked.then(|| Serving::begin(world)).transpose()?;
+    let mut volumes = Vec::new();
+    if stacked {
+        step.step("disks.raid", || arrays(root, plan, journal))?;
+        volumes = step.step("disks.luks", || open_volumes(root, plan, journal))?;
+    }
     step.step("disks.filesystems", || filesystems(root, plan, journal))?;
     let mut made = Made::default();
     for (wanted, target) in &plan.mounts {
         let device = path_of(world, target)?;
         if wanted.path == mounts::VAR {
-            made.var = Some((describe(&device, wanted)?, device.clone()));
+            let layers = stack::below(plan, root, &volumes, target)?;
+            made.var = Some((describe(&device, wanted, layers)?, device.clone()));
         }
         made.mounts.push((wanted.clone(), device));
     }
+    made.volumes = volumes;
     Ok(made)
 }
 
@@ -194,13 +243,83 @@ fn partitions(world: &World, plan: &Plan, journal: &mut Journal) -> Result<()> {
     Ok(())
 }
 
+fn arrays(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<()> {
+    for array in &plan.arrays {
+        let at = &array.wanted.at;
+        let members = array
+            .members
+            .iter()
+            .map(|member| path_of(&root.world, member));
+        let members = members.collect::<Result<Vec<_>>>()?;
+        if !array.made {
+            journal.note(at, &array.stable, Stage::Begun)?;
+        }
+        array
+            .wanted
+            .apply(root, &members, array.made)
+            .with_context(|| at.clone())?;
+        journal.note(at, &array.stable, Stage::Done)?;
+    }
+    Ok(())
+}
+
+fn open_volumes(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<Vec<luks::Opened>> {
+    let mut opened = Vec::new();
+    for volume in &plan.volumes {
+        let at = &volume.wanted.at;
+        let path = path_of(&root.world, &volume.target)?;
+        let verdict = match volume.verdict {
+            Some(verdict) => verdict,
+            None => {
+                let (names, found) = look(&path)?;
+                volume
+                    .wanted
+                    .decide(&names, &found)
+                    .map_err(|why| anyhow!(why))?
+            }
+        };
+        if verdict != luks::Verdict::Open {
+            journal.note(at, &volume.stable, Stage::Begun)?;
+        }
+        let done = volume.wanted.apply(root, verdict, &path);
+        opened.push(done.with_context(|| at.clone())?);
+        journal.note(at, &volume.stable, Stage::Done)?;
+    }
+    Ok(opened)
+}
+
+/// What a device holds.
+fn look(path: &Path) -> Result<(Vec<&'static str>, Vec<block::filesystem::Found>)> {
+    let file = std::fs::File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    // The end of a device needs no ioctl.
+    let size = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))?;
+    let stretch = Stretch::whole(&file, size);
+    Ok((
+        block::probe::known(stretch)?,
+        block::filesystem::read(stretch)?,
+    ))
+}
+
 fn filesystems(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<()> {
-    let work: Vec<_> = plan
-        .filesystems
-        .iter()
-        .filter(|job| job.verdict != filesystem::Verdict::Keep)
-        .map(|job| Ok((job, path_of(&root.world, &job.target)?)))
-        .collect::<Result<_>>()?;
+    let mut work = Vec::new();
+    for job in &plan.filesystems {
+        let path = path_of(&root.world, &job.target)?;
+        let verdict = match &job.verdict {
+            Some(verdict) => verdict.clone(),
+            None => {
+                let (names, found) = look(&path)?;
+                let decided = job.wanted.decide(&names, &found);
+                let (verdict, warning) = decided.map_err(|why| anyhow!(why))?;
+                if let Some(warning) = warning {
+                    tracing::warn!("disks: {warning}");
+                }
+                verdict
+            }
+        };
+        if verdict != filesystem::Verdict::Keep {
+            work.push((job, (verdict, path)));
+        }
+    }
     for (job, _) in &work {
         journal.note(&job.wanted.at, &job.stable, Stage::Begun)?;
     }
@@ -209,7 +328,9 @@ fn filesystems(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<()> {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let threads: Vec<_> = some
                 .iter()
-                .map(|(job, path)| scope.spawn(|| job.wanted.apply(root, &job.verdict, path)))
+                .map(|(job, (verdict, path))| {
+                    scope.spawn(move || job.wanted.apply(root, verdict, path))
+                })
                 .collect();
             threads
                 .into_iter()
@@ -232,6 +353,8 @@ fn filesystems(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<()> {
 fn path_of(world: &World, target: &Target) -> Result<PathBuf> {
     match target {
         Target::Device(name) => Ok(world.dev.join(name)),
+        Target::Array(name) => raid::node(world, name),
+        Target::Volume(name) => mapped(world, name),
         Target::Partition(disk, number) => {
             let found = block::disk(world, disk).and_then(|disk| {
                 let part = disk
@@ -245,23 +368,45 @@ fn path_of(world: &World, target: &Target) -> Result<PathBuf> {
     }
 }
 
+/// The node of a mapped device.
+fn mapped(world: &World, name: &str) -> Result<PathBuf> {
+    let mut devices = device::all(world).into_iter();
+    let found = devices.find(|device| device.mapped.as_deref() == Some(name));
+    found
+        .map(|device| device.path)
+        .with_context(|| format!("there is no mapped device {name}"))
+}
+
 /// What `state` must remember of the file system at `/var`.
-fn describe(device: &Path, wanted: &mounts::Wanted) -> Result<Var> {
-    let file =
-        std::fs::File::open(device).with_context(|| format!("opening {}", device.display()))?;
-    // The end of a device needs no ioctl.
-    let size = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))?;
-    let found = block::filesystem::read(Stretch::whole(&file, size))?;
+fn describe(device: &Path, wanted: &mounts::Wanted, layers: Vec<Layer>) -> Result<Var> {
+    let (_, found) = look(device)?;
     let found = found.into_iter().find(|found| found.kind == wanted.kind);
     let found = found.with_context(|| format!("{} holds no {}", device.display(), wanted.kind))?;
     Ok(Var {
         format: wanted.kind.to_string(),
         uuid: found.uuid,
         options: wanted.options.clone(),
+        layers,
     })
 }
 
 impl Made {
+    /// Closes the encrypted volumes but those below `/var`: the running system opens them itself, by its crypttab.
+    ///
+    /// # Errors
+    /// If one is in use.
+    pub(crate) fn close(&self, root: &Root) -> Result<()> {
+        let layers = self.var.as_ref().map(|(var, _)| var.layers.as_slice());
+        let stays = |name: &str| {
+            let mut layers = layers.unwrap_or_default().iter();
+            layers.any(|layer| layer.name() == name)
+        };
+        let closing = self.volumes.iter().rev();
+        closing
+            .filter(|volume| !stays(&volume.name))
+            .try_for_each(|volume| luks::close(root, &volume.name))
+    }
+
     /// Mounts what the config wants mounted below the root, where `/var` is already. The folders that are made for that
     /// are noted in the journal.
     ///
@@ -272,7 +417,9 @@ impl Made {
         root: &Root,
         journal: &mut provision::journal::Journal,
     ) -> Result<Mounted> {
-        mounts::mount(root, &self.mounts, journal)
+        let own = |(wanted, _): &&(mounts::Wanted, PathBuf)| wanted.path != mounts::VAR;
+        let wanted: Vec<_> = self.mounts.iter().filter(own).cloned().collect();
+        mounts::mount(root, &root.sysroot, &wanted, journal)
     }
 }
 
@@ -284,12 +431,28 @@ impl Var {
             .with_context(|| format!("there is no file system {:?}", self.format))
     }
 
-    /// Waits for its device.
+    /// Keeps in `state` the keys of what it is on.
     ///
     /// # Errors
-    /// If it does not come.
-    pub(crate) fn find(&self, boot: &Boot) -> Result<PathBuf> {
+    /// If they cannot be written.
+    pub(crate) fn keep_keys(&self, state: &Path) -> Result<()> {
+        self.layers.iter().try_for_each(|layer| layer.keep(state))
+    }
+
+    /// Starts what it is on, or waits for its device.
+    ///
+    /// # Errors
+    /// If it does not come, or does not start.
+    pub(crate) fn find(&self, boot: &Boot, root: &Root, state: &Path) -> Result<PathBuf> {
         let world = &boot.world;
+        if !self.layers.is_empty() {
+            let _serving = Serving::begin(world)?;
+            let mut device = None;
+            for layer in &self.layers {
+                device = Some(layer.start(boot, root, state, device)?);
+            }
+            return device.context("nothing is below /var");
+        }
         let what = format!("the file system of /var, UUID {}", self.uuid);
         let name = name::Name::Uuid(self.uuid.clone());
         let found = uevent::wait_for(world, &what, Some(DEADLINE), || {

@@ -45,6 +45,40 @@ pub(crate) fn start(world: &World, debug: bool) -> Result<()> {
     tracing::subscriber::set_global_default(subscriber).context("starting the log")
 }
 
+/// Sends what is traced to the standard output, or to the standard error: in Ignition's place, where somebody else
+/// takes it from there.
+///
+/// # Errors
+/// If there is a log already.
+pub(crate) fn plain(to_stdout: bool) -> Result<()> {
+    let subscriber = Registry::default().with(Plain { to_stdout });
+    tracing::subscriber::set_global_default(subscriber).context("starting the log")
+}
+
+#[derive(Debug)]
+struct Plain {
+    to_stdout: bool,
+}
+
+impl<S: Subscriber> Layer<S> for Plain {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>, _: Context<'_, S>) -> bool {
+        *metadata.level() <= Level::INFO
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let level = event.metadata().level();
+        let line = format!("ignition: {level}: {}\n", text.0.replace('\n', " | "));
+        // There is no other place that could be told.
+        match self.to_stdout {
+            true => std::io::stdout().write_all(line.as_bytes()),
+            false => std::io::stderr().write_all(line.as_bytes()),
+        }
+        .unwrap_or_default();
+    }
+}
+
 /// Writes a line to every active console.
 pub(crate) fn say(world: &World, line: &str) {
     for console in consoles(world) {

@@ -21,10 +21,10 @@ use crate::mount;
 use crate::world::World;
 
 /// How often is looked for a medium.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a medium is waited for where the boot can do without it, and for the one that the command line names: as long
 /// as Ignition waits.
-const MEDIA_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const MEDIA_WAIT: Duration = Duration::from_secs(30);
 /// How long the metadata may take when the config comes from elsewhere.
 const METADATA_ONLY: Duration = Duration::from_secs(10);
 /// The file of the platform `file`, inside the initramfs.

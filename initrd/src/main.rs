@@ -7,6 +7,7 @@ mod chroot;
 mod config;
 mod disks;
 mod dm;
+mod dropin;
 mod etcd;
 mod failure;
 mod firmware;
@@ -18,6 +19,7 @@ mod kubelet;
 mod log;
 mod machine;
 mod media;
+mod modprobe;
 mod modules;
 mod mount;
 mod net;
@@ -37,8 +39,18 @@ fn main() -> ExitCode {
     if std::process::id() == 1 {
         boot::run();
     }
-    let command = std::env::args().nth(1).unwrap_or_default();
-    kubelet::command(&command, &world::World::real()).unwrap_or_else(|| {
+    let arguments: Vec<String> = std::env::args_os()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let world = world::World::real();
+    if let Some(code) = modprobe::answer(&arguments, &world) {
+        return code;
+    }
+    if let Some(arguments) = dropin::arguments(&arguments) {
+        return dropin::run(arguments);
+    }
+    let command = arguments.get(1).cloned().unwrap_or_default();
+    kubelet::command(&command, &world).unwrap_or_else(|| {
         eprintln!(
             "slipway-init: expected to be started by the kernel as process 1, or with one of the \
              commands that the node's units use; found {command:?}"

@@ -56,6 +56,16 @@ impl Modules {
         })
     }
 
+    /// None at all: in an initramfs of another system, whose own programs load them.
+    pub(crate) fn none(world: Arc<World>) -> Self {
+        Self {
+            folder: world.in_initrd(image::paths::INITRD_MODULES),
+            world,
+            index: ModuleIndex::default(),
+            tried: Mutex::default(),
+        }
+    }
+
     /// What the initramfs holds.
     pub(crate) const fn index(&self) -> &ModuleIndex {
         &self.index

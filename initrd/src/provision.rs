@@ -5,6 +5,7 @@
 //! and done again. A second run finds what the first one left and succeeds.
 
 mod accounts;
+mod crypttab;
 pub(crate) mod journal;
 mod nodes;
 mod result;
@@ -20,10 +21,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 
 use crate::config::Fetched;
+use crate::disks::luks::Opened;
 use crate::failure::Fault;
 use accounts::{Accounts, Keys};
 use journal::{Intent, Journal};
 use tree::Tree;
+pub(crate) use tree::Whose;
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,27 +52,37 @@ pub(crate) fn check(fetched: &Fetched, sysroot: &Path) -> Result<()> {
     plan(fetched, &Tree::open(sysroot)?, &Journal::default(), 0).map(drop)
 }
 
-/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable. `mounted` are the mount points of
-/// its file systems and the folders that were made for them. The journal is on the disk before the first write.
+/// What the disks stage leaves for this one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Brought {
+    /// Mount points of the config's file systems, and folders that were made for them.
+    pub(crate) mounted: Vec<String>,
+    /// Encrypted volumes.
+    pub(crate) volumes: Vec<Opened>,
+}
+
+/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable. The journal is on the disk before the
+/// first write.
 ///
 /// # Errors
 /// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
 pub(crate) fn apply(
     fetched: &Fetched,
     sysroot: &Path,
-    mounted: &[String],
+    whose: Whose,
+    brought: &Brought,
     journal: &mut Journal,
 ) -> Result<Applied> {
-    let tree = Tree::open(sysroot)?;
+    let tree = Tree::open_as(sysroot, whose)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    apply_to(fetched, &tree, mounted, journal, (boot_id.trim(), now))
+    apply_to(fetched, &tree, brought, journal, (boot_id.trim(), now))
 }
 
 fn apply_to(
     fetched: &Fetched,
     tree: &Tree,
-    mounted: &[String],
+    brought: &Brought,
     journal: &mut Journal,
     (boot_id, now): (&str, u64),
 ) -> Result<Applied> {
@@ -77,16 +90,17 @@ fn apply_to(
     let again = !journal.is_resumed() && there(result::PATH);
     journal.undo(tree)?;
     let plan = plan(fetched, tree, journal, now)?;
-    let intent = plan.intent(tree, mounted);
-    journal.begin(
-        &fetched.hash(),
-        intent.context("looking at what the config will change")?,
-    )?;
-    users::apply(tree, &plan.accounts, &plan.keys, mounted).context("applying passwd")?;
+    if journal.is_kept() {
+        let intent = plan.intent(tree, brought);
+        let intent = intent.context("looking at what the config will change")?;
+        journal.begin(&fetched.hash(), intent)?;
+    }
+    users::apply(tree, &plan.accounts, &plan.keys, &brought.mounted).context("applying passwd")?;
     for entry in &plan.entries {
         entry.apply(tree, again).context("applying storage")?;
     }
     plan.units.apply(tree).context("applying systemd")?;
+    crypttab::apply(tree, &brought.volumes).context("applying luks")?;
     result::write(tree, fetched.user_config, boot_id, now)?;
     tree.finish()?;
     let passwd = fetched.model.passwd.as_ref();
@@ -116,13 +130,15 @@ struct Plan<'a> {
 
 impl Plan<'_> {
     /// Everything that will be written to, and what is there now.
-    fn intent(&self, tree: &Tree, mounted: &[String]) -> Result<Intent> {
+    fn intent(&self, tree: &Tree, brought: &Brought) -> Result<Intent> {
         let mut intent = Intent::default();
+        let mounted = &brought.mounted;
         users::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
         for entry in &self.entries {
             entry.intend(tree, &mut intent)?;
         }
         self.units.intend(tree, &mut intent)?;
+        crypttab::intend(tree, &brought.volumes, &mut intent)?;
         intent.file(tree, result::PATH, None)?;
         Ok(intent)
     }

@@ -18,7 +18,7 @@ use crate::block::{self, Disk, Partition, ioctl};
 use crate::boot::Boot;
 use crate::chroot;
 use crate::config::{Fetched, change::Sources};
-use crate::disks::Var;
+use crate::disks::{Var, stack};
 use crate::failure::Fault;
 use crate::mount::{self, Flags};
 use crate::provision::journal::Journal;
@@ -76,7 +76,8 @@ pub(crate) fn open(
         }
         None => match remembered(&early)? {
             Some(var) => {
-                let device = boot.timeline.step("state.find", || var.find(boot))?;
+                let step = &boot.timeline;
+                let device = step.step("state.find", || var.find(boot, root, &early))?;
                 (Some((var, device)), None)
             }
             None => (None, None),
@@ -175,10 +176,15 @@ fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partition> {
 fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
     let path = state.join(VAR);
     match var {
-        Some(var) => replace(&path, &serde_json::to_string(var)?),
-        None if path.exists() => fs::remove_file(&path).context("forgetting an earlier /var"),
-        None => Ok(()),
+        Some(var) => {
+            var.keep_keys(state)?;
+            replace(&path, &serde_json::to_string(var)?)?;
+        }
+        None if path.exists() => fs::remove_file(&path).context("forgetting an earlier /var")?,
+        None => {}
     }
+    let layers = var.map(|var| var.layers.as_slice());
+    stack::forget_keys(state, layers.unwrap_or_default())
 }
 
 fn remembered(state: &Path) -> Result<Option<Var>> {

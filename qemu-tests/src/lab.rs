@@ -59,6 +59,8 @@ pub struct Plan {
     pub on_reset: OnReset,
     /// More disks.
     pub more: Vec<Disk>,
+    /// With a TPM 2.
+    pub tpm: bool,
     /// Another image than the demo's: the one that the node was made from.
     pub image: Option<Image>,
 }
@@ -73,6 +75,7 @@ impl Default for Plan {
             capture: false,
             on_reset: OnReset::Restart,
             more: Vec::new(),
+            tpm: false,
             image: None,
         }
     }
@@ -212,6 +215,7 @@ impl Lab {
             direct: plan.direct,
             etcd: plan.etcd,
             bus: plan.bus,
+            tpm: plan.tpm,
             ..Options::default()
         };
         let image = plan.image.as_ref().unwrap_or(&self.image);

@@ -70,7 +70,7 @@ pub fn write(parts: &Parts) -> Result<Vec<u8>> {
 /// Makes an addon: `stub`, systemd's for addons, with a command line.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn addon(stub: &[u8], cmdline: &[u8]) -> Result<Vec<u8>> {
     let pe = Pe::read(stub).context("reading systemd's stub for addons as a PE program")?;
     let mut out = stub.to_vec();

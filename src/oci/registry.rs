@@ -3,21 +3,18 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use fetch::registry::{self, MANIFEST_LIMIT, TOKEN_LIMIT};
 use fetch::{Digest, Failure, Options, Patience, Want, blocking};
 use sha2::Digest as _;
 
 use super::read::{Pulled, choose, sha256};
 use super::reference::Reference;
-use super::types::{DOCKER, IMAGE_INDEX, Index, MANIFEST, Manifest};
+use super::types::{Index, Manifest};
 use crate::cache::{Cache, hex};
 use crate::progress::Step;
 
-/// The most bytes of a manifest, as registries allow them.
-const MANIFEST_LIMIT: u64 = 4 << 20;
 /// The most bytes of a layer.
 const LAYER_LIMIT: u64 = 4 << 30;
-/// The most bytes of a token's answer.
-const TOKEN_LIMIT: u64 = 64 << 10;
 
 /// Pulls the image that a reference names, for this architecture. Without a digest in it, the reference is trusted to
 /// mean whatever the registry says; the digest of what it said is in the result.
@@ -92,19 +89,9 @@ struct Session {
 
 impl Session {
     fn new(reference: &Reference) -> Result<Self> {
-        // As every other client does: plain http only to this machine itself.
-        let host = reference.registry.split(':').next().unwrap_or_default();
-        let scheme = if matches!(host, "localhost" | "127.0.0.1") {
-            "http"
-        } else {
-            "https"
-        };
         Ok(Self {
             client: blocking::Client::new(&Options::default())?,
-            base: format!(
-                "{scheme}://{}/v2/{}",
-                reference.registry, reference.repository
-            ),
+            base: registry::base(&reference.registry, &reference.repository),
             token: None,
         })
     }
@@ -116,9 +103,8 @@ impl Session {
     fn manifest(&mut self, version: &str, digest: Option<&str>) -> Result<Vec<u8>> {
         let url = self.url(&format!("manifests/{version}"));
         let digest = digest.map(sha256).transpose()?.and_then(Digest::sha256);
-        let accept = [IMAGE_INDEX, MANIFEST, DOCKER[0], DOCKER[1]].join(", ");
         self.authorised(|client, mut headers| {
-            headers.push(("Accept".to_owned(), accept.clone()));
+            headers.push(("Accept".to_owned(), registry::ACCEPT.to_owned()));
             let want = Want {
                 digest,
                 headers,
@@ -143,12 +129,13 @@ impl Session {
                 challenge: Some(challenge),
                 url,
             }) => {
-                let token = token_url(&challenge).with_context(|| {
+                let token = registry::token_url(&challenge).with_context(|| {
                     format!("{url}: the registry asks for {challenge:?}; only Bearer tokens are known here")
                 })?;
                 let want = Want::new(&token, TOKEN_LIMIT);
                 let answer = self.client.bytes(&want, &|_| ())?;
-                self.token = Some(token_of(&answer)?);
+                let token = registry::token_of(&answer);
+                self.token = Some(token.context("the registry's answer holds no token")?);
                 Ok(ask(&self.client, self.headers())?)
             }
             other => Ok(other?),
@@ -161,60 +148,6 @@ impl Session {
             .map(|token| ("Authorization".to_owned(), format!("Bearer {token}")))
             .collect()
     }
-}
-
-fn token_of(answer: &[u8]) -> Result<String> {
-    #[derive(serde::Deserialize)]
-    struct Token {
-        token: Option<String>,
-        access_token: Option<String>,
-    }
-    let answer: Token = serde_json::from_slice(answer).context("reading the registry's token")?;
-    answer
-        .token
-        .or(answer.access_token)
-        .context("the registry's answer holds no token")
-}
-
-/// Where a token is to be had: `Bearer realm="…",service="…",scope="…"` as one address.
-fn token_url(challenge: &str) -> Option<String> {
-    let (scheme, rest) = challenge.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return None;
-    }
-    let mut realm = None;
-    let mut query = Vec::new();
-    let mut rest = rest.trim_start();
-    while !rest.is_empty() {
-        let (key, after) = rest.split_once('=')?;
-        // A value in quotes may hold commas: scope="repository:a:pull,push".
-        let (value, after) = match after.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"')?,
-            None => after.split_once(',').unwrap_or((after, "")),
-        };
-        match key.trim() {
-            "realm" => realm = Some(value),
-            key @ ("service" | "scope") => query.push(format!("{key}={}", encoded(value))),
-            _ => {}
-        }
-        rest = after.trim_start_matches([',', ' ']);
-    }
-    let realm = realm?;
-    let mark = if realm.contains('?') { '&' } else { '?' };
-    Some(format!("{realm}{mark}{}", query.join("&")))
-}
-
-/// Percent-encodes what may not stand in a query.
-fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.push_str(&hex(&[byte]).to_ascii_uppercase());
-        }
-        out
-    })
 }
 
 #[cfg(test)]
@@ -348,26 +281,5 @@ mod tests {
             pull(&cache, &reference, "amd64", &step()).unwrap_err()
         );
         assert!(error.contains("not the expected one"), "{error}");
-    }
-
-    #[test]
-    fn a_challenge_becomes_an_address() {
-        for (challenge, expected) in [
-            (
-                r#"Bearer realm="https://auth.example/token",service="r.example",scope="repository:a/b:pull,push""#,
-                Some(
-                    "https://auth.example/token?service=r.example&scope=repository:a/b:pull%2Cpush",
-                ),
-            ),
-            (
-                r#"bearer realm="https://auth.example/t?x=1", service="a b""#,
-                Some("https://auth.example/t?x=1&service=a%20b"),
-            ),
-            (r#"Basic realm="x""#, None),
-            ("Bearer", None),
-            (r#"Bearer service="x""#, None),
-        ] {
-            assert_eq!(token_url(challenge).as_deref(), expected, "{challenge}");
-        }
     }
 }

@@ -12,12 +12,6 @@ pub(super) const IMAGE_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// Media type of a layer that is a plain tar.
 pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// Docker's names for manifest and index.
-pub(super) const DOCKER: [&str; 2] = [
-    "application/vnd.docker.distribution.manifest.v2+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-];
-
 /// A blob by its digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

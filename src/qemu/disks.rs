@@ -81,6 +81,12 @@ impl Node {
         self.folder.join("vars.fd")
     }
 
+    /// The folder of the TPM's state.
+    #[must_use]
+    pub fn tpm(&self) -> PathBuf {
+        self.folder.join("tpm")
+    }
+
     fn identity(&self) -> PathBuf {
         self.folder.join("uuid")
     }

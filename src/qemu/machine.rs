@@ -188,6 +188,8 @@ pub struct Machine {
     pub start: Start,
     /// Disks, in the order of the controllers.
     pub disks: Vec<Disk>,
+    /// The folder with the state of a TPM 2, if the machine has one.
+    pub tpm: Option<PathBuf>,
     /// Folders that the disks' backing files are in, seen from inside at the same path as outside.
     pub folders: Vec<PathBuf>,
     /// The Ignition config that is handed over by fw_cfg.
@@ -213,6 +215,10 @@ pub mod files {
     pub const CONTROL: &str = "qmp.sock";
     /// What QEMU itself says.
     pub const STDERR: &str = "qemu.stderr";
+    /// The TPM's control socket.
+    pub const TPM: &str = "tpm.sock";
+    /// What the TPM's emulator says.
+    pub const TPM_STDERR: &str = "tpm.stderr";
     /// Captured packets.
     pub const PACKETS: &str = "net.pcap";
 
@@ -292,6 +298,14 @@ impl Machine {
             disk.write(number, &mut line)?;
         }
         self.network(&mut line);
+        if self.tpm.is_some() {
+            line.arg(
+                "-chardev",
+                format!("socket,id=tpm-control,path={INSIDE}/0/{}", files::TPM),
+            );
+            line.arg("-tpmdev", "emulator,id=tpm,chardev=tpm-control");
+            line.arg("-device", "tpm-crb,tpmdev=tpm");
+        }
         if let Some(config) = &self.config {
             let path = line.inside(config)?;
             line.arg(

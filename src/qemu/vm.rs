@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::channel::{Channel, Listener, Sink};
 use super::control::{Control, Event};
 use super::machine::{Machine, Start, files};
+use super::tpm::Tpm;
 use crate::tools::Tools;
 
 /// QEMU's program in the tools tree.
@@ -28,6 +29,7 @@ pub struct Vm {
     ports: Vec<(String, Channel)>,
     place: PathBuf,
     ended: Option<ExitStatus>,
+    _tpm: Option<Tpm>,
 }
 
 impl Vm {
@@ -56,6 +58,10 @@ impl Vm {
         let ports = (0..machine.ports.len())
             .map(|number| Listener::bind(place, &files::port(number)))
             .collect::<Result<Vec<_>>>()?;
+        let tpm = machine.tpm.as_ref();
+        let tpm = tpm
+            .map(|state| Tpm::start(tools, state, place))
+            .transpose()?;
         let mut child = spawn(tools, machine, &line, place)?;
         let connected = connect(&mut child, place, &console, &control, &ports);
         let (console, control, ports) = match connected {
@@ -82,6 +88,7 @@ impl Vm {
                 ports,
                 place: place.to_owned(),
                 ended: None,
+                _tpm: tpm,
             }),
             Err(error) => {
                 end(&mut child);
@@ -186,6 +193,7 @@ fn place_files(machine: &Machine) -> Vec<String> {
         files::CONSOLE.to_owned(),
         files::CONTROL.to_owned(),
         files::PACKETS.to_owned(),
+        files::TPM.to_owned(),
     ];
     names.extend((0..machine.ports.len()).map(files::port));
     names

@@ -41,13 +41,24 @@ pub(crate) fn add_partition(disk: &File, number: u32, start: u64, size: u64) -> 
         .with_context(|| format!("telling the kernel of partition {number}"))
 }
 
-/// Tells the kernel that a partition is no more.
+/// Attempts at a partition that somebody has open, 20 ms apart: a prober looks at it for milliseconds.
+const PROBED: u32 = 100;
+
+/// Tells the kernel that a partition is no more. One that is open is waited for, two seconds at most.
 ///
 /// # Errors
 /// If the kernel refuses, as for a partition in use.
 pub(crate) fn delete_partition(disk: &File, number: u32) -> Result<()> {
-    blkpg(disk, BLKPG_DEL_PARTITION, number, 0, 0)
-        .with_context(|| format!("telling the kernel that partition {number} is no more"))
+    let busy = |error: &anyhow::Error| error.downcast_ref() == Some(&nix::errno::Errno::EBUSY);
+    let mut done = blkpg(disk, BLKPG_DEL_PARTITION, number, 0, 0);
+    for _ in 1..PROBED {
+        if !done.as_ref().is_err_and(busy) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        done = blkpg(disk, BLKPG_DEL_PARTITION, number, 0, 0);
+    }
+    done.with_context(|| format!("telling the kernel that partition {number} is no more"))
 }
 
 /// Tells the kernel that a partition in use has grown; `start` and `size` in bytes.

@@ -142,6 +142,8 @@ pub(crate) const SWAP: &str = "swap";
 /// See [`EXT`].
 pub(crate) const LUKS: &str = "LUKS";
 /// See [`EXT`].
+pub(crate) const RAID: &str = "a member of a Linux RAID";
+/// See [`EXT`].
 pub(crate) const GPT: &str = "a GPT";
 /// See [`EXT`].
 pub(crate) const MBR: &str = "an MBR or a boot sector";
@@ -190,8 +192,8 @@ const AT_BEGIN: &[(&str, usize, &[u8])] = &[
     ("an OCFS2 file system", 1024, b"OCFSV2"),
     ("an OCFS2 file system", 2048, b"OCFSV2"),
     ("an OCFS2 file system", 4096, b"OCFSV2"),
-    ("a member of a Linux RAID", 0, b"\xfc\x4e\x2b\xa9"),
-    ("a member of a Linux RAID", 4096, b"\xfc\x4e\x2b\xa9"),
+    (RAID, 0, b"\xfc\x4e\x2b\xa9"),
+    (RAID, 4096, b"\xfc\x4e\x2b\xa9"),
     (
         "a bcache device",
         4120,
@@ -251,7 +253,7 @@ fn signatures(head: &[u8], tail: &[u8], size: u64) -> Vec<&'static str> {
     }
     for at in md_places(size) {
         if in_tail(at, b"\xfc\x4e\x2b\xa9") {
-            add("a member of a Linux RAID");
+            add(RAID);
         }
     }
     if zfs(head) || zfs(tail) {
@@ -352,7 +354,7 @@ mod tests {
 
     #[test]
     fn raid_at_the_end_is_found() {
-        let raid = Content::Known(vec!["a member of a Linux RAID"]);
+        let raid = Content::Known(vec![RAID]);
         for at in [SIZE - (8 << 10), SIZE - (64 << 10)] {
             assert_eq!(found(&[(at, b"\xfc\x4e\x2b\xa9")]), raid);
         }

@@ -6,17 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use fetch::{Client, Options, Patience};
+use fetch::{Client, Endpoints, Identity, Options, Patience, Proxy};
 use ignition::contents::{Hash, gunzip, open};
 use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
 use image::platform::Platform;
 use platform::{Metadata, Problem, fragment};
 
+use super::change::Sources;
 use super::place::{Place, User};
 use super::{Contents, Fetched};
 
 mod download;
+mod keys;
 
 /// The most that one source may hold, unpacked too. It is held in memory until it is written.
 const LIMIT: u64 = 256 << 20;
@@ -30,6 +32,8 @@ pub(super) struct Settings {
     pub(super) ca_bundle: Option<Vec<u8>>,
     /// How a source is waited for.
     pub(super) patience: Patience,
+    /// Where the clouds' storage and its credentials are.
+    pub(super) endpoints: Endpoints,
     /// Hears what is waited for.
     pub(super) on_wait: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -46,6 +50,7 @@ impl Default for Settings {
                 total: Some(Duration::from_secs(600)),
                 ..Patience::default()
             },
+            endpoints: Endpoints::default(),
             on_wait: Arc::new(|_| ()),
         }
     }
@@ -80,18 +85,31 @@ pub(super) struct Gather<'a> {
     settings: &'a Settings,
     network: &'a dyn Fn() -> Result<()>,
     patience: Patience,
-    authorities: Vec<u8>,
+    pub(super) authorities: Vec<u8>,
+    proxy: Option<Proxy>,
+    identity: Identity,
     remote: bool,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Gather<'a> {
-    pub(super) fn new(settings: &'a Settings, network: &'a dyn Fn() -> Result<()>) -> Self {
+    /// An attempt on a machine of this kind.
+    pub(super) fn new(
+        settings: &'a Settings,
+        network: &'a dyn Fn() -> Result<()>,
+        platform: Platform,
+    ) -> Self {
         Self {
             settings,
             network,
             patience: settings.patience,
             authorities: Vec::new(),
+            proxy: None,
+            identity: match platform {
+                Platform::Aws => Identity::Ec2Role,
+                Platform::Gcp => Identity::ComputeAccount,
+                _ => Identity::Nobody,
+            },
             remote: false,
             warnings: Vec::new(),
         }
@@ -125,8 +143,11 @@ impl<'a> Gather<'a> {
         user: &User,
     ) -> Result<Fetched, Wrong> {
         let places = [base, user.place.as_ref()];
-        let sources = places.into_iter().flatten().filter_map(Place::known);
-        let sources = sources.collect();
+        let sources: Sources = places
+            .into_iter()
+            .flatten()
+            .filter_map(Place::known)
+            .collect();
         // Both are read before either is given up, so that the mistakes of both are told.
         let base = self.one(base);
         let config = self.one(user.place.as_ref());
@@ -143,31 +164,44 @@ impl<'a> Gather<'a> {
         let base = base.unwrap_or_else(Config::empty);
         let base = self.with_machine(base, config.as_ref(), platform, &user.metadata)?;
         let config = match config {
-            Some(config) => {
-                let merged = base.merge(&config);
-                self.report(merged)?
-            }
+            Some(config) => self.merged(&base, &config)?,
             None => base,
         };
+        let fetched = self.with_contents(config, user_config)?;
+        Ok(Fetched { sources, ..fetched })
+    }
+
+    /// One config under another, checked together.
+    pub(super) fn merged(&mut self, base: &Config, over: &Config) -> Result<Config, Wrong> {
+        let merged = base.merge(over);
+        self.report(merged)
+    }
+
+    /// Everything that a merged config names, fetched. What it was made of is not said.
+    pub(super) fn with_contents(
+        &mut self,
+        config: Config,
+        user_config: bool,
+    ) -> Result<Fetched, Wrong> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
-        let unsupported = unsupported(&model);
-        let files = self.files(&model);
-        let mut lines = unsupported;
-        match files {
-            Ok(files) if lines.is_empty() => Ok(Fetched {
-                config,
-                model,
-                files,
-                user_config,
-                warnings: std::mem::take(&mut self.warnings),
-                sources,
-            }),
-            Ok(_) => Err(self.wrong(lines)),
-            Err(wrong) => {
-                lines.extend(wrong.lines);
-                Err(self.wrong(lines))
+        self.adopt_ways(&model);
+        let (files, keys) = match (self.files(&model), self.keys(&model)) {
+            (Ok(files), Ok(keys)) => (files, keys),
+            (Err(mut wrong), Err(other)) => {
+                wrong.lines.extend(other.lines);
+                return Err(self.wrong(wrong.lines));
             }
-        }
+            (Err(wrong), _) | (_, Err(wrong)) => return Err(self.wrong(wrong.lines)),
+        };
+        Ok(Fetched {
+            config,
+            model,
+            files,
+            keys,
+            user_config,
+            warnings: std::mem::take(&mut self.warnings),
+            sources: Sources::new(),
+        })
     }
 
     /// The base under the machine's host name and keys.
@@ -196,7 +230,7 @@ impl<'a> Gather<'a> {
     }
 
     /// A config from its place, its chain followed. None for none and for an empty text.
-    fn one(&mut self, place: Option<&Place>) -> Result<Option<Config>, Wrong> {
+    pub(super) fn one(&mut self, place: Option<&Place>) -> Result<Option<Config>, Wrong> {
         let (text, name) = match place {
             None => return Ok(None),
             Some(Place::Text(text, name)) => (text.clone(), name.clone()),
@@ -271,8 +305,13 @@ impl<'a> Gather<'a> {
         self.report(parsed)
     }
 
-    /// Timeouts and certificate authorities of a config count for what is fetched after it.
-    fn adopt(&mut self, model: &model::Config) -> Result<(), Wrong> {
+    /// Timeouts, proxy and certificate authorities of a config count for what is fetched after it.
+    pub(super) fn adopt(&mut self, model: &model::Config) -> Result<(), Wrong> {
+        self.adopt_ways(model);
+        self.adopt_authorities(model)
+    }
+
+    fn adopt_ways(&mut self, model: &model::Config) {
         if let Some(timeouts) = &model.ignition.timeouts {
             let seconds =
                 |value: Option<i64>| value.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
@@ -283,6 +322,18 @@ impl<'a> Gather<'a> {
                 self.patience.total = Some(Duration::from_secs(total));
             }
         }
+        if let Some(proxy) = &model.ignition.proxy {
+            let given = |url: &Option<String>| url.clone().filter(|url| !url.is_empty());
+            let (http, https) = (given(&proxy.http_proxy), given(&proxy.https_proxy));
+            self.proxy = (http.is_some() || https.is_some()).then(|| Proxy {
+                http,
+                https,
+                none: proxy.no_proxy.iter().flatten().cloned().collect(),
+            });
+        }
+    }
+
+    fn adopt_authorities(&mut self, model: &model::Config) -> Result<(), Wrong> {
         let tls = model
             .ignition
             .security
@@ -356,14 +407,8 @@ impl<'a> Gather<'a> {
                     Ok(data) => out[i] = data,
                     Err(why) => lines.push(format!("{path}.source: {why}")),
                 },
-                Ok("http" | "https") => remote.push((i, *resource)),
                 Ok("") if url.is_empty() => {}
-                Ok(scheme) => {
-                    let what = "sources of this scheme are not fetched by this version of Slipway";
-                    lines.push(format!(
-                        "{path}.source: {scheme}: {what}; there are data, http and https"
-                    ));
-                }
+                Ok(_) => remote.push((i, *resource)),
                 Err(why) => lines.push(format!("{path}.source: {why}")),
             }
         }
@@ -400,7 +445,10 @@ impl<'a> Gather<'a> {
         let options = Options {
             ca_bundle: bundle,
             user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
-            direct: false,
+            proxy: self.proxy.clone(),
+            identity: self.identity,
+            endpoints: self.settings.endpoints.clone(),
+            ..Options::default()
         };
         let client = Client::new(&options).map_err(failed)?;
         download::all(
@@ -423,34 +471,4 @@ fn verify(data: &mut Vec<u8>, resource: &Resource) -> Result<(), String> {
     let gzip = resource.compression.as_deref() == Some("gzip");
     *data = open(std::mem::take(data), gzip, hash.as_ref(), LIMIT)?;
     Ok(())
-}
-
-/// What this version cannot apply is refused by name, never passed over.
-fn unsupported(model: &model::Config) -> Vec<String> {
-    let mut out = Vec::new();
-    let mut refuse = |given: bool, path: &str| {
-        if given {
-            out.push(format!(
-                "{path}: this version of Slipway does not apply it yet"
-            ));
-        }
-    };
-    let filled = |list: Option<usize>| list.is_some_and(|len| len > 0);
-    if let Some(storage) = &model.storage {
-        refuse(
-            filled(storage.raid.as_ref().map(Vec::len)),
-            "$.storage.raid",
-        );
-        refuse(
-            filled(storage.luks.as_ref().map(Vec::len)),
-            "$.storage.luks",
-        );
-    }
-    if let Some(proxy) = &model.ignition.proxy {
-        refuse(
-            proxy.http_proxy.is_some() || proxy.https_proxy.is_some(),
-            "$.ignition.proxy",
-        );
-    }
-    out
 }

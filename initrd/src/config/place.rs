@@ -16,7 +16,7 @@ pub(super) const BASE: &str = "the image's base config";
 
 /// A config, or where it is.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Its text, and what messages call it.
     Text(Vec<u8>, String),
     /// A URL.

@@ -1,3 +1,5 @@
+mod sources;
+
 use super::gather::{Gather, Settings, Wrong};
 use super::place::User;
 use super::*;
@@ -60,20 +62,32 @@ fn gathered_on(
     base: Option<&str>,
     user: Option<Place>,
 ) -> Result<Fetched, Wrong> {
-    let settings = Settings {
+    gathered_with(&settings(), metadata, base, user)
+}
+
+fn settings() -> Settings {
+    Settings {
         patience: fetch::Patience {
             first_wait: Duration::from_millis(5),
             header_timeout: Duration::from_secs(5),
             ..Settings::default().patience
         },
         ..Settings::default()
-    };
+    }
+}
+
+fn gathered_with(
+    settings: &Settings,
+    metadata: Metadata,
+    base: Option<&str>,
+    user: Option<Place>,
+) -> Result<Fetched, Wrong> {
     let base = base.map(|text| text_of("base", text));
     let user = User {
         place: user,
         metadata,
     };
-    Gather::new(&settings, &|| Ok(())).all(base.as_ref(), Platform::Aws, &user)
+    Gather::new(settings, &|| Ok(()), Platform::Aws).all(base.as_ref(), Platform::Aws, &user)
 }
 
 fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
@@ -364,21 +378,34 @@ fn a_wrong_hash_of_a_data_url_is_final() {
     );
 }
 
+fn volume(name: &str, key: &str) -> String {
+    format!(r#"{{"name": "{name}", "device": "/dev/{name}", "keyFile": {key}}}"#)
+}
+
 #[test]
-fn what_cannot_be_applied_or_fetched_yet_is_refused_by_name() {
-    let text = config(
-        r#", "storage": {"raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
-           "files": [{"path": "/a", "contents": {"source": "tftp://x/y"}}]}"#,
-    );
-    let wrong = gathered(None, Some(text_of("user", &text)))
+fn key_files_come_in_the_order_of_the_volumes_and_are_verified() {
+    let text = |hash: &str| {
+        let verified =
+            format!(r#"{{"source": "data:,SECRET", "verification": {{"hash": "sha256-{hash}"}}}}"#);
+        let volumes = [
+            volume("a", r#"{"source": "data:,first"}"#),
+            r#"{"name": "b", "device": "/dev/b", "clevis": {"tpm2": true}}"#.to_owned(),
+            volume("c", &verified),
+        ];
+        config(&format!(
+            r#", "storage": {{"luks": [{}]}}"#,
+            volumes.join(",")
+        ))
+    };
+    let right = "0917b13a9091915d54b6336f45909539cce452b3661b21f386418a257883b30a";
+    let fetched = gathered(None, Some(text_of("user", &text(right)))).unwrap();
+    let keys: Vec<Option<&[u8]>> = fetched.keys.iter().map(Option::as_deref).collect();
+    assert_eq!(keys, [Some(&b"first"[..]), None, Some(&b"SECRET"[..])]);
+    let wrong = gathered(None, Some(text_of("user", &text(&"0".repeat(64)))))
         .unwrap_err()
         .to_string();
-    for wanted in [
-        "$.storage.raid: ",
-        "$.storage.files.0.contents.source: tftp",
-    ] {
-        assert!(wrong.contains(wanted), "{wrong}");
-    }
+    assert!(wrong.contains("$.storage.luks.2.keyFile: "), "{wrong}");
+    assert!(!wrong.contains("SECRET"), "{wrong}");
 }
 
 #[test]

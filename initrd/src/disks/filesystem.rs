@@ -100,6 +100,14 @@ impl Wanted {
         ))
     }
 
+    /// What is done on a device that was made just now and holds nothing.
+    pub(super) const fn fresh(&self) -> Verdict {
+        match self.kind {
+            Some(_) => Verdict::Make,
+            None => Verdict::Keep,
+        }
+    }
+
     fn is(&self, found: &Found) -> bool {
         Some(found.kind) == self.kind
             && self

@@ -78,23 +78,21 @@ pub(super) fn check(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Mounts them, each with the device that it turned out to be on.
+/// Mounts them below `base`, each with the device that it turned out to be on. `root` has the programs.
 ///
 /// # Errors
 /// If a part of a path is no folder, or the kernel refuses; what was mounted is unmounted again.
 pub(super) fn mount(
     root: &Root,
+    base: &Path,
     wanted: &[(Wanted, PathBuf)],
     journal: &mut Journal,
 ) -> Result<Mounted> {
-    let mut wanted: Vec<_> = wanted
-        .iter()
-        .filter(|(wanted, _)| wanted.path != VAR)
-        .collect();
+    let mut wanted: Vec<_> = wanted.iter().collect();
     wanted.sort_by_key(|(wanted, _)| wanted.path.matches('/').count());
     let mut mounted = Mounted::default();
     for (wanted, device) in wanted {
-        let done = one(root, wanted, device, journal, &mut mounted)
+        let done = one(root, base, wanted, device, journal, &mut mounted)
             .with_context(|| format!("{}: mounting at {}", wanted.at, wanted.path));
         if let Err(error) = done {
             if let Err(error) = mounted.unmount() {
@@ -108,26 +106,28 @@ pub(super) fn mount(
 
 fn one(
     root: &Root,
+    base: &Path,
     wanted: &Wanted,
     device: &Path,
     journal: &mut Journal,
     mounted: &mut Mounted,
 ) -> Result<()> {
-    let missing = missing(&root.sysroot, &wanted.path)?;
+    let missing = missing(base, &wanted.path)?;
     // Those that an attempt made before it was cut off count as made too.
     let made = journal.note_folders(&missing)?;
     for folder in &missing {
-        mount::folder(&root.sysroot.join(folder.trim_start_matches('/')), 0o755)?;
+        mount::folder(&base.join(folder.trim_start_matches('/')), 0o755)?;
     }
     mounted.folders.extend(made);
     mounted.folders.push(wanted.path.clone());
-    let target = root.sysroot.join(wanted.path.trim_start_matches('/'));
+    let target = base.join(wanted.path.trim_start_matches('/'));
     attach(root, device, &target, wanted.kind, &wanted.options)?;
     mounted.targets.push(target);
     Ok(())
 }
 
-/// Mounts one file system, with the kernel's module for it.
+/// Mounts one file system, with the kernel's module for it. Where that cannot be loaded, the kernel may still have what it
+/// needs, or find it by itself.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -145,6 +145,20 @@ pub(super) fn attach(
         Kind::Vfat => "vfat",
         Kind::Swap | Kind::Luks1 | Kind::Luks2 => return Ok(()),
     };
+    let loaded = load_modules(root, name);
+    let (flags, data): (Flags, String) = mount::options(options);
+    match (mount::mount(device, target, name, flags, &data), loaded) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Ok(()), Err(error)) => {
+            tracing::warn!("disks: {error:#}");
+            Ok(())
+        }
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(cause)) => Err(cause.context(error)),
+    }
+}
+
+fn load_modules(root: &Root, name: &str) -> Result<()> {
     let known = root.world.proc.join("filesystems");
     let known = std::fs::read_to_string(&known).unwrap_or_default();
     if !known.lines().any(|line| line.trim() == name) {
@@ -156,8 +170,7 @@ pub(super) fn attach(
             load_module(root, module)?;
         }
     }
-    let (flags, data): (Flags, String) = mount::options(options);
-    mount::mount(device, target, name, flags, &data)
+    Ok(())
 }
 
 /// The folders of a path that are absent. Every part that is there must be a folder and no link, so that the path means

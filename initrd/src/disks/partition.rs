@@ -66,6 +66,9 @@ impl Change {
         let mut options = File::options();
         let file = options.read(true).write(true).open(&self.disk.path);
         let file = file.with_context(|| format!("opening {}", self.disk.path.display()))?;
+        // udev, where there is one, leaves a locked disk alone (systemd.io/BLOCK_DEVICE_LOCKING).
+        file.lock()
+            .with_context(|| format!("locking {}", self.disk.path.display()))?;
         if self.wipe {
             wipe(&file, &self.disk).with_context(|| format!("wiping the tables of {name}"))?;
         }

@@ -2,7 +2,9 @@
 
 mod disk;
 mod filesystem;
+mod lacks;
 mod target;
+mod volume;
 
 use std::collections::BTreeMap;
 
@@ -16,8 +18,9 @@ use super::filesystem::Verdict;
 use super::journal::Journal;
 use super::mounts;
 use super::partition::Change;
+use super::{luks, raid};
 use crate::block::gpt::Table;
-use crate::root::Root;
+use crate::provision::Whose;
 
 /// Partitions of the system disk that no config changes.
 const OWN: [&str; 6] = [
@@ -33,8 +36,11 @@ const OWN: [&str; 6] = [
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inputs<'a> {
     pub(super) storage: &'a Storage,
+    /// The key files of the encrypted volumes, in their order.
+    pub(super) keys: &'a [Option<Vec<u8>>],
     pub(super) devices: &'a [Device],
     pub(super) system: Option<&'a System>,
+    pub(super) whose: Whose,
     pub(super) journal: &'a Journal,
 }
 
@@ -42,9 +48,30 @@ pub(super) struct Inputs<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(super) tables: Vec<Change>,
+    pub(super) arrays: Vec<Array>,
+    pub(super) volumes: Vec<Volume>,
     pub(super) filesystems: Vec<Job>,
     pub(super) mounts: Vec<(mounts::Wanted, Target)>,
     pub(super) warnings: Vec<String>,
+}
+
+/// An array to be made, or started if an earlier run made it.
+#[derive(Debug)]
+pub(super) struct Array {
+    pub(super) wanted: raid::Wanted,
+    pub(super) members: Vec<Target>,
+    pub(super) stable: String,
+    pub(super) made: bool,
+}
+
+/// An encrypted volume to be made or opened.
+#[derive(Debug)]
+pub(super) struct Volume {
+    pub(super) wanted: luks::Wanted,
+    pub(super) target: Target,
+    pub(super) stable: String,
+    /// None if it shows only once the array below is there.
+    pub(super) verdict: Option<luks::Verdict>,
 }
 
 /// A file system to be made or kept.
@@ -54,7 +81,8 @@ pub(super) struct Job {
     pub(super) target: Target,
     /// The target by a name that survives a reboot.
     pub(super) stable: String,
-    pub(super) verdict: Verdict,
+    /// None if it shows only once the device is there.
+    pub(super) verdict: Option<Verdict>,
 }
 
 /// Where something goes.
@@ -64,6 +92,10 @@ pub(super) enum Target {
     Device(String),
     /// A partition that is there once the tables are written: kernel's name of the disk, number.
     Partition(String, u32),
+    /// An array of the config, by name.
+    Array(String),
+    /// An encrypted volume of the config, by name.
+    Volume(String),
 }
 
 /// Why there is no plan.
@@ -107,6 +139,13 @@ pub(super) fn plan(
     };
     for (i, disk) in inputs.storage.disks.iter().flatten().enumerate() {
         planner.disk(&format!("$.storage.disks.{i}"), disk, &mut guid);
+    }
+    for (i, wanted) in inputs.storage.raid.iter().flatten().enumerate() {
+        planner.array(&format!("$.storage.raid.{i}"), wanted);
+    }
+    for (i, wanted) in inputs.storage.luks.iter().flatten().enumerate() {
+        let key = inputs.keys.get(i).and_then(Option::as_deref);
+        planner.volume(&format!("$.storage.luks.{i}"), wanted, key);
     }
     for (i, wanted) in inputs.storage.filesystems.iter().flatten().enumerate() {
         planner.filesystem(&format!("$.storage.filesystems.{i}"), wanted);
@@ -202,25 +241,6 @@ impl Device {
     /// A name that survives a reboot: what udev would give it, which holds its serial number.
     pub(super) fn stable(&self) -> String {
         self.ids.last().unwrap_or(&self.name).clone()
-    }
-}
-
-impl Plan {
-    /// What the root lacks to do this, each with its remedy.
-    pub(super) fn lacks(&self, root: &Root) -> Vec<String> {
-        let mut out = Vec::new();
-        for job in &self.filesystems {
-            let wipes = matches!(job.verdict, Verdict::Wipe | Verdict::Remake);
-            let makes = matches!(job.verdict, Verdict::Make | Verdict::Remake);
-            let wipefs = wipes.then_some(super::tool::Tool::Wipefs);
-            let mkfs = job.wanted.tool().filter(|_| makes);
-            for tool in wipefs.into_iter().chain(mkfs) {
-                if let Err(error) = tool.find(root) {
-                    out.push(format!("{}: {error}", job.wanted.at));
-                }
-            }
-        }
-        out
     }
 }
 

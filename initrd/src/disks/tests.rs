@@ -70,8 +70,10 @@ impl Disk {
         let devices = device::all(&world);
         let inputs = Inputs {
             storage: &storage,
+            keys: &[],
             devices: &devices,
             system: None,
+            whose: Whose::Node,
             journal,
         };
         let plan = plan::plan(&inputs, &mut || block::random_guid(&world))

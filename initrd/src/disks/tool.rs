@@ -1,32 +1,56 @@
-//! The programs of the root that the disks need, each with the Debian package that brings it.
+//! The programs and libraries of the root that the disks need, each with the Debian package that brings it.
 
 use anyhow::{Context, Result};
 
 use crate::chroot;
 use crate::root::Root;
 
-/// A program of the root.
+/// A program or library of the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tool {
+    Cryptenroll,
+    Cryptsetup,
+    CryptsetupGenerator,
+    Mdadm,
     MkfsBtrfs,
     MkfsExt4,
     MkfsFat,
     MkfsXfs,
     Mkswap,
     Modprobe,
+    SystemdCryptsetup,
+    TssEsys,
+    TssRc,
     Wipefs,
 }
+
+/// Where they are.
+const FOLDERS: [&str; 4] = [
+    "/usr/sbin",
+    "/usr/bin",
+    "/usr/lib/systemd/system-generators",
+    "/usr/lib/x86_64-linux-gnu",
+];
 
 impl Tool {
     /// Its name, and Debian's package.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
+            Self::Cryptenroll => ("systemd-cryptenroll", "systemd-cryptsetup"),
+            Self::Cryptsetup => ("cryptsetup", "cryptsetup-bin"),
+            // What opens volumes on the running system, by crypttab.
+            Self::CryptsetupGenerator => ("systemd-cryptsetup-generator", "systemd-cryptsetup"),
+            Self::Mdadm => ("mdadm", "mdadm"),
             Self::MkfsBtrfs => ("mkfs.btrfs", "btrfs-progs"),
             Self::MkfsExt4 => ("mkfs.ext4", "e2fsprogs"),
             Self::MkfsFat => ("mkfs.fat", "dosfstools"),
             Self::MkfsXfs => ("mkfs.xfs", "xfsprogs"),
             Self::Mkswap => ("mkswap", "util-linux"),
             Self::Modprobe => ("modprobe", "kmod"),
+            Self::SystemdCryptsetup => ("systemd-cryptsetup", "systemd-cryptsetup"),
+            // Libraries that systemd opens by name when it speaks to a TPM.
+            Self::TssEsys => ("libtss2-esys.so.0", "libtss2-esys-3.0.2-0t64"),
+            Self::TssRc => ("libtss2-rc.so.0", "libtss2-rc0t64"),
             Self::Wipefs => ("wipefs", "util-linux"),
         }
     }
@@ -37,7 +61,7 @@ impl Tool {
     /// If the root does not have it; names the package.
     pub(super) fn find(self, root: &Root) -> Result<String> {
         let (name, package) = self.names();
-        ["/usr/sbin", "/usr/bin"]
+        FOLDERS
             .iter()
             .map(|folder| format!("{folder}/{name}"))
             .find(|path| root.sysroot.join(path.trim_start_matches('/')).exists())
@@ -56,6 +80,16 @@ pub(crate) fn load_module(root: &Root, name: &str) -> Result<()> {
     chroot::succeed(root, &program, &["-q", name])
         .with_context(|| format!("loading the kernel's module {name}"))?;
     Ok(())
+}
+
+/// Whether the root's kernel has a module, built in or not.
+///
+/// # Errors
+/// If modprobe is not there or does not start.
+pub(super) fn has_module(root: &Root, name: &str) -> Result<bool> {
+    let program = Tool::Modprobe.find(root)?;
+    let output = chroot::run(root, &program, &["-n", "-q", name])?;
+    Ok(output.status.success())
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ struct Content {
     groups: BTreeSet<String>,
 }
 
-/// The journal of this node's first boot.
+/// The journal of this node's first boot. The default one is kept nowhere.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     path: Option<PathBuf>,
@@ -224,6 +224,11 @@ impl Journal {
             self.write()?;
         }
         Ok(self.content.folders.iter().cloned().collect())
+    }
+
+    /// Whether it is kept anywhere.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.path.is_some()
     }
 
     /// Whether an earlier attempt was cut off after it had begun to write.

@@ -7,7 +7,7 @@ use ignition::model::{NodeGroup, NodeUser};
 
 use super::accounts::Accounts;
 use super::journal::{Intent, Journal};
-use super::tree::{Place, Tree, WRITABLE, split};
+use super::tree::{Place, Tree, WRITABLE, Whose, split};
 use crate::config::Fetched;
 
 /// One thing to make, with everything decided.
@@ -55,7 +55,7 @@ pub(super) fn plan<'a>(
     };
     for (i, directory) in storage.directories.iter().flatten().enumerate() {
         let place = format!("$.storage.directories.{i}");
-        let path = through_var_link(&directory.path);
+        let path = through_var_link(tree.whose, &directory.path);
         let overwrite = directory.overwrite == Some(true);
         if let Some(now) = planner.check(&place, &path)
             && !now.is_dir()
@@ -123,11 +123,11 @@ pub(super) fn plan<'a>(
     out
 }
 
-/// A directory entry for one of the root's own links into `/var` means the folder behind it.
-fn through_var_link(path: &str) -> String {
+/// A directory entry for one of the node's own links into `/var` means the folder behind it.
+fn through_var_link(whose: Whose, path: &str) -> String {
     let link = image::paths::VAR_LINKS
         .iter()
-        .find(|(link, _)| *link == path);
+        .find(|(link, _)| whose == Whose::Node && *link == path);
     match link {
         Some((link, target)) => ignition::validate::clean(&format!("{}/{target}", split(link).0)),
         None => path.to_owned(),
@@ -284,7 +284,7 @@ impl Planner<'_> {
 /// Why not, with the list of what is writable.
 pub(super) fn check_path(tree: &Tree, path: &str) -> Result<String, String> {
     let real = tree.real(path).map_err(|error| format!("{error:#}"))?;
-    if Tree::is_writable(&real) {
+    if tree.is_writable(&real) {
         return Ok(real);
     }
     let links: Vec<&str> = image::paths::VAR_LINKS

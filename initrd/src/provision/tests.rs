@@ -9,13 +9,34 @@ use tree::Owners;
 
 const NOW: (&str, u64) = ("boot", 1_795_265_163);
 
+/// What an attempt applies.
+type Wish = (Fetched, Brought);
+
 /// One attempt, with the journal that is below `state`.
 fn run(fetched: &Fetched, tree: &Tree, state: Option<&Path>) -> Result<Applied> {
+    run_with(fetched, &Brought::default(), tree, state)
+}
+
+/// One attempt, with what the disks stage leaves.
+fn run_with(
+    fetched: &Fetched,
+    brought: &Brought,
+    tree: &Tree,
+    state: Option<&Path>,
+) -> Result<Applied> {
     let mut journal = match state {
         Some(state) => Journal::open(state)?,
         None => Journal::default(),
     };
-    apply_to(fetched, tree, &[], &mut journal, NOW)
+    apply_to(fetched, tree, brought, &mut journal, NOW)
+}
+
+fn volume(name: &str, key: Option<&[u8]>) -> Opened {
+    Opened {
+        name: name.to_owned(),
+        uuid: "abab".to_owned(),
+        key: key.map(<[u8]>::to_vec),
+    }
 }
 
 /// The tree of a test: as root owners are set for real, else they are told.
@@ -80,6 +101,7 @@ fn fetched(text: &str) -> Fetched {
     });
     Fetched {
         files: files.collect(),
+        keys: vec![],
         config,
         model,
         user_config: true,
@@ -118,7 +140,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     let root = folder.path();
     let fetched = fetched(WHOLE);
     let tree = tree(root);
-    let applied = apply_to(&fetched, &tree, &[], &mut Journal::default(), NOW).unwrap();
+    let applied = run(&fetched, &tree, None).unwrap();
     assert_eq!(
         (
             applied.entries,
@@ -174,7 +196,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     assert_eq!(result["userConfigProvided"], true);
 
     let before = snapshot(root);
-    apply_to(&fetched, &tree, &[], &mut Journal::default(), NOW).unwrap();
+    run(&fetched, &tree, None).unwrap();
     assert_eq!(snapshot(root), before);
     fs::remove_file(root.join("etc/.ignition-result.json")).unwrap();
 }
@@ -270,6 +292,39 @@ fn overwriting_replaces_what_is_in_the_way() {
 }
 
 #[test]
+fn volumes_get_their_keys_and_lines_beside_what_the_config_wrote() {
+    let folder = root();
+    let fetched = fetched(
+        r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
+             {"path": "/etc/crypttab", "contents": {"source": "data:,mine%20/dev/x%0A"}}]}}"#,
+    );
+    let brought = Brought {
+        volumes: vec![volume("keyed", Some(b"SECRET")), volume("sealed", None)],
+        ..Brought::default()
+    };
+    let (tree, state) = (tree(folder.path()), tempfile::tempdir().unwrap());
+    run_with(&fetched, &brought, &tree, Some(state.path())).unwrap();
+    let etc = folder.path().join("etc");
+    let text = fs::read_to_string(etc.join("crypttab")).unwrap();
+    assert_eq!(
+        text,
+        "mine /dev/x\nkeyed UUID=abab /etc/luks/keyed luks,x-initrd.attach\n\
+         sealed UUID=abab none luks,tpm2-device=auto,headless=true,x-initrd.attach\n"
+    );
+    assert_eq!(fs::read(etc.join("luks/keyed")).unwrap(), b"SECRET");
+    assert!(!etc.join("luks/sealed").exists());
+    for file in ["crypttab", "luks/keyed"] {
+        let mode = fs::metadata(etc.join(file)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    // `state` is not encrypted: it does not even know a key's hash.
+    let journal = fs::read(state.path().join("files.json")).unwrap();
+    let journal: serde_json::Value = serde_json::from_slice(&journal).unwrap();
+    let noted = &journal["places"]["/etc/luks/keyed"];
+    assert!(noted.is_object() && noted["after"].is_null(), "{journal}");
+}
+
+#[test]
 fn special_bits_survive_the_change_of_owner() {
     let folder = root();
     let fetched = fetched(
@@ -337,13 +392,17 @@ fn used_root() -> tempfile::TempDir {
     folder
 }
 
+/// A config to which the disks stage leaves nothing.
+fn plain(text: &str) -> Wish {
+    (fetched(text), Brought::default())
+}
+
 /// Applies `first` with the power cut after each number of changes, and `then` afterwards; gives how many cuts there were.
 /// With `fresh_etc` each attempt begins with the root's `/etc`, as the state step sees to it; without, with the one that the
 /// attempt before has left, as on a `/var` that was used before.
-fn cut_everywhere(first: &str, then: &str, fresh_etc: bool) -> usize {
-    let (first, then) = (fetched(first), fetched(then));
+fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
     let whole = used_root();
-    run(&then, &tree(whole.path()), None).unwrap();
+    run_with(&then.0, &then.1, &tree(whole.path()), None).unwrap();
     // Paths are compared below the root of each.
     let below = |root: &Path| -> Vec<_> {
         let strip = |path: PathBuf| path.strip_prefix(root).unwrap().to_owned();
@@ -356,7 +415,7 @@ fn cut_everywhere(first: &str, then: &str, fresh_etc: bool) -> usize {
         let (folder, state) = (used_root(), tempfile::tempdir().unwrap());
         let mut told = tree(folder.path());
         tree::CUT_AFTER.set(Some(cut));
-        let done = run(&first, &told, Some(state.path()));
+        let done = run_with(&first.0, &first.1, &told, Some(state.path()));
         tree::CUT_AFTER.set(None);
         let marker = folder.path().join("etc/.ignition-result.json");
         assert!(done.is_err() || marker.exists());
@@ -375,11 +434,11 @@ fn cut_everywhere(first: &str, then: &str, fresh_etc: bool) -> usize {
             begin(&mut told);
             tree::CUT_AFTER.set(Some(again));
             // It may also come to its end.
-            drop(run(&then, &told, Some(state.path())));
+            drop(run_with(&then.0, &then.1, &told, Some(state.path())));
             tree::CUT_AFTER.set(None);
         }
         begin(&mut told);
-        let done = run(&then, &told, Some(state.path()));
+        let done = run_with(&then.0, &then.1, &told, Some(state.path()));
         done.unwrap_or_else(|error| panic!("cut after {cut} changes: {error:#}"));
         let found = below(folder.path());
         for entry in &found {
@@ -405,17 +464,43 @@ fn cut_everywhere(first: &str, then: &str, fresh_etc: bool) -> usize {
 
 #[test]
 fn the_power_cut_anywhere_the_next_boot_converges() {
-    let cuts = cut_everywhere(CUT, CUT, true);
+    let cuts = cut_everywhere(&plain(CUT), &plain(CUT), true);
     assert!(cuts > 60, "{cuts}");
     // What was removed from an `/etc` that is not the root's own cannot be brought back.
     let kept = CUT.replace(r#"{"name": "gone", "shouldExist": false},"#, "");
-    cut_everywhere(&kept, &kept, false);
+    cut_everywhere(&plain(&kept), &plain(&kept), false);
 }
 
 #[test]
 fn a_config_that_changed_between_two_attempts_finds_nothing_of_the_first() {
-    cut_everywhere(CUT, CHANGED, true);
-    cut_everywhere(CHANGED, CUT, true);
+    cut_everywhere(&plain(CUT), &plain(CHANGED), true);
+    cut_everywhere(&plain(CHANGED), &plain(CUT), true);
+}
+
+#[test]
+fn volumes_of_an_attempt_that_was_cut_off_leave_no_key_and_no_line() {
+    let with = |text: &str, names: &[&str]| -> Wish {
+        let volumes = names.iter().map(|name| volume(name, Some(b"SECRET")));
+        let brought = Brought {
+            volumes: volumes.collect(),
+            ..Brought::default()
+        };
+        (fetched(text), brought)
+    };
+    // A table of the config's own, which it does not allow to be replaced, gets the lines too.
+    let own = with(
+        r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
+             {"path": "/etc/crypttab", "contents": {"source": "data:,mine%20/dev/x%0A"}}]}}"#,
+        &["one", "two"],
+    );
+    let empty = r#"{"ignition": {"version": "3.5.0"}}"#;
+    let (other, none) = (with(empty, &["three"]), with(empty, &[]));
+    for fresh_etc in [true, false] {
+        for (first, then) in [(&own, &own), (&own, &other), (&other, &own), (&own, &none)] {
+            let cuts = cut_everywhere(first, then, fresh_etc);
+            assert!(cuts > 8, "{cuts}");
+        }
+    }
 }
 
 #[test]
@@ -449,13 +534,15 @@ fn a_home_that_only_a_mount_made_is_its_users_after_a_cut_too() {
         let home = folder.path().join("var/home/core");
         fs::create_dir(&home).unwrap();
         fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
-        let mounted = ["/var/home/core".to_owned()];
+        let brought = Brought {
+            mounted: vec!["/var/home/core".to_owned()],
+            ..Brought::default()
+        };
         let mut told = tree(folder.path());
         for cut in [Some(cut), None] {
             told.forget_waiting();
             tree::CUT_AFTER.set(cut);
-            let mut journal = Journal::open(state.path()).unwrap();
-            let done = apply_to(&config, &told, &mounted, &mut journal, NOW);
+            let done = run_with(&config, &brought, &told, Some(state.path()));
             tree::CUT_AFTER.set(None);
             assert!(cut.is_some() || done.is_ok(), "{done:?}");
         }

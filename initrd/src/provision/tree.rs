@@ -19,9 +19,24 @@ pub(crate) const WRITABLE: &[&str] = &["/etc", "/var"];
 /// Links that are followed before a path is given up as a circle.
 const LONGEST_CHAIN: u32 = 40;
 
-/// The root of the node that is provisioned.
+/// Whose root is provisioned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The node's own, of which only [`WRITABLE`] can be written to.
+    #[default]
+    Node,
+    /// Another system's, in Ignition's place: all of it can be written to.
+    Other {
+        /// Whether ssh keys go to a file of their own, beside those that people edit.
+        key_fragment: bool,
+    },
+}
+
+/// The root that is provisioned.
 #[derive(Debug)]
 pub(crate) struct Tree {
+    /// Whose it is.
+    pub(crate) whose: Whose,
     root: OwnedFd,
     real: PathBuf,
     owners: Owners,
@@ -112,9 +127,15 @@ impl Place {
 }
 
 impl Tree {
-    /// Opens the root.
+    /// Opens the node's root.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         Self::with_owners(root, Owners::Real)
+    }
+
+    /// Opens a root of this kind.
+    pub(crate) fn open_as(root: &Path, whose: Whose) -> Result<Self> {
+        let tree = Self::open(root)?;
+        Ok(Self { whose, ..tree })
     }
 
     pub(crate) fn with_owners(root: &Path, owners: Owners) -> Result<Self> {
@@ -122,6 +143,7 @@ impl Tree {
         let file = File::open(root).with_context(open)?;
         let real = fs::canonicalize(root).with_context(open)?;
         Ok(Self {
+            whose: Whose::Node,
             root: file.into(),
             real,
             owners,
@@ -195,11 +217,12 @@ impl Tree {
     }
 
     /// Whether a config may write at this path (without links).
-    pub(crate) fn is_writable(real: &str) -> bool {
-        WRITABLE.iter().any(|place| {
-            real.strip_prefix(place)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+    pub(crate) fn is_writable(&self, real: &str) -> bool {
+        self.whose != Whose::Node
+            || WRITABLE.iter().any(|place| {
+                real.strip_prefix(place)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
     }
 
     /// The entry at `path`, if its folder exists.
@@ -531,9 +554,9 @@ mod tests {
         let tree = Tree::open(root).unwrap();
         let real = tree.real("/a/x").unwrap();
         assert_eq!(Path::new(&real), outside.path().join("x"));
-        assert!(!Tree::is_writable(&real));
+        assert!(!tree.is_writable(&real));
         assert_eq!(tree.real("/up/x").unwrap(), "/etc/x");
-        assert!(Tree::is_writable("/etc/x") && !Tree::is_writable("/etcetera"));
+        assert!(tree.is_writable("/etc/x") && !tree.is_writable("/etcetera"));
     }
 
     #[test]

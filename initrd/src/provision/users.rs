@@ -8,7 +8,7 @@ use ignition::model::Config;
 use super::accounts::{Accounts, Database, Home, Keys};
 use super::journal::Intent;
 use super::nodes::check_path;
-use super::tree::{Tree, join, split};
+use super::tree::{Tree, Whose, join, split};
 
 /// Edits the accounts in memory as the config wants, groups first. What is wrong goes to `wrong`.
 pub(super) fn plan(
@@ -109,7 +109,8 @@ pub(super) fn intend(
     }
     for (name, lines) in keys {
         if let Some((_, _, home)) = accounts.user(name) {
-            intent.file(tree, &key_file(&home), Some(key_text(lines).as_bytes()))?;
+            let file = key_file(tree.whose, &home);
+            intent.file(tree, &file, Some(key_text(lines).as_bytes()))?;
         }
     }
     let (users, groups) = accounts.added();
@@ -117,12 +118,22 @@ pub(super) fn intend(
     Ok(())
 }
 
-/// Where a user's keys are.
-fn key_file(home: &str) -> String {
-    format!(
-        "{}/.ssh/authorized_keys.d/ignition",
-        home.trim_end_matches('/')
-    )
+/// Where a user's keys are below the home: folders and file.
+fn key_place(whose: Whose) -> (&'static [&'static str], &'static str) {
+    match whose {
+        Whose::Other {
+            key_fragment: false,
+        } => (&[".ssh"], "authorized_keys"),
+        _ => (&[".ssh", "authorized_keys.d"], "ignition"),
+    }
+}
+
+fn key_file(whose: Whose, home: &str) -> String {
+    let (folders, file) = key_place(whose);
+    let folder = folders
+        .iter()
+        .fold(home.to_owned(), |above, name| join(&above, name));
+    join(&folder, file)
 }
 
 fn key_text(lines: &[String]) -> String {
@@ -187,21 +198,22 @@ fn copy(tree: &Tree, from: &str, to: &str, owner: (u32, u32)) -> Result<()> {
     Ok(())
 }
 
-/// `~/.ssh/authorized_keys.d/ignition`, all of it the user's own and nobody else's to read.
+/// `~/.ssh/authorized_keys.d/ignition`, or `~/.ssh/authorized_keys` where that is asked for; all of it the user's own and
+/// nobody else's to read.
 fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) -> Result<()> {
     let Some((uid, gid, home)) = accounts.user(name) else {
         return Ok(());
     };
     let owner = (uid, gid);
-    let file = key_file(&home);
+    let (folders, file) = key_place(tree.whose);
     let mut folder = home;
-    for part in [".ssh", "authorized_keys.d"] {
+    for part in folders {
         folder = join(&folder, part);
         let place = tree.place(&folder)?;
         if place.stat().is_none() {
             tree.make_folder(&place, 0o700, owner)?;
         }
     }
-    let place = tree.place(&file)?;
+    let place = tree.place(&join(&folder, file))?;
     tree.write(&place, key_text(lines).as_bytes(), 0o600, owner)
 }

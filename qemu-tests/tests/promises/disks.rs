@@ -15,7 +15,7 @@ use slipway::qemu::machine::{Bus, Disk, Format, OnReset};
 const MIB: u64 = 1 << 20;
 
 /// Another disk of a node, blank the first time.
-fn disk(node: &Node, serial: &str) -> Result<Disk> {
+pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
     let path: PathBuf = node.folder().join(format!("{serial}.raw"));
     if !path.exists() {
         blank(&path, 512 * MIB)?;
@@ -29,7 +29,7 @@ fn disk(node: &Node, serial: &str) -> Result<Disk> {
 }
 
 /// A unit that mounts a file system at every boot, as a config brings it.
-fn mount_unit(path: &str, device: &str) -> Value {
+pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
     json!({
         "name": format!("{}.mount", path.trim_start_matches('/').replace('/', "-")),
         "enabled": true,
@@ -38,14 +38,15 @@ fn mount_unit(path: &str, device: &str) -> Value {
 }
 
 /// Boots to the handoff and waits for the agent.
-fn up(lab: &mut Lab, node: &Node, plan: &Plan) -> Result<Running> {
+pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan) -> Result<Running> {
     let running = lab.boot(node, plan)?;
     running.wait_handoff(patience::INIT)?;
     running.agent()?.wait(1, patience::AGENT)?;
     Ok(running)
 }
 
-fn says(node: &Running, answers: &[(&str, &str)]) -> Result<()> {
+/// Asks, each question with the answer that it must have.
+pub(crate) fn says(node: &Running, answers: &[(&str, &str)]) -> Result<()> {
     for (script, expected) in answers {
         let found = node.tell(script)?;
         ensure!(

@@ -13,6 +13,7 @@ mod pxe;
 mod recipes;
 mod report;
 mod secrets;
+mod stack;
 mod state;
 mod timeline;
 mod verity;
@@ -48,6 +49,10 @@ const PROMISES: &[Promise] = promises![
     disks::a_partition_is_resized_in_place,
     disks::a_mismatch_is_refused_and_no_disk_changes,
     power::cuts_anywhere_in_the_first_boot_converge,
+    stack::a_mirror_survives_the_loss_of_a_disk,
+    stack::volumes_open_by_their_key_file_and_by_the_tpm,
+    stack::an_encrypted_mirror_serves_as_var,
+    stack::an_array_that_is_made_is_not_made_again,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
     verity::a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot,
     network::a_fixed_address_fetches_the_config_and_is_handed_over,

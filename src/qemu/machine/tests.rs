@@ -23,6 +23,7 @@ fn machine(folder: &Path) -> Machine {
             bus: Bus::Scsi,
             serial: "system".into(),
         }],
+        tpm: None,
         folders: vec![],
         config: None,
         forwards: vec![Forward {
@@ -51,6 +52,19 @@ fn files_are_named_by_where_they_are_inside() {
     );
     assert_eq!(line.binds.len(), 2);
     assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
+}
+
+#[test]
+fn a_tpm_is_reached_by_its_socket() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    let words = |machine: &Machine| machine.line(place.path()).unwrap().args.join(" ");
+    assert!(!words(&machine).contains("tpm"));
+    machine.tpm = Some(folder.path().join("tpm"));
+    let text = words(&machine);
+    assert!(text.contains("path=/run/vm/0/tpm.sock"), "{text}");
+    assert!(text.contains("-device tpm-crb,tpmdev=tpm"), "{text}");
 }
 
 #[test]

@@ -79,7 +79,9 @@ fn why(failure: &Failure, url: &str) -> String {
                 told(why, url)
             )
         }
-        Failure::Address { why, .. } => format!("fetching {url_shown}: {}", told(why, url)),
+        Failure::Address { why, .. } | Failure::Refused { why, .. } => {
+            format!("fetching {url_shown}: {}", told(why, url))
+        }
         other => told(&other.to_string(), url),
     }
 }

@@ -9,6 +9,7 @@ use crate::disks::filesystem::{self, Verdict};
 use crate::disks::journal::Stage;
 use crate::disks::mounts;
 use crate::disks::partition::Change;
+use crate::provision::Whose;
 
 impl Planner<'_> {
     pub(super) fn filesystem(&mut self, at: &str, model: &ignition::model::Filesystem) {
@@ -28,7 +29,11 @@ impl Planner<'_> {
             options: model.options.clone().unwrap_or_default(),
         };
         let path = given(&model.path);
-        if let Some(why) = path.as_ref().and_then(|path| mounts::check(path).err()) {
+        let check = |path: &String| match self.inputs.whose {
+            Whose::Node => mounts::check(path).err(),
+            Whose::Other { .. } => None,
+        };
+        if let Some(why) = path.as_ref().and_then(check) {
             self.wrong(&format!("{at}.path"), why);
         }
         // Nothing is asked for, as a merge may leave it.
@@ -71,12 +76,17 @@ impl Planner<'_> {
         wanted: &filesystem::Wanted,
         target: &Target,
         stable: &str,
-    ) -> Result<Verdict, String> {
+    ) -> Result<Option<Verdict>, String> {
         let at = &wanted.at;
         let stage = self.inputs.journal.stage(at, stable);
-        let (device, start, size) = self
-            .stretch(target)
-            .ok_or_else(|| format!("{at}: {stable} has gone away"))?;
+        let Some((device, start, size)) = self.stretch(target) else {
+            return Ok(match stage {
+                _ if self.is_new(target) => Some(wanted.fresh()),
+                Some(Stage::Begun) if wanted.kind.is_some() => Some(Verdict::Remake),
+                Some(Stage::Done) => Some(Verdict::Keep),
+                _ => None,
+            });
+        };
         if self.is_own(target) {
             return Err(format!(
                 "{at}: {} belongs to the node itself",
@@ -121,6 +131,6 @@ impl Planner<'_> {
             return Err(format!("{at}: {} is in use", wanted.device));
         }
         self.plan.warnings.extend(warning);
-        Ok(verdict)
+        Ok(Some(verdict))
     }
 }

@@ -62,6 +62,22 @@ impl Planner<'_> {
                 .collect()
         };
         match name {
+            Name::Array(name) => self
+                .plan
+                .arrays
+                .iter()
+                .filter(|array| array.wanted.name == *name)
+                .map(|array| Target::Array(array.wanted.name.clone()))
+                .collect(),
+            Name::Mapped(name)
+                if self
+                    .plan
+                    .volumes
+                    .iter()
+                    .any(|volume| volume.wanted.name == *name) =>
+            {
+                vec![Target::Volume(name.clone())]
+            }
             Name::PartLabel(label) => by_entry(&|entry| entry.label == *label),
             Name::PartUuid(guid) => by_entry(&|entry| entry.guid.to_string() == *guid),
             Name::Id(id, Some(number)) => of_disk(Name::Id(id.clone(), None), *number),
@@ -90,6 +106,8 @@ impl Planner<'_> {
         let (name, part) = match target {
             Target::Device(name) => (name, String::new()),
             Target::Partition(disk, number) => (disk, format!(" partition {number}")),
+            Target::Array(name) => return format!("the array {name}"),
+            Target::Volume(name) => return format!("the volume {name}"),
         };
         let stable = self
             .device(name)
@@ -97,7 +115,7 @@ impl Planner<'_> {
         format!("{stable}{part}")
     }
 
-    /// The device that a target is read from now, and where it lies on it.
+    /// The device that a target is read from now, and where it lies on it; none if it is not there yet.
     pub(super) fn stretch(&self, target: &Target) -> Option<(&Device, u64, u64)> {
         match target {
             Target::Device(name) => {
@@ -110,6 +128,7 @@ impl Planner<'_> {
                 let size = (entry.last + 1 - entry.first) * table.sector;
                 Some((self.device(disk)?, entry.first * table.sector, size))
             }
+            Target::Array(_) | Target::Volume(_) => None,
         }
     }
 
@@ -121,6 +140,7 @@ impl Planner<'_> {
                 let entry = table.and_then(|table| table.entries.get(number));
                 self.is_system(disk) && entry.is_some_and(|e| OWN.contains(&e.label.as_str()))
             }
+            Target::Array(_) | Target::Volume(_) => false,
         }
     }
 
@@ -137,6 +157,7 @@ impl Planner<'_> {
                 && match target {
                     Target::Device(name) => device.name == *name || part_of(device, name, None),
                     Target::Partition(disk, number) => part_of(device, disk, Some(*number)),
+                    Target::Array(_) | Target::Volume(_) => false,
                 }
         })
     }

@@ -9,6 +9,8 @@ use crate::block::filesystem::Kind;
 use crate::block::filesystem::tests::superblock;
 use crate::block::gpt::Entry;
 
+mod stack;
+
 const GIB: u64 = 1 << 30;
 
 /// A system disk `vda` with the image's partitions and two blank disks with serial numbers.
@@ -66,8 +68,10 @@ impl Lab {
         let devices = device::all(&self.machine.world);
         let inputs = Inputs {
             storage: &storage,
+            keys: &[Some(b"SECRET".to_vec())],
             devices: &devices,
             system: Some(&self.system),
+            whose: crate::provision::Whose::Node,
             journal: &self.journal,
         };
         plan(&inputs, &mut || Ok(Guid([7; 16])))
@@ -123,7 +127,7 @@ fn partitions_that_do_not_exist_yet_are_found_by_every_name() {
     assert!(
         plan.filesystems
             .iter()
-            .all(|job| job.verdict == Verdict::Make)
+            .all(|job| job.verdict == Some(Verdict::Make))
     );
     assert_eq!(plan.filesystems[0].stable, "virtio-serial-vdb partition 1");
     let mounts: Vec<&str> = plan
@@ -191,11 +195,11 @@ fn content_is_looked_at_where_the_partition_will_be() {
     };
     assert_eq!(
         verdict(r#""format": "ext4", "label": "data""#),
-        Verdict::Keep
+        Some(Verdict::Keep)
     );
     assert_eq!(
         verdict(r#""format": "xfs", "wipeFilesystem": true"#),
-        Verdict::Remake
+        Some(Verdict::Remake)
     );
     lab.refused(&wanted(r#""format": "xfs""#), "found ext4");
     lab.refused(
@@ -384,7 +388,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     ] {
         let plan = lab.plan(&text).unwrap();
         assert!(!plan.tables[0].changes(), "{:?}", plan.tables[0]);
-        assert_eq!(plan.filesystems[0].verdict, Verdict::Remake);
+        assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
     }
     lab.journal
         .note("$.storage.filesystems.0", first, Stage::Done)
@@ -392,7 +396,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     let text = TWO.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#);
     assert_eq!(
         lab.plan(&text).unwrap().filesystems[0].verdict,
-        Verdict::Keep
+        Some(Verdict::Keep)
     );
     // Another disk in its place is no disk of that run.
     let real = lab.machine.world.sys.join("block/vdb");
@@ -419,7 +423,7 @@ fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     lab.journal = Journal::open(Some(state.path()), "this").unwrap();
     let plan = lab.plan(&kept).unwrap();
     assert!(plan.tables[0].wipe && plan.tables[0].fresh);
-    assert_eq!(plan.filesystems[0].verdict, Verdict::Remake);
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
     // Once this one has made it, it is as with any run that is taken up.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     lab.journal

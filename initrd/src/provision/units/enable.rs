@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Planner, SYSTEM};
-use crate::provision::tree::{join, split};
+use crate::provision::tree::{Whose, join, split};
 
 /// The template and the instance of `foo@bar.service`: `("foo@.service", "bar")`.
 pub(super) fn instance(name: &str) -> Option<(String, &str)> {
@@ -28,9 +28,12 @@ impl Planner<'_> {
             .file_of(name)
             .or_else(|| of_template.and_then(|template| self.file_of(&template)))
         else {
-            return self
-                .wrong
-                .push(format!("{place}: the unit {name} does not exist"));
+            let what = format!("{place}: the unit {name} does not exist");
+            // Ignition leaves it to the presets, and another system's units may come from elsewhere.
+            return match self.tree.whose {
+                Whose::Node => self.wrong.push(what),
+                Whose::Other { .. } => self.warnings.push(what),
+            };
         };
         let install = self.install_of(&path);
         if !install.present {

@@ -1,0 +1,70 @@
+//! How one attempt ended, when it did not succeed.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+
+use crate::Failure;
+use crate::failure::shown;
+use crate::pause::retry_after;
+
+/// How one attempt ended, when it did not succeed.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// Trying again may help, after the time that the server asked for, if it did.
+    Broken(String, Option<Duration>),
+    /// It will not.
+    Final(Failure),
+}
+
+impl Ending {
+    pub(crate) fn broken(why: impl Into<String>) -> Self {
+        Self::Broken(why.into(), None)
+    }
+
+    /// What an answer that is no success means for the request for `url`; `repeat` are further statuses after which it
+    /// is tried again.
+    pub(crate) fn of(url: &str, status: StatusCode, headers: &HeaderMap, repeat: &[u16]) -> Self {
+        if worth_repeating(status) || repeat.contains(&status.as_u16()) {
+            let why = format!("the server answered {status}");
+            return Self::Broken(why, retry_after(headers));
+        }
+        Self::Final(Failure::Status {
+            url: shown(url),
+            code: status.as_u16(),
+            challenge: headers
+                .get(WWW_AUTHENTICATE)
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned),
+        })
+    }
+
+    /// The server's word that it will not give what is asked.
+    pub(crate) fn refused(url: &str, why: impl Into<String>) -> Self {
+        Self::Final(Failure::Refused {
+            url: shown(url),
+            why: why.into(),
+        })
+    }
+}
+
+impl From<Failure> for Ending {
+    fn from(failure: Failure) -> Self {
+        Self::Final(failure)
+    }
+}
+
+impl From<String> for Ending {
+    fn from(why: String) -> Self {
+        Self::broken(why)
+    }
+}
+
+fn worth_repeating(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
+        )
+}

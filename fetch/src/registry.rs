@@ -1,0 +1,106 @@
+//! What all who ask a registry have to know: its address, how it wants to be asked, the documents of an image.
+//!
+//! <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>,
+//! <https://distribution.github.io/distribution/spec/auth/token/>
+
+use serde::Deserialize;
+
+/// Media types of the documents that describe content, as an `Accept` header: OCI's index and manifest, Docker's of both.
+pub const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
+     application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.docker.distribution.manifest.v2+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// The most bytes of a manifest, as registries allow them.
+pub const MANIFEST_LIMIT: u64 = 4 << 20;
+/// The most bytes of a token's answer.
+pub const TOKEN_LIMIT: u64 = 64 << 10;
+
+/// The base of a repository's URLs. As with every other client: plain http only to this machine itself.
+#[must_use]
+pub fn base(registry: &str, repository: &str) -> String {
+    let host = registry.split(':').next().unwrap_or_default();
+    let scheme = match host {
+        "localhost" | "127.0.0.1" => "http",
+        _ => "https",
+    };
+    format!("{scheme}://{registry}/v2/{repository}")
+}
+
+/// Where a token is to be had: the challenge `Bearer realm="…",service="…",scope="…"` as one address; none for any
+/// other challenge.
+#[must_use]
+pub fn token_url(challenge: &str) -> Option<String> {
+    let (scheme, rest) = challenge.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return None;
+    }
+    let mut realm = None;
+    let mut query = Vec::new();
+    let mut rest = rest.trim_start();
+    while !rest.is_empty() {
+        let (key, after) = rest.split_once('=')?;
+        // A value in quotes may hold commas: scope="repository:a:pull,push".
+        let (value, after) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => after.split_once(',').unwrap_or((after, "")),
+        };
+        match key.trim() {
+            "realm" => realm = Some(value),
+            key @ ("service" | "scope") => {
+                query.push(format!("{key}={}", crate::sigv4::encoded(value, ":/")));
+            }
+            _ => {}
+        }
+        rest = after.trim_start_matches([',', ' ']);
+    }
+    let realm = realm?;
+    let mark = if realm.contains('?') { '&' } else { '?' };
+    Some(format!("{realm}{mark}{}", query.join("&")))
+}
+
+/// The token in a token service's answer, under either of its names.
+#[must_use]
+pub fn token_of(answer: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Token {
+        token: Option<String>,
+        access_token: Option<String>,
+    }
+    let answer: Token = serde_json::from_slice(answer).ok()?;
+    answer.token.or(answer.access_token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_challenge_becomes_an_address() {
+        for (challenge, expected) in [
+            (
+                r#"Bearer realm="https://auth.example/token",service="r.example",scope="repository:a/b:pull,push""#,
+                Some(
+                    "https://auth.example/token?service=r.example&scope=repository:a/b:pull%2Cpush",
+                ),
+            ),
+            (
+                r#"bearer realm="https://auth.example/t?x=1", service="a b""#,
+                Some("https://auth.example/t?x=1&service=a%20b"),
+            ),
+            (r#"Basic realm="x""#, None),
+            ("Bearer", None),
+            (r#"Bearer service="x""#, None),
+        ] {
+            assert_eq!(token_url(challenge).as_deref(), expected, "{challenge}");
+        }
+    }
+
+    #[test]
+    fn a_token_has_two_names() {
+        assert_eq!(token_of(br#"{"token":"a"}"#).as_deref(), Some("a"));
+        assert_eq!(token_of(br#"{"access_token":"b"}"#).as_deref(), Some("b"));
+        assert_eq!(token_of(b"{}"), None);
+        assert_eq!(token_of(b"<html>"), None);
+    }
+}

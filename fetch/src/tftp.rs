@@ -1,0 +1,323 @@
+//! TFTP: RFC 1350, with the options of RFC 2347 to 2349 for larger blocks and for the size beforehand.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+use crate::ending::Ending;
+use crate::failure::chain;
+use crate::sigv4::decoded;
+
+/// Bytes of a block without options.
+const BLOCK: usize = 512;
+/// Bytes of a block that are asked for: with all headers they fit into one Ethernet frame, IPv6 and a tunnel included.
+const LARGE_BLOCK: usize = 1428;
+/// Silence after which the last packet is sent again; it doubles up to [`LONGEST`].
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(4);
+
+const READ: u16 = 1;
+const DATA: u16 = 3;
+const ACK: u16 = 4;
+const ERROR: u16 = 5;
+const OPTIONS: u16 = 6;
+
+/// Errors that another attempt does not mend: no such file, no right to it, no such user.
+const FINAL: [u16; 3] = [1, 2, 7];
+/// Errors of a server that does not understand options: it should pass over them, but some refuse.
+const NO_OPTIONS: [u16; 2] = [4, BAD_OPTION];
+const UNKNOWN_TRANSFER: u16 = 5;
+const BAD_OPTION: u16 = 8;
+
+/// A file at a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    shown: String,
+    host: String,
+    port: u16,
+    path: String,
+    /// Whether the server is asked for larger blocks.
+    options: bool,
+}
+
+impl Place {
+    /// Reads `tftp://HOST[:PORT]/PATH`. The path is sent with its slash, as by Ignition.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "expected tftp://HOST/PATH".to_owned();
+        let shown = text.split(['?', '#']).next().unwrap_or_default();
+        let (_, rest) = shown.split_once("://").ok_or_else(wrong)?;
+        let (authority, path) = rest.split_at(rest.find('/').ok_or_else(wrong)?);
+        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| wrong())?),
+            _ => (authority, 69),
+        };
+        let host = host.trim_matches(['[', ']']);
+        let path = decoded(path);
+        if host.is_empty() || path == "/" || path.contains('\0') {
+            return Err(wrong());
+        }
+        Ok(Self {
+            shown: shown.to_owned(),
+            host: host.to_owned(),
+            port,
+            path,
+            options: true,
+        })
+    }
+
+    /// Asks for the file. The answers come by [`Transfer::next`].
+    pub(crate) async fn open(&self) -> Result<Transfer, Ending> {
+        let mut addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
+            .await
+            .map_err(|error| chain(&error))?;
+        let server = addresses
+            .next()
+            .ok_or_else(|| Ending::broken("the server's name has no address"))?;
+        let own: SocketAddr = match server {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(own).await.map_err(|error| chain(&error))?;
+        let mut request = READ.to_be_bytes().to_vec();
+        let mut words = vec![self.path.clone(), "octet".to_owned()];
+        if self.options {
+            words.extend(["blksize".to_owned(), LARGE_BLOCK.to_string()]);
+            words.extend(["tsize".to_owned(), "0".to_owned()]);
+        }
+        for word in words {
+            request.extend(word.into_bytes());
+            request.push(0);
+        }
+        let transfer = Transfer {
+            socket,
+            server,
+            begun: false,
+            asked_options: self.options,
+            last: request,
+            expected: 1,
+            block: BLOCK,
+            size: None,
+            had: 0,
+            done: false,
+            buffer: vec![0; LARGE_BLOCK + 5],
+        };
+        transfer.send().await?;
+        Ok(transfer)
+    }
+
+    /// What an error of the server's means, and whether it was about the options, so that they are left out next time.
+    pub(crate) fn error(&mut self, code: u16, message: &str) -> Ending {
+        let why = format!("the server says: {message:?} (TFTP error {code})");
+        if FINAL.contains(&code) {
+            return Ending::refused(&self.shown, why);
+        }
+        if NO_OPTIONS.contains(&code) {
+            self.options = false;
+        }
+        Ending::broken(why)
+    }
+}
+
+/// What comes from the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// How many bytes there will be.
+    Size(u64),
+    /// The next ones.
+    Data(Vec<u8>),
+    /// An error: code and text.
+    Error(u16, String),
+    /// The end.
+    End,
+}
+
+/// A file on its way.
+pub(crate) struct Transfer {
+    socket: UdpSocket,
+    /// Where packets go: the server's well-known port, then the one that its first answer came from.
+    server: SocketAddr,
+    begun: bool,
+    asked_options: bool,
+    /// The packet that is sent again when nothing comes.
+    last: Vec<u8>,
+    /// Number of the next block; after 65535 comes 0.
+    expected: u16,
+    block: usize,
+    size: Option<u64>,
+    had: u64,
+    done: bool,
+    buffer: Vec<u8>,
+}
+
+impl Transfer {
+    async fn send(&self) -> Result<(), Ending> {
+        let sent = self.socket.send_to(&self.last, self.server).await;
+        sent.map(drop).map_err(|error| chain(&error).into())
+    }
+
+    /// The next piece. Waits without end, and asks again: the caller has the deadline.
+    pub(crate) async fn next(&mut self) -> Result<Piece, Ending> {
+        let mut pause = SHORTEST;
+        while !self.done {
+            let Ok(received) = timeout(pause, self.socket.recv_from(&mut self.buffer)).await else {
+                self.send().await?;
+                pause = (pause * 2).min(LONGEST);
+                continue;
+            };
+            let (len, from) = received.map_err(|error| chain(&error))?;
+            if !self.is_server(from).await {
+                continue;
+            }
+            let packet = self.buffer[..len].to_vec();
+            let Some((code, rest)) = packet.split_first_chunk::<2>() else {
+                continue;
+            };
+            match u16::from_be_bytes(*code) {
+                DATA => {
+                    if let Some(piece) = self.data(from, rest).await? {
+                        return Ok(piece);
+                    }
+                }
+                OPTIONS => {
+                    if let Some(piece) = self.options(from, rest).await? {
+                        return Ok(piece);
+                    }
+                }
+                ERROR => {
+                    let (code, text) = rest.split_first_chunk::<2>().unwrap_or((&[0, 0], &[]));
+                    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    return Ok(Piece::Error(u16::from_be_bytes(*code), text));
+                }
+                _ => {}
+            }
+        }
+        match self.size {
+            Some(size) if size != self.had => Err(Ending::broken(format!(
+                "the server announced {size} bytes and sent {}",
+                self.had
+            ))),
+            _ => Ok(Piece::End),
+        }
+    }
+
+    /// Whether a packet is of this transfer. A stranger is told that it is wrong here, as RFC 1350 asks (section 4).
+    async fn is_server(&self, from: SocketAddr) -> bool {
+        if self.begun && from == self.server {
+            return true;
+        }
+        if !self.begun && from.ip().to_canonical() == self.server.ip().to_canonical() {
+            return true;
+        }
+        self.object(from, UNKNOWN_TRANSFER, "unknown transfer")
+            .await;
+        false
+    }
+
+    /// Sends an error. Whether it is heard is no concern of this transfer's.
+    async fn object(&self, to: SocketAddr, code: u16, text: &str) {
+        let mut packet = [ERROR.to_be_bytes(), code.to_be_bytes()].concat();
+        packet.extend(text.as_bytes());
+        packet.push(0);
+        self.socket.send_to(&packet, to).await.unwrap_or_default();
+    }
+
+    /// The server's first answer fixes its port.
+    fn begin(&mut self, from: SocketAddr) {
+        self.begun = true;
+        self.server = from;
+    }
+
+    async fn data(&mut self, from: SocketAddr, packet: &[u8]) -> Result<Option<Piece>, Ending> {
+        let Some((number, data)) = packet.split_first_chunk::<2>() else {
+            return Ok(None);
+        };
+        let number = u16::from_be_bytes(*number);
+        if number != self.expected {
+            // The last block once more: the word that it has come was lost.
+            if self.begun && number == self.expected.wrapping_sub(1) {
+                self.send().await?;
+            }
+            return Ok(None);
+        }
+        if data.len() > self.block {
+            let (len, most) = (data.len(), self.block);
+            return Err(Ending::broken(format!(
+                "the server sent a block of {len} bytes, expected at most {most}"
+            )));
+        }
+        self.begin(from);
+        self.last = [ACK.to_be_bytes(), number.to_be_bytes()].concat();
+        self.send().await?;
+        self.expected = number.wrapping_add(1);
+        self.done = data.len() < self.block;
+        self.had += u64::try_from(data.len()).unwrap_or(u64::MAX);
+        Ok(Some(Piece::Data(data.to_vec())))
+    }
+
+    async fn options(&mut self, from: SocketAddr, packet: &[u8]) -> Result<Option<Piece>, Ending> {
+        if !self.asked_options || self.had > 0 || self.expected != 1 {
+            return Ok(None);
+        }
+        if self.begun {
+            self.send().await?;
+            return Ok(None);
+        }
+        let words: Vec<String> = packet
+            .split(|byte| *byte == 0)
+            .map(|word| String::from_utf8_lossy(word).to_lowercase())
+            .collect();
+        for pair in words.chunks_exact(2) {
+            match (pair[0].as_str(), pair[1].parse::<u64>()) {
+                ("blksize", Ok(block)) => match usize::try_from(block) {
+                    Ok(block @ 8..=LARGE_BLOCK) => self.block = block,
+                    _ => {
+                        let why = "the server chose a block size that was not offered";
+                        self.object(from, BAD_OPTION, why).await;
+                        return Err(Ending::broken(why));
+                    }
+                },
+                ("tsize", Ok(size)) => self.size = Some(size),
+                _ => {}
+            }
+        }
+        self.begin(from);
+        self.last = [ACK.to_be_bytes(), [0, 0]].concat();
+        self.send().await?;
+        Ok(self.size.map(Piece::Size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        for (text, host, port, path) in [
+            ("tftp://h.example/a/b%20c", "h.example", 69, "/a/b c"),
+            ("tftp://192.0.2.1:1069/x?y#z", "192.0.2.1", 1069, "/x"),
+            ("tftp://[fd00::1]/x", "fd00::1", 69, "/x"),
+            ("tftp://[fd00::1]:70/x", "fd00::1", 70, "/x"),
+        ] {
+            let place = Place::parse(text).unwrap();
+            assert_eq!(
+                (place.host.as_str(), place.port, place.path.as_str()),
+                (host, port, path)
+            );
+        }
+        for text in [
+            "tftp://h",
+            "tftp://h/",
+            "tftp:///x",
+            "tftp://h:x/y",
+            "tftp:x",
+            "tftp://h/%00",
+        ] {
+            assert!(Place::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The work on an encrypted volume: made, opened, bound to the TPM, closed, by programs of the root.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::key::{self, KeyFile};
+use super::{Opened, Verdict, Wanted};
+use crate::chroot::{self, Output};
+use crate::disks::tool::{Tool, load_module};
+use crate::root::Root;
+
+/// What systemd is told of a volume that the TPM opens: nobody is there to be asked.
+const BY_TPM: &str = "luks,tpm2-device=auto,headless=true";
+
+impl Wanted {
+    /// Makes and opens it, or opens it.
+    ///
+    /// # Errors
+    /// What failed, without a key.
+    pub(in crate::disks) fn apply(
+        &self,
+        root: &Root,
+        verdict: Verdict,
+        device: &Path,
+    ) -> Result<Opened> {
+        let path = device.to_string_lossy();
+        load_module(root, "dm_crypt")?;
+        let key = match (verdict, &self.key) {
+            (Verdict::Open, Some(key)) => {
+                self.same_discards(root, &path)?;
+                open(root, &self.name, &path, key, &self.flags())?;
+                Some(key.clone())
+            }
+            (Verdict::Open, None) => {
+                open_by_tpm(root, &self.name, &path)?;
+                None
+            }
+            (Verdict::Make | Verdict::Remake, given) => {
+                if verdict == Verdict::Remake {
+                    chroot::succeed(root, &Tool::Wipefs.find(root)?, &["-a", &path])?;
+                }
+                let key = given.clone().map_or_else(key::draw, Ok)?;
+                self.make(root, &path, &key)?;
+                (given.is_some() || !self.tpm).then_some(key)
+            }
+        };
+        let uuid = cryptsetup(root, &self.name, &["luksUUID", &path])?;
+        Ok(Opened {
+            name: self.name.clone(),
+            uuid: uuid.stdout.trim().to_lowercase(),
+            key,
+        })
+    }
+
+    fn make(&self, root: &Root, path: &str, key: &[u8]) -> Result<()> {
+        tracing::info!("disks: making the encrypted volume {} on {path}", self.name);
+        let file = KeyFile::new(root, &self.name, key)?;
+        cryptsetup(root, &self.name, &self.format(path, &file.path))?;
+        open(root, &self.name, path, key, &self.flags())?;
+        if !self.tpm {
+            return Ok(());
+        }
+        enroll(root, &self.name, path, &file.path)?;
+        if self.key.is_none() {
+            cryptsetup(
+                root,
+                &self.name,
+                &["luksRemoveKey", "--batch-mode", path, &file.path],
+            )?;
+        }
+        // What the TPM does not open now it will not open on the next boot either.
+        close(root, &self.name)?;
+        open_by_tpm(root, &self.name, path)
+    }
+
+    /// Whether the volume lets discards through must be as wanted: it is kept in its header.
+    fn same_discards(&self, root: &Root, path: &str) -> Result<()> {
+        let dump = cryptsetup(
+            root,
+            &self.name,
+            &["luksDump", "--dump-json-metadata", path],
+        )?;
+        let found = lets_discards_through(&dump.stdout)?;
+        ensure!(
+            found == self.discard,
+            "the volume {} does not match; expected discard {}; found {found}",
+            self.name,
+            self.discard
+        );
+        Ok(())
+    }
+}
+
+/// From the header's JSON (LUKS2 On-Disk Format, "Config Object").
+pub(super) fn lets_discards_through(header: &str) -> Result<bool> {
+    let header: serde_json::Value =
+        serde_json::from_str(header).context("reading the volume's header")?;
+    let flags = header["config"]["flags"].as_array();
+    Ok(flags.is_some_and(|flags| flags.iter().any(|flag| flag == "allow-discards")))
+}
+
+fn cryptsetup<A: AsRef<std::ffi::OsStr>>(
+    root: &Root,
+    name: &str,
+    arguments: &[A],
+) -> Result<Output> {
+    chroot::succeed(root, &Tool::Cryptsetup.find(root)?, arguments)
+        .with_context(|| format!("the volume {name}"))
+}
+
+/// Opens a volume by its key.
+///
+/// # Errors
+/// If the key does not open it.
+pub(in crate::disks) fn open(
+    root: &Root,
+    name: &str,
+    device: &str,
+    key: &[u8],
+    flags: &[String],
+) -> Result<()> {
+    let file = KeyFile::new(root, &format!("{name}.open"), key)?;
+    let mut arguments = ["luksOpen", device, name, "--key-file", &file.path]
+        .map(str::to_owned)
+        .to_vec();
+    arguments.extend(flags.iter().cloned());
+    cryptsetup(root, name, &arguments).map(drop)
+}
+
+/// Has the TPM keep another key of the volume, which this key opens.
+fn enroll(root: &Root, name: &str, device: &str, key: &str) -> Result<()> {
+    let arguments = [
+        &format!("--unlock-key-file={key}"),
+        "--tpm2-device=auto",
+        "--tpm2-pcrs=",
+        device,
+    ];
+    chroot::succeed(root, &Tool::Cryptenroll.find(root)?, &arguments)
+        .with_context(|| format!("binding the volume {name} to the TPM"))
+        .map(drop)
+}
+
+/// Opens a volume by the TPM.
+///
+/// # Errors
+/// If the TPM is not the one that the volume is bound to.
+pub(in crate::disks) fn open_by_tpm(root: &Root, name: &str, device: &str) -> Result<()> {
+    let arguments = ["attach", name, device, "none", BY_TPM];
+    chroot::succeed(root, &Tool::SystemdCryptsetup.find(root)?, &arguments)
+        .with_context(|| format!("opening the volume {name} by the TPM"))
+        .map(drop)
+}
+
+/// Closes a volume.
+///
+/// # Errors
+/// If it is in use.
+pub(in crate::disks) fn close(root: &Root, name: &str) -> Result<()> {
+    cryptsetup(root, name, &["luksClose", name])
+        .context("closing it")
+        .map(drop)
+}

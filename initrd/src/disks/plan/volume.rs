@@ -1,0 +1,163 @@
+//! Arrays and encrypted volumes of the config: on what they are made, and whether what is there may go.
+
+use std::fs::File;
+
+use anyhow::{Context, Result};
+use ignition::model::{Luks, Raid};
+
+use super::{Array, Planner, Target, Volume};
+use crate::block::filesystem::{self, Found};
+use crate::block::probe::{self, Stretch};
+use crate::disks::journal::Stage;
+use crate::disks::{luks, raid};
+
+/// The names of what a target holds, and what can be said of it.
+type Looked = (Vec<&'static str>, Vec<Found>);
+
+impl Planner<'_> {
+    pub(super) fn array(&mut self, at: &str, model: &Raid) {
+        let wanted = match raid::Wanted::of(at, model) {
+            Ok(wanted) => wanted,
+            Err(why) => return self.wrong(at, why),
+        };
+        let mut members = Vec::new();
+        for (i, device) in model.devices.iter().flatten().enumerate() {
+            let place = format!("{at}.devices.{i}");
+            if let Some(target) = self.target(&place, device)
+                && self.take(&place, device, &target, false)
+            {
+                members.push(target);
+            }
+        }
+        let shown: Vec<String> = members.iter().map(|member| self.stable(member)).collect();
+        let stable = shown.join(", ");
+        let stage = self.inputs.journal.stage(at, &stable);
+        if stage.is_none() {
+            for member in &members {
+                self.warn_of_loss(at, member);
+            }
+        }
+        self.plan.arrays.push(Array {
+            made: stage == Some(Stage::Done),
+            wanted,
+            members,
+            stable,
+        });
+    }
+
+    pub(super) fn volume(&mut self, at: &str, model: &Luks, key: Option<&[u8]>) {
+        let wanted = match luks::Wanted::of(at, model, key) {
+            Ok(wanted) => wanted,
+            Err(why) => return self.wrong(at, why),
+        };
+        let device = wanted.device.clone();
+        let Some(target) = self.target(&format!("{at}.device"), &device) else {
+            return;
+        };
+        if !self.take(at, &device, &target, wanted.wipes()) {
+            return;
+        }
+        let stable = self.stable(&target);
+        match self.volume_verdict(&wanted, &target, &stable) {
+            Ok(verdict) => self.plan.volumes.push(Volume {
+                wanted,
+                target,
+                stable,
+                verdict,
+            }),
+            Err(why) => self.problems.lines.push(why),
+        }
+    }
+
+    fn volume_verdict(
+        &self,
+        wanted: &luks::Wanted,
+        target: &Target,
+        stable: &str,
+    ) -> Result<Option<luks::Verdict>, String> {
+        // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is gone,
+        // is made anew with all that is on it.
+        let ours = match self.inputs.journal.stage(&wanted.at, stable) {
+            Some(Stage::Done) if wanted.opens_again() => Some(luks::Verdict::Open),
+            Some(_) => Some(luks::Verdict::Remake),
+            None => None,
+        };
+        if ours.is_some() {
+            return Ok(ours);
+        }
+        let looked = self.look(target);
+        match looked.map_err(|error| format!("{}: {error:#}", wanted.at))? {
+            Some((names, found)) => wanted.decide(&names, &found).map(Some),
+            None => Ok(wanted.wipes().then_some(luks::Verdict::Remake)),
+        }
+    }
+
+    /// What a target holds: all known things, and those of them that say more. None if it is not there yet.
+    fn look(&self, target: &Target) -> Result<Option<Looked>> {
+        let Some((device, start, size)) = self.stretch(target) else {
+            return Ok(None);
+        };
+        let file = File::open(&device.path)
+            .with_context(|| format!("opening {}", device.path.display()))?;
+        let stretch = Stretch::part(&file, start, size);
+        Ok(Some((probe::known(stretch)?, filesystem::read(stretch)?)))
+    }
+
+    /// A config has no word that would consent to the loss of what a member of an array holds, or refuse it.
+    fn warn_of_loss(&mut self, at: &str, target: &Target) {
+        if let Ok(Some((names, _))) = self.look(target)
+            && !names.is_empty()
+        {
+            let (member, held) = (self.stable(target), names.join(" and "));
+            let warning = format!("{at}: {member} holds {held}, which the array overwrites");
+            self.plan.warnings.push(warning);
+        }
+    }
+
+    /// Notes who has a target. It must be nobody else's, not in use, not the node's own, and without partitions unless
+    /// they may be wiped.
+    fn take(&mut self, at: &str, device: &str, target: &Target, wipe: bool) -> bool {
+        let why = if let Some(other) = self.taken.insert(target.clone(), at.to_owned()) {
+            format!("{device} is the same device as that of {other}")
+        } else if self.is_own(target) {
+            format!("{device} belongs to the node itself")
+        } else if self.is_busy(target) {
+            format!("{device} is in use")
+        } else if !wipe && self.is_divided(target) {
+            format!("{device} has partitions, which it would overwrite")
+        } else {
+            return true;
+        };
+        self.wrong(at, why);
+        false
+    }
+
+    /// Whether a target is a disk that has partitions once the tables are written.
+    fn is_divided(&self, target: &Target) -> bool {
+        let Target::Device(name) = target else {
+            return false;
+        };
+        let table = self.tables.get(name).and_then(Option::as_ref);
+        table.is_some_and(|table| !table.entries.is_empty())
+    }
+
+    /// Whether a target is an array or volume that this run makes new.
+    pub(super) fn is_new(&self, target: &Target) -> bool {
+        match target {
+            Target::Volume(name) => {
+                let volume = self
+                    .plan
+                    .volumes
+                    .iter()
+                    .find(|volume| volume.wanted.name == *name);
+                volume.is_some_and(|volume| {
+                    matches!(
+                        volume.verdict,
+                        Some(luks::Verdict::Make | luks::Verdict::Remake)
+                    )
+                })
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What lies below the file system at `/var`: later boots, which read no config, start it before the root's system
+//! runs. All other arrays and volumes are left to that: to udev's rules and `/etc/crypttab`.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::luks::{self, Opened};
+use super::plan::{Plan, Target};
+use super::tool::load_module;
+use super::{DEADLINE, device, mapped, name, raid};
+use crate::block;
+use crate::boot::Boot;
+use crate::failure::Fault;
+use crate::modules::Network;
+use crate::mount;
+use crate::root::Root;
+use crate::uevent;
+
+/// Folder in `state` with the keys of the volumes below `/var`.
+const KEYS: &str = "keys";
+
+/// One thing that has to be started.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Layer {
+    /// A RAID array.
+    Array {
+        /// Its name, below `/dev/md`.
+        name: String,
+        /// Its UUID, as mdadm writes it.
+        uuid: String,
+    },
+    /// An encrypted volume.
+    Volume {
+        /// Name of the mapped device.
+        name: String,
+        /// UUID of the volume.
+        uuid: String,
+        /// Whether the TPM opens it; else a key in `state`.
+        tpm: bool,
+        /// That key, until it is kept.
+        #[serde(skip)]
+        key: Option<Vec<u8>>,
+    },
+}
+
+/// A key is never shown.
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Removes the keys in `state` but those of these layers: keys of an attempt that was cut off and had another config, or of
+/// the node that this one is a copy of.
+///
+/// # Errors
+/// If one stays.
+pub(crate) fn forget_keys(state: &Path, layers: &[Layer]) -> Result<()> {
+    let folder = state.join(KEYS);
+    for file in block::entries(&folder) {
+        let opens = |layer: &Layer| matches!(layer, Layer::Volume { name, tpm: false, .. } if *name == file);
+        if !layers.iter().any(opens) {
+            fs::remove_file(folder.join(&file))
+                .with_context(|| format!("forgetting the key {file}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// All that lies below a target, the lowest first.
+///
+/// # Errors
+/// If an array does not tell its UUID.
+pub(super) fn below(
+    plan: &Plan,
+    root: &Root,
+    opened: &[Opened],
+    target: &Target,
+) -> Result<Vec<Layer>> {
+    let mut out = Vec::new();
+    let mut here = target;
+    loop {
+        match here {
+            Target::Volume(name) => {
+                let volume = plan.volumes.iter().find(|v| v.wanted.name == *name);
+                let volume = volume.with_context(|| format!("there is no volume {name}"))?;
+                let opened = opened.iter().find(|opened| opened.name == *name);
+                let opened = opened.with_context(|| format!("the volume {name} is not open"))?;
+                out.push(Layer::Volume {
+                    name: name.clone(),
+                    uuid: opened.uuid.clone(),
+                    tpm: opened.key.is_none(),
+                    key: opened.key.clone(),
+                });
+                here = &volume.target;
+            }
+            Target::Array(name) => {
+                let uuid = raid::uuid(root, &raid::node(&root.world, name)?)?;
+                out.push(Layer::Array {
+                    name: name.clone(),
+                    uuid,
+                });
+                break;
+            }
+            Target::Device(_) | Target::Partition(..) => break,
+        }
+    }
+    out.reverse();
+    Ok(out)
+}
+
+impl Layer {
+    /// The array's or the volume's name.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Array { name, .. } | Self::Volume { name, .. } => name,
+        }
+    }
+
+    /// Keeps its key, if it has one, in `state`; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub(crate) fn keep(&self, state: &Path) -> Result<()> {
+        let Self::Volume {
+            name,
+            key: Some(key),
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        tracing::warn!(
+            "disks: /var is on the volume {name}: its key is kept on the partition state, which is not encrypted"
+        );
+        let folder = state.join(KEYS);
+        mount::folder(&folder, 0o700)?;
+        let (path, temporary) = (folder.join(name), folder.join(format!("{name}.new")));
+        let write = || -> Result<()> {
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&temporary)?;
+            file.write_all(key)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            Ok(File::open(&folder)?.sync_all()?)
+        };
+        write().with_context(|| format!("keeping the key of the volume {name}"))
+    }
+
+    /// Starts it, `on` the layer below it if there is one; gives its node.
+    ///
+    /// # Errors
+    /// If what it is made of does not come, or it does not open.
+    pub(super) fn start(
+        &self,
+        boot: &Boot,
+        root: &Root,
+        state: &Path,
+        on: Option<PathBuf>,
+    ) -> Result<PathBuf> {
+        match self {
+            Self::Array { name, uuid } => raid::start(boot, root, name, uuid),
+            Self::Volume {
+                name, uuid, tpm, ..
+            } => {
+                let device = match on {
+                    Some(device) => device,
+                    None => find(boot, name, uuid)?,
+                };
+                load_module(root, "dm_crypt")?;
+                let device = device.to_string_lossy();
+                match tpm {
+                    true => luks::open_by_tpm(root, name, &device)?,
+                    false => {
+                        let path = state.join(KEYS).join(name);
+                        let key = fs::read(&path)
+                            .with_context(|| format!("reading the key of the volume {name}"))?;
+                        luks::open(root, name, &device, &key, &[])?;
+                    }
+                }
+                mapped(&root.world, name)
+            }
+        }
+    }
+}
+
+/// Waits for the device of an encrypted volume.
+fn find(boot: &Boot, volume: &str, uuid: &str) -> Result<PathBuf> {
+    let wanted = name::Name::Uuid(uuid.to_owned());
+    let what = format!("the encrypted volume {volume}, UUID {uuid}");
+    let found = uevent::wait_for(&boot.world, &what, Some(DEADLINE), || {
+        let devices = device::all(&boot.world);
+        let found = device::find(&devices, &wanted);
+        if found.is_empty() {
+            boot.modules.load_for_disks();
+            boot.modules.load_for_devices(Network::Without);
+        }
+        Ok(found.first().map(|device| device.path.clone()))
+    })?;
+    found.ok_or_else(|| {
+        Fault::new(format!(
+            "the volume {volume}, which /var is on, is not there"
+        ))
+        .expected(format!("LUKS 2 with UUID {uuid}"))
+        .found("no device that holds it")
+        .fix("attach its disk again")
+        .into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn volume(key: Option<&[u8]>) -> Layer {
+        Layer::Volume {
+            name: "vault".to_owned(),
+            uuid: "abab".to_owned(),
+            tpm: key.is_none(),
+            key: key.map(<[u8]>::to_vec),
+        }
+    }
+
+    #[test]
+    fn a_key_is_kept_in_a_file_of_its_own_and_nowhere_else() {
+        let state = tempfile::tempdir().unwrap();
+        let layer = volume(Some(b"SECRET"));
+        for _ in 0..2 {
+            layer.keep(state.path()).unwrap();
+        }
+        let path = state.path().join("keys/vault");
+        assert_eq!(fs::read(&path).unwrap(), b"SECRET");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        let text = serde_json::to_string(&layer).unwrap();
+        assert_eq!(
+            text,
+            r#"{"kind":"volume","name":"vault","uuid":"abab","tpm":false}"#
+        );
+        assert!(!format!("{layer:?}").contains("SECRET"));
+        volume(None).keep(state.path()).unwrap();
+    }
+
+    #[test]
+    fn keys_of_other_volumes_go() {
+        let state = tempfile::tempdir().unwrap();
+        let keys = state.path().join("keys");
+        forget_keys(state.path(), &[]).unwrap();
+        let layer = volume(Some(b"SECRET"));
+        layer.keep(state.path()).unwrap();
+        for left in ["vault.new", "earlier"] {
+            fs::write(keys.join(left), "SECRET").unwrap();
+        }
+        forget_keys(state.path(), std::slice::from_ref(&layer)).unwrap();
+        assert_eq!(block::entries(&keys), ["vault"]);
+        // The TPM opens it now.
+        forget_keys(state.path(), &[volume(None)]).unwrap();
+        assert!(block::entries(&keys).is_empty());
+    }
+
+    #[test]
+    fn layers_are_read_as_they_are_written() {
+        let layers = vec![
+            Layer::Array {
+                name: "pair".to_owned(),
+                uuid: "1:2:3:4".to_owned(),
+            },
+            volume(None),
+        ];
+        let text = serde_json::to_string(&layers).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Vec<Layer>>(&text).unwrap(),
+            layers,
+            "{text}"
+        );
+        // As nodes remember it that were provisioned before there were layers.
+        let plain = r#"{"format":"ext4","uuid":"abab","options":[]}"#;
+        let var: crate::disks::Var = serde_json::from_str(plain).unwrap();
+        assert!(var.layers.is_empty());
+        assert_eq!(serde_json::to_string(&var).unwrap(), plain);
+    }
+}

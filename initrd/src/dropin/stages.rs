@@ -1,0 +1,267 @@
+//! The stages.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, anyhow};
+use fetch::Patience;
+use ignition::Config;
+use ignition::model::Storage;
+use image::modules::FW_CFG;
+use image::platform::Platform;
+use platform::{Endpoints, Machine, Medium};
+
+use super::flags::{Flags, Stage};
+use super::state::{State, replace};
+use super::surroundings::Surroundings;
+use super::{Failed, NOT_READY, kargs};
+use crate::config::Place;
+use crate::config::foreign::{Fetcher, Outcome};
+use crate::disks::foreign as disks;
+use crate::machine::{LOOK_EVERY, MEDIA_WAIT};
+use crate::media::Media;
+use crate::modules::Modules;
+use crate::provision::journal::Journal;
+use crate::provision::{self, Brought, Whose};
+use crate::world::World;
+
+/// Platforms whose config is a service's. Ignition asks none of them before the network is there.
+const BY_NETWORK: [Platform; 6] = [
+    Platform::Aws,
+    Platform::Azure,
+    Platform::DigitalOcean,
+    Platform::Gcp,
+    Platform::Hetzner,
+    Platform::Openstack,
+];
+
+/// Runs one stage.
+pub(super) fn run(flags: &Flags, surroundings: &Surroundings) -> Result<(), Failed> {
+    let mut state = State::read(&flags.state_file).map_err(|why| Failed {
+        code: NOT_READY,
+        why,
+    })?;
+    let base = surroundings.base(flags.platform)?;
+    let stage = Run {
+        flags,
+        surroundings,
+        base,
+        fetcher: Fetcher::new(flags.platform, flags.stage != Stage::FetchOffline),
+    };
+    match flags.stage {
+        Stage::FetchOffline | Stage::Fetch => stage.fetch(&mut state)?,
+        Stage::Kargs => stage.kargs()?,
+        Stage::Disks => stage.disks()?,
+        Stage::Mount => stage.mount(&mut state)?,
+        Stage::Files => stage.files(&state)?,
+        Stage::Umount => stage.umount()?,
+    }
+    state.write(&flags.state_file)?;
+    Ok(())
+}
+
+struct Run<'a> {
+    flags: &'a Flags,
+    surroundings: &'a Surroundings,
+    base: Vec<Place>,
+    fetcher: Fetcher,
+}
+
+/// A place of the user's config, or that it is not to be had without the network.
+enum Found {
+    Place(Option<Place>),
+    NeedsNetwork,
+}
+
+impl Run<'_> {
+    fn fetch(&self, state: &mut State) -> Result<()> {
+        let outcome = match self.user()? {
+            Found::NeedsNetwork => Outcome::NeedsNetwork,
+            Found::Place(user) => {
+                let timeout = self.flags.fetch_timeout;
+                self.fetcher.obtain(&self.base, user.as_ref(), timeout)?
+            }
+        };
+        let config = match outcome {
+            Outcome::NeedsNetwork => {
+                tracing::info!("the config needs the network");
+                return replace(&self.flags.neednet, b"", 0o644);
+            }
+            Outcome::Done(config) => config,
+        };
+        state.user_config = config.is_some();
+        if config.is_none() {
+            tracing::info!("there is no config, or an empty one");
+        }
+        let config = config.map_or_else(Config::empty, |config| *config);
+        let text = config.to_json().to_string();
+        replace(&self.flags.config_cache, text.as_bytes(), 0o640)
+    }
+
+    /// Where the user's config is: what the kernel's command line names, else a file of this system's, else the platform.
+    fn user(&self) -> Result<Found> {
+        let named = self.surroundings.named()?;
+        if let Some(url) = named.url {
+            return Ok(Found::Place(Some(Place::Url(url))));
+        }
+        if let Some((label, path)) = named.device {
+            let text = self.on_device(&label, &path)?;
+            let name = format!("{path} of {label}");
+            return Ok(Found::Place(Some(Place::Text(text, name))));
+        }
+        if let Some(place) = self.surroundings.user()? {
+            return Ok(Found::Place(Some(place)));
+        }
+        if self.flags.stage == Stage::FetchOffline && BY_NETWORK.contains(&self.flags.platform) {
+            return Ok(Found::NeedsNetwork);
+        }
+        let found = self.ask(|machine| Ok(platform::obtain(self.flags.platform, machine)?))?;
+        for note in &found.notes {
+            tracing::warn!("{note}");
+        }
+        let place = found
+            .config
+            .map(|config| Place::Text(config.text, config.name));
+        Ok(Found::Place(place))
+    }
+
+    /// Does something with the machine as providers see it.
+    fn ask<T>(&self, work: impl FnOnce(&Machine<'_>) -> Result<T>) -> Result<T> {
+        let world = Arc::new(World::real());
+        // Built in, it is there already; a machine without the device has none.
+        if self.flags.platform == Platform::Qemu
+            && !world.sys.join("firmware/qemu_fw_cfg").exists()
+            && let Err(error) = disks::load_module(&disks::around(World::real()), FW_CFG)
+        {
+            tracing::warn!("{error:#}");
+        }
+        let modules = Modules::none(Arc::clone(&world));
+        let media = Media::new(&world, &modules);
+        let timeout = self.flags.fetch_timeout;
+        let offline = self.flags.stage == Stage::FetchOffline;
+        let network = move |_: &AtomicBool| match offline {
+            true => Err(anyhow!("this needs the network, which is not there yet")),
+            false => Ok(()),
+        };
+        work(&Machine {
+            endpoints: &Endpoints::default(),
+            sys: &world.sys,
+            dev: &world.dev,
+            file: &self.surroundings.config_file,
+            patience: Patience {
+                attempts: None,
+                total: (!timeout.is_zero()).then_some(timeout),
+                ..Patience::default()
+            },
+            look_every: LOOK_EVERY,
+            media_wait: MEDIA_WAIT,
+            network: &network,
+            mount: &|medium: &Medium<'_>| media.mount(medium),
+            say: &|text: &str| tracing::warn!("{text}"),
+        })
+    }
+
+    fn on_device(&self, label: &str, path: &str) -> Result<Vec<u8>> {
+        self.ask(|machine| {
+            let labels = [label];
+            let medium = Medium::Labels(&labels);
+            let until = std::time::Instant::now() + MEDIA_WAIT;
+            let folder = platform::wait_for(machine, &medium, Some(until))?.with_context(|| {
+                format!("{medium} did not appear within {} s", MEDIA_WAIT.as_secs())
+            })?;
+            let about = || format!("reading {path} of {label}");
+            let folder = std::fs::canonicalize(folder).with_context(about)?;
+            let file = std::fs::canonicalize(folder.join(path.trim_start_matches('/')))
+                .with_context(about)?;
+            anyhow::ensure!(file.starts_with(&folder), "{path} leads out of {label}");
+            std::fs::read(file).with_context(about)
+        })
+    }
+
+    /// The config that the fetch stage has kept.
+    fn kept(&self) -> Result<Config> {
+        let path = &self.flags.config_cache;
+        let text = std::fs::read(path)
+            .with_context(|| format!("reading the fetched config, {}", path.display()))?;
+        let read = Config::read(&text, &path.display().to_string());
+        let (config, _) = read.map_err(|report| {
+            let lines: Vec<String> = report.entries.iter().map(ToString::to_string).collect();
+            anyhow!("{}", lines.join("\n"))
+        })?;
+        Ok(config)
+    }
+
+    fn storage(&self) -> Result<Storage> {
+        let config = self.fetcher.config(&self.base, &self.kept()?)?;
+        Ok(disks::by_nodes(config.storage.unwrap_or_default()))
+    }
+
+    const fn whose(&self) -> Whose {
+        Whose::Other {
+            key_fragment: self.surroundings.key_fragment,
+        }
+    }
+
+    fn kargs(&self) -> Result<()> {
+        let config = self.fetcher.config(&self.base, &self.kept()?)?;
+        kargs::apply(
+            &disks::around(World::real()),
+            config.kernel_arguments.as_ref(),
+        )
+    }
+
+    fn disks(&self) -> Result<()> {
+        disks::make(
+            &disks::around(World::real()),
+            &self.storage()?,
+            self.whose(),
+        )
+    }
+
+    fn mount(&self, state: &mut State) -> Result<()> {
+        let around = disks::around(World::real());
+        let mounted = disks::mount(&around, &self.flags.root, &self.storage()?)?;
+        for folder in mounted.folders {
+            if !state.folders.contains(&folder) {
+                state.folders.push(folder);
+            }
+        }
+        Ok(())
+    }
+
+    fn umount(&self) -> Result<()> {
+        disks::unmount(
+            &disks::around(World::real()),
+            &self.flags.root,
+            &self.storage()?,
+        )
+    }
+
+    fn files(&self, state: &State) -> Result<()> {
+        let fetched = self
+            .fetcher
+            .contents(&self.base, &self.kept()?, state.user_config)?;
+        for warning in &fetched.warnings {
+            tracing::warn!("{warning}");
+        }
+        let root: &Path = &self.flags.root;
+        let brought = Brought {
+            mounted: state.folders.clone(),
+            ..Brought::default()
+        };
+        // Another system has no `state`: a stage that was cut off is not undone, as with Ignition.
+        let mut journal = Journal::default();
+        let applied = provision::apply(&fetched, root, self.whose(), &brought, &mut journal)?;
+        for warning in &applied.warnings {
+            tracing::warn!("{warning}");
+        }
+        tracing::info!(
+            "{} files and folders, {} users and groups, {} units",
+            applied.entries,
+            applied.accounts,
+            applied.units
+        );
+        Ok(())
+    }
+}

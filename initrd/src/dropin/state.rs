@@ -1,0 +1,79 @@
+//! What stages tell later ones: the config, and a few facts. Both files are replaced whole.
+
+use std::fs::{self, DirBuilder};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Facts that stages tell later ones. Its form is nobody else's concern.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct State {
+    /// Whether there was a config of the user's.
+    pub(super) user_config: bool,
+    /// Mount points, and folders that were made for them, as paths in the root.
+    pub(super) folders: Vec<String>,
+}
+
+impl State {
+    /// Reads the facts; there are none before the first stage.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be used.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        };
+        // Not the parser's own words: they may quote what another program wrote there.
+        serde_json::from_slice(&text)
+            .ok()
+            .with_context(|| format!("{} is no state of an earlier stage", path.display()))
+    }
+
+    /// Writes them.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        replace(path, serde_json::to_string(self)?.as_bytes(), 0o600)
+    }
+}
+
+/// Replaces a file by a rename; the folders above it are made if they are absent.
+///
+/// # Errors
+/// Names the file.
+pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let write = || {
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(folder)?;
+        }
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&beside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}

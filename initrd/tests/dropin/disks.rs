@@ -1,0 +1,159 @@
+//! The stages that touch disks, on loop devices and in a mount namespace of the test's own: they need root.
+
+use super::*;
+
+/// A loop device with a file behind it; it is given back at the end.
+struct Loop {
+    path: String,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Loop {
+    /// None where there can be none. Said, since nothing is shown then.
+    fn new(size: u64) -> Option<Self> {
+        let programs = [
+            "/usr/sbin/losetup",
+            "/usr/sbin/mkfs.ext4",
+            "/usr/sbin/wipefs",
+        ];
+        let missing: Vec<&str> = programs
+            .into_iter()
+            .filter(|path| !Path::new(path).exists())
+            .collect();
+        if !nix::unistd::geteuid().is_root()
+            || !Path::new("/dev/loop-control").exists()
+            || !missing.is_empty()
+        {
+            eprintln!(
+                "skipped: loop devices need root and /dev/loop-control; programs that are missing: {missing:?}"
+            );
+            return None;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(size).unwrap();
+        // With `--partscan` the kernel makes nodes for partitions.
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--partscan"])
+            .arg(file.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        Some(Self { path, _file: file })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        drop(
+            Command::new("losetup")
+                .args(["--detach", &self.path])
+                .status(),
+        );
+    }
+}
+
+/// Runs in a mount namespace that nothing gets out of. It is this thread's, and that of the programs it starts.
+fn apart(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        use nix::mount::MsFlags;
+        use nix::sched::{CloneFlags, unshare};
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+        let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        nix::mount::mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).unwrap();
+        work();
+    });
+    thread.join().unwrap();
+}
+
+fn mounts() -> String {
+    // The thread's own, not those of the process.
+    fs::read_to_string("/proc/thread-self/mountinfo").unwrap()
+}
+
+#[test]
+fn disks_are_made_mounted_filled_and_unmounted() {
+    let Some(disk) = Loop::new(64 << 20) else {
+        return;
+    };
+    apart(move || {
+        let device = &disk.path;
+        let place = Place::new(&config(&format!(
+            r#", "storage": {{
+                "disks": [{{"device": "{device}", "wipeTable": true, "partitions": [
+                    {{"number": 1, "label": "one", "sizeMiB": 24}}, {{"number": 2, "label": "two"}}]}}],
+                "filesystems": [
+                    {{"device": "{device}p1", "format": "ext4", "label": "ONE", "path": "/srv", "wipeFilesystem": true}},
+                    {{"device": "{device}p2", "format": "ext4", "path": "/srv/deep/er", "mountOptions": ["noatime"]}}],
+                "files": [
+                    {{"path": "/srv/a", "contents": {{"source": "data:,one"}}}},
+                    {{"path": "/srv/deep/er/b", "contents": {{"source": "data:,two"}}}}]}}"#
+        )));
+        let root = fs::canonicalize(&place.root).unwrap().display().to_string();
+        for stage in ["fetch-offline", "fetch", "kargs", "disks"] {
+            place.succeeds(stage);
+        }
+        assert!(!mounts().contains(&root));
+        place.succeeds("mount");
+        let table = mounts();
+        assert!(table.contains(&format!(" {root}/srv ")), "{table}");
+        let deep = table
+            .lines()
+            .find(|line| line.contains(&format!(" {root}/srv/deep/er ")));
+        assert!(deep.unwrap().contains("noatime"), "{table}");
+        place.succeeds("files");
+        assert_eq!(place.read("root/srv/deep/er/b"), "two");
+        place.succeeds("umount");
+        assert!(!mounts().contains(&format!("{root}/srv")), "{}", mounts());
+        assert!(
+            !place.path("root/srv/a").exists(),
+            "it is on the disk, which is not mounted"
+        );
+        // Nothing is mounted: a second time there is nothing to do.
+        place.succeeds("umount");
+        place.succeeds("mount");
+        assert_eq!(place.read("root/srv/a"), "one");
+        place.succeeds("umount");
+    });
+}
+
+#[test]
+fn a_disk_with_something_else_on_it_is_refused_and_left_alone() {
+    let Some(disk) = Loop::new(32 << 20) else {
+        return;
+    };
+    apart(move || {
+        let device = disk.path.clone();
+        let wants = |body: &str| {
+            config(&format!(
+                r#", "storage": {{"filesystems": [{{"device": "{device}", "format": "ext4", {body}}}]}}"#
+            ))
+        };
+        let first = Place::new(&wants(r#""label": "first""#));
+        first.succeeds("fetch");
+        first.succeeds("disks");
+        let before = fs::read(&device).unwrap();
+        let other = Place::new(&wants(r#""label": "other""#));
+        other.succeeds("fetch");
+        let text = other.fails("disks", 1);
+        assert!(
+            text.contains("$.storage.filesystems.0") && text.contains("wipeFilesystem"),
+            "{text}"
+        );
+        assert!(
+            fs::read(&device).unwrap() == before,
+            "a refused disk was changed"
+        );
+        // By a link elsewhere, as Ignition's own tests name their disks; and now it may be wiped.
+        let link = Place::new("");
+        std::os::unix::fs::symlink(&device, link.path("disk")).unwrap();
+        let name = link.path("disk").display().to_string();
+        let wiped = wants(r#""label": "other", "wipeFilesystem": true"#).replace(&device, &name);
+        link.write("config.ign", &wiped);
+        link.succeeds("fetch");
+        link.succeeds("disks");
+        let after = fs::read(&device).unwrap();
+        // The label stands at byte 120 of the superblock, which begins at 1,024.
+        assert_eq!(&after[1144..1149], b"other");
+    });
+}

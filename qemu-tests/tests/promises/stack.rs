@@ -1,0 +1,247 @@
+//! RAID arrays and encrypted volumes that a config asks for.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use serde_json::json;
+use slipway::qemu::agent::data_url;
+use slipway::qemu::machine::OnReset;
+
+use crate::disks::{disk, mount_unit, says, up};
+
+/// What is written into a file system: long enough that it cannot be on a disk by accident.
+const WRITTEN: &str = "slipway wrote these words into a file";
+/// The key of a volume.
+const KEY: &str = "planted-key-8c1f2a7e";
+
+/// A mirror of two disks is made and mounted; after the loss of one the next boot still has what was written.
+pub(crate) fn a_mirror_survives_the_loss_of_a_disk(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let device = "/dev/md/pair";
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": {
+            "raid": [{ "name": "pair", "level": "raid1", "devices":
+                ["/dev/disk/by-id/virtio-left", "/dev/disk/by-id/virtio-right"] }],
+            "filesystems": [{ "device": device, "format": "ext4", "path": "/var/lib/pair" }],
+            "files": [{ "path": "/var/lib/pair/probe", "contents": { "source": data_url(WRITTEN.as_bytes()) } }],
+        },
+        "systemd": { "units": [mount_unit("/var/lib/pair", device)] },
+    });
+    let (left, right) = (disk(&node, "left")?, disk(&node, "right")?);
+    let mut plan = Plan {
+        config: Some(config),
+        more: vec![left, right],
+        ..Plan::default()
+    };
+    let sysfs = "/sys/class/block/$(basename $(readlink -f /dev/md/pair))/md";
+    let (level, degraded) = (
+        format!("cat {sysfs}/level"),
+        format!("cat {sysfs}/degraded"),
+    );
+    let answers = |missing| {
+        [
+            ("cat /var/lib/pair/probe", WRITTEN),
+            (&*level, "raid1"),
+            (&*degraded, missing),
+            ("grep -c ' /var/lib/pair ' /proc/self/mountinfo", "1"),
+        ]
+    };
+    let running = up(lab, &node, &plan)?;
+    says(&running, &answers("0")).context("after the first boot")?;
+    running.power_off()?;
+    plan.more.pop();
+    let running = up(lab, &node, &plan)?;
+    says(&running, &answers("1")).context("with one disk")?;
+    running.power_off()
+}
+
+/// One volume opens by its key file, one by the machine's TPM alone, at every boot; neither the words written into them
+/// nor the key stand on a disk of theirs or on the console, and another machine's TPM does not open them.
+pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let (keyed, sealed) = ("/dev/mapper/keyed", "/dev/mapper/sealed");
+    let written = data_url(WRITTEN.as_bytes());
+    // It stays closed with another TPM, and the node comes up without it.
+    let mut unit = mount_unit("/var/lib/sealed", sealed);
+    let text = unit["contents"].as_str().unwrap_or_default();
+    let text = text.replace("RequiredBy=local-fs.target", "WantedBy=multi-user.target");
+    unit["contents"] = text.into();
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": {
+            "luks": [
+                { "name": "keyed", "device": "/dev/disk/by-id/virtio-keyed", "label": "keyed", "discard": true,
+                  "keyFile": { "source": data_url(KEY.as_bytes()) } },
+                { "name": "sealed", "device": "/dev/disk/by-id/virtio-sealed", "clevis": { "tpm2": true } },
+            ],
+            "filesystems": [
+                { "device": keyed, "format": "ext4", "path": "/var/lib/keyed" },
+                { "device": sealed, "format": "ext4", "path": "/var/lib/sealed" },
+            ],
+            "files": [
+                { "path": "/var/lib/keyed/probe", "contents": { "source": written } },
+                { "path": "/var/lib/sealed/probe", "contents": { "source": written } },
+            ],
+        },
+        "systemd": { "units": [mount_unit("/var/lib/keyed", keyed), unit] },
+    });
+    let plan = Plan {
+        config: Some(config),
+        more: vec![disk(&node, "keyed")?, disk(&node, "sealed")?],
+        tpm: true,
+        ..Plan::default()
+    };
+    let answers = [
+        ("cat /var/lib/keyed/probe", WRITTEN),
+        ("cat /var/lib/sealed/probe", WRITTEN),
+        (
+            "cryptsetup status keyed | grep -c -e LUKS2 -e discards",
+            "2",
+        ),
+        ("stat -c %a /etc/luks/keyed /etc/crypttab | uniq", "600"),
+        ("ls /etc/luks", "keyed"),
+        // The drawn key is gone: the TPM's is the only one.
+        (
+            "cryptsetup luksDump --dump-json-metadata /dev/disk/by-id/virtio-sealed | grep -c '\"type\":\"systemd-tpm2\"'",
+            "1",
+        ),
+        (
+            "cryptsetup luksDump /dev/disk/by-id/virtio-sealed | grep -c -E '^ +[0-9]+: luks2$'",
+            "1",
+        ),
+    ];
+    for boot in ["first", "second"] {
+        let running = up(lab, &node, &plan)?;
+        says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
+        let console = running.vm.console().text();
+        ensure!(!console.contains(KEY), "the key stands on the console");
+        running.power_off()?;
+        for disk in &plan.more {
+            for words in [WRITTEN, KEY] {
+                ensure!(
+                    !holds(&disk.path, words.as_bytes())?,
+                    "{words:?} stands on the disk {} in clear",
+                    disk.serial
+                );
+            }
+        }
+    }
+    // Another machine's TPM.
+    fs::remove_dir_all(node.tpm()).context("taking the TPM away")?;
+    let running = up(lab, &node, &plan)?;
+    let answers = [
+        answers[0],
+        ("test -e /dev/mapper/sealed || echo closed", "closed"),
+    ];
+    says(&running, &answers).context("with another TPM")?;
+    running.power_off()
+}
+
+/// `/var` on an encrypted volume on a mirror: the init starts both at every later boot, without a config.
+pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": {
+            "raid": [{ "name": "pair", "level": "raid1", "devices":
+                ["/dev/disk/by-id/virtio-left", "/dev/disk/by-id/virtio-right"] }],
+            "luks": [{ "name": "vault", "device": "/dev/md/pair", "keyFile": { "source": data_url(KEY.as_bytes()) },
+                "options": ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"] }],
+            "filesystems": [{ "device": "/dev/mapper/vault", "format": "ext4", "path": "/var" }],
+            "files": [{ "path": "/etc/probe", "contents": { "source": data_url(WRITTEN.as_bytes()) } }],
+        },
+    });
+    let plan = Plan {
+        config: Some(config),
+        more: vec![disk(&node, "left")?, disk(&node, "right")?],
+        ..Plan::default()
+    };
+    let answers = [
+        ("cat /etc/probe", WRITTEN),
+        (
+            "test $(stat -c %Hd:%Ld /var) = $(stat -L -c %Hr:%Lr /dev/mapper/vault) && echo same",
+            "same",
+        ),
+        (
+            "cat /sys/dev/block/$(stat -c %Hd:%Ld /var)/slaves/md*/md/level",
+            "raid1",
+        ),
+        (
+            "systemctl is-active systemd-cryptsetup@vault.service",
+            "active",
+        ),
+    ];
+    for boot in ["first", "second"] {
+        let running = up(lab, &node, &plan)?;
+        says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
+        running.power_off()?;
+    }
+    for disk in &plan.more {
+        ensure!(
+            !holds(&disk.path, WRITTEN.as_bytes())?,
+            "what was written stands on the disk {} in clear",
+            disk.serial
+        );
+    }
+    Ok(())
+}
+
+/// A first boot that fails above an array finds the array of the attempt before it, and starts it as it is.
+pub(crate) fn an_array_that_is_made_is_not_made_again(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": {
+            "raid": [{ "name": "pair", "level": "raid1", "devices":
+                ["/dev/disk/by-id/virtio-left", "/dev/disk/by-id/virtio-right"] }],
+            "luks": [{ "name": "vault", "device": "/dev/md/pair", "keyFile": { "source": data_url(KEY.as_bytes()) },
+                "options": ["--no-such-option"] }],
+        },
+    });
+    let plan = Plan {
+        config: Some(config),
+        on_reset: OnReset::Stop,
+        more: vec![disk(&node, "left")?, disk(&node, "right")?],
+        ..Plan::default()
+    };
+    // The UUID in the array's superblock (version 1.2, at 4 KiB: magic, version, features, padding, UUID).
+    let uuid = || -> Result<[u8; 16]> {
+        let (mut found, mut magic) = ([0; 16], [0; 4]);
+        for disk in &plan.more {
+            let file = File::open(&disk.path)?;
+            file.read_exact_at(&mut magic, 4096)?;
+            ensure!(magic == *b"\xfc\x4e\x2b\xa9", "no array on {}", disk.serial);
+            file.read_exact_at(&mut found, 4096 + 16)?;
+        }
+        Ok(found)
+    };
+    let mut made = Vec::new();
+    for attempt in ["first", "second"] {
+        let running = lab.boot(&node, &plan)?;
+        let report = running.wait_report(patience::INIT)?;
+        ensure!(
+            report.contains("storage.luks.0") && report.contains("no-such-option"),
+            "the {attempt} attempt failed otherwise: {report}"
+        );
+        ensure!(!report.contains(KEY), "the key stands in the report");
+        running.vm.pull_plug();
+        made.push(uuid()?);
+    }
+    ensure!(made[0] == made[1], "the array was made again");
+    Ok(())
+}
+
+/// Whether these bytes stand anywhere in a file.
+fn holds(path: &Path, words: &[u8]) -> Result<bool> {
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut starts = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == words[0]);
+    Ok(starts.any(|(at, _)| bytes[at..].starts_with(words)))
+}
