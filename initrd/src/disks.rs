@@ -278,12 +278,16 @@ fn open_volumes(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<Vec<l
                     .map_err(|why| anyhow!(why))?
             }
         };
-        if verdict != luks::Verdict::Open {
+        // One that was there before is never this node's to make anew.
+        let makes = verdict != luks::Verdict::Open;
+        if makes {
             journal.note(at, &volume.stable, Stage::Begun)?;
         }
         let done = volume.wanted.apply(root, verdict, &path);
         opened.push(done.with_context(|| at.clone())?);
-        journal.note(at, &volume.stable, Stage::Done)?;
+        if makes {
+            journal.note(at, &volume.stable, Stage::Done)?;
+        }
     }
     Ok(opened)
 }

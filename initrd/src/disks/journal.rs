@@ -12,8 +12,14 @@ use serde::{Deserialize, Serialize};
 /// Name of the journal below `state`.
 const JOURNAL: &str = "disks.json";
 
-/// Where the file systems are in a config.
-const FILE_SYSTEMS: &str = "$.storage.filesystems.";
+/// Where a config has what overwrites all that a device holds.
+const MAKERS: [&str; 3] = [
+    "$.storage.filesystems.",
+    "$.storage.luks.",
+    "$.storage.raid.",
+];
+/// Stands between the members of an array; no name of a device has it.
+pub(super) const BETWEEN: &str = ", ";
 
 /// How far one thing has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,8 +55,8 @@ struct Content {
     /// SHA-256 of the config that it belongs to.
     config: String,
     entries: BTreeMap<String, Entry>,
-    /// Devices on which earlier attempts, of other configs, made file systems, and disks whose whole table they made:
-    /// nothing on them is anybody else's.
+    /// Devices on which earlier attempts, of other configs, made file systems, volumes or arrays, and disks whose whole
+    /// table they made: nothing on them is anybody else's.
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     earlier: Devices,
 }
@@ -60,8 +66,8 @@ impl Content {
     fn over(self, config: &str) -> Self {
         let mut earlier = self.earlier;
         for (at, entry) in self.entries {
-            if entry.fresh || at.starts_with(FILE_SYSTEMS) {
-                earlier.insert(entry.device);
+            if entry.fresh || MAKERS.iter().any(|place| at.starts_with(place)) {
+                earlier.extend(entry.device.split(BETWEEN).map(str::to_owned));
             }
         }
         Self {
@@ -232,11 +238,17 @@ mod tests {
         journal
             .number_all("$.storage.disks.1", "used", numbers(), false)
             .unwrap();
-        let at = format!("{FILE_SYSTEMS}0");
-        journal.note(&at, "used partition 2", Stage::Begun).unwrap();
+        let at = "$.storage.filesystems.0";
+        journal.note(at, "used partition 2", Stage::Begun).unwrap();
+        for (at, device) in [
+            ("$.storage.raid.0", "left, right partition 1"),
+            ("$.storage.luks.0", "volume"),
+        ] {
+            journal.note(at, device, Stage::Begun).unwrap();
+        }
         assert!(!journal.made_earlier("whole"), "it is this config's own");
         let mut journal = Journal::open(state, "two").unwrap();
-        journal.note(&at, "third", Stage::Done).unwrap();
+        journal.note(at, "third", Stage::Done).unwrap();
         // And the one after that.
         let journal = Journal::open(state, "three").unwrap();
         for (device, made) in [
@@ -246,6 +258,10 @@ mod tests {
             ("used partition 1", false),
             ("used partition 2", true),
             ("third", true),
+            ("left", true),
+            ("right", false),
+            ("right partition 1", true),
+            ("volume", true),
         ] {
             assert_eq!(journal.made_earlier(device), made, "{device}");
         }
