@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -102,6 +103,27 @@ fn put(disk: &Path, at: u64, bytes: &[u8]) -> Result<()> {
         .open(disk)
         .and_then(|file| file.write_all_at(bytes, at))
         .with_context(|| format!("writing to {}", disk.display()))
+}
+
+/// Whether two files have the same bytes in a stretch.
+///
+/// # Errors
+/// If one cannot be read there.
+pub fn same(one: &File, other: &File, stretch: Range<u64>) -> Result<bool> {
+    let mut pieces = [vec![0; 1 << 20], vec![0; 1 << 20]];
+    let mut at = stretch.start;
+    while at < stretch.end {
+        let count = usize::try_from((stretch.end - at).min(1 << 20))?;
+        for (file, piece) in [one, other].into_iter().zip(&mut pieces) {
+            piece.truncate(count);
+            file.read_exact_at(piece, at)?;
+        }
+        if pieces[0] != pieces[1] {
+            return Ok(false);
+        }
+        at += count as u64;
+    }
+    Ok(true)
 }
 
 /// Turns over every bit of one byte.
@@ -270,6 +292,19 @@ mod tests {
         assert!(partitions(&all, 0).is_err());
         let found = partitions(&all, behind as u64).unwrap();
         assert_eq!(found, [("größer".to_owned(), behind as u64 + first, size)]);
+    }
+
+    #[test]
+    fn stretches_of_files_are_compared_to_their_last_byte() {
+        let (one, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let end = (2 << 20) + 5;
+        for (file, last) in [(&one, b"x"), (&other, b"y")] {
+            file.set_len(end).unwrap();
+            file.write_all_at(last, end - 1).unwrap();
+        }
+        assert!(same(&one, &other, 3..end - 1).unwrap());
+        assert!(!same(&one, &other, 3..end).unwrap());
+        assert!(same(&one, &other, 0..end + 1).is_err());
     }
 
     #[test]

@@ -117,7 +117,11 @@ impl Writes {
     }
 }
 
-fn clear(copy: &File, at: u64, size: u64) -> Result<()> {
+/// Makes so many bytes of a file a hole.
+///
+/// # Errors
+/// If its file system knows no holes.
+pub fn clear(copy: &File, at: u64, size: u64) -> Result<()> {
     if size == 0 {
         return Ok(());
     }

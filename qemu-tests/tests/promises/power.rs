@@ -2,28 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use image::layout::{LABEL_STATE, LABEL_VAR};
 use image::paths::{
     ETC_UPPER, ETC_WORK, ETCD_IDENTITY, STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
 };
-use qemu_tests::content::{debugfs, dump, ext4_identity, partitions};
+use qemu_tests::content::{debugfs, dump, ext4_identity, partitions, same};
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use qemu_tests::writes::Writes;
+use qemu_tests::writes::{Writes, clear};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use slipway::qemu::agent::data_url;
-use slipway::qemu::disks::{ETCD_SERIAL, ETCD_SIZE, Node, SYSTEM_SERIAL, copy_sparse};
+use slipway::qemu::disks::{ETCD_SERIAL, ETCD_SIZE, Node, SYSTEM_SERIAL, copy_data, copy_sparse};
 use slipway::qemu::machine::{Bus, Disk, Format, Machine, files};
 use slipway::tools::Tools;
 
 /// How many cuts.
 const CUTS: usize = 20;
+/// Bytes of a file that is many blocks long. The kernel reads fw_cfg a page at a time, and each page from the config's first
+/// byte on: a boot's time grows with the square of the config's size.
+const LARGE: usize = 32 << 10;
 /// Bytes of the disk that the config brings into use.
 const DATA_SIZE: u64 = 512 << 20;
 const DATA_SERIAL: &str = "data";
@@ -62,7 +67,7 @@ fn config() -> Value {
                 { "path": "/etc/hosts", "append": [{ "source": data_url(b"192.0.2.1 a\n") }, { "source": data_url(b"192.0.2.2 b\n") }] },
                 { "path": "/var/lib/log", "append": [{ "source": data_url(b"line\n") }] },
                 file("/var/lib/one/below/file", "on the disk\n"),
-                file("/opt/large", &"0123456789abcdef".repeat(1 << 14)),
+                file("/opt/large", &"0123456789abcdef".repeat(LARGE / 16)),
                 rc,
             ],
             "links": [
@@ -104,6 +109,32 @@ impl Disks {
     fn at(&self, serial: &str) -> Result<u64> {
         let part = self.parts.iter().find(|(name, ..)| *name == serial);
         Ok(part.context("finding a disk")?.1)
+    }
+
+    /// Where the image's own partitions lie in the file.
+    fn image(&self) -> Result<Range<u64>> {
+        let all = partitions(&self.file, self.at(SYSTEM_SERIAL)?)?;
+        let first = all.iter().map(|(_, start, _)| *start).min();
+        let behind = all.iter().map(|(_, start, size)| start + size).max();
+        let lacks = "the image has no partitions";
+        Ok(first.context(lacks)?..behind.context(lacks)?)
+    }
+
+    /// Makes the disks in `file` what they were before the first boot, but for the image's own partitions. Those are most
+    /// of what there is to copy, and no boot writes to them.
+    fn reset(&self, file: &File) -> Result<()> {
+        let (before, image) = (File::open(&self.file)?, self.image()?);
+        let size = before.metadata()?.len();
+        for stretch in [0..image.start, image.end..size] {
+            clear(file, stretch.start, stretch.end - stretch.start)?;
+            copy_data(&before, file, stretch)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the image's own partitions in `file` are what they were.
+    fn has_image(&self, file: &Path) -> Result<bool> {
+        same(&File::open(&self.file)?, &File::open(file)?, self.image()?)
     }
 
     /// The machine with these disks, which are in `file`.
@@ -193,9 +224,24 @@ fn outcome(tools: &Tools, disks: &Disks, file: &Path, out: &Path) -> Result<Outc
                 .insert(format!("{serial} {label}"), (start, size));
         }
     }
-    for (name, start) in file_systems(disks, file)? {
+    let found = file_systems(disks, file)?;
+    // Side by side: each is a handful of programs, which begin slowly and then have little to do.
+    let read = |(name, start): &(&str, u64)| {
+        dump(tools, file, *start, &out.join(name)).with_context(|| format!("reading {name}"))
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = found
+            .iter()
+            .map(|place| scope.spawn(move || read(place)))
+            .collect();
+        let ends = threads.into_iter().map(|thread| match thread.join() {
+            Ok(read) => read,
+            Err(_) => bail!("a thread has panicked"),
+        });
+        ends.collect::<Result<()>>()
+    })?;
+    for (name, _) in &found {
         let folder = out.join(name);
-        dump(tools, file, start, &folder).with_context(|| format!("reading {name}"))?;
         let mut entries = Vec::new();
         walk(&folder, &folder, &mut entries)?;
         for (path, meta, content) in entries {
@@ -208,9 +254,7 @@ fn outcome(tools: &Tools, disks: &Disks, file: &Path, out: &Path) -> Result<Outc
             }
         }
     }
-    let one = file_systems(disks, file)?
-        .into_iter()
-        .find(|(name, _)| *name == "one");
+    let one = found.into_iter().find(|(name, _)| *name == "one");
     let identity = ext4_identity(file, one.context("there is no partition one")?.1)?;
     let uuid: Vec<u8> = DATA_UUID
         .replace('-', "")
@@ -317,6 +361,10 @@ pub(crate) fn cuts_anywhere_in_the_first_boot_converge(lab: &mut Lab) -> Result<
             "cut {moment} took too long"
         );
     }
+    ensure!(
+        disks.has_image(&file)?,
+        "a boot wrote to the image's own partitions"
+    );
     Ok(())
 }
 
@@ -356,8 +404,8 @@ fn cut(
     expected: &Outcome,
 ) -> Result<()> {
     let file = node.folder().join("disks.raw");
-    copy_sparse(&disks.file, &file)?;
     let copy = OpenOptions::new().read(true).write(true).open(&file)?;
+    disks.reset(&copy)?;
     writes.replay(moment, &copy)?;
     drop(copy);
     let kept = made(&lab.tools, disks, &file)?;
