@@ -208,6 +208,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
         ports: Vec::new(),
         capture: false,
         on_reset: OnReset::Restart,
+        record: None,
     })
 }
 

@@ -10,14 +10,14 @@ use crate::Digest;
 pub enum Failure {
     /// The request itself is wrong.
     Address {
-        /// The address, without user name and password.
+        /// The address as it may be shown: without user and query.
         url: String,
         /// What is wrong with it.
         why: String,
     },
     /// The server answered, and repeating the request would not change its mind.
     Status {
-        /// The address, without user name and password.
+        /// The address as it may be shown: without user and query.
         url: String,
         /// HTTP status code.
         code: u16,
@@ -26,21 +26,21 @@ pub enum Failure {
     },
     /// The server gives a reason that repeating the request does not change, in words of its own protocol.
     Refused {
-        /// The address, without user name and password.
+        /// The address as it may be shown: without user and query.
         url: String,
         /// The reason.
         why: String,
     },
     /// The content is larger than the caller accepts.
     TooLarge {
-        /// The address, without user name and password.
+        /// The address as it may be shown: without user and query.
         url: String,
         /// The most bytes that were acceptable.
         limit: u64,
     },
     /// The content is not what it should be.
     Digest {
-        /// The address, without user name and password.
+        /// The address as it may be shown: without user and query.
         url: String,
         /// What it should hash to.
         expected: Box<Digest>,
@@ -49,7 +49,7 @@ pub enum Failure {
     },
     /// No complete answer within the patience.
     Unreachable {
-        /// The address, without user name and password.
+        /// The address as it may be shown: without user and query.
         url: String,
         /// How often it was tried.
         attempts: u32,
@@ -130,19 +130,17 @@ impl std::error::Error for Failure {
     }
 }
 
-/// The address as it may be shown: without user name and password.
+/// The address as it may be shown: without user name, password, query and fragment, any of which may be a secret.
 pub(crate) fn shown(url: &str) -> String {
-    match reqwest::Url::parse(url) {
-        Ok(mut parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
-            let cleared = parsed.set_username("").is_ok() && parsed.set_password(None).is_ok();
-            if cleared {
-                parsed.to_string()
-            } else {
-                "(an address with a password)".to_owned()
-            }
-        }
-        _ => url.to_owned(),
-    }
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let url = &url[..end];
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let host = rest.find('/').unwrap_or(rest.len());
+    // The last one: a user name or password that should have been escaped may hold one too.
+    let user = rest[..host].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[user..])
 }
 
 /// An error with all that caused it, as one sentence.
@@ -165,12 +163,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn secrets_in_addresses_are_not_shown() {
         assert_eq!(
             shown("http://me:secret@mirror.example/x"),
             "http://mirror.example/x"
         );
         assert_eq!(shown("http://mirror.example/x"), "http://mirror.example/x");
         assert_eq!(shown("no address"), "no address");
+        // Neither what no client would take nor what it would write otherwise.
+        for url in [
+            "http://me:secret@mirror.example/x?token=secret#secret",
+            "http://me:sec@ret@mirror.example:99999/x?a b=secret",
+            "http://secret@mirror.example",
+            "http://mirror.example?secret",
+        ] {
+            let text = shown(url);
+            assert!(
+                text.starts_with("http://mirror.example") && !text.contains("sec"),
+                "{text}"
+            );
+        }
     }
 }

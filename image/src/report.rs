@@ -22,6 +22,9 @@ pub struct Handoff {
     /// not say.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_kib: Option<u64>,
+    /// Whether the node is given another config than the one that it was provisioned with, which is not applied.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub config_changed: bool,
 }
 
 impl Handoff {
@@ -64,14 +67,18 @@ mod tests {
             Handoff::find(text),
             Some(Handoff {
                 micros: 7,
-                peak_kib: Some(3)
+                peak_kib: Some(3),
+                config_changed: false,
             })
         );
         assert_eq!(Handoff::find("slipway-handoff: {\"micros\":5"), None);
         let written = serde_json::to_string(&Handoff {
             micros: 5,
             peak_kib: None,
+            config_changed: false,
         });
         assert_eq!(written.unwrap(), r#"{"micros":5}"#);
+        let text = "slipway-handoff: {\"micros\":5,\"configChanged\":true}\n";
+        assert!(Handoff::find(text).unwrap().config_changed);
     }
 }

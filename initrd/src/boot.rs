@@ -82,9 +82,14 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     );
     let root = step.step("root", || root::open(&boot))?;
     let begun = step.step("state", || state::begin(&boot, &root))?;
+    let mut config_changed = false;
     let state = match begun.first_boot {
         true => provision(&boot, &root, begun)?,
-        false => step.step("state", || state::open(&boot, &root, begun, None))?,
+        false => {
+            let state = step.step("state", || state::open(&boot, &root, begun, None))?;
+            config_changed = config::change::tell(&boot, state.sources().as_ref());
+            state
+        }
     };
     // Best effort: units that want the file say so themselves.
     if let Err(error) = machine::show(world, &state.dir) {
@@ -98,7 +103,7 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     step.step("kubelet", || kubelet::install(&boot, &root))?;
     net::hand_over(world, &boot.cmdline.network)?;
     step.enter("handoff");
-    handoff::hand_off(&boot, &root, &state)
+    handoff::hand_off(&boot, &root, &state, config_changed)
 }
 
 /// The first boot: the config is fetched, checked and applied, and the node marked as provisioned. Its settings, its
@@ -113,15 +118,21 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
         kernel_arguments::apply(boot, root, &fetched.model)
     })?;
     let made = step.step("disks", || make_disks(boot, root, &fetched, &mut begun))?;
-    let var = made.var.clone();
-    let state = step.step("var", || state::open(boot, root, begun, var))?;
-    let mut mounted = step.step("mount", || made.mount(root))?;
+    let early = begun.dir.as_deref().context("state is not mounted")?;
+    let mut journal = provision::journal::Journal::open(early)?;
+    let first = state::First {
+        var: made.var.clone(),
+        journal: &mut journal,
+    };
+    let state = step.step("var", || state::open(boot, root, begun, Some(first)))?;
+    journal.keep_in(&state.dir);
+    let mut mounted = step.step("mount", || made.mount(root, &mut journal))?;
     let applied = step.step("ignition", || {
         let brought = Brought {
             mounted: mounted.folders.clone(),
             volumes: made.volumes.clone(),
         };
-        provision::apply(&fetched, &root.sysroot, Whose::Node, &brought)
+        provision::apply(&fetched, &root.sysroot, Whose::Node, &brought, &mut journal)
     })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");
@@ -138,7 +149,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     nix::unistd::sync();
     mounted.unmount()?;
     made.close(root)?;
-    state.provisioned(boot, fetched.config.to_json().to_string().as_bytes())?;
+    state.provisioned(boot, &fetched)?;
     Ok(state)
 }
 

@@ -5,6 +5,7 @@
 //! that came from a server is told, and the server is asked again, for as long as it takes; a mistake in what cannot change
 //! ends the boot with the report.
 
+pub(crate) mod change;
 mod contents;
 pub(crate) mod foreign;
 mod gather;
@@ -42,16 +43,22 @@ pub(crate) struct Fetched {
     pub(crate) user_config: bool,
     /// What is strange about it.
     pub(crate) warnings: Vec<String>,
+    /// The texts that it was made of and that later boots can see again: name → SHA-256.
+    pub(crate) sources: change::Sources,
 }
 
 impl Fetched {
     /// SHA-256 of the merged config, in hexadecimal digits: what journals and markers know it by.
     pub(crate) fn hash(&self) -> String {
-        use sha2::Digest as _;
-        let text = self.config.to_json().to_string();
-        let digest = sha2::Sha256::digest(text.as_bytes());
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        hash(self.config.to_json().to_string().as_bytes())
     }
+}
+
+/// SHA-256 in hexadecimal digits.
+fn hash(text: &[u8]) -> String {
+    use sha2::Digest as _;
+    let digest = sha2::Sha256::digest(text);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A config may hold secrets: only how much there is of it is shown.

@@ -38,7 +38,7 @@ use crate::config::Fetched;
 use crate::failure::Fault;
 use crate::modprobe::Serving;
 use crate::modules::Network;
-use crate::provision::Whose;
+use crate::provision::{self, Whose};
 use crate::root::Root;
 use crate::uevent;
 use crate::world::World;
@@ -235,7 +235,7 @@ fn partitions(world: &World, plan: &Plan, journal: &mut Journal) -> Result<()> {
         let device = change.disk.stable();
         if change.changes() {
             let numbers = change.numbers.iter().cloned().collect::<BTreeMap<_, _>>();
-            journal.number_all(&change.at, &device, numbers)?;
+            journal.number_all(&change.at, &device, numbers, change.fresh)?;
             change.apply(world).with_context(|| change.at.clone())?;
             journal.note(&change.at, &device, Stage::Done)?;
         }
@@ -278,12 +278,16 @@ fn open_volumes(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<Vec<l
                     .map_err(|why| anyhow!(why))?
             }
         };
-        if verdict != luks::Verdict::Open {
+        // One that was there before is never this node's to make anew.
+        let makes = verdict != luks::Verdict::Open;
+        if makes {
             journal.note(at, &volume.stable, Stage::Begun)?;
         }
         let done = volume.wanted.apply(root, verdict, &path);
         opened.push(done.with_context(|| at.clone())?);
-        journal.note(at, &volume.stable, Stage::Done)?;
+        if makes {
+            journal.note(at, &volume.stable, Stage::Done)?;
+        }
     }
     Ok(opened)
 }
@@ -421,14 +425,19 @@ impl Made {
             .try_for_each(|volume| luks::close(root, &volume.name))
     }
 
-    /// Mounts what the config wants mounted below the root, where `/var` is already.
+    /// Mounts what the config wants mounted below the root, where `/var` is already. The folders that are made for that
+    /// are noted in the journal.
     ///
     /// # Errors
     /// If one does not mount; then none is mounted.
-    pub(crate) fn mount(&self, root: &Root) -> Result<Mounted> {
+    pub(crate) fn mount(
+        &self,
+        root: &Root,
+        journal: &mut provision::journal::Journal,
+    ) -> Result<Mounted> {
         let own = |(wanted, _): &&(mounts::Wanted, PathBuf)| wanted.path != mounts::VAR;
         let wanted: Vec<_> = self.mounts.iter().filter(own).cloned().collect();
-        mounts::mount(root, &root.sysroot, &wanted)
+        mounts::mount(root, &root.sysroot, &wanted, journal)
     }
 }
 

@@ -218,6 +218,11 @@ fn take(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
     drop(device);
     let note = Note::read(job.state).filter(|note| note.is_of(volume));
     match (content, note) {
+        // As below; one that was never mounted holds nothing, and may be half made.
+        (Content::Ext, Some(note)) if never_mounted(volume, &note)? => {
+            tracing::warn!("the format of {} was cut off; it is made anew", volume.name);
+            format(job, volume, true)?;
+        }
         (Content::Ext, note) => adopt(job, volume, note.as_ref())?,
         (Content::Blank, _) => {
             may_format(volume, job.wanted)?;
@@ -276,6 +281,11 @@ fn may_format(volume: &Volume, wanted: &EtcdSettings) -> Result<()> {
 /// Looks at a file system without writing a byte to it, and takes it only with the right identity.
 fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
     let found = superblock(volume)?;
+    let half_made = note.is_some_and(|note| note.filesystem == found.uuid);
+    if half_made && !found.clean {
+        // It is this node's own, so its journal may be replayed before it is looked at.
+        e2fsck(job.root, volume)?;
+    }
     let look = job.world.in_run(LOOK);
     mount::folder(&look, 0o700)?;
     // `noload` leaves the journal alone, which even a read-only mount would replay.
@@ -293,7 +303,6 @@ fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
     )?;
     let identity = identity::read(&look);
     mount::unmount(&look)?;
-    let half_made = note.is_some_and(|note| note.filesystem == found.uuid);
     match identity? {
         Some(identity) => {
             identity::check(&identity, &found.uuid, &job.wanted.cluster)?;
@@ -310,7 +319,6 @@ fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
                 "the format of {} was cut off; its identity is written now",
                 volume.name
             );
-            e2fsck(job.root, volume)?;
             sign(job, volume, &found.uuid)?;
         }
         None => {
@@ -338,6 +346,12 @@ fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
             .step("etcd.check", || e2fsck(job.root, volume))?;
     }
     Ok(())
+}
+
+/// Whether this is the file system that the note is about, as mkfs left it or was making it.
+fn never_mounted(volume: &Volume, note: &Note) -> Result<bool> {
+    let found = superblock(volume)?;
+    Ok(found.uuid == note.filesystem && !found.mounted)
 }
 
 fn superblock(volume: &Volume) -> Result<ext4::Ext4> {

@@ -29,11 +29,17 @@ const INIT: &CStr = c"/sbin/init";
 /// The kernel file systems that the root has bound, so that the initramfs lets go of its own.
 const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
-/// Leaves the initramfs and becomes the root's init. Returns only if that fails.
+/// Leaves the initramfs and becomes the root's init, and says with its last words whether the config is another than the
+/// one that was applied. Returns only if that fails.
 ///
 /// # Errors
 /// What failed, with nothing left to go back to once the root has moved.
-pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
+pub(crate) fn hand_off(
+    boot: &Boot,
+    root: &Root,
+    state: &State,
+    config_changed: bool,
+) -> Result<Infallible> {
     let world = &boot.world;
     crate::net::flush()?;
     root.harden().context("making damage of the root fatal")?;
@@ -56,6 +62,7 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
     let handoff = Handoff {
         micros: world.micros(),
         peak_kib: peak(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
+        config_changed,
     };
     let line = serde_json::to_string(&handoff)?;
     // For the kernel's log, whose times the rest of the boot has too.

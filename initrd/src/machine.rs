@@ -72,6 +72,25 @@ pub(crate) fn obtain(
     })
 }
 
+/// What messages call that config.
+pub(crate) fn shown_name(boot: &Boot) -> Option<String> {
+    match boot.identity.platform {
+        Platform::Qemu => Some("fw_cfg".to_owned()),
+        Platform::File => Some(boot.world.in_initrd(CONFIG_FILE).display().to_string()),
+        _ => None,
+    }
+}
+
+/// The user's config that the machine shows again without being asked for it over a network, if it is one that does.
+pub(crate) fn shown(boot: &Boot) -> Result<Option<platform::UserConfig>> {
+    let platform = boot.identity.platform;
+    if platform == Platform::Qemu && boot.modules.index().module(FW_CFG).is_some() {
+        boot.modules.load(&[FW_CFG])?;
+    }
+    let file = boot.world.in_initrd(CONFIG_FILE);
+    Ok(platform::shown(platform, &boot.world.sys, &file)?)
+}
+
 /// The file that `ignition.config.device=` and `ignition.config.path=` name.
 pub(crate) fn on_device(
     boot: &Boot,

@@ -1,10 +1,12 @@
 //! Provision: the config applied to the root.
 //!
 //! All or nothing: everything is decided and checked first, and all mistakes are told together; only then is
-//! the first byte written. A second run finds what the first one left and succeeds.
+//! the first byte written. The journal in `state` says before what will be done, so that a run that was cut off is undone
+//! and done again. A second run finds what the first one left and succeeds.
 
 mod accounts;
 mod crypttab;
+pub(crate) mod journal;
 mod nodes;
 mod result;
 #[cfg(test)]
@@ -22,6 +24,7 @@ use crate::config::Fetched;
 use crate::disks::luks::Opened;
 use crate::failure::Fault;
 use accounts::{Accounts, Keys};
+use journal::{Intent, Journal};
 use tree::Tree;
 pub(crate) use tree::Whose;
 
@@ -46,7 +49,7 @@ pub(crate) struct Applied {
 /// # Errors
 /// Everything that is wrong.
 pub(crate) fn check(fetched: &Fetched, sysroot: &Path) -> Result<()> {
-    plan(fetched, &Tree::open(sysroot)?, 0).map(drop)
+    plan(fetched, &Tree::open(sysroot)?, &Journal::default(), 0).map(drop)
 }
 
 /// What the disks stage leaves for this one.
@@ -58,7 +61,8 @@ pub(crate) struct Brought {
     pub(crate) volumes: Vec<Opened>,
 }
 
-/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable.
+/// Applies a config to the root at `sysroot`, where `/etc` and `/var` are writable. The journal is on the disk before the
+/// first write.
 ///
 /// # Errors
 /// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
@@ -67,24 +71,33 @@ pub(crate) fn apply(
     sysroot: &Path,
     whose: Whose,
     brought: &Brought,
+    journal: &mut Journal,
 ) -> Result<Applied> {
     let tree = Tree::open_as(sysroot, whose)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    apply_to(fetched, &tree, brought, boot_id.trim(), now)
+    apply_to(fetched, &tree, brought, journal, (boot_id.trim(), now))
 }
 
 fn apply_to(
     fetched: &Fetched,
     tree: &Tree,
     brought: &Brought,
-    boot_id: &str,
-    now: u64,
+    journal: &mut Journal,
+    (boot_id, now): (&str, u64),
 ) -> Result<Applied> {
-    let plan = plan(fetched, tree, now)?;
+    let there = |path: &str| tree.find(path).is_some_and(|place| place.stat().is_some());
+    let again = !journal.is_resumed() && there(result::PATH);
+    journal.undo(tree)?;
+    let plan = plan(fetched, tree, journal, now)?;
+    if journal.is_kept() {
+        let intent = plan.intent(tree, brought);
+        let intent = intent.context("looking at what the config will change")?;
+        journal.begin(&fetched.hash(), intent)?;
+    }
     users::apply(tree, &plan.accounts, &plan.keys, &brought.mounted).context("applying passwd")?;
     for entry in &plan.entries {
-        entry.apply(tree).context("applying storage")?;
+        entry.apply(tree, again).context("applying storage")?;
     }
     plan.units.apply(tree).context("applying systemd")?;
     crypttab::apply(tree, &brought.volumes).context("applying luks")?;
@@ -115,11 +128,29 @@ struct Plan<'a> {
     warnings: Vec<String>,
 }
 
-fn plan<'a>(fetched: &'a Fetched, tree: &Tree, now: u64) -> Result<Plan<'a>> {
+impl Plan<'_> {
+    /// Everything that will be written to, and what is there now.
+    fn intent(&self, tree: &Tree, brought: &Brought) -> Result<Intent> {
+        let mut intent = Intent::default();
+        let mounted = &brought.mounted;
+        users::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
+        for entry in &self.entries {
+            entry.intend(tree, &mut intent)?;
+        }
+        self.units.intend(tree, &mut intent)?;
+        crypttab::intend(tree, &brought.volumes, &mut intent)?;
+        intent.file(tree, result::PATH, None)?;
+        Ok(intent)
+    }
+}
+
+fn plan<'a>(fetched: &'a Fetched, tree: &Tree, journal: &Journal, now: u64) -> Result<Plan<'a>> {
     let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
     let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
+    let (users, groups) = journal.accounts();
+    accounts.take_back(users, groups);
     let keys = users::plan(&fetched.model, tree, &mut accounts, &mut wrong);
-    let entries = nodes::plan(fetched, tree, &accounts, &mut wrong);
+    let entries = nodes::plan(fetched, tree, &accounts, journal, &mut wrong);
     let units = units::plan(
         &fetched.model,
         tree,

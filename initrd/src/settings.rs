@@ -39,16 +39,41 @@ pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings>
             .fix("correct the file in the node's config")
     };
     let text = std::str::from_utf8(text).map_err(|e| wrong(e.to_string()))?;
-    let given: Table = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+    let told = |error: toml::de::Error| wrong(told(&error, text));
+    let given: Table = toml::from_str(text).map_err(told)?;
     // By itself first: its own mistakes are then told with line and column, unknown keys among them.
-    toml::from_str::<NodeSettings>(text).map_err(|e| wrong(e.to_string()))?;
+    toml::from_str::<NodeSettings>(text).map_err(told)?;
     let mut merged = Table::try_from(defaults).context("reading the image's node settings")?;
     merge(&mut merged, given);
-    let settings: NodeSettings = merged.try_into().map_err(|e| wrong(e.to_string()))?;
+    let settings: NodeSettings = merged.try_into().map_err(told)?;
     if let Some(etcd) = &settings.etcd {
         etcd.find().map_err(wrong)?;
     }
     Ok(settings)
+}
+
+/// A mistake with its place, but without the line that it stands in and without a value of a wrong type: it may be a
+/// secret that got there by mistake. A word that is none of those that may stand there is shown.
+fn told(error: &toml::de::Error, text: &str) -> String {
+    let mut message = error.message().to_owned();
+    if let Some((before, rest)) = message.split_once(" string \"")
+        && let Some((_, after)) = rest.rsplit_once("\", expected ")
+    {
+        message = format!("{before} a string, expected {after}");
+    }
+    let Some(at) = error.span().map(|span| span.start.min(text.len())) else {
+        return message;
+    };
+    let before = text.get(..at).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .count()
+        + 1;
+    format!("line {line}, column {column}: {message}")
 }
 
 fn merge(into: &mut Table, from: Table) {
@@ -106,10 +131,27 @@ mod tests {
             ("rolle = \"worker\"", "rolle"),
             ("role = \"boss\"", "boss"),
             ("role = ", "line 1"),
+            ("[etcd]\nminimum-size = 1\nklaster = 2", "line 3, column 1"),
             ("[etcd]\nserial = \"a\"\nlabel = \"b\"\n", "exactly one"),
         ] {
             let error = over(&defaults(), text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_wrong_by_mistake_are_not_shown() {
+        for text in [
+            "token = \"SECRET\"",
+            "[etcd]\nminimum-size = \"SECRET\\\", expected SECRET\"",
+            "[etcd]\nserial = [\"SECRET\"]",
+            "role = \"worker\" SECRET",
+            "role = \"SECRET",
+        ] {
+            let error = over(&defaults(), text.as_bytes()).unwrap_err();
+            let shown = format!("{error:#} {error:?}");
+            assert!(!shown.contains("SECRET"), "{shown}");
+            assert!(shown.contains("line "), "{shown}");
         }
     }
 }

@@ -7,19 +7,21 @@ mod identity;
 mod seed;
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::{layout, paths, timeline};
-use sha2::{Digest, Sha256};
 
 use crate::block::{self, Disk, Partition, ioctl};
 use crate::boot::Boot;
 use crate::chroot;
-use crate::disks::Var;
+use crate::config::{Fetched, change::Sources};
+use crate::disks::{Var, stack};
 use crate::failure::Fault;
 use crate::mount::{self, Flags};
+use crate::provision::journal::Journal;
 use crate::root::Root;
 pub(crate) use begun::{Begun, begin};
 use disk::Scope;
@@ -47,8 +49,16 @@ pub(crate) struct State {
     identity: Identity,
 }
 
-/// Makes what is missing, grows and mounts `var`, and lays the writable `/etc` over the root's. `var` is the file system
-/// that the config of a first boot brings for `/var`, with its device.
+/// What only a first boot has.
+#[derive(Debug)]
+pub(crate) struct First<'a> {
+    /// The file system that the config brings for `/var`, with its device.
+    pub(crate) var: Option<(Var, PathBuf)>,
+    /// What earlier attempts wrote.
+    pub(crate) journal: &'a mut Journal,
+}
+
+/// Makes what is missing, grows and mounts `var`, and lays the writable `/etc` over the root's.
 ///
 /// # Errors
 /// If a file system cannot be made, checked or mounted, each with the command or device.
@@ -56,24 +66,25 @@ pub(crate) fn open(
     boot: &Boot,
     root: &Root,
     begun: Begun,
-    var: Option<(Var, PathBuf)>,
+    first: Option<First<'_>>,
 ) -> Result<State> {
     let early = begun.dir.context("state is not mounted")?;
-    let brought = match (begun.first_boot, var) {
-        (true, var) => {
+    let (brought, journal) = match first {
+        Some(First { var, journal }) => {
             remember(&early, var.as_ref().map(|(var, _)| var))?;
-            var
+            (var, Some(journal))
         }
-        (false, _) => match remembered(&early)? {
+        None => match remembered(&early)? {
             Some(var) => {
-                let device = boot
-                    .timeline
-                    .step("state.find", || var.find(boot, root, &early))?;
-                Some((var, device))
+                let step = &boot.timeline;
+                let device = step.step("state.find", || var.find(boot, root, &early))?;
+                (Some((var, device)), None)
             }
-            None => None,
+            None => (None, None),
         },
     };
+    // The file system at /var, as far as it outlives this boot.
+    let mut uuid = None;
     let target = root.sysroot.join("var");
     match (&root.disk, brought) {
         (disk, Some((var, device))) => {
@@ -86,6 +97,7 @@ pub(crate) fn open(
             }
             boot.timeline
                 .step("state.var", || var.mount(root, &device, &target))?;
+            uuid = Some(var.uuid);
         }
         (Some(disk), None) => {
             partitions(boot, disk, Scope::WithVar)?;
@@ -97,6 +109,7 @@ pub(crate) fn open(
                 mount_ext4(root, &part, &target, Flags::empty())?;
                 grow(&part, &target)
             })?;
+            uuid = ext4::probe(&part.path)?.map(|found| found.uuid);
         }
         (None, None) => {
             let options = "mode=0755,size=75%";
@@ -112,6 +125,16 @@ pub(crate) fn open(
     // An empty folder that stays costs nothing.
     fs::remove_dir(&early).unwrap_or_default();
     boot.timeline.step("state.seed", || seed_var(boot, root))?;
+    if let (Some(journal), Some(uuid)) = (journal, &uuid) {
+        journal.keep_in(&dir);
+        let layer = |path: &str| root.sysroot.join(path.trim_start_matches('/'));
+        fresh_etc(
+            &layer(paths::ETC_UPPER),
+            &layer(paths::ETC_WORK),
+            uuid,
+            journal,
+        )?;
+    }
     overlay_etc(root)?;
     let machine_id = machine_id(boot, root, &dir)?;
     Ok(State {
@@ -155,11 +178,13 @@ fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
     match var {
         Some(var) => {
             var.keep_keys(state)?;
-            replace(&path, &serde_json::to_string(var)?)
+            replace(&path, &serde_json::to_string(var)?)?;
         }
-        None if path.exists() => fs::remove_file(&path).context("forgetting an earlier /var"),
-        None => Ok(()),
+        None if path.exists() => fs::remove_file(&path).context("forgetting an earlier /var")?,
+        None => {}
     }
+    let layers = var.map(|var| var.layers.as_slice());
+    stack::forget_keys(state, layers.unwrap_or_default())
 }
 
 fn remembered(state: &Path) -> Result<Option<Var>> {
@@ -184,7 +209,9 @@ fn mark(dir: &Path) -> Result<()> {
 /// Makes an ext4 if there is none, checks it if it was not unmounted in order, mounts it.
 fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Flags) -> Result<()> {
     match ext4::probe(&part.path)? {
+        // One that was never mounted holds nothing, and may be half made.
         None => format(root, part)?,
+        Some(found) if !found.mounted => format(root, part)?,
         Some(found) if !found.clean => check(root, &part.path, &part.label)?,
         Some(_) => {}
     }
@@ -285,7 +312,28 @@ fn seed_var(boot: &Boot, root: &Root) -> Result<()> {
     }
     tracing::info!("seeded /var with {count} files");
     mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
-    fs::write(&marker, format!("{hash}\n")).context("noting that /var is seeded")
+    // Its sync brings the renames before it to the disk too.
+    replace(&marker, &hash)
+}
+
+/// A first boot begins with the `/etc` of the root: what an attempt that was cut off has written over it goes. A layer that
+/// was there before the first attempt stays.
+fn fresh_etc(upper: &Path, work: &Path, var: &str, journal: &mut Journal) -> Result<()> {
+    if journal.etc_is_ours(var) {
+        for folder in [upper, work] {
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("removing {}", folder.display()));
+                }
+                _ => {}
+            }
+        }
+        return Ok(());
+    }
+    match block::entries(upper).is_empty() {
+        true => journal.note_etc(var),
+        false => Ok(()),
+    }
 }
 
 fn overlay_etc(root: &Root) -> Result<()> {
@@ -345,15 +393,19 @@ fn replace(path: &Path, line: &str) -> Result<()> {
 }
 
 impl State {
-    /// Marks the node as provisioned: later boots apply no config. `config` is what was applied.
+    /// Marks the node as provisioned: later boots apply no config. `fetched` is what was applied.
     ///
     /// # Errors
     /// If `state` cannot be written.
-    pub(crate) fn provisioned(&self, boot: &Boot, config: &[u8]) -> Result<()> {
-        let digest = Sha256::digest(config);
-        let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        identity::write(&self.dir, &self.identity, &boot.manifest.image, hexadecimal)?;
-        Ok(())
+    pub(crate) fn provisioned(&self, boot: &Boot, fetched: &Fetched) -> Result<()> {
+        let image = &boot.manifest.image;
+        let sources = fetched.sources.clone();
+        identity::write(&self.dir, &self.identity, image, fetched.hash(), sources)
+    }
+
+    /// The texts that the config was made of with which this node was provisioned, if its marker says so.
+    pub(crate) fn sources(&self) -> Option<Sources> {
+        identity::read(&self.dir).ok().flatten()?.sources
     }
 
     /// Keeps this boot's timeline beside those of the boots before, the last [`timeline::KEPT`] of them.
@@ -404,6 +456,30 @@ mod tests {
             .join(paths::STATE_TIMELINES)
             .join("000019.jsonl");
         assert_eq!(fs::read_to_string(last).unwrap(), "19\n");
+    }
+
+    #[test]
+    fn a_first_boot_begins_with_the_roots_etc_and_keeps_a_layer_that_it_did_not_make() {
+        let folder = tempfile::tempdir().unwrap();
+        let (upper, work) = (folder.path().join("upper"), folder.path().join("work"));
+        let state = folder.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let boot = |var: &str, write: bool| {
+            let mut journal = Journal::open(&state).unwrap();
+            fresh_etc(&upper, &work, var, &mut journal).unwrap();
+            fs::create_dir_all(&upper).unwrap();
+            if write {
+                fs::write(upper.join("file"), "").unwrap();
+            }
+            upper.join("file").exists()
+        };
+        // An attempt writes and is cut off; the next one does not see it.
+        assert!(boot("one", true));
+        assert!(!boot("one", false));
+        // What stands in the layer of a file system that was used before stays, at each attempt.
+        fs::write(upper.join("file"), "").unwrap();
+        assert!(boot("two", false));
+        assert!(boot("two", false));
     }
 
     #[test]

@@ -2,18 +2,28 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::path::Path;
 
 use crate::userdata::{self, Foreign};
-use crate::{Found, Machine, Metadata, Problem};
+use crate::{Found, Machine, Metadata, Problem, UserConfig};
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let path = machine.file.display();
-    let data = match fs::read(machine.file) {
+/// What the file has.
+pub(crate) fn shown(file: &Path) -> Result<Option<UserConfig>, Problem> {
+    read(file).map(|(config, _)| config)
+}
+
+fn read(file: &Path) -> Result<(Option<UserConfig>, Vec<String>), Problem> {
+    let path = file.display();
+    let data = match fs::read(file) {
         Ok(data) => Some(data),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(Problem::local(format!("reading {path}: {error}"))),
     };
-    let (config, notes) = userdata::only(data, &path.to_string(), Foreign::Refuse, false)?;
+    userdata::only(data, &path.to_string(), Foreign::Refuse, false)
+}
+
+pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let (config, notes) = read(machine.file)?;
     let mut found = Found::new(config, Metadata::default());
     found.notes.extend(notes);
     Ok(found)

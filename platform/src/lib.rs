@@ -157,6 +157,19 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
+/// The user's config as far as the machine shows it again at every boot, without network, medium or waiting: QEMU's
+/// fw_cfg and the file. None for what is asked of others, and where there is none now.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn shown(platform: Platform, sys: &Path, file: &Path) -> Result<Option<UserConfig>, Problem> {
+    match platform {
+        Platform::File => file::shown(file),
+        Platform::Qemu => qemu::shown(sys),
+        _ => Ok(None),
+    }
+}
+
 /// Asks the machine for its config and its metadata.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::userdata::{self, Foreign};
-use crate::{Found, LIMIT, Machine, Metadata, Problem};
+use crate::{Found, LIMIT, Machine, Metadata, Problem, UserConfig};
 
 /// Below sysfs, once the module `qemu_fw_cfg` is loaded.
 const FW_CFG: &str = "firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
@@ -35,6 +35,12 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let mut found = Found::new(config, Metadata::default());
     found.notes.extend(notes);
     Ok(found)
+}
+
+/// What fw_cfg has.
+pub(crate) fn shown(sys: &Path) -> Result<Option<UserConfig>, Problem> {
+    let data = read(&sys.join(FW_CFG), "fw_cfg")?;
+    Ok(userdata::only(data, "fw_cfg", Foreign::Refuse, false)?.0)
 }
 
 /// The device below `folder` whose attribute says [`NAME`].

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -104,6 +105,27 @@ fn put(disk: &Path, at: u64, bytes: &[u8]) -> Result<()> {
         .with_context(|| format!("writing to {}", disk.display()))
 }
 
+/// Whether two files have the same bytes in a stretch.
+///
+/// # Errors
+/// If one cannot be read there.
+pub fn same(one: &File, other: &File, stretch: Range<u64>) -> Result<bool> {
+    let mut pieces = [vec![0; 1 << 20], vec![0; 1 << 20]];
+    let mut at = stretch.start;
+    while at < stretch.end {
+        let count = usize::try_from((stretch.end - at).min(1 << 20))?;
+        for (file, piece) in [one, other].into_iter().zip(&mut pieces) {
+            piece.truncate(count);
+            file.read_exact_at(piece, at)?;
+        }
+        if pieces[0] != pieces[1] {
+            return Ok(false);
+        }
+        at += count as u64;
+    }
+    Ok(true)
+}
+
 /// Turns over every bit of one byte.
 ///
 /// # Errors
@@ -172,6 +194,71 @@ pub fn debugfs(tools: &Tools, disk: &Path, start: u64, command: &str) -> Result<
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
+/// Copies all that an ext4 within a disk holds into a folder, with modes and owners. Its journal is played back first, in
+/// place, as the node's next boot would do.
+///
+/// # Errors
+/// If e2fsck cannot put it in order or debugfs fails.
+pub fn dump(tools: &Tools, disk: &Path, start: u64, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let folder = disk.parent().context("finding the disk's folder")?;
+    let name = disk.file_name().context("finding the disk's name")?;
+    let name = name.to_str().context("the disk's name is not UTF-8")?;
+    let device = format!("/run/disk/{name}?offset={start}");
+    let sandbox = tools
+        .sandbox()
+        .bind(folder, "/run/disk")
+        .bind(to, "/run/out");
+    let check = sandbox.command("/usr/sbin/e2fsck").args(["-p", &device]);
+    // Exit code 1 means that the journal was played back, or something small put in order.
+    if let Err(error) = check.run() {
+        let again = sandbox.command("/usr/sbin/e2fsck").args(["-fn", &device]);
+        again
+            .run()
+            .with_context(|| format!("checking the file system after {error:#}"))?;
+    }
+    sandbox
+        .command("/usr/sbin/debugfs")
+        .args(["-R", "rdump / /run/out"])
+        .arg(&device)
+        .run()
+        .map(drop)
+}
+
+/// The partitions of the GPT disk that begins at `start` of a file of disks: label, first byte in that file, bytes.
+///
+/// # Errors
+/// If there is no GPT (UEFI specification 2.10, section 5.3).
+pub fn partitions(disks: &Path, start: u64) -> Result<Vec<(String, u64, u64)>> {
+    const SECTOR: u64 = 512;
+    let file = File::open(disks)?;
+    let mut head = [0; 512];
+    file.read_exact_at(&mut head, start + SECTOR)?;
+    anyhow::ensure!(head.starts_with(b"EFI PART"), "no GPT at byte {start}");
+    let long = |bytes: &[u8], at: usize| {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_le_bytes(eight)
+    };
+    let mut entries = vec![0; 128 * 128];
+    file.read_exact_at(&mut entries, start + long(&head, 72) * SECTOR)?;
+    let used = entries.chunks(128).filter(|entry| entry[..16] != [0; 16]);
+    Ok(used
+        .map(|entry| {
+            let units = entry[56..]
+                .chunks(2)
+                .map(|two| u16::from_le_bytes([two[0], two[1]]));
+            let label: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
+            let (first, last) = (long(entry, 32), long(entry, 40));
+            (
+                String::from_utf16_lossy(&label),
+                start + first * SECTOR,
+                (last + 1 - first) * SECTOR,
+            )
+        })
+        .collect())
+}
+
 /// Removes a file that may not be there.
 ///
 /// # Errors
@@ -188,6 +275,37 @@ pub fn remove(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn partitions_are_found_on_a_disk_behind_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, all) = (folder.path().join("one"), folder.path().join("all"));
+        blank(&one, 8 << 20).unwrap();
+        let mut table = gpt::GptConfig::new().writable(true).create(&one).unwrap();
+        table
+            .add_partition("größer", 1 << 20, gpt::partition_types::LINUX_FS, 0, None)
+            .unwrap();
+        table.write().unwrap();
+        let (first, size) = slipway::qemu::disks::partition(&one, "größer").unwrap();
+        let behind = 3 << 20;
+        fs::write(&all, [vec![0; behind], fs::read(&one).unwrap()].concat()).unwrap();
+        assert!(partitions(&all, 0).is_err());
+        let found = partitions(&all, behind as u64).unwrap();
+        assert_eq!(found, [("größer".to_owned(), behind as u64 + first, size)]);
+    }
+
+    #[test]
+    fn stretches_of_files_are_compared_to_their_last_byte() {
+        let (one, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let end = (2 << 20) + 5;
+        for (file, last) in [(&one, b"x"), (&other, b"y")] {
+            file.set_len(end).unwrap();
+            file.write_all_at(last, end - 1).unwrap();
+        }
+        assert!(same(&one, &other, 3..end - 1).unwrap());
+        assert!(!same(&one, &other, 3..end).unwrap());
+        assert!(same(&one, &other, 0..end + 1).is_err());
+    }
 
     #[test]
     fn a_flip_changes_one_byte_and_back() {

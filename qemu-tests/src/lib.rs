@@ -7,3 +7,4 @@ pub mod content;
 pub mod lab;
 pub mod patience;
 pub mod runner;
+pub mod writes;

@@ -1,7 +1,8 @@
 //! The files of one node: its system disk, its etcd disk, its firmware's variables, its identity.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -165,27 +166,43 @@ fn grow(path: &Path, size: u64) -> Result<()> {
 /// # Errors
 /// If one cannot be read or the other not be written.
 pub fn copy_sparse(from: &Path, to: &Path) -> Result<()> {
-    let what = || format!("copying {} to {}", from.display(), to.display());
-    let mut source = File::open(from).with_context(what)?;
-    let mut copy = File::create(to).with_context(what)?;
-    let size = source.metadata().with_context(what)?.len();
-    copy.set_len(size).with_context(what)?;
-    let seek = |file: &File, at: u64, whence| -> Result<Option<u64>> {
-        match lseek(file.as_fd(), i64::try_from(at)?, whence) {
-            Ok(found) => Ok(Some(u64::try_from(found)?)),
-            Err(nix::errno::Errno::ENXIO) => Ok(None),
-            Err(error) => Err(error).with_context(what),
+    let copy = || {
+        let source = File::open(from)?;
+        let copy = File::create(to)?;
+        let size = source.metadata()?.len();
+        copy.set_len(size)?;
+        copy_data(&source, &copy, 0..size)
+    };
+    copy().with_context(|| format!("copying {} to {}", from.display(), to.display()))
+}
+
+/// Copies the data of a stretch of a file to the same place in another, where that is no hole.
+///
+/// # Errors
+/// If one cannot be read or the other not be written.
+pub fn copy_data(from: &File, to: &File, stretch: Range<u64>) -> Result<()> {
+    let find = |at: u64, whence| -> Result<u64> {
+        match lseek(from.as_fd(), i64::try_from(at)?, whence) {
+            Ok(found) => Ok(u64::try_from(found)?.min(stretch.end)),
+            // Nothing but a hole follows.
+            Err(nix::errno::Errno::ENXIO) => Ok(stretch.end),
+            Err(error) => Err(error.into()),
         }
     };
-    let mut at = 0;
-    while let Some(data) = seek(&source, at, Whence::SeekData)? {
-        let hole = seek(&source, data, Whence::SeekHole)?.unwrap_or(size);
-        source.seek(SeekFrom::Start(data)).with_context(what)?;
-        copy.seek(SeekFrom::Start(data)).with_context(what)?;
-        std::io::copy(&mut (&source).take(hole - data), &mut copy).with_context(what)?;
+    let mut at = stretch.start;
+    while at < stretch.end {
+        let data = find(at, Whence::SeekData)?;
+        if data == stretch.end {
+            break;
+        }
+        let hole = find(data, Whence::SeekHole)?;
+        let (mut source, mut copy) = (from, to);
+        source.seek(SeekFrom::Start(data))?;
+        copy.seek(SeekFrom::Start(data))?;
+        std::io::copy(&mut source.take(hole - data), &mut copy)?;
         at = hole;
     }
-    copy.flush().with_context(what)
+    Ok(())
 }
 
 /// Where a GPT disk has the partition with this label: (first byte, bytes).
@@ -249,7 +266,27 @@ pub fn timelines(tools: &Tools, disk: &Path) -> Result<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+    use std::io::Write;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    #[test]
+    fn of_a_stretch_the_data_is_copied_and_holes_are_passed_over() {
+        let (from, to) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        from.set_len(8 << 20).unwrap();
+        for (at, text) in [(0, b"a"), (4 << 20, b"b"), (6 << 20, b"c")] {
+            from.write_all_at(text, at).unwrap();
+        }
+        to.write_all_at(&vec![b'-'; 8 << 20], 0).unwrap();
+        copy_data(&from, &to, (1 << 20)..(6 << 20)).unwrap();
+        let at = |mib: u64| {
+            let mut byte = [0];
+            to.read_exact_at(&mut byte, mib << 20).unwrap();
+            char::from(byte[0])
+        };
+        let read: String = (0..8).map(at).collect();
+        assert_eq!(read, "----b---");
+        assert_eq!(to.metadata().unwrap().len(), 8 << 20);
+    }
 
     #[test]
     fn a_sparse_copy_has_the_data_and_the_holes() {

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use image::guid::Guid;
 
+#[cfg(test)]
+mod tests;
+
 /// Where the folders of a machine's files appear inside the tools tree.
 pub const INSIDE: &str = "/run/vm";
 /// The fw_cfg name under which Ignition configs are handed to a guest.
@@ -16,6 +19,8 @@ pub const FW_CFG_CONFIG: &str = "opt/com.coreos/config";
 pub const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 /// The empty variable store that belongs to it.
 pub const OVMF_VARS: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
+/// The node that all parts of a file are read from and written to.
+const SHARED: &str = "shared";
 /// Kernel options that make virtual time repeat: no random layout, no measured loop and clock speeds.
 pub const REPEATABLE: &str = "nokaslr lpj=4000000 tsc=reliable";
 /// The most characters that virtio-blk hands to a guest as a serial number; NVMe and SCSI carry at least as many.
@@ -78,12 +83,20 @@ pub enum Format {
     Raw,
     /// QEMU's copy-on-write form.
     Qcow2,
+    /// So many raw bytes of a file, from a place on. All parts of a machine are of one file; their writes can be recorded
+    /// ([`Machine::record`]).
+    Part {
+        /// First byte.
+        at: u64,
+        /// Bytes.
+        size: u64,
+    },
 }
 
 impl Format {
     fn driver(self) -> &'static str {
         match self {
-            Self::Raw => "raw",
+            Self::Raw | Self::Part { .. } => "raw",
             Self::Qcow2 => "qcow2",
         }
     }
@@ -189,6 +202,9 @@ pub struct Machine {
     pub capture: bool,
     /// What a reset does.
     pub on_reset: OnReset,
+    /// The file in which every write to the file of the [`Format::Part`]s is recorded, in the order in which they were
+    /// done, with the guest's flushes (QEMU's `blklogwrites`, in the form of the kernel's `dm-log-writes`).
+    pub record: Option<PathBuf>,
 }
 
 /// Names of a running machine's files in its own folder.
@@ -277,6 +293,7 @@ impl Machine {
         self.board(&mut line)?;
         self.consoles(&mut line);
         self.begin(&mut line)?;
+        self.shared_file(&mut line)?;
         for (number, disk) in self.disks.iter().enumerate() {
             disk.write(number, &mut line)?;
         }
@@ -394,6 +411,45 @@ impl Machine {
         Ok(())
     }
 
+    /// The file that the parts are of, and above it the record of what is written.
+    fn shared_file(&self, line: &mut Line) -> Result<()> {
+        let part = |disk: &&Disk| matches!(disk.format, Format::Part { .. });
+        let mut parts = self.disks.iter().filter(part);
+        let Some(first) = parts.next() else {
+            return Ok(());
+        };
+        if let Some(other) = parts.find(|other| other.path != first.path) {
+            bail!(
+                "the disks that are parts of files are to be of one; found {} and {}",
+                first.path.display(),
+                other.path.display()
+            );
+        }
+        let path = escape(&line.inside(&first.path)?);
+        let name = if self.record.is_some() {
+            "below"
+        } else {
+            SHARED
+        };
+        line.arg(
+            "-blockdev",
+            format!("driver=file,node-name={name},filename={path},discard=unmap,cache.no-flush=on"),
+        );
+        if let Some(record) = &self.record {
+            let path = escape(&line.inside(record)?);
+            line.arg(
+                "-blockdev",
+                format!("driver=file,node-name=record,filename={path},cache.no-flush=on"),
+            );
+            // Its own flushes are what is recorded.
+            line.arg(
+                "-blockdev",
+                format!("driver=blklogwrites,node-name={SHARED},file=below,log=record,log-sector-size=512,discard=unmap"),
+            );
+        }
+        Ok(())
+    }
+
     fn network(&self, line: &mut Line) {
         let mut user = "user,id=net".to_owned();
         let mut card = "virtio-net-pci,netdev=net,mac=52:54:00:51:1b:0a".to_owned();
@@ -429,25 +485,36 @@ impl Disk {
                 self.serial
             );
         }
-        let path = line.inside(&self.path)?;
         let serial = escape(&self.serial);
-        // Flushes reach the page cache and no further: these disks outlive QEMU's death, and need not outlive the host's.
-        line.arg(
-            "-blockdev",
-            format!(
-                "driver=file,node-name=file{number},filename={},discard=unmap,cache.no-flush=on",
-                escape(&path)
-            ),
-        );
-        line.arg(
-            "-blockdev",
-            format!(
-                "driver={},node-name=disk{number},file=file{number},discard=unmap,cache.no-flush=on",
-                self.format.driver()
-            ),
-        );
+        let mut sharing = "";
+        if let Format::Part { at, size } = self.format {
+            line.arg(
+                "-blockdev",
+                format!("driver=raw,node-name=disk{number},file={SHARED},offset={at},size={size},discard=unmap"),
+            );
+            // The parts are disjoint, which QEMU does not know.
+            sharing = ",share-rw=on";
+        } else {
+            let path = line.inside(&self.path)?;
+            // Flushes reach the page cache and no further: these disks outlive QEMU's death, and need not outlive the
+            // host's.
+            line.arg(
+                "-blockdev",
+                format!(
+                    "driver=file,node-name=file{number},filename={},discard=unmap,cache.no-flush=on",
+                    escape(&path)
+                ),
+            );
+            line.arg(
+                "-blockdev",
+                format!(
+                    "driver={},node-name=disk{number},file=file{number},discard=unmap,cache.no-flush=on",
+                    self.format.driver()
+                ),
+            );
+        }
         let common = format!(
-            "drive=disk{number},serial={serial},bootindex={}",
+            "drive=disk{number},serial={serial},bootindex={}{sharing}",
             number + 1
         );
         match self.bus {
@@ -461,112 +528,5 @@ impl Disk {
             Bus::Sata => line.arg("-device", format!("ide-hd,bus=ide.{number},{common}")),
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn machine(folder: &Path) -> Machine {
-        for name in ["kernel", "initrd", "a,b.raw"] {
-            std::fs::write(folder.join(name), b"").unwrap();
-        }
-        Machine {
-            memory: 2048,
-            cpus: 2,
-            accel: Accel::Tcg,
-            clock: Clock::Real,
-            uuid: Guid([1; 16]),
-            start: Start::Direct {
-                kernel: folder.join("kernel"),
-                initrd: folder.join("initrd"),
-                cmdline: "console=ttyS0".into(),
-            },
-            disks: vec![Disk {
-                path: folder.join("a,b.raw"),
-                format: Format::Raw,
-                bus: Bus::Scsi,
-                serial: "system".into(),
-            }],
-            tpm: None,
-            folders: vec![],
-            config: None,
-            forwards: vec![Forward {
-                host: 2222,
-                guest: 22,
-            }],
-            ports: vec!["slipway.verdict".into()],
-            capture: false,
-            on_reset: OnReset::Stop,
-        }
-    }
-
-    #[test]
-    fn files_are_named_by_where_they_are_inside() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let line = machine(folder.path()).line(place.path()).unwrap();
-        let text = line.args.join(" ");
-        assert!(text.contains("-kernel /run/vm/1/kernel"), "{text}");
-        assert!(text.contains("filename=/run/vm/1/a,,b.raw,"), "{text}");
-        assert!(text.contains("hostfwd=tcp:127.0.0.1:2222-:22"), "{text}");
-        assert!(
-            text.contains("scsi-hd,bus=scsi0.0,drive=disk0,serial=system,bootindex=1"),
-            "{text}"
-        );
-        assert_eq!(line.binds.len(), 2);
-        assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
-    }
-
-    #[test]
-    fn a_tpm_is_reached_by_its_socket() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut machine = machine(folder.path());
-        let words = |machine: &Machine| machine.line(place.path()).unwrap().args.join(" ");
-        assert!(!words(&machine).contains("tpm"));
-        machine.tpm = Some(folder.path().join("tpm"));
-        let text = words(&machine);
-        assert!(text.contains("path=/run/vm/0/tpm.sock"), "{text}");
-        assert!(text.contains("-device tpm-crb,tpmdev=tpm"), "{text}");
-    }
-
-    #[test]
-    fn virtual_time_is_refused_on_kvm_and_repeatable_on_tcg() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut machine = machine(folder.path());
-        machine.clock = Clock::Virtual;
-        let text = machine.line(place.path()).unwrap().args.join(" ");
-        assert!(
-            text.contains("shift=1,sleep=off") && text.contains(REPEATABLE),
-            "{text}"
-        );
-        machine.accel = Accel::Kvm;
-        assert!(machine.line(place.path()).is_err());
-    }
-
-    #[test]
-    fn a_serial_that_a_guest_would_see_cut_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut machine = machine(folder.path());
-        machine.disks[0].serial = "x".repeat(SERIAL_LENGTH + 1);
-        let error = machine.line(place.path()).unwrap_err();
-        assert!(error.to_string().contains("at most 20"), "{error}");
-    }
-
-    #[test]
-    fn forwards_and_buses_name_what_they_expect() {
-        assert_eq!(
-            "2222:22".parse(),
-            Ok(Forward {
-                host: 2222,
-                guest: 22
-            })
-        );
-        assert!("22".parse::<Forward>().unwrap_err().contains("2222:22"));
-        assert!("ide".parse::<Bus>().unwrap_err().contains("nvme"));
     }
 }

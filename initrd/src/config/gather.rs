@@ -13,6 +13,7 @@ use ignition::{Config, Report, source};
 use image::platform::Platform;
 use platform::{Metadata, Problem, fragment};
 
+use super::change::Sources;
 use super::place::{Place, User};
 use super::{Contents, Fetched};
 
@@ -141,6 +142,12 @@ impl<'a> Gather<'a> {
         platform: Platform,
         user: &User,
     ) -> Result<Fetched, Wrong> {
+        let places = [base, user.place.as_ref()];
+        let sources: Sources = places
+            .into_iter()
+            .flatten()
+            .filter_map(Place::known)
+            .collect();
         // Both are read before either is given up, so that the mistakes of both are told.
         let base = self.one(base);
         let config = self.one(user.place.as_ref());
@@ -160,7 +167,8 @@ impl<'a> Gather<'a> {
             Some(config) => self.merged(&base, &config)?,
             None => base,
         };
-        self.with_contents(config, user_config)
+        let fetched = self.with_contents(config, user_config)?;
+        Ok(Fetched { sources, ..fetched })
     }
 
     /// One config under another, checked together.
@@ -169,7 +177,7 @@ impl<'a> Gather<'a> {
         self.report(merged)
     }
 
-    /// Everything that a merged config names, fetched.
+    /// Everything that a merged config names, fetched. What it was made of is not said.
     pub(super) fn with_contents(
         &mut self,
         config: Config,
@@ -192,6 +200,7 @@ impl<'a> Gather<'a> {
             keys,
             user_config,
             warnings: std::mem::take(&mut self.warnings),
+            sources: Sources::new(),
         })
     }
 

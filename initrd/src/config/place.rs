@@ -11,6 +11,9 @@ use crate::machine;
 use crate::media::Media;
 use crate::world::World;
 
+/// What messages call the config that the recipe bakes in.
+pub(super) const BASE: &str = "the image's base config";
+
 /// A config, or where it is.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -20,6 +23,16 @@ pub(crate) enum Place {
     Url(String),
 }
 
+impl Place {
+    /// What a text is called, and its SHA-256; nothing of what is elsewhere.
+    pub(super) fn known(&self) -> Option<(String, String)> {
+        match self {
+            Self::Text(text, name) => Some((name.clone(), super::hash(text))),
+            Self::Url(_) => None,
+        }
+    }
+}
+
 /// The config that the recipe bakes in.
 pub(super) fn base(world: &World) -> Result<Option<Place>> {
     let path = world.in_initrd(image::paths::INITRD_CONFIG);
@@ -27,10 +40,7 @@ pub(super) fn base(world: &World) -> Result<Option<Place>> {
         return Ok(None);
     }
     let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Some(Place::Text(
-        text,
-        "the image's base config".to_owned(),
-    )))
+    Ok(Some(Place::Text(text, BASE.to_owned())))
 }
 
 /// The user's config, and what the machine says of itself.

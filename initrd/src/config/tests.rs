@@ -139,6 +139,13 @@ fn the_users_word_is_over_the_bases() {
         Some(420)
     );
     assert!(fetched.user_config);
+    // Both texts are known again by later boots.
+    let known = [
+        ("base", sha256(base.as_bytes())),
+        ("user", sha256(user.as_bytes())),
+    ];
+    let known = known.map(|(name, sum)| (name.to_owned(), sum));
+    assert_eq!(fetched.sources, known.into());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Disks of another system, in Ignition's place: no system disk of ours, no journal, and the programs are those around us.
+//! Disks of another system, in Ignition's place: no system disk of ours, no `state` for journals, and the programs are those
+//! around us.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::name::Name;
 use super::{Request, decide, device, filesystem, filesystems, mounts, partitions};
 use crate::block::filesystem::Kind;
 use crate::mount;
-use crate::provision::Whose;
+use crate::provision::{self, Whose};
 use crate::root::Root;
 use crate::uevent;
 use crate::world::World;
@@ -101,7 +102,9 @@ pub(crate) fn mount(root: &Root, base: &Path, storage: &Storage) -> Result<Mount
             device,
         ));
     }
-    mounts::mount(root, base, &wanted)
+    // The state of the stages remembers the folders.
+    let mut journal = provision::journal::Journal::default();
+    mounts::mount(root, base, &wanted, &mut journal)
 }
 
 /// Unmounts what [`mount()`] mounted, deepest first. What is not mounted is passed over.

@@ -1,7 +1,7 @@
 //! What of a config's disks was begun and ended, in `state`: after a power cut the next boot knows which half-made things
 //! are its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,15 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the journal below `state`.
 const JOURNAL: &str = "disks.json";
+
+/// Where a config has what overwrites all that a device holds.
+const MAKERS: [&str; 3] = [
+    "$.storage.filesystems.",
+    "$.storage.luks.",
+    "$.storage.raid.",
+];
+/// Stands between the members of an array; no name of a device has it.
+pub(super) const BETWEEN: &str = ", ";
 
 /// How far one thing has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +41,13 @@ struct Entry {
     /// Numbers that partitions got, by their place in the config.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     numbers: BTreeMap<String, u32>,
+    /// Whether a table holds nothing that was there before.
+    #[serde(default)]
+    fresh: bool,
 }
+
+/// Names of devices.
+type Devices = BTreeSet<String>;
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,6 +55,27 @@ struct Content {
     /// SHA-256 of the config that it belongs to.
     config: String,
     entries: BTreeMap<String, Entry>,
+    /// Devices on which earlier attempts, of other configs, made file systems, volumes or arrays, and disks whose whole
+    /// table they made: nothing on them is anybody else's.
+    #[serde(default, skip_serializing_if = "Devices::is_empty")]
+    earlier: Devices,
+}
+
+impl Content {
+    /// The journal of the next config: what this one made is remembered.
+    fn over(self, config: &str) -> Self {
+        let mut earlier = self.earlier;
+        for (at, entry) in self.entries {
+            if entry.fresh || MAKERS.iter().any(|place| at.starts_with(place)) {
+                earlier.extend(entry.device.split(BETWEEN).map(str::to_owned));
+            }
+        }
+        Self {
+            config: config.to_owned(),
+            earlier,
+            ..Self::default()
+        }
+    }
 }
 
 /// The journal of one config.
@@ -63,8 +99,8 @@ pub(crate) fn forget(state: &Path) -> Result<()> {
 }
 
 impl Journal {
-    /// The journal below `state` of the config with this hash; an empty one if there is none, or another config's. None
-    /// of `state` keeps it in memory.
+    /// The journal below `state` of the config with this hash; an empty one if there is none. Of another config's it only
+    /// knows which devices hold nothing but what that one made. None of `state` keeps it in memory.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -77,17 +113,12 @@ impl Journal {
             Some(Err(error)) => return Err(error).context("reading the journal of the disks"),
         };
         // One that does not read was cut off before its rename, which cannot be, or damaged: it says nothing.
-        let content = serde_json::from_slice(&text)
-            .ok()
-            .filter(|content: &Content| content.config == config);
-        let new = || Content {
-            config: config.to_owned(),
-            ..Content::default()
+        let content: Content = serde_json::from_slice(&text).unwrap_or_default();
+        let content = match content.config == config {
+            true => content,
+            false => content.over(config),
         };
-        Ok(Self {
-            path,
-            content: content.unwrap_or_else(new),
-        })
+        Ok(Self { path, content })
     }
 
     /// From now on it is kept below `state`, which an earlier boot had not made yet.
@@ -99,6 +130,12 @@ impl Journal {
     pub(super) fn stage(&self, at: &str, device: &str) -> Option<Stage> {
         let entry = self.content.entries.get(at)?;
         (entry.device == device).then_some(entry.stage)
+    }
+
+    /// Whether an attempt of another config had made all that is on this device, or begun to.
+    pub(super) fn made_earlier(&self, device: &str) -> bool {
+        let disk = device.split(" partition ").next().unwrap_or(device);
+        self.content.earlier.contains(device) || self.content.earlier.contains(disk)
     }
 
     /// The number that a partition got on this device.
@@ -117,13 +154,15 @@ impl Journal {
             device: String::new(),
             stage,
             numbers: BTreeMap::new(),
+            fresh: false,
         });
         device.clone_into(&mut entry.device);
         entry.stage = stage;
         self.write()
     }
 
-    /// As [`Journal::note`] that a table is begun, with its partitions' numbers.
+    /// As [`Journal::note`] that a table is begun, with its partitions' numbers, and whether nothing of the disk's former
+    /// content stays (`fresh`).
     ///
     /// # Errors
     /// As there.
@@ -132,11 +171,13 @@ impl Journal {
         at: &str,
         device: &str,
         numbers: BTreeMap<String, u32>,
+        fresh: bool,
     ) -> Result<()> {
         let entry = Entry {
             device: device.to_owned(),
             stage: Stage::Begun,
             numbers,
+            fresh,
         };
         self.content.entries.insert(at.to_owned(), entry);
         self.write()
@@ -171,7 +212,7 @@ mod tests {
         assert_eq!(journal.stage("f", "serial a"), None);
         journal.note("f", "serial a", Stage::Begun).unwrap();
         let numbers = BTreeMap::from([("p".to_owned(), 3)]);
-        journal.number_all("d", "serial a", numbers).unwrap();
+        journal.number_all("d", "serial a", numbers, true).unwrap();
         journal.note("d", "serial a", Stage::Done).unwrap();
 
         let again = Journal::open(state, "one").unwrap();
@@ -183,6 +224,47 @@ mod tests {
         let other = Journal::open(state, "two").unwrap();
         assert_eq!(other.stage("f", "serial a"), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn another_config_knows_what_the_one_before_had_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Some(folder.path());
+        let mut journal = Journal::open(state, "one").unwrap();
+        let numbers = BTreeMap::new;
+        journal
+            .number_all("$.storage.disks.0", "whole", numbers(), true)
+            .unwrap();
+        journal
+            .number_all("$.storage.disks.1", "used", numbers(), false)
+            .unwrap();
+        let at = "$.storage.filesystems.0";
+        journal.note(at, "used partition 2", Stage::Begun).unwrap();
+        for (at, device) in [
+            ("$.storage.raid.0", "left, right partition 1"),
+            ("$.storage.luks.0", "volume"),
+        ] {
+            journal.note(at, device, Stage::Begun).unwrap();
+        }
+        assert!(!journal.made_earlier("whole"), "it is this config's own");
+        let mut journal = Journal::open(state, "two").unwrap();
+        journal.note(at, "third", Stage::Done).unwrap();
+        // And the one after that.
+        let journal = Journal::open(state, "three").unwrap();
+        for (device, made) in [
+            ("whole", true),
+            ("whole partition 7", true),
+            ("used", false),
+            ("used partition 1", false),
+            ("used partition 2", true),
+            ("third", true),
+            ("left", true),
+            ("right", false),
+            ("right partition 1", true),
+            ("volume", true),
+        ] {
+            assert_eq!(journal.made_earlier(device), made, "{device}");
+        }
     }
 
     #[test]

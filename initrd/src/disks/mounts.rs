@@ -8,6 +8,7 @@ use image::paths;
 
 use crate::block::filesystem::Kind;
 use crate::mount::{self, Flags};
+use crate::provision::journal::Journal;
 use crate::provision::tree::WRITABLE;
 use crate::root::Root;
 
@@ -81,12 +82,17 @@ pub(super) fn check(path: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// If a part of a path is no folder, or the kernel refuses; what was mounted is unmounted again.
-pub(super) fn mount(root: &Root, base: &Path, wanted: &[(Wanted, PathBuf)]) -> Result<Mounted> {
+pub(super) fn mount(
+    root: &Root,
+    base: &Path,
+    wanted: &[(Wanted, PathBuf)],
+    journal: &mut Journal,
+) -> Result<Mounted> {
     let mut wanted: Vec<_> = wanted.iter().collect();
     wanted.sort_by_key(|(wanted, _)| wanted.path.matches('/').count());
     let mut mounted = Mounted::default();
     for (wanted, device) in wanted {
-        let done = one(root, base, wanted, device, &mut mounted)
+        let done = one(root, base, wanted, device, journal, &mut mounted)
             .with_context(|| format!("{}: mounting at {}", wanted.at, wanted.path));
         if let Err(error) = done {
             if let Err(error) = mounted.unmount() {
@@ -103,9 +109,15 @@ fn one(
     base: &Path,
     wanted: &Wanted,
     device: &Path,
+    journal: &mut Journal,
     mounted: &mut Mounted,
 ) -> Result<()> {
-    let made = folders(base, &wanted.path)?;
+    let missing = missing(base, &wanted.path)?;
+    // Those that an attempt made before it was cut off count as made too.
+    let made = journal.note_folders(&missing)?;
+    for folder in &missing {
+        mount::folder(&base.join(folder.trim_start_matches('/')), 0o755)?;
+    }
     mounted.folders.extend(made);
     mounted.folders.push(wanted.path.clone());
     let target = base.join(wanted.path.trim_start_matches('/'));
@@ -161,10 +173,10 @@ fn load_modules(root: &Root, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folders of a path that are absent; gives their paths. Every part that is there must be a folder and no
-/// link, so that the path means the same in the root and here.
-fn folders(sysroot: &Path, path: &str) -> Result<Vec<String>> {
-    let mut made = Vec::new();
+/// The folders of a path that are absent. Every part that is there must be a folder and no link, so that the path means
+/// the same in the root and here.
+fn missing(sysroot: &Path, path: &str) -> Result<Vec<String>> {
+    let mut missing = Vec::new();
     let mut here = sysroot.to_owned();
     let mut shown = String::new();
     for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -181,13 +193,12 @@ fn folders(sysroot: &Path, path: &str) -> Result<Vec<String>> {
                 }
             ),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                mount::folder(&here, 0o755)?;
-                made.push(shown.clone());
+                missing.push(shown.clone());
             }
             Err(error) => return Err(error).with_context(|| format!("looking at {shown}")),
         }
     }
-    Ok(made)
+    Ok(missing)
 }
 
 impl Mounted {
@@ -238,19 +249,20 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_made_and_links_and_files_refused() {
+    fn absent_folders_are_told_and_links_and_files_refused() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("var/lib")).unwrap();
         symlink("lib", folder.path().join("var/link")).unwrap();
         fs::write(folder.path().join("var/file"), "").unwrap();
-        let made = folders(folder.path(), "/var/lib/a/b").unwrap();
-        assert_eq!(made, ["/var/lib/a", "/var/lib/a/b"]);
-        assert!(folders(folder.path(), "/var/lib/a/b").unwrap().is_empty());
+        let absent = missing(folder.path(), "/var/lib/a/b").unwrap();
+        assert_eq!(absent, ["/var/lib/a", "/var/lib/a/b"]);
+        fs::create_dir_all(folder.path().join("var/lib/a/b")).unwrap();
+        assert!(missing(folder.path(), "/var/lib/a/b").unwrap().is_empty());
         for (path, why) in [
             ("/var/link/x", "/var/link is a link"),
             ("/var/file/x", "/var/file is a file"),
         ] {
-            let error = folders(folder.path(), path).unwrap_err().to_string();
+            let error = missing(folder.path(), path).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }

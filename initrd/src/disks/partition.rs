@@ -23,6 +23,8 @@ pub(super) struct Change {
     pub(super) disk: Device,
     /// Whether all tables are wiped from it first.
     pub(super) wipe: bool,
+    /// Whether nothing of a table that was there before stays.
+    pub(super) fresh: bool,
     /// Its table afterwards; none if it is to have none.
     pub(super) table: Option<Table>,
     /// Whether the table is written: it changes, or one of its copies is damaged.

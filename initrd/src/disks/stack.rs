@@ -14,6 +14,7 @@ use super::luks::{self, Opened};
 use super::plan::{Plan, Target};
 use super::tool::load_module;
 use super::{holder, mapped, raid};
+use crate::block;
 use crate::boot::Boot;
 use crate::failure::Fault;
 use crate::mount;
@@ -49,6 +50,23 @@ impl std::fmt::Debug for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Removes the keys in `state` but those of these layers: keys of an attempt that was cut off and had another config, or of
+/// the node that this one is a copy of.
+///
+/// # Errors
+/// If one stays.
+pub(crate) fn forget_keys(state: &Path, layers: &[Layer]) -> Result<()> {
+    let folder = state.join(KEYS);
+    for file in block::entries(&folder) {
+        let opens = |layer: &Layer| matches!(layer, Layer::Volume { name, tpm: false, .. } if *name == file);
+        if !layers.iter().any(opens) {
+            fs::remove_file(folder.join(&file))
+                .with_context(|| format!("forgetting the key {file}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// All that lies below a target, the lowest first.
@@ -217,6 +235,23 @@ mod tests {
         );
         assert!(!format!("{layer:?}").contains("SECRET"));
         volume(None).keep(state.path()).unwrap();
+    }
+
+    #[test]
+    fn keys_of_other_volumes_go() {
+        let state = tempfile::tempdir().unwrap();
+        let keys = state.path().join("keys");
+        forget_keys(state.path(), &[]).unwrap();
+        let layer = volume(Some(b"SECRET"));
+        layer.keep(state.path()).unwrap();
+        for left in ["vault.new", "earlier"] {
+            fs::write(keys.join(left), "SECRET").unwrap();
+        }
+        forget_keys(state.path(), std::slice::from_ref(&layer)).unwrap();
+        assert_eq!(block::entries(&keys), ["vault"]);
+        // The TPM opens it now.
+        forget_keys(state.path(), &[volume(None)]).unwrap();
+        assert!(block::entries(&keys).is_empty());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::disks::foreign as disks;
 use crate::machine::{LOOK_EVERY, MEDIA_WAIT};
 use crate::media::Media;
 use crate::modules::Modules;
+use crate::provision::journal::Journal;
 use crate::provision::{self, Brought, Whose};
 use crate::world::World;
 
@@ -245,15 +246,13 @@ impl Run<'_> {
             tracing::warn!("{warning}");
         }
         let root: &Path = &self.flags.root;
-        let applied = provision::apply(
-            &fetched,
-            root,
-            self.whose(),
-            &Brought {
-                mounted: state.folders.clone(),
-                ..Brought::default()
-            },
-        )?;
+        let brought = Brought {
+            mounted: state.folders.clone(),
+            ..Brought::default()
+        };
+        // Another system has no `state`: a stage that was cut off is not undone, as with Ignition.
+        let mut journal = Journal::default();
+        let applied = provision::apply(&fetched, root, self.whose(), &brought, &mut journal)?;
         for warning in &applied.warnings {
             tracing::warn!("{warning}");
         }

@@ -124,11 +124,12 @@ impl Note {
     /// If `state` cannot be written.
     pub(super) fn remove(state: &Path) -> Result<()> {
         match fs::remove_file(state.join(NOTE)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).context("removing the note on the etcd volume's format")
-            }
-            _ => Ok(()),
+            // It must not come back after a power cut, when the volume is in use.
+            Ok(()) => File::open(state).and_then(|folder| folder.sync_all()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
         }
+        .context("removing the note on the etcd volume's format")
     }
 }
 

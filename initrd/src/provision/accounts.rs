@@ -1,7 +1,7 @@
 //! Users and groups: the files of passwd(5), shadow(5), group(5) and gshadow(5), edited as shadow-utils edits
 //! them on Debian. Everything is decided in memory; what comes out is written later, with the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use ignition::model::{Group, User};
@@ -37,6 +37,8 @@ pub(crate) struct Accounts {
     pub(crate) homes: Vec<Home>,
     /// Days since 1970, for shadow's "last change".
     pub(crate) today: u64,
+    /// Users and groups that were there when the files were read.
+    there: (BTreeSet<String>, BTreeSet<String>),
 }
 
 /// Which users have keys: name → lines of `authorized_keys`.
@@ -46,7 +48,7 @@ impl Accounts {
     /// Reads the files of the root.
     pub(crate) fn load(tree: &Tree, today: u64) -> Result<Self> {
         let read = |name: &'static str| Database::load(tree, name);
-        Ok(Self {
+        let mut accounts = Self {
             passwd: read("/etc/passwd")?,
             shadow: read("/etc/shadow")?,
             group: read("/etc/group")?,
@@ -56,7 +58,54 @@ impl Accounts {
             defaults: Defaults::load(tree),
             homes: Vec::new(),
             today,
-        })
+            there: Default::default(),
+        };
+        accounts.there = accounts.names();
+        Ok(accounts)
+    }
+
+    fn names(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let names = |database: &Database| database.lines().map(|line| line[0].clone()).collect();
+        (names(&self.passwd), names(&self.group))
+    }
+
+    /// Users and groups that were made since the files were read.
+    pub(crate) fn added(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (users, groups) = self.names();
+        (&users - &self.there.0, &groups - &self.there.1)
+    }
+
+    /// Takes back users and groups that an attempt was making when it was cut off: their lines may stand in some of the
+    /// files only.
+    pub(crate) fn take_back(&mut self, users: &BTreeSet<String>, groups: &BTreeSet<String>) {
+        for name in users {
+            for database in [
+                &mut self.passwd,
+                &mut self.shadow,
+                &mut self.subuid,
+                &mut self.subgid,
+            ] {
+                database.remove(name);
+            }
+            self.leave_groups(name);
+        }
+        for name in groups {
+            self.group.remove(name);
+            self.gshadow.remove(name);
+        }
+        self.there = self.names();
+    }
+
+    /// The files.
+    pub(crate) const fn databases(&self) -> [&Database; 6] {
+        [
+            &self.group,
+            &self.gshadow,
+            &self.passwd,
+            &self.shadow,
+            &self.subuid,
+            &self.subgid,
+        ]
     }
 
     /// The uid of a user.
@@ -143,8 +192,8 @@ impl Accounts {
         check_name(&wanted.name)?;
         let exists = self.passwd.get(&wanted.name).is_some();
         match (exists, wanted.should_exist != Some(false)) {
-            (false, false) => Ok(()),
-            (true, false) => {
+            // One that is gone from one file may stand in the others, if its removal was cut off.
+            (_, false) => {
                 self.remove_user(&wanted.name);
                 Ok(())
             }
@@ -278,6 +327,9 @@ impl Accounts {
         if lonely {
             // Not removed if it is another user's primary group.
             self.remove_group(name).unwrap_or_default();
+        }
+        if self.group.get(name).is_none() {
+            self.gshadow.remove(name);
         }
     }
 

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use image::paths::{CRYPTTAB as TABLE, LUKS_KEYS as KEYS};
 
-use super::tree::Tree;
+use super::journal::Intent;
+use super::tree::{Tree, join};
 use crate::disks::luks::Opened;
 
 /// Writes the keys, and one line for each volume; other lines stay.
@@ -13,7 +14,7 @@ pub(super) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
     }
     for volume in volumes {
         if let Some(key) = &volume.key {
-            let place = tree.place(&format!("{KEYS}/{}", volume.name))?;
+            let place = tree.place(&join(KEYS, &volume.name))?;
             tree.write(&place, key, 0o600, (0, 0))?;
         }
     }
@@ -29,6 +30,18 @@ pub(super) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
     tree.write(&place, text.as_bytes(), 0o600, (0, 0))
 }
 
+/// What [`apply`] will write to. Nothing is noted of the content: a key's hash is nothing for `state`, which is not
+/// encrypted, and the table may be a file of the config before it gets its lines.
+pub(super) fn intend(tree: &Tree, volumes: &[Opened], intent: &mut Intent) -> Result<()> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    for volume in volumes.iter().filter(|volume| volume.key.is_some()) {
+        intent.file(tree, &join(KEYS, &volume.name), None)?;
+    }
+    intent.file(tree, TABLE, None)
+}
+
 fn with_lines(now: &str, volumes: &[Opened]) -> String {
     let is_ours = |line: &&str| {
         let name = line.split_whitespace().next();
@@ -39,7 +52,7 @@ fn with_lines(now: &str, volumes: &[Opened]) -> String {
     let kept = now.lines().filter(|line| !is_ours(line)).map(str::to_owned);
     let ours = volumes.iter().map(|volume| {
         let (key, tpm) = match volume.key {
-            Some(_) => (format!("{KEYS}/{}", volume.name), ""),
+            Some(_) => (join(KEYS, &volume.name), ""),
             // Nobody is there who could be asked for a passphrase.
             None => ("none".to_owned(), "tpm2-device=auto,headless=true,"),
         };

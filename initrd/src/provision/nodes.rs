@@ -6,6 +6,7 @@ use anyhow::Result;
 use ignition::model::{NodeGroup, NodeUser};
 
 use super::accounts::Accounts;
+use super::journal::{Intent, Journal};
 use super::tree::{Place, Tree, WRITABLE, Whose, split};
 use crate::config::Fetched;
 
@@ -38,11 +39,13 @@ pub(super) fn plan<'a>(
     fetched: &'a Fetched,
     tree: &Tree,
     accounts: &Accounts,
+    journal: &Journal,
     wrong: &mut Vec<String>,
 ) -> Vec<Entry<'a>> {
     let mut planner = Planner {
         tree,
         accounts,
+        journal,
         seen: BTreeMap::new(),
         wrong,
     };
@@ -52,14 +55,12 @@ pub(super) fn plan<'a>(
     };
     for (i, directory) in storage.directories.iter().flatten().enumerate() {
         let place = format!("$.storage.directories.{i}");
-        let path = match tree.whose {
-            Whose::Node => through_var_link(&directory.path),
-            Whose::Other { .. } => directory.path.clone(),
-        };
+        let path = through_var_link(tree.whose, &directory.path);
         let overwrite = directory.overwrite == Some(true);
         if let Some(now) = planner.check(&place, &path)
             && !now.is_dir()
             && !overwrite
+            && !planner.replaced(&path)
         {
             planner.wrong(
                 &place,
@@ -101,6 +102,7 @@ pub(super) fn plan<'a>(
         let hard = link.hard == Some(true);
         if planner.check(&place, &link.path).is_some()
             && link.overwrite != Some(true)
+            && !planner.replaced(&link.path)
             && !matches(tree, &link.path, &target, hard)
         {
             planner.wrong(
@@ -121,11 +123,11 @@ pub(super) fn plan<'a>(
     out
 }
 
-/// A directory entry for one of the root's own links into `/var` means the folder behind it.
-fn through_var_link(path: &str) -> String {
+/// A directory entry for one of the node's own links into `/var` means the folder behind it.
+fn through_var_link(whose: Whose, path: &str) -> String {
     let link = image::paths::VAR_LINKS
         .iter()
-        .find(|(link, _)| *link == path);
+        .find(|(link, _)| whose == Whose::Node && *link == path);
     match link {
         Some((link, target)) => ignition::validate::clean(&format!("{}/{target}", split(link).0)),
         None => path.to_owned(),
@@ -163,6 +165,7 @@ fn hard_target(path: &str, target: &str) -> String {
 struct Planner<'a> {
     tree: &'a Tree,
     accounts: &'a Accounts,
+    journal: &'a Journal,
     seen: BTreeMap<String, String>,
     wrong: &'a mut Vec<String>,
 }
@@ -170,6 +173,13 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn wrong(&mut self, place: &str, path: &str, why: &str) {
         self.wrong.push(format!("{place}: {path}: {why}"));
+    }
+
+    /// Whether what is at this path was put there by an attempt that was cut off, whose config allowed it to replace what
+    /// had been there.
+    fn replaced(&self, path: &str) -> bool {
+        let real = self.tree.real(path);
+        real.is_ok_and(|real| self.journal.replaced(&real))
     }
 
     /// The path is writable and no other entry's; gives what is there.
@@ -200,6 +210,7 @@ impl Planner<'_> {
         wanted: &crate::config::Contents,
         overwrite: bool,
     ) {
+        let overwrite = overwrite || self.replaced(path);
         let Some(now) = now.filter(|_| !overwrite) else {
             return;
         };
@@ -288,8 +299,22 @@ pub(super) fn check_path(tree: &Tree, path: &str) -> Result<String, String> {
 }
 
 impl Entry<'_> {
-    /// Makes it. Whether it may replace what is there was decided by [`plan`].
-    pub(super) fn apply(&self, tree: &Tree) -> Result<()> {
+    /// What [`Entry::apply`] will write to.
+    pub(super) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
+        match &self.kind {
+            Kind::Directory => intent.folder(tree, &self.path),
+            Kind::File { contents, append } => {
+                let whole = [contents.unwrap_or_default(), &append.concat()].concat();
+                intent.file(tree, &self.path, Some(&whole))
+            }
+            Kind::Link { hard: true, .. } => intent.link(tree, &self.path, None),
+            Kind::Link { target, .. } => intent.link(tree, &self.path, Some(target)),
+        }
+    }
+
+    /// Makes it. Whether it may replace what is there was decided by [`plan`]. `again` says that an earlier run has made
+    /// all of it, and no journal knows what was there before.
+    pub(super) fn apply(&self, tree: &Tree, again: bool) -> Result<()> {
         let place = tree.place(&self.path)?;
         if let Kind::Link { hard: true, .. } = self.kind {
             // Its target may be one of the files that wait for their places.
@@ -297,10 +322,13 @@ impl Entry<'_> {
         }
         match &self.kind {
             Kind::Directory => self.directory(tree, &place),
-            Kind::File { contents, append } => self.file(tree, &place, *contents, append),
+            Kind::File { contents, append } => self.file(tree, &place, *contents, append, again),
             Kind::Link { target, hard } => {
                 if matches(tree, &self.path, target, *hard) {
-                    return Ok(());
+                    return match hard {
+                        true => Ok(()),
+                        false => tree.own(&place, self.owner_or(tree.owner(&place))),
+                    };
                 }
                 place.remove()?;
                 match hard {
@@ -344,6 +372,7 @@ impl Entry<'_> {
         place: &Place,
         contents: Option<&[u8]>,
         append: &[Vec<u8>],
+        again: bool,
     ) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         let now = place.stat();
@@ -358,8 +387,7 @@ impl Entry<'_> {
         let tail = append.concat();
         let wanted = match (contents, &old) {
             (Some(contents), _) => [contents, &tail].concat(),
-            // Appended by an earlier run.
-            (None, Some(old)) if old.ends_with(&tail) => old.clone(),
+            (None, Some(old)) if again && old.ends_with(&tail) => old.clone(),
             (None, old) => [old.as_deref().unwrap_or_default(), &tail].concat(),
         };
         if old.as_ref() == Some(&wanted) {

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::tree::Tree;
 
-const PATH: &str = "/etc/.ignition-result.json";
+/// Where the report is.
+pub(super) const PATH: &str = "/etc/.ignition-result.json";
 
 /// Writes the report; an earlier one is kept inside it.
 pub(super) fn write(tree: &Tree, user_config: bool, boot_id: &str, now: u64) -> Result<()> {

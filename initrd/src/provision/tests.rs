@@ -7,6 +7,38 @@ use std::path::PathBuf;
 use crate::config::Contents;
 use tree::Owners;
 
+const NOW: (&str, u64) = ("boot", 1_795_265_163);
+
+/// What an attempt applies.
+type Wish = (Fetched, Brought);
+
+/// One attempt, with the journal that is below `state`.
+fn run(fetched: &Fetched, tree: &Tree, state: Option<&Path>) -> Result<Applied> {
+    run_with(fetched, &Brought::default(), tree, state)
+}
+
+/// One attempt, with what the disks stage leaves.
+fn run_with(
+    fetched: &Fetched,
+    brought: &Brought,
+    tree: &Tree,
+    state: Option<&Path>,
+) -> Result<Applied> {
+    let mut journal = match state {
+        Some(state) => Journal::open(state)?,
+        None => Journal::default(),
+    };
+    apply_to(fetched, tree, brought, &mut journal, NOW)
+}
+
+fn volume(name: &str, key: Option<&[u8]>) -> Opened {
+    Opened {
+        name: name.to_owned(),
+        uuid: "abab".to_owned(),
+        key: key.map(<[u8]>::to_vec),
+    }
+}
+
 /// The tree of a test: as root owners are set for real, else they are told.
 pub(super) fn tree(root: &Path) -> Tree {
     let owners = match nix::unistd::geteuid().is_root() {
@@ -74,6 +106,7 @@ fn fetched(text: &str) -> Fetched {
         model,
         user_config: true,
         warnings: vec![],
+        sources: std::collections::BTreeMap::new(),
     }
 }
 
@@ -107,7 +140,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     let root = folder.path();
     let fetched = fetched(WHOLE);
     let tree = tree(root);
-    let applied = apply_to(&fetched, &tree, &Brought::default(), "boot", 1_795_265_163).unwrap();
+    let applied = run(&fetched, &tree, None).unwrap();
     assert_eq!(
         (
             applied.entries,
@@ -163,7 +196,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     assert_eq!(result["userConfigProvided"], true);
 
     let before = snapshot(root);
-    apply_to(&fetched, &tree, &Brought::default(), "boot", 1_795_265_163).unwrap();
+    run(&fetched, &tree, None).unwrap();
     assert_eq!(snapshot(root), before);
     fs::remove_file(root.join("etc/.ignition-result.json")).unwrap();
 }
@@ -200,14 +233,7 @@ fn snapshot(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
 fn refused(text: &str) -> String {
     let folder = root();
     let before = snapshot(folder.path());
-    let error = apply_to(
-        &fetched(text),
-        &tree(folder.path()),
-        &Brought::default(),
-        "boot",
-        0,
-    )
-    .unwrap_err();
+    let error = run(&fetched(text), &tree(folder.path()), None).unwrap_err();
     assert_eq!(snapshot(folder.path()), before, "{error:#}");
     assert!(!folder.path().join("etc/.ignition-result.json").exists());
     let text = format!("{error:#}");
@@ -259,7 +285,7 @@ fn overwriting_replaces_what_is_in_the_way() {
              "directories": [{"path": "/etc/motd", "overwrite": true}],
              "links": [{"path": "/etc/group-", "target": "group"}, {"path": "/etc/skel", "overwrite": true, "target": "x"}]}}"#,
     );
-    apply_to(&fetched, &tree(root), &Brought::default(), "boot", 0).unwrap();
+    run(&fetched, &tree(root), None).unwrap();
     assert_eq!(fs::read_to_string(root.join("etc/dir")).unwrap(), "file");
     assert!(root.join("etc/motd").is_dir());
     assert!(root.join("etc/skel").is_symlink());
@@ -272,17 +298,12 @@ fn volumes_get_their_keys_and_lines_beside_what_the_config_wrote() {
         r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
              {"path": "/etc/crypttab", "contents": {"source": "data:,mine%20/dev/x%0A"}}]}}"#,
     );
-    let volume = |name: &str, key: Option<&[u8]>| Opened {
-        name: name.to_owned(),
-        uuid: "abab".to_owned(),
-        key: key.map(<[u8]>::to_vec),
-    };
     let brought = Brought {
         volumes: vec![volume("keyed", Some(b"SECRET")), volume("sealed", None)],
         ..Brought::default()
     };
-    let tree = tree(folder.path());
-    apply_to(&fetched, &tree, &brought, "boot", 0).unwrap();
+    let (tree, state) = (tree(folder.path()), tempfile::tempdir().unwrap());
+    run_with(&fetched, &brought, &tree, Some(state.path())).unwrap();
     let etc = folder.path().join("etc");
     let text = fs::read_to_string(etc.join("crypttab")).unwrap();
     assert_eq!(
@@ -296,6 +317,11 @@ fn volumes_get_their_keys_and_lines_beside_what_the_config_wrote() {
         let mode = fs::metadata(etc.join(file)).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
+    // `state` is not encrypted: it does not even know a key's hash.
+    let journal = fs::read(state.path().join("files.json")).unwrap();
+    let journal: serde_json::Value = serde_json::from_slice(&journal).unwrap();
+    let noted = &journal["places"]["/etc/luks/keyed"];
+    assert!(noted.is_object() && noted["after"].is_null(), "{journal}");
 }
 
 #[test]
@@ -305,14 +331,223 @@ fn special_bits_survive_the_change_of_owner() {
         r#"{"ignition": {"version": "3.6.0"}, "storage": {"files": [
              {"path": "/etc/suid", "mode": 2541, "user": {"id": 0}, "contents": {"source": "data:,x"}}]}}"#,
     );
-    apply_to(
-        &fetched,
-        &tree(folder.path()),
-        &Brought::default(),
-        "boot",
-        0,
-    )
-    .unwrap();
+    run(&fetched, &tree(folder.path()), None).unwrap();
     let mode = fs::metadata(folder.path().join("etc/suid")).unwrap().mode();
     assert_eq!(mode & 0o7777, 2541);
+}
+
+/// A config of the kind that a cut once left half done: what only a journal tells from what was there before.
+const CUT: &str = r#"{
+  "ignition": {"version": "3.5.0"},
+  "passwd": {
+    "groups": [{"name": "team", "gid": 2000}],
+    "users": [{"name": "core", "groups": ["sudo", "team"], "passwordHash": "$y$SECRET", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"]},
+              {"name": "daemon2", "system": true, "noCreateHome": true},
+              {"name": "gone", "shouldExist": false},
+              {"name": "root", "sshAuthorizedKeys": ["ssh-ed25519 CCCC"]}]
+  },
+  "storage": {
+    "directories": [{"path": "/var/lib/app/deep", "user": {"name": "core"}}],
+    "files": [{"path": "/etc/new/deep/file", "contents": {"source": "data:,SECRET"}},
+              {"path": "/etc/twice", "append": [{"source": "data:,a%0A"}]},
+              {"path": "/var/lib/log", "append": [{"source": "data:,b%0A"}, {"source": "data:,b%0A"}]},
+              {"path": "/home/core/.bashrc", "contents": {"source": "data:,mine"}, "user": {"name": "core"}},
+              {"path": "/var/lib/app/empty"}],
+    "links": [{"path": "/etc/localtime", "target": "/usr/share/zoneinfo/UTC"},
+              {"path": "/etc/hard", "target": "/etc/new/deep/file", "hard": true}]
+  },
+  "systemd": {"units": [{"name": "sshd.service", "enabled": true}, {"name": "masked.service", "mask": true},
+    {"name": "own.service", "enabled": true, "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"}]}
+}"#;
+
+/// Another config, which knows almost nothing of what the first one made, and makes some of it otherwise.
+const CHANGED: &str = r#"{
+  "ignition": {"version": "3.5.0"},
+  "passwd": {"users": [{"name": "core", "uid": 1500, "homeDir": "/home/other"}]},
+  "storage": {
+    "directories": [{"path": "/var/lib/app", "mode": 448}],
+    "files": [{"path": "/etc/new/deep/file", "contents": {"source": "data:,changed"}},
+              {"path": "/etc/twice", "append": [{"source": "data:,c%0A"}]}],
+    "links": [{"path": "/etc/localtime", "target": "/usr/share/zoneinfo/Europe/Berlin"}]
+  }
+}"#;
+
+/// A root with things that the configs above meet: files that end as if something had been appended, a user that goes.
+fn used_root() -> tempfile::TempDir {
+    let folder = root();
+    let root = folder.path();
+    fs::create_dir_all(root.join("var/lib")).unwrap();
+    fs::write(root.join("etc/twice"), "a\n").unwrap();
+    fs::write(root.join("var/lib/log"), "b\nb\n").unwrap();
+    for (path, line) in [
+        ("etc/passwd", "gone:x:1700:1700::/home/gone:/bin/sh\n"),
+        ("etc/shadow", "gone:*:20000:0:99999:7:::\n"),
+        ("etc/group", "gone:x:1700:\n"),
+        ("etc/gshadow", "gone:!::\n"),
+        ("etc/subuid", "gone:100000:65536\n"),
+    ] {
+        let old = fs::read_to_string(root.join(path)).unwrap_or_default();
+        fs::write(root.join(path), old + line).unwrap();
+    }
+    folder
+}
+
+/// A config to which the disks stage leaves nothing.
+fn plain(text: &str) -> Wish {
+    (fetched(text), Brought::default())
+}
+
+/// Applies `first` with the power cut after each number of changes, and `then` afterwards; gives how many cuts there were.
+/// With `fresh_etc` each attempt begins with the root's `/etc`, as the state step sees to it; without, with the one that the
+/// attempt before has left, as on a `/var` that was used before.
+fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
+    let whole = used_root();
+    run_with(&then.0, &then.1, &tree(whole.path()), None).unwrap();
+    // Paths are compared below the root of each.
+    let below = |root: &Path| -> Vec<_> {
+        let strip = |path: PathBuf| path.strip_prefix(root).unwrap().to_owned();
+        let all = snapshot(root).into_iter();
+        all.map(|(path, mode, owner, content)| (strip(path), mode, owner, content))
+            .collect()
+    };
+    let expected = below(whole.path());
+    for cut in 0.. {
+        let (folder, state) = (used_root(), tempfile::tempdir().unwrap());
+        let mut told = tree(folder.path());
+        tree::CUT_AFTER.set(Some(cut));
+        let done = run_with(&first.0, &first.1, &told, Some(state.path()));
+        tree::CUT_AFTER.set(None);
+        let marker = folder.path().join("etc/.ignition-result.json");
+        assert!(done.is_err() || marker.exists());
+        let finished = done.is_ok();
+        let begin = |told: &mut Tree| {
+            told.forget_waiting();
+            if fresh_etc {
+                let etc = folder.path().join("etc");
+                fs::remove_dir_all(&etc).unwrap();
+                fs::rename(used_root().path().join("etc"), &etc).unwrap();
+            }
+        };
+        // Some are cut off several times, each time at another place.
+        let more = [cut / 2, 3 * cut / 2];
+        for again in more.into_iter().filter(|_| cut % 4 == 0) {
+            begin(&mut told);
+            tree::CUT_AFTER.set(Some(again));
+            // It may also come to its end.
+            drop(run_with(&then.0, &then.1, &told, Some(state.path())));
+            tree::CUT_AFTER.set(None);
+        }
+        begin(&mut told);
+        let done = run_with(&then.0, &then.1, &told, Some(state.path()));
+        done.unwrap_or_else(|error| panic!("cut after {cut} changes: {error:#}"));
+        let found = below(folder.path());
+        for entry in &found {
+            let (path, mode, owner, content) = entry;
+            let other = expected.iter().find(|other| other.0 == *path);
+            let text = |content: &[u8]| String::from_utf8_lossy(content).into_owned();
+            assert!(
+                Some(entry) == other,
+                "cut after {cut} changes: {path:?} {mode:o} {owner} {:?}; expected {:?}",
+                text(content),
+                other.map(|(_, mode, owner, content)| (format!("{mode:o}"), owner, text(content)))
+            );
+        }
+        assert_eq!(found.len(), expected.len(), "cut after {cut} changes");
+        let journal = fs::read_to_string(state.path().join("files.json")).unwrap();
+        assert!(!journal.contains("SECRET"), "{journal}");
+        if finished {
+            return cut;
+        }
+    }
+    unreachable!("the cuts have an end")
+}
+
+#[test]
+fn the_power_cut_anywhere_the_next_boot_converges() {
+    let cuts = cut_everywhere(&plain(CUT), &plain(CUT), true);
+    assert!(cuts > 60, "{cuts}");
+    // What was removed from an `/etc` that is not the root's own cannot be brought back.
+    let kept = CUT.replace(r#"{"name": "gone", "shouldExist": false},"#, "");
+    cut_everywhere(&plain(&kept), &plain(&kept), false);
+}
+
+#[test]
+fn a_config_that_changed_between_two_attempts_finds_nothing_of_the_first() {
+    cut_everywhere(&plain(CUT), &plain(CHANGED), true);
+    cut_everywhere(&plain(CHANGED), &plain(CUT), true);
+}
+
+#[test]
+fn volumes_of_an_attempt_that_was_cut_off_leave_no_key_and_no_line() {
+    let with = |text: &str, names: &[&str]| -> Wish {
+        let volumes = names.iter().map(|name| volume(name, Some(b"SECRET")));
+        let brought = Brought {
+            volumes: volumes.collect(),
+            ..Brought::default()
+        };
+        (fetched(text), brought)
+    };
+    // A table of the config's own, which it does not allow to be replaced, gets the lines too.
+    let own = with(
+        r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
+             {"path": "/etc/crypttab", "contents": {"source": "data:,mine%20/dev/x%0A"}}]}}"#,
+        &["one", "two"],
+    );
+    let empty = r#"{"ignition": {"version": "3.5.0"}}"#;
+    let (other, none) = (with(empty, &["three"]), with(empty, &[]));
+    for fresh_etc in [true, false] {
+        for (first, then) in [(&own, &own), (&own, &other), (&other, &own), (&own, &none)] {
+            let cuts = cut_everywhere(first, then, fresh_etc);
+            assert!(cuts > 8, "{cuts}");
+        }
+    }
+}
+
+#[test]
+fn what_an_attempt_replaced_with_permission_may_be_replaced_again() {
+    let with = |more: &str| {
+        fetched(&format!(
+            r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{"files": [
+                 {{"path": "/etc/motd", {more} "contents": {{"source": "data:,{}"}}}}]}}}}"#,
+            more.len()
+        ))
+    };
+    let (folder, state) = (root(), tempfile::tempdir().unwrap());
+    let tree = tree(folder.path());
+    run(&with(r#""overwrite": true,"#), &tree, Some(state.path())).unwrap();
+    run(&with(""), &tree, Some(state.path())).unwrap();
+    assert_eq!(
+        fs::read_to_string(folder.path().join("etc/motd")).unwrap(),
+        "0"
+    );
+    // What nobody allowed to be replaced is still refused.
+    let (folder, state) = (root(), tempfile::tempdir().unwrap());
+    run(&with(""), &self::tree(folder.path()), Some(state.path())).unwrap_err();
+}
+
+#[test]
+fn a_home_that_only_a_mount_made_is_its_users_after_a_cut_too() {
+    let config =
+        fetched(r#"{"ignition": {"version": "3.5.0"}, "passwd": {"users": [{"name": "core"}]}}"#);
+    for cut in 0..40 {
+        let (folder, state) = (root(), tempfile::tempdir().unwrap());
+        let home = folder.path().join("var/home/core");
+        fs::create_dir(&home).unwrap();
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
+        let brought = Brought {
+            mounted: vec!["/var/home/core".to_owned()],
+            ..Brought::default()
+        };
+        let mut told = tree(folder.path());
+        for cut in [Some(cut), None] {
+            told.forget_waiting();
+            tree::CUT_AFTER.set(cut);
+            let done = run_with(&config, &brought, &told, Some(state.path()));
+            tree::CUT_AFTER.set(None);
+            assert!(cut.is_some() || done.is_ok(), "{done:?}");
+        }
+        assert_eq!(fs::metadata(&home).unwrap().mode() & 0o7777, 0o700);
+        let place = told.find("/home/core").unwrap();
+        assert_eq!(told.owner(&place), (1000, 1000));
+    }
 }

@@ -107,8 +107,16 @@ impl Place {
         names
     }
 
+    /// Removes a folder if there is one and nothing is in it or mounted on it.
+    pub(crate) fn remove_empty(&self) {
+        fs::remove_dir(self.path()).unwrap_or_default();
+    }
+
     /// Removes what is there, folders with all that they hold.
     pub(crate) fn remove(&self) -> Result<()> {
+        if self.stat().is_some() {
+            cut()?;
+        }
         let done = match self.stat() {
             None => Ok(()),
             Some(meta) if meta.is_dir() => fs::remove_dir_all(self.path()),
@@ -269,6 +277,7 @@ impl Tree {
 
     /// Makes one folder.
     pub(crate) fn make_folder(&self, place: &Place, mode: u32, owner: (u32, u32)) -> Result<()> {
+        cut()?;
         fs::DirBuilder::new()
             .mode(0o700)
             .create(place.path())
@@ -287,11 +296,11 @@ impl Tree {
         mode: u32,
         owner: (u32, u32),
     ) -> Result<()> {
-        let short: String = place.name.chars().take(60).collect();
+        let name = beside(&place.name);
         let beside = Place {
             parent: place.parent.try_clone()?,
-            name: format!(".{short}.slipway"),
-            real: join(split(&place.real).0, &format!(".{short}.slipway")),
+            real: join(split(&place.real).0, &name),
+            name,
         };
         if self
             .pending
@@ -321,6 +330,7 @@ impl Tree {
         mode: u32,
         owner: (u32, u32),
     ) -> Result<()> {
+        cut()?;
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(place.path())?;
@@ -350,11 +360,19 @@ impl Tree {
     pub(crate) fn settle(&self) -> Result<()> {
         self.sync()?;
         for (beside, place) in self.pending.take() {
+            cut()?;
             fs::rename(beside.path(), place.path())
                 .with_context(|| format!("renaming to {}", place.real))?;
             self.move_owner(&beside, &place);
         }
         Ok(())
+    }
+
+    /// What waited for its place when the power was cut waits no longer.
+    #[cfg(test)]
+    pub(crate) fn forget_waiting(&mut self) {
+        self.pending.take();
+        self.touched.take();
     }
 
     /// [`Tree::settle`], and waits for that too: afterwards a power cut takes nothing back.
@@ -374,6 +392,7 @@ impl Tree {
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.place(from)?, self.place(to)?);
         self.settle()?;
+        cut()?;
         fs::rename(from.path(), to.path())
             .with_context(|| format!("renaming {} to {}", from.real, to.real))?;
         self.move_owner(&from, &to);
@@ -382,6 +401,7 @@ impl Tree {
 
     /// Makes a symbolic link; what is there must be gone.
     pub(crate) fn link(&self, place: &Place, target: &str, owner: (u32, u32)) -> Result<()> {
+        cut()?;
         std::os::unix::fs::symlink(target, place.path())
             .with_context(|| format!("making the link {}", place.real))?;
         self.own(place, owner)?;
@@ -396,12 +416,15 @@ impl Tree {
             .with_context(|| {
                 format!("{}: the target of the hard link does not exist", place.real)
             })?;
+        cut()?;
         fs::hard_link(target.path(), place.path())
-            .with_context(|| format!("making the hard link {}", place.real))
+            .with_context(|| format!("making the hard link {}", place.real))?;
+        self.touch(place)
     }
 
     /// Sets owner and group of the entry itself, if they are others.
     pub(crate) fn own(&self, place: &Place, owner: (u32, u32)) -> Result<()> {
+        cut()?;
         match &self.owners {
             Owners::Real => {
                 let now = place.stat().map(|meta| (meta.uid(), meta.gid()));
@@ -456,12 +479,39 @@ impl Tree {
     pub(crate) fn chmod(&self, place: &Place, mode: u32) -> Result<()> {
         match place.stat() {
             Some(meta) if !meta.is_symlink() => {
+                cut()?;
                 fs::set_permissions(place.path(), fs::Permissions::from_mode(mode))
                     .with_context(|| format!("setting the mode of {}", place.real))
             }
             _ => Ok(()),
         }
     }
+}
+
+/// The name under which the content of `name` is written before it is brought to its place.
+pub(crate) fn beside(name: &str) -> String {
+    let short: String = name.chars().take(60).collect();
+    format!(".{short}.slipway")
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many more changes a test lets happen before it cuts the power.
+    pub(crate) static CUT_AFTER: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
+}
+
+/// Each change of the disk passes here, where a test can end it.
+#[cfg_attr(
+    not(test),
+    allow(clippy::unnecessary_wraps, reason = "a test can fail it")
+)]
+pub(crate) fn cut() -> Result<()> {
+    #[cfg(test)]
+    if let Some(left) = CUT_AFTER.get() {
+        anyhow::ensure!(left > 0, "the power was cut");
+        CUT_AFTER.set(Some(left - 1));
+    }
+    Ok(())
 }
 
 /// A path's folder and name: `("/a", "b")` for `/a/b`.

@@ -6,6 +6,7 @@ use anyhow::Result;
 use ignition::model::{Config, Unit};
 use ignition::unit::{Install, parse};
 
+use super::journal::Intent;
 use super::tree::{Tree, join, split};
 use crate::config::Contents;
 
@@ -258,6 +259,23 @@ impl Units {
     /// Everything that is written, for the check of paths.
     pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
         self.files.keys().chain(self.links.keys())
+    }
+
+    /// What [`Units::apply`] will write to.
+    pub(super) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
+        for path in &self.removed {
+            intent.link(tree, path, None)?;
+        }
+        for (path, content) in &self.files {
+            intent.file(tree, path, Some(content))?;
+        }
+        for (path, target) in &self.links {
+            intent.link(tree, path, Some(target))?;
+        }
+        match self.preset.is_empty() {
+            true => Ok(()),
+            false => intent.file(tree, PRESET, Some(self.preset.as_bytes())),
+        }
     }
 
     /// Does it.

@@ -6,6 +6,7 @@ use anyhow::Result;
 use ignition::model::Config;
 
 use super::accounts::{Accounts, Database, Home, Keys};
+use super::journal::Intent;
 use super::nodes::check_path;
 use super::tree::{Tree, Whose, join, split};
 
@@ -84,6 +85,64 @@ pub(super) fn apply(
     Ok(())
 }
 
+/// What [`apply`] will write to.
+pub(super) fn intend(
+    tree: &Tree,
+    accounts: &Accounts,
+    keys: &Keys,
+    mounted: &[String],
+    intent: &mut Intent,
+) -> Result<()> {
+    for home in &accounts.homes {
+        let there = tree.find(&home.path).filter(|place| place.stat().is_some());
+        match there {
+            None => intent.home(tree, &home.path)?,
+            Some(place) if mounted.contains(&place.real) => intent.folder(tree, &home.path)?,
+            Some(_) => {}
+        }
+    }
+    for database in accounts.databases() {
+        if database.changed {
+            let text = database.to_text();
+            intent.file(tree, database.path, Some(text.as_bytes()))?;
+        }
+    }
+    for (name, lines) in keys {
+        if let Some((_, _, home)) = accounts.user(name) {
+            let file = key_file(tree.whose, &home);
+            intent.file(tree, &file, Some(key_text(lines).as_bytes()))?;
+        }
+    }
+    let (users, groups) = accounts.added();
+    intent.accounts(users, groups);
+    Ok(())
+}
+
+/// Where a user's keys are below the home: folders and file.
+fn key_place(whose: Whose) -> (&'static [&'static str], &'static str) {
+    match whose {
+        Whose::Other {
+            key_fragment: false,
+        } => (&[".ssh"], "authorized_keys"),
+        _ => (&[".ssh", "authorized_keys.d"], "ignition"),
+    }
+}
+
+fn key_file(whose: Whose, home: &str) -> String {
+    let (folders, file) = key_place(whose);
+    let folder = folders
+        .iter()
+        .fold(home.to_owned(), |above, name| join(&above, name));
+    join(&folder, file)
+}
+
+fn key_text(lines: &[String]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{}\n", line.trim()))
+        .collect()
+}
+
 /// Replaces an account file; owner and mode stay what they were.
 fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Result<()> {
     let place = tree.place(database.path)?;
@@ -101,13 +160,13 @@ fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<
     let place = tree.place(&home.path)?;
     if place.stat().is_some() {
         if mounted.contains(&place.real) && tree.owner(&place) == (0, 0) {
-            tree.own(&place, home.owner)?;
             tree.chmod(&place, 0o700)?;
+            tree.own(&place, home.owner)?;
         }
         return Ok(());
     }
     let (above, name) = split(&home.path);
-    let beside = join(above, &format!(".{name}.slipway"));
+    let beside = join(above, &super::tree::beside(name));
     let place = tree.place(&beside)?;
     place.remove()?;
     tree.make_folder(&place, mode, home.owner)?;
@@ -146,13 +205,8 @@ fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) ->
         return Ok(());
     };
     let owner = (uid, gid);
+    let (folders, file) = key_place(tree.whose);
     let mut folder = home;
-    let (folders, file) = match tree.whose {
-        Whose::Other {
-            key_fragment: false,
-        } => ([".ssh"].as_slice(), "authorized_keys"),
-        _ => ([".ssh", "authorized_keys.d"].as_slice(), "ignition"),
-    };
     for part in folders {
         folder = join(&folder, part);
         let place = tree.place(&folder)?;
@@ -160,10 +214,6 @@ fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) ->
             tree.make_folder(&place, 0o700, owner)?;
         }
     }
-    let text: String = lines
-        .iter()
-        .map(|line| format!("{}\n", line.trim()))
-        .collect();
     let place = tree.place(&join(&folder, file))?;
-    tree.write(&place, text.as_bytes(), 0o600, owner)
+    tree.write(&place, key_text(lines).as_bytes(), 0o600, owner)
 }

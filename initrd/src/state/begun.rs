@@ -12,6 +12,7 @@ use crate::block::Partition;
 use crate::boot::Boot;
 use crate::disks::{System, journal};
 use crate::mount::{self, Flags};
+use crate::provision;
 use crate::root::Root;
 use crate::world::World;
 
@@ -136,6 +137,7 @@ impl Begun {
                 tracing::warn!("{what}; this is a copy of another node: provisioning anew");
                 // What the other node had done to its disks says nothing about this one's.
                 journal::forget(dir)?;
+                provision::journal::forget(dir)?;
                 self.copied = true;
             }
         }

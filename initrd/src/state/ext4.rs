@@ -39,6 +39,8 @@ pub(crate) struct Ext4 {
     pub(crate) blocks: u64,
     /// Whether it was unmounted in order and has no noted errors.
     pub(crate) clean: bool,
+    /// Whether it was ever mounted for writing: before that it holds nothing.
+    pub(crate) mounted: bool,
 }
 
 /// Reads the superblock of `device`; none if there is no ext4.
@@ -70,6 +72,8 @@ fn parse(bytes: &[u8; 1024]) -> Option<Ext4> {
         block: 1024_u64.checked_shl(long(24))?,
         blocks: u64::from(long(4)) | u64::from(long(0x150)) << 32,
         clean: state & CLEAN != 0 && state & ERRORS == 0 && long(96) & NEEDS_RECOVERY == 0,
+        // s_mtime and s_mnt_count.
+        mounted: long(44) != 0 || short(52) != 0,
     })
 }
 
@@ -96,8 +100,14 @@ mod tests {
             block: 4096,
             blocks: 100 + (1 << 32),
             clean: true,
+            mounted: false,
         };
         assert_eq!(parse(&bytes), Some(good.clone()));
+        for at in [44, 47, 52] {
+            let mut used = bytes;
+            used[at] = 1;
+            assert!(parse(&used).unwrap().mounted);
+        }
         for (at, value) in [(58, 0), (58, 3), (96, 4)] {
             let mut other = bytes;
             other[at] = value;

@@ -9,6 +9,8 @@ use image::manifest::ImageId;
 use image::paths;
 use serde::{Deserialize, Serialize};
 
+use crate::config::change::Sources;
+
 /// What a provisioned node is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,6 +30,9 @@ pub(super) struct Provisioned {
     image: ImageId,
     /// SHA-256 of the config that was applied.
     config: String,
+    /// Name → SHA-256 of the texts that it was made of. Markers of earlier releases have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sources: Option<Sources>,
 }
 
 /// What the marker says of this boot.
@@ -78,11 +83,13 @@ pub(super) fn write(
     identity: &Identity,
     image: &ImageId,
     config: String,
+    sources: Sources,
 ) -> Result<()> {
     let marker = Provisioned {
         identity: identity.clone(),
         image: image.clone(),
         config,
+        sources: Some(sources),
     };
     let path = state.join(paths::STATE_PROVISIONED);
     let temporary = path.with_extension("new");
@@ -134,8 +141,10 @@ mod tests {
             name: "demo".into(),
             version: "1".into(),
         };
-        write(folder.path(), &was, &image, "00".into()).unwrap();
+        let sources = Sources::from([("fw_cfg".to_owned(), "01".to_owned())]);
+        write(folder.path(), &was, &image, "00".into(), sources.clone()).unwrap();
         let marker = read(folder.path()).unwrap();
+        assert_eq!(marker.as_ref().unwrap().sources, Some(sources));
         let judge = |now: &Identity| judge(marker.as_ref(), now);
         assert_eq!(judge(&was), Verdict::Same);
         assert!(matches!(judge(&id("b", Some("1"))), Verdict::Changed(_)));

@@ -1,56 +1,96 @@
 //! Copies a factory folder into a writable one: only what is not there yet, with owner, mode and time.
+//!
+//! Everything is copied beside its place and renamed when all of it is on the disk: after a power cut nothing half copied
+//! is taken for what was there.
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 /// Copies what `to` lacks of `from`; gives how many entries were made. Existing ones are never touched.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<usize> {
-    let Ok(entries) = fs::read_dir(from) else {
-        // An image without a factory has nothing to seed.
-        return Ok(0);
-    };
-    let mut count = 0;
-    for entry in entries {
-        let name = entry
-            .with_context(|| format!("reading {}", from.display()))?
-            .file_name();
-        let (from, to) = (from.join(&name), to.join(&name));
-        count += one(&from, &to).with_context(|| format!("copying {}", from.display()))?;
+    let mut copied = Copied::default();
+    copied.below(from, to, true)?;
+    if !copied.waiting.is_empty() {
+        let folder = File::open(to).with_context(|| format!("opening {}", to.display()))?;
+        nix::unistd::syncfs(folder).context("waiting for the disk")?;
     }
-    Ok(count)
+    for (beside, place) in &copied.waiting {
+        fs::rename(beside, place).with_context(|| format!("renaming to {}", place.display()))?;
+    }
+    Ok(copied.count)
 }
 
-fn one(from: &Path, to: &Path) -> Result<usize> {
-    let meta = from.symlink_metadata()?;
-    let there = to.symlink_metadata().ok();
-    if meta.is_dir() {
-        if there.is_some_and(|there| !there.is_dir()) {
-            return Ok(0);
+#[derive(Debug, Default)]
+struct Copied {
+    count: usize,
+    /// What is whole and waits for its place.
+    waiting: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Copied {
+    /// Copies the entries of a folder. `seen` says that others see the target: then each is copied beside its place.
+    fn below(&mut self, from: &Path, to: &Path, seen: bool) -> Result<()> {
+        let Ok(entries) = fs::read_dir(from) else {
+            // An image without a factory has nothing to seed.
+            return Ok(());
+        };
+        for entry in entries {
+            let name = entry
+                .with_context(|| format!("reading {}", from.display()))?
+                .file_name();
+            let from = from.join(&name);
+            self.one(&from, &to.join(&name), seen)
+                .with_context(|| format!("copying {}", from.display()))?;
         }
-        let new = usize::from(!to.exists());
-        if new == 1 {
-            fs::create_dir(to)?;
-            settle(to, &meta)?;
+        Ok(())
+    }
+
+    fn one(&mut self, from: &Path, to: &Path, seen: bool) -> Result<()> {
+        let meta = from.symlink_metadata()?;
+        match to.symlink_metadata() {
+            Ok(there) if there.is_dir() && meta.is_dir() => return self.below(from, to, seen),
+            Ok(_) => return Ok(()),
+            Err(_) => {}
         }
-        return Ok(new + copy(from, to)?);
+        let target = match seen {
+            true => beside(to)?,
+            false => to.to_owned(),
+        };
+        if meta.is_dir() {
+            fs::create_dir(&target)?;
+            self.below(from, &target, false)?;
+            settle(&target, &meta)?;
+        } else if meta.is_symlink() {
+            symlink(fs::read_link(from)?, &target)?;
+            lchown(&target, Some(meta.uid()), Some(meta.gid()))?;
+        } else if meta.is_file() {
+            fs::copy(from, &target)?;
+            settle(&target, &meta)?;
+            File::open(&target)?.set_times(FileTimes::new().set_modified(meta.modified()?))?;
+        } else {
+            return Ok(());
+        }
+        self.count += 1;
+        if seen {
+            self.waiting.push((target, to.to_owned()));
+        }
+        Ok(())
     }
-    if there.is_some() {
-        return Ok(0);
+}
+
+/// A path beside `to`, where nothing is.
+fn beside(to: &Path) -> Result<PathBuf> {
+    let name = to.file_name().context("an entry has a name")?;
+    let path = to.with_file_name(format!(".{}.slipway", name.to_string_lossy()));
+    match path.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path)?,
+        Ok(_) => fs::remove_file(&path)?,
+        Err(_) => {}
     }
-    if meta.is_symlink() {
-        symlink(fs::read_link(from)?, to)?;
-        lchown(to, Some(meta.uid()), Some(meta.gid()))?;
-    } else if meta.is_file() {
-        fs::copy(from, to)?;
-        settle(to, &meta)?;
-        File::open(to)?.set_times(FileTimes::new().set_modified(meta.modified()?))?;
-    } else {
-        return Ok(0);
-    }
-    Ok(1)
+    Ok(path)
 }
 
 /// The owner before the mode, since a change of owner clears the set-user-id bit.
@@ -83,5 +123,23 @@ mod tests {
         let mode = fs::metadata(to.join("lib/a")).unwrap().mode() & 0o7777;
         assert_eq!(mode, 0o1730);
         assert_eq!(copy(&folder.path().join("none"), &to).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_was_cut_off_beside_its_place_is_copied_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("factory"), folder.path().join("var"));
+        fs::create_dir_all(from.join("lib")).unwrap();
+        fs::write(from.join("lib/file"), "whole").unwrap();
+        fs::write(from.join("log"), "whole").unwrap();
+        // A folder with one file too many, and a file that the disk had not got yet.
+        fs::create_dir_all(to.join(".lib.slipway")).unwrap();
+        fs::write(to.join(".lib.slipway/other"), "").unwrap();
+        fs::write(to.join(".log.slipway"), "").unwrap();
+        assert_eq!(copy(&from, &to).unwrap(), 3);
+        assert_eq!(fs::read_to_string(to.join("lib/file")).unwrap(), "whole");
+        assert_eq!(fs::read_to_string(to.join("log")).unwrap(), "whole");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(to.join("lib")).unwrap().count(), 1);
     }
 }

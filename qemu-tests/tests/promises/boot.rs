@@ -10,7 +10,7 @@ use slipway::qemu::channel::Waited;
 use slipway::qemu::disks::partition;
 use slipway::qemu::machine::Bus;
 
-use crate::ignition::probes;
+use crate::ignition::{PCAP_HEADER, probes};
 
 /// The image boots by UEFI, through systemd-boot and the unified kernel image, to the handoff, and systemd is up.
 pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
@@ -89,9 +89,6 @@ pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) ->
     );
     Ok(())
 }
-
-/// A capture file without packets.
-const PCAP_HEADER: u64 = 24;
 
 /// The same disk boots on NVMe and on virtio-scsi, and finds its root and its etcd disk there.
 pub(crate) fn on_nvme_and_scsi_controllers(lab: &mut Lab) -> Result<()> {

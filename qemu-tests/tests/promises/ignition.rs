@@ -1,16 +1,20 @@
 //! What a config asks for.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use image::layout::LABEL_VAR;
 use image::paths::ETC_UPPER;
-use image::report::{HANDOFF_LINE, LINE};
-use qemu_tests::content::debugfs;
+use image::report::{HANDOFF_LINE, Handoff, LINE};
+use qemu_tests::content::{debugfs, dump};
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
 use serde_json::{Value, json};
 use slipway::qemu::agent::data_url;
+use slipway::qemu::channel::Waited;
 use slipway::qemu::disks::partition;
 use slipway::qemu::machine::OnReset;
+
+/// A capture file without packets.
+pub(crate) const PCAP_HEADER: u64 = 24;
 
 /// The config of the shared node: one of each thing that the promises look at.
 pub(crate) fn probes() -> Value {
@@ -95,6 +99,62 @@ pub(crate) fn files_units_and_users_are_there(lab: &mut Lab) -> Result<()> {
     // sshd takes the key: its own view of where keys are.
     let keys = node.tell("sshd -T | grep -i authorizedkeysfile")?;
     ensure!(keys.contains("authorized_keys.d/ignition"), "{keys}");
+    Ok(())
+}
+
+/// A provisioned node that is given another config says so, on the console and in its last words before the handoff, asks
+/// no network for it, and applies nothing of it; given its own again, it says nothing.
+pub(crate) fn a_changed_one_is_told_and_not_applied(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let config = |name: &str| {
+        let path = format!("/etc/{name}");
+        json!({
+            "ignition": { "version": "3.4.0" },
+            "storage": { "files": [{ "path": path, "contents": { "source": data_url(b"x") } }] },
+        })
+    };
+    for (name, changed) in [
+        ("probe-one", false),
+        ("probe-two", true),
+        ("probe-one", false),
+    ] {
+        let plan = Plan {
+            config: Some(config(name)),
+            capture: true,
+            ..Plan::default()
+        };
+        let running = lab.boot(&node, &plan)?;
+        running.wait_handoff(patience::INIT)?;
+        let captured = running.captured()?;
+        let whole = |text: &str| Handoff::find(text);
+        let Waited::Found(handoff) = running.vm.console().wait(patience::INIT, whole) else {
+            bail!("the handoff's line has no end");
+        };
+        ensure!(
+            handoff.config_changed == changed,
+            "given {name}: {handoff:?}"
+        );
+        let text = running.vm.console().text();
+        let line =
+            "slipway: config: fw_cfg is not what this node was provisioned with; it is not applied";
+        ensure!(
+            text.contains(line) == changed,
+            "given {name}, the console says:\n{text}"
+        );
+        ensure!(
+            captured <= PCAP_HEADER,
+            "given {name}, {captured} bytes of packets were captured"
+        );
+        running.vm.pull_plug();
+    }
+    let (start, _) = partition(&node.system(), LABEL_VAR)?;
+    let out = tempfile::tempdir_in(node.folder())?;
+    dump(&lab.tools, &node.system(), start, out.path())?;
+    let etc = out.path().join(ETC_UPPER.trim_start_matches("/var/"));
+    ensure!(
+        etc.join("probe-one").exists() && !etc.join("probe-two").exists(),
+        "the second config was applied, or the first was not"
+    );
     Ok(())
 }
 

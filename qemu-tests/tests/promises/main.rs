@@ -8,9 +8,11 @@ mod ignition;
 mod kubelet;
 mod leave;
 mod network;
+mod power;
 mod pxe;
 mod recipes;
 mod report;
+mod secrets;
 mod stack;
 mod state;
 mod timeline;
@@ -41,10 +43,12 @@ const PROMISES: &[Promise] = promises![
     etcd_disk::foreign_content_is_refused_and_unchanged,
     ignition::a_failing_hash_leaves_nothing_applied,
     ignition::kernel_arguments_arrive_with_one_reboot,
+    ignition::a_changed_one_is_told_and_not_applied,
     disks::made_and_filled_they_survive_a_second_boot,
     disks::a_file_system_at_var_takes_the_place_of_the_images,
     disks::a_partition_is_resized_in_place,
     disks::a_mismatch_is_refused_and_no_disk_changes,
+    power::cuts_anywhere_in_the_first_boot_converge,
     stack::a_mirror_survives_the_loss_of_a_disk,
     stack::volumes_open_by_their_key_file_and_by_the_tpm,
     stack::an_encrypted_mirror_serves_as_var,
@@ -54,6 +58,7 @@ const PROMISES: &[Promise] = promises![
     network::a_fixed_address_fetches_the_config_and_is_handed_over,
     network::a_vlan_over_a_bond_tags_its_packets,
     report::goes_to_the_port_and_to_the_server,
+    secrets::of_a_config_are_printed_nowhere,
     pxe::ipxe_boots_kernel_initrd_and_root_by_http,
     boot::on_nvme_and_scsi_controllers,
     state::var_grows_with_its_disk,

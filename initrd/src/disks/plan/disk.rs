@@ -68,7 +68,9 @@ impl Planner<'_> {
         }
         let stable = disk.stable();
         let again = self.inputs.journal.stage(at, &stable) == Some(Stage::Done);
-        let wipe = wanted.wipe_table == Some(true) && !again;
+        // A table that an attempt of another config made is in nobody's way.
+        let may_wipe = wanted.wipe_table == Some(true) || self.inputs.journal.made_earlier(&stable);
+        let wipe = may_wipe && !again;
         if self.refused(at, &disk, wipe) {
             return;
         }
@@ -204,6 +206,7 @@ impl Planner<'_> {
             at: at.to_owned(),
             wipe,
             table: kept,
+            fresh: wipe || there.is_none(),
             write,
             numbers: outcome.numbers,
             actions: outcome.actions,

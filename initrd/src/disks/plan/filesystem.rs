@@ -79,11 +79,16 @@ impl Planner<'_> {
     ) -> Result<Option<Verdict>, String> {
         let at = &wanted.at;
         let stage = self.inputs.journal.stage(at, stable);
+        let anew = match wanted.kind {
+            Some(_) => Verdict::Remake,
+            None => Verdict::Wipe,
+        };
         let Some((device, start, size)) = self.stretch(target) else {
             return Ok(match stage {
                 _ if self.is_new(target) => Some(wanted.fresh()),
                 Some(Stage::Begun) if wanted.kind.is_some() => Some(Verdict::Remake),
                 Some(Stage::Done) => Some(Verdict::Keep),
+                _ if self.was_made_earlier(target) => Some(anew),
                 _ => None,
             });
         };
@@ -121,6 +126,7 @@ impl Planner<'_> {
             // Whatever is there now this node made it, or half of it, after the config had allowed that.
             Some(Stage::Begun) if wanted.kind.is_some() => (Verdict::Remake, None),
             Some(Stage::Done) => (Verdict::Keep, None),
+            _ if self.was_made_earlier(target) => (anew, None),
             _ => wanted.decide(&names, &found)?,
         };
         if verdict != Verdict::Keep && self.is_busy(target) {

@@ -368,7 +368,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
         ("$.storage.disks.0.partitions.1".to_owned(), 2),
     ]);
     lab.journal
-        .number_all("$.storage.disks.0", device, numbers)
+        .number_all("$.storage.disks.0", device, numbers, true)
         .unwrap();
     assert!(lab.plan(TWO).unwrap().tables[0].wipe, "begun is not done");
     lab.journal
@@ -403,4 +403,35 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     write(&real.join("serial"), "other");
     let other = text.replace("serial-vdb", "other");
     lab.refused(&other, "found xfs");
+}
+
+#[test]
+fn what_a_run_of_another_config_made_is_in_nobodys_way() {
+    let mut lab = lab();
+    // Another config had made a table and file systems where this one wants others.
+    lab.table("vdb", &[(1, entry("x", 1, 300)), (2, entry("y", 301, 500))]);
+    lab.put("vdb", 1 << 20, Kind::Xfs);
+    let kept = TWO.replace(r#""wipeTable": true"#, r#""wipeTable": false"#);
+    assert_ne!(kept, TWO);
+    lab.refused(&kept, "expected label");
+    let state = tempfile::tempdir().unwrap();
+    let mut before = Journal::open(Some(state.path()), "another").unwrap();
+    let at = "$.storage.disks.0";
+    before
+        .number_all(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .unwrap();
+    lab.journal = Journal::open(Some(state.path()), "this").unwrap();
+    let plan = lab.plan(&kept).unwrap();
+    assert!(plan.tables[0].wipe && plan.tables[0].fresh);
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+    // Once this one has made it, it is as with any run that is taken up.
+    lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
+    lab.journal
+        .number_all(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .unwrap();
+    lab.journal
+        .note(at, "virtio-serial-vdb", Stage::Done)
+        .unwrap();
+    let text = kept.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#);
+    assert!(!lab.plan(&text).unwrap().tables[0].wipe);
 }

@@ -8,7 +8,7 @@ use ignition::model::{Luks, Raid};
 use super::{Array, Planner, Target, Volume};
 use crate::block::filesystem::{self, Found};
 use crate::block::probe::{self, Stretch};
-use crate::disks::journal::Stage;
+use crate::disks::journal::{BETWEEN, Stage};
 use crate::disks::{luks, raid};
 
 /// The names of what a target holds, and what can be said of it.
@@ -30,7 +30,7 @@ impl Planner<'_> {
             }
         }
         let shown: Vec<String> = members.iter().map(|member| self.stable(member)).collect();
-        let stable = shown.join(", ");
+        let stable = shown.join(BETWEEN);
         let stage = self.inputs.journal.stage(at, &stable);
         if stage.is_none() {
             for member in &members {
@@ -80,7 +80,9 @@ impl Planner<'_> {
         let ours = match self.inputs.journal.stage(&wanted.at, stable) {
             Some(Stage::Done) if wanted.opens_again() => Some(luks::Verdict::Open),
             Some(_) => Some(luks::Verdict::Remake),
-            None => None,
+            None => self
+                .was_made_earlier(target)
+                .then_some(luks::Verdict::Remake),
         };
         if ours.is_some() {
             return Ok(ours);
@@ -105,7 +107,8 @@ impl Planner<'_> {
 
     /// A config has no word that would consent to the loss of what a member of an array holds, or refuse it.
     fn warn_of_loss(&mut self, at: &str, target: &Target) {
-        if let Ok(Some((names, _))) = self.look(target)
+        if !self.was_made_earlier(target)
+            && let Ok(Some((names, _))) = self.look(target)
             && !names.is_empty()
         {
             let (member, held) = (self.stable(target), names.join(" and "));
@@ -139,6 +142,22 @@ impl Planner<'_> {
         };
         let table = self.tables.get(name).and_then(Option::as_ref);
         table.is_some_and(|table| !table.entries.is_empty())
+    }
+
+    /// Whether all that a target holds was made by an attempt that was cut off and had another config: then nothing of it
+    /// is in anybody's way.
+    pub(super) fn was_made_earlier(&self, target: &Target) -> bool {
+        let is_earlier = |target: &Target| self.inputs.journal.made_earlier(&self.stable(target));
+        match target {
+            Target::Device(_) | Target::Partition(..) => is_earlier(target),
+            Target::Array(name) => {
+                let mut arrays = self.plan.arrays.iter();
+                let array = arrays.find(|array| array.wanted.name == *name);
+                array.is_some_and(|array| array.members.iter().all(is_earlier))
+            }
+            // What it holds goes when it is made anew itself.
+            Target::Volume(_) => false,
+        }
     }
 
     /// Whether a target is an array or volume that this run makes new.

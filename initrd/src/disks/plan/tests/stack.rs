@@ -140,3 +140,34 @@ fn a_stack_that_was_cut_off_is_started_and_opened_again() {
     assert_eq!(plan.volumes[0].verdict, Some(luks::Verdict::Remake));
     assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Make));
 }
+
+#[test]
+fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
+    const VOLUME: &str =
+        r#""luks": [{"name": "v", "device": "/dev/vdc", "keyFile": {"source": "data:,SECRET"}}]"#;
+    const ARRAY: &str = r#""raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
+      "filesystems": [{"device": "/dev/md/r", "format": "ext4"}]"#;
+    let mut lab = lab();
+    lab.put("vdc", 0, Kind::Xfs);
+    lab.refused(VOLUME, "wipeVolume is not set");
+    let plan = lab.plan(ARRAY).unwrap();
+    assert_eq!(plan.warnings.len(), 1);
+    assert_eq!(plan.filesystems[0].verdict, None);
+    let made = |at: &str, devices: &str| {
+        let state = tempfile::tempdir().unwrap();
+        let mut before = Journal::open(Some(state.path()), "another").unwrap();
+        before.note(at, devices, Stage::Begun).unwrap();
+        Journal::open(Some(state.path()), "this").unwrap()
+    };
+    lab.journal = made("$.storage.luks.1", "virtio-serial-vdc");
+    let again = lab.plan(VOLUME).unwrap();
+    assert_eq!(again.volumes[0].verdict, Some(luks::Verdict::Remake));
+    let plan = lab.plan(ARRAY).unwrap();
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    assert_eq!(plan.filesystems[0].verdict, None, "vdb was nobody's");
+    lab.journal = made("$.storage.raid.0", "virtio-serial-vdb, virtio-serial-vdc");
+    let again = lab.plan(VOLUME).unwrap();
+    assert_eq!(again.volumes[0].verdict, Some(luks::Verdict::Remake));
+    let plan = lab.plan(ARRAY).unwrap();
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+}

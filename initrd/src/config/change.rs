@@ -1,0 +1,93 @@
+//! Change: whether a provisioned node is given another config than the one that was applied.
+//!
+//! Only what every boot has at hand is compared: the base config in the initramfs, and what the machine shows by itself.
+//! Nothing is asked over a network, and nothing is applied.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::{hash, place};
+use crate::boot::Boot;
+use crate::log::say;
+use crate::machine;
+
+/// Name → SHA-256 of the texts that a config was made of.
+pub(crate) type Sources = BTreeMap<String, String>;
+
+/// Says on the consoles and in the log which texts are others than those that were applied; gives whether there are such.
+/// Best effort.
+pub(crate) fn tell(boot: &Boot, applied: Option<&Sources>) -> bool {
+    let Some(applied) = applied else {
+        return false;
+    };
+    let changed = match now(boot) {
+        Ok((now, seen)) => changed(applied, &now, &seen),
+        Err(error) => {
+            tracing::warn!("config: {error:#}");
+            return false;
+        }
+    };
+    for name in &changed {
+        let text = format!("{name} is not what this node was provisioned with; it is not applied");
+        tracing::warn!("config: {text}");
+        say(&boot.world, &format!("slipway: config: {text}"));
+    }
+    !changed.is_empty()
+}
+
+/// The texts that this boot has at hand, and the names of those that it would have.
+fn now(boot: &Boot) -> Result<(Sources, Vec<String>)> {
+    let mut now = Sources::new();
+    let mut seen = vec![place::BASE.to_owned()];
+    if let Some((name, sum)) = place::base(&boot.world)?.and_then(|base| base.known()) {
+        now.insert(name, sum);
+    }
+    let elsewhere = boot.cmdline.config_url.is_some() || boot.cmdline.config_device.is_some();
+    if !elsewhere {
+        seen.extend(machine::shown_name(boot));
+        if let Some(config) = machine::shown(boot)? {
+            now.insert(config.name, hash(&config.text));
+        }
+    }
+    Ok((now, seen))
+}
+
+/// What is another, has gone, or has come; in order.
+fn changed(applied: &Sources, now: &Sources, seen: &[String]) -> Vec<String> {
+    let names = seen.iter().chain(now.keys());
+    let mut out: Vec<String> = names
+        .filter(|name| applied.get(*name) != now.get(*name))
+        .cloned()
+        .collect();
+    out.sort();
+    out.dedup();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_this_boot_can_see_is_compared() {
+        let sources = |all: &[(&str, &str)]| -> Sources {
+            let all = all.iter();
+            all.map(|(name, sum)| ((*name).to_owned(), (*sum).to_owned()))
+                .collect()
+        };
+        let applied = sources(&[(place::BASE, "1"), ("fw_cfg", "2"), ("the disk", "3")]);
+        let seen = [place::BASE.to_owned(), "fw_cfg".to_owned()];
+        let told = |now: &[(&str, &str)], seen: &[String]| changed(&applied, &sources(now), seen);
+        let same = [(place::BASE, "1"), ("fw_cfg", "2")];
+        assert!(told(&same, &seen).is_empty());
+        assert_eq!(told(&[same[0], ("fw_cfg", "x")], &seen), ["fw_cfg"]);
+        // It has gone, which is a change where it would be seen.
+        assert_eq!(told(&same[..1], &seen), ["fw_cfg"]);
+        assert!(told(&same[..1], &seen[..1]).is_empty());
+        // One came that was not there.
+        let none = changed(&sources(&same[..1]), &sources(&same), &seen);
+        assert_eq!(none, ["fw_cfg"]);
+        assert_eq!(told(&[(place::BASE, "x"), same[1]], &seen), [place::BASE]);
+    }
+}

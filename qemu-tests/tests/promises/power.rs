@@ -1,0 +1,443 @@
+//! Power cuts.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use image::layout::{LABEL_STATE, LABEL_VAR};
+use image::paths::{
+    ETC_UPPER, ETC_WORK, ETCD_IDENTITY, STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
+};
+use qemu_tests::content::{debugfs, dump, ext4_identity, partitions, same};
+use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::patience;
+use qemu_tests::writes::{Writes, clear};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use slipway::qemu::agent::data_url;
+use slipway::qemu::disks::{ETCD_SERIAL, ETCD_SIZE, Node, SYSTEM_SERIAL, copy_data, copy_sparse};
+use slipway::qemu::machine::{Bus, Disk, Format, Machine, files};
+use slipway::tools::Tools;
+
+/// How many cuts.
+const CUTS: usize = 20;
+/// Bytes of a file that is many blocks long. The kernel reads fw_cfg a page at a time, and each page from the config's first
+/// byte on: a boot's time grows with the square of the config's size.
+const LARGE: usize = 32 << 10;
+/// Bytes of the disk that the config brings into use.
+const DATA_SIZE: u64 = 512 << 20;
+const DATA_SERIAL: &str = "data";
+/// UUID that the config gives to one of its file systems.
+const DATA_UUID: &str = "8b6c1a3e-6c2e-4a0e-9d6f-0f7f6a3c9a11";
+const DATA_LABEL: &str = "kept";
+
+/// A config with one of each thing that a cut could leave half done.
+fn config() -> Value {
+    let file = |path: &str, text: &str| json!({ "path": path, "contents": { "source": data_url(text.as_bytes()) } });
+    let mut rc = file("/home/probe/.bashrc", "# mine\n");
+    rc["user"] = json!({ "name": "probe" });
+    json!({
+        "ignition": { "version": "3.4.0" },
+        "passwd": {
+            "groups": [{ "name": "team", "gid": 2000 }],
+            "users": [
+                { "name": "probe", "groups": ["team", "sudo"], "passwordHash": "$y$j9T$x", "sshAuthorizedKeys": ["ssh-ed25519 AAAA probe"] },
+                { "name": "owner", "homeDir": "/var/home/owner" },
+                { "name": "helper", "system": true, "noCreateHome": true },
+            ],
+        },
+        "storage": {
+            "disks": [{
+                "device": format!("/dev/disk/by-id/virtio-{DATA_SERIAL}"),
+                "wipeTable": true,
+                "partitions": [{ "label": "one", "number": 1, "sizeMiB": 128 }, { "label": "two", "sizeMiB": 0 }],
+            }],
+            "filesystems": [
+                { "device": "/dev/disk/by-partlabel/one", "format": "ext4", "label": DATA_LABEL, "uuid": DATA_UUID, "path": "/var/lib/one" },
+                { "device": "/dev/disk/by-partlabel/two", "format": "ext4", "path": "/var/home/owner" },
+            ],
+            "directories": [{ "path": "/var/lib/app/deep", "mode": 0o750, "user": { "name": "probe" } }],
+            "files": [
+                file("/etc/probe/deep/file", "probe\n"),
+                { "path": "/etc/hosts", "append": [{ "source": data_url(b"192.0.2.1 a\n") }, { "source": data_url(b"192.0.2.2 b\n") }] },
+                { "path": "/var/lib/log", "append": [{ "source": data_url(b"line\n") }] },
+                file("/var/lib/one/below/file", "on the disk\n"),
+                file("/opt/large", &"0123456789abcdef".repeat(LARGE / 16)),
+                rc,
+            ],
+            "links": [
+                { "path": "/etc/probe/link", "target": "deep/file" },
+                { "path": "/etc/probe/hard", "target": "/etc/probe/deep/file", "hard": true },
+            ],
+        },
+        "systemd": { "units": [
+            { "name": "probe.service", "enabled": true, "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n" },
+            { "name": "apt-daily.timer", "mask": true },
+        ]},
+    })
+}
+
+/// All disks of a machine behind one another in one file, so that their writes have one order.
+struct Disks {
+    file: PathBuf,
+    /// Serial number, first byte, bytes.
+    parts: Vec<(&'static str, u64, u64)>,
+}
+
+impl Disks {
+    fn new(node: &Node) -> Result<Self> {
+        let file = node.folder().join("before.raw");
+        fs::rename(node.system(), &file).context("taking the system disk")?;
+        let system = fs::metadata(&file)?.len();
+        let parts = vec![
+            (SYSTEM_SERIAL, 0, system),
+            (ETCD_SERIAL, system, ETCD_SIZE),
+            (DATA_SERIAL, system + ETCD_SIZE, DATA_SIZE),
+        ];
+        OpenOptions::new()
+            .write(true)
+            .open(&file)?
+            .set_len(system + ETCD_SIZE + DATA_SIZE)?;
+        Ok(Self { file, parts })
+    }
+
+    fn at(&self, serial: &str) -> Result<u64> {
+        let part = self.parts.iter().find(|(name, ..)| *name == serial);
+        Ok(part.context("finding a disk")?.1)
+    }
+
+    /// Where the image's own partitions lie in the file.
+    fn image(&self) -> Result<Range<u64>> {
+        let all = partitions(&self.file, self.at(SYSTEM_SERIAL)?)?;
+        let first = all.iter().map(|(_, start, _)| *start).min();
+        let behind = all.iter().map(|(_, start, size)| start + size).max();
+        let lacks = "the image has no partitions";
+        Ok(first.context(lacks)?..behind.context(lacks)?)
+    }
+
+    /// Makes the disks in `file` what they were before the first boot, but for the image's own partitions. Those are most
+    /// of what there is to copy, and no boot writes to them.
+    fn reset(&self, file: &File) -> Result<()> {
+        let (before, image) = (File::open(&self.file)?, self.image()?);
+        let size = before.metadata()?.len();
+        for stretch in [0..image.start, image.end..size] {
+            clear(file, stretch.start, stretch.end - stretch.start)?;
+            copy_data(&before, file, stretch)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the image's own partitions in `file` are what they were.
+    fn has_image(&self, file: &Path) -> Result<bool> {
+        same(&File::open(&self.file)?, &File::open(file)?, self.image()?)
+    }
+
+    /// The machine with these disks, which are in `file`.
+    fn give(&self, machine: &mut Machine, file: &Path) {
+        let disk = |(serial, at, size): &(&str, u64, u64)| Disk {
+            path: file.to_owned(),
+            format: Format::Part {
+                at: *at,
+                size: *size,
+            },
+            bus: Bus::Virtio,
+            serial: (*serial).to_owned(),
+        };
+        machine.disks = self.parts.iter().map(disk).collect();
+    }
+}
+
+/// What a node has on its disks, without what is another on each node.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    /// Disk and label → begin and bytes.
+    partitions: BTreeMap<String, (u64, u64)>,
+    /// Path → kind and mode, owner, SHA-256 of the content.
+    entries: BTreeMap<String, String>,
+}
+
+/// Places of the file systems on the disks, by a name for messages.
+fn file_systems(disks: &Disks, file: &Path) -> Result<Vec<(&'static str, u64)>> {
+    let (system, data) = (disks.at(SYSTEM_SERIAL)?, disks.at(DATA_SERIAL)?);
+    let mut found = vec![("etcd", disks.at(ETCD_SERIAL)?)];
+    for (disk, name, label) in [
+        (system, "state", LABEL_STATE),
+        (system, "var", LABEL_VAR),
+        (data, "one", "one"),
+        (data, "two", "two"),
+    ] {
+        let all = partitions(file, disk).unwrap_or_default();
+        if let Some((_, start, _)) = all.into_iter().find(|(have, ..)| have == label) {
+            found.push((name, start));
+        }
+    }
+    Ok(found)
+}
+
+/// UUID, label and time of making of each file system that is there.
+fn identities(disks: &Disks, file: &Path) -> Result<BTreeMap<&'static str, Vec<u8>>> {
+    let all = file_systems(disks, file)?.into_iter();
+    Ok(all
+        .filter_map(|(name, start)| Some((name, ext4_identity(file, start).ok()?)))
+        .collect())
+}
+
+/// Which of the file systems must never be made again: what the node itself has noted of them at the cut.
+fn made(tools: &Tools, disks: &Disks, file: &Path) -> Result<Vec<&'static str>> {
+    let all = file_systems(disks, file)?;
+    let read = |name: &str, path: &str| -> String {
+        let start = all.iter().find(|(have, _)| *have == name);
+        start
+            .and_then(|(_, start)| debugfs(tools, file, *start, &format!("cat {path}")).ok())
+            .unwrap_or_default()
+    };
+    if serde_json::from_str::<Value>(&read("state", STATE_PROVISIONED)).is_ok() {
+        let mut names = vec!["state", "var", "one", "two"];
+        // It is made after the marker.
+        if serde_json::from_str::<Value>(&read("etcd", ETCD_IDENTITY)).is_ok() {
+            names.push("etcd");
+        }
+        return Ok(names);
+    }
+    let journal: Value = serde_json::from_str(&read("state", "disks.json")).unwrap_or_default();
+    let mut names = Vec::new();
+    for (number, name) in ["one", "two"].into_iter().enumerate() {
+        let place = format!("$.storage.filesystems.{number}");
+        if journal["entries"][&place]["stage"] == "done" {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn outcome(tools: &Tools, disks: &Disks, file: &Path, out: &Path) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for serial in [SYSTEM_SERIAL, DATA_SERIAL] {
+        for (label, start, size) in partitions(file, disks.at(serial)?)? {
+            outcome
+                .partitions
+                .insert(format!("{serial} {label}"), (start, size));
+        }
+    }
+    let found = file_systems(disks, file)?;
+    // Side by side: each is a handful of programs, which begin slowly and then have little to do.
+    let read = |(name, start): &(&str, u64)| {
+        dump(tools, file, *start, &out.join(name)).with_context(|| format!("reading {name}"))
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = found
+            .iter()
+            .map(|place| scope.spawn(move || read(place)))
+            .collect();
+        let ends = threads.into_iter().map(|thread| match thread.join() {
+            Ok(read) => read,
+            Err(_) => bail!("a thread has panicked"),
+        });
+        ends.collect::<Result<()>>()
+    })?;
+    for (name, _) in &found {
+        let folder = out.join(name);
+        let mut entries = Vec::new();
+        walk(&folder, &folder, &mut entries)?;
+        for (path, meta, content) in entries {
+            let path = format!("{name}:/{path}");
+            if let Some(content) = settled(&path, content)? {
+                let hash = Sha256::digest(&content);
+                let (mode, owner) = (meta.mode(), (meta.uid(), meta.gid()));
+                let text = format!("{mode:o} {owner:?} {hash:02x?}");
+                outcome.entries.insert(path, text);
+            }
+        }
+    }
+    let one = found.into_iter().find(|(name, _)| *name == "one");
+    let identity = ext4_identity(file, one.context("there is no partition one")?.1)?;
+    let uuid: Vec<u8> = DATA_UUID
+        .replace('-', "")
+        .as_bytes()
+        .chunks(2)
+        .filter_map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
+        .collect();
+    ensure!(
+        identity[4..20] == uuid && identity[20..].starts_with(DATA_LABEL.as_bytes()),
+        "the file system of the config has not the config's UUID and label"
+    );
+    Ok(outcome)
+}
+
+fn walk(root: &Path, folder: &Path, out: &mut Vec<(String, fs::Metadata, Vec<u8>)>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let meta = path.symlink_metadata()?;
+        let content = if meta.is_symlink() {
+            fs::read_link(&path)?.into_os_string().into_encoded_bytes()
+        } else if meta.is_file() {
+            fs::read(&path)?
+        } else {
+            Vec::new()
+        };
+        let shown = path.strip_prefix(root)?.to_string_lossy().into_owned();
+        if meta.is_dir() {
+            walk(root, &path, out)?;
+        }
+        out.push((shown, meta, content));
+    }
+    Ok(())
+}
+
+/// The content without what is another on each node and at each boot; nothing for what is no result of the config.
+fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
+    let upper = format!("var:{}", ETC_UPPER.trim_start_matches("/var"));
+    let work = format!("var:{}", ETC_WORK.trim_start_matches("/var"));
+    let json = || -> Result<Value> {
+        serde_json::from_slice(&content).with_context(|| format!("reading {path} as JSON"))
+    };
+    let without = |mut value: Value, keys: &[&str]| {
+        for key in keys {
+            // A key that has gone altogether is a difference.
+            if let Some(slot) = value.get_mut(*key) {
+                *slot = Value::Null;
+            }
+        }
+        Some(value.to_string().into_bytes())
+    };
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    // What is left of the work, and not its result.
+    let passing = path.starts_with(&work)
+        || path.contains(STATE_TIMELINES)
+        || name == "lost+found"
+        || path == format!("state:/{STATE_PROVISIONED}.new");
+    Ok(if passing {
+        None
+    } else if path == format!("{upper}/machine-id") || path == format!("state:/{STATE_MACHINE_ID}")
+    {
+        ensure!(content.len() == 33, "{path} has {} bytes", content.len());
+        Some(Vec::new())
+    } else if name == ".ignition-result.json" {
+        without(json()?, &["provisioningBootID", "provisioningDate"])
+    } else if name == ETCD_IDENTITY {
+        without(json()?, &["filesystem", "created", "machineId"])
+    } else if path == "state:/files.json" {
+        without(json()?, &["etc"])
+    } else {
+        Some(content)
+    })
+}
+
+/// The power is cut at twenty moments that are spread over all that the first boot writes, at its flushes and in between;
+/// the next boot comes to the same result as one that nobody disturbed, and makes no file system twice that was made.
+pub(crate) fn cuts_anywhere_in_the_first_boot_converge(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let disks = Disks::new(&node)?;
+    let (file, record) = (
+        node.folder().join("disks.raw"),
+        node.folder().join("record"),
+    );
+    File::create(&record)?;
+    boot(lab, &node, &disks, &file, Some(&record))?;
+    let out = tempfile::tempdir_in(node.folder())?;
+    let expected = outcome(&lab.tools, &disks, &file, &out.path().join("whole"))?;
+    ensure!(
+        expected.entries.len() > 60 && expected.partitions.len() == 9,
+        "the undisturbed boot left too little: {expected:#?}"
+    );
+    let writes = Writes::open(&record)?;
+    let moments = writes.spread(CUTS);
+    ensure!(
+        moments.len() == CUTS,
+        "the first boot has only {} moments",
+        moments.len()
+    );
+    for moment in moments {
+        let begin = Instant::now();
+        cut(lab, &node, &disks, &writes, moment, &expected)
+            .with_context(|| format!("the power was cut after {moment} writes and flushes"))?;
+        ensure!(
+            begin.elapsed() < patience::INIT,
+            "cut {moment} took too long"
+        );
+    }
+    ensure!(
+        disks.has_image(&file)?,
+        "a boot wrote to the image's own partitions"
+    );
+    Ok(())
+}
+
+fn boot(
+    lab: &mut Lab,
+    node: &Node,
+    disks: &Disks,
+    file: &Path,
+    record: Option<&Path>,
+) -> Result<()> {
+    if record.is_some() {
+        copy_sparse(&disks.file, file)?;
+    }
+    // The plan's own disks are not looked at: the file of the system disk is elsewhere.
+    let plan = Plan {
+        etcd: false,
+        ..Plan::default()
+    };
+    let mut machine = lab.machine(node, &plan)?;
+    disks.give(&mut machine, file);
+    machine.record = record.map(Path::to_owned);
+    let running = lab.start(node, machine, Some(config()))?;
+    running.wait_handoff(patience::INIT).with_context(|| {
+        let said = fs::read_to_string(node.folder().join(files::STDERR)).unwrap_or_default();
+        format!("QEMU says {said:?}")
+    })?;
+    running.vm.pull_plug();
+    Ok(())
+}
+
+fn cut(
+    lab: &mut Lab,
+    node: &Node,
+    disks: &Disks,
+    writes: &Writes,
+    moment: usize,
+    expected: &Outcome,
+) -> Result<()> {
+    let file = node.folder().join("disks.raw");
+    let copy = OpenOptions::new().read(true).write(true).open(&file)?;
+    disks.reset(&copy)?;
+    writes.replay(moment, &copy)?;
+    drop(copy);
+    let kept = made(&lab.tools, disks, &file)?;
+    let before = identities(disks, &file)?;
+    boot(lab, node, disks, &file, None)?;
+    let after = identities(disks, &file)?;
+    for name in kept {
+        ensure!(before.get(name) == after.get(name), "{name} was made again");
+    }
+    let out = tempfile::tempdir_in(node.folder())?;
+    let found = outcome(&lab.tools, disks, &file, out.path())?;
+    ensure!(
+        found.partitions == expected.partitions,
+        "expected {:#?}; found {:#?}",
+        expected.partitions,
+        found.partitions
+    );
+    let mut paths: Vec<&String> = found
+        .entries
+        .keys()
+        .chain(expected.entries.keys())
+        .collect();
+    paths.sort();
+    paths.dedup();
+    let differences: Vec<String> = paths
+        .into_iter()
+        .filter(|path| found.entries.get(*path) != expected.entries.get(*path))
+        .map(|path| {
+            let (expected, found) = (expected.entries.get(path), found.entries.get(path));
+            format!("{path}: expected {expected:?}; found {found:?}")
+        })
+        .collect();
+    ensure!(differences.is_empty(), "{}", differences.join("\n"));
+    Ok(())
+}

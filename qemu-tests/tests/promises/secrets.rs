@@ -1,0 +1,293 @@
+//! What nobody may read who is not meant to.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use image::cmdline::REPORT_URL;
+use image::layout::LABEL_STATE;
+use image::paths::{NODE_SETTINGS, STATE_PROVISIONED};
+use image::report::{HANDED_OFF, PORT};
+use qemu_tests::content::dump;
+use qemu_tests::lab::{Lab, Plan, Running};
+use qemu_tests::patience;
+use serde_json::{Value, json};
+use slipway::qemu::agent::data_url;
+use slipway::qemu::channel::Waited;
+use slipway::qemu::disks::{Node, partition};
+use slipway::qemu::machine::{OnReset, Start};
+
+/// What each planted value holds, and its base64 where contents are given so.
+const PLANTED: [&str; 2] = ["HUSH", "SFVTSC"];
+/// What the planted base64 stands for: `HUSH-in-base64`.
+const BASE64: &str = "SFVTSC1pbi1iYXNlNjQ=";
+/// How long a posted report may be under way after it stood on the console.
+const POSTED: Duration = Duration::from_secs(40);
+
+/// A server on the host: `/file` for who knows the header, 404 for all else, and what was posted to it.
+struct Server {
+    port: u16,
+    posted: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let posted = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&posted);
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                // A guest that was switched off in the middle is no failure of the server's.
+                if let Ok(Some(body)) = answer(connection)
+                    && let Ok(mut kept) = kept.lock()
+                {
+                    kept.push(body);
+                }
+            }
+        });
+        Ok(Self { port, posted })
+    }
+
+    fn posted(&self) -> Vec<String> {
+        let posted = self.posted.lock();
+        posted.map(|posted| posted.clone()).unwrap_or_default()
+    }
+}
+
+/// Answers one request; gives the body of a posted one.
+fn answer(mut connection: TcpStream) -> Result<Option<String>> {
+    connection.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+    let (head, body) = loop {
+        let count = connection.read(&mut piece)?;
+        ensure!(count > 0, "the guest closed inside its request");
+        request.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let is = name.eq_ignore_ascii_case("content-length");
+            is.then(|| value.trim().parse::<usize>().ok())?
+        });
+        if body.len() >= length.unwrap_or_default() {
+            break (head.to_owned(), body.to_owned());
+        }
+    };
+    let known = head.contains("HUSH-header") && head.contains("HUSH-query");
+    let (status, text) = match (
+        head.starts_with("POST "),
+        known && head.starts_with("GET /file"),
+    ) {
+        (true, _) => ("204 No Content", ""),
+        (_, true) => ("200 OK", "HUSH-from-server"),
+        _ => ("404 Not Found", "HUSH-not-found"),
+    };
+    write!(
+        connection,
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+        text.len()
+    )?;
+    Ok(head.starts_with("POST ").then_some(body))
+}
+
+/// A config with a secret of each kind; `source` is the path that is asked of the server.
+fn config(server: &Server, source: &str) -> Value {
+    let url = format!(
+        "http://HUSH-user:HUSH-password@10.0.2.2:{}/{source}?token=HUSH-query&more=a%20b",
+        server.port
+    );
+    json!({
+        "ignition": { "version": "3.4.0" },
+        "passwd": {
+            "users": [{ "name": "probe", "passwordHash": "$y$HUSH-hash", "sshAuthorizedKeys": ["ssh-ed25519 AAAAHUSH-key probe"] }],
+            "groups": [{ "name": "team", "passwordHash": "HUSH-group-hash" }],
+        },
+        "storage": { "files": [
+            { "path": "/etc/probe/contents", "mode": 0o600, "contents": { "source": data_url(b"HUSH-contents") } },
+            { "path": "/etc/probe/base64", "contents": { "source": format!("data:;base64,{BASE64}") } },
+            { "path": "/var/lib/probe", "append": [{ "source": data_url(b"HUSH-appended") }] },
+            { "path": "/etc/probe/fetched", "contents": {
+                "source": url,
+                "httpHeaders": [{ "name": "Authorization", "value": "Bearer HUSH-header" }],
+            }},
+        ]},
+        "systemd": { "units": [{
+            "name": "probe.service",
+            "contents": "[Service]\nEnvironment=TOKEN=HUSH-unit\nExecStart=/bin/true\n",
+            "dropins": [{ "name": "10.conf", "contents": "[Service]\nEnvironment=MORE=HUSH-dropin\n" }],
+        }]},
+    })
+}
+
+/// What spoils a config.
+type Spoil = fn(&mut Value);
+
+/// Ways to fail: the step of the report, and what is wrong with the config.
+fn failures() -> Vec<(&'static str, Spoil)> {
+    vec![
+        ("config", |config| {
+            config["storage"]["files"][0]["mode"] = json!("HUSH-mode");
+            config["passwd"]["users"][0]["uid"] = json!("HUSH-uid");
+        }),
+        ("config", |config| {
+            config["storage"]["files"][0]["contents"]["verification"] =
+                json!({ "hash": format!("sha256-{}", "0".repeat(64)) });
+            config["storage"]["files"][1]["contents"]["source"] = json!("data:;base64,HUSH*");
+            config["systemd"]["units"][0]["contents"] = json!("[Service]\nHUSH-line\n");
+        }),
+        ("config", |config| {
+            let text = "[etcd]\nminimum-size = \"HUSH-size\"\ntoken = \"HUSH-token\"\n";
+            let file = json!({ "path": NODE_SETTINGS, "contents": { "source": data_url(text.as_bytes()) } });
+            if let Some(files) = config["storage"]["files"].as_array_mut() {
+                files.push(file);
+            }
+        }),
+        ("disks", |config| {
+            config["storage"]["disks"] = json!([{
+                "device": "/dev/disk/by-id/virtio-system",
+                "partitions": [{ "label": "huge", "number": 20, "sizeMiB": 999_999 }],
+            }]);
+        }),
+        ("disks", |config| {
+            config["storage"]["files"][0]["group"] = json!({ "name": "nobody-knows-it" });
+            config["passwd"]["users"][0]["gecos"] = json!("HUSH:gecos");
+        }),
+        ("ignition", |config| {
+            // It is there since `/var` was seeded.
+            config["storage"]["files"][0]["path"] = json!("/var/lib/slipway/seeded");
+        }),
+    ]
+}
+
+fn quiet(place: &str, text: &str) -> Result<()> {
+    for planted in PLANTED {
+        if let Some(at) = text.find(planted) {
+            let from = text[..at].rfind('\n').map_or(0, |at| at + 1);
+            let line = text[from..].lines().next().unwrap_or_default();
+            anyhow::bail!("a secret stands in {place}: {line}");
+        }
+    }
+    Ok(())
+}
+
+/// Boots with a port and a server for the report.
+fn boot(lab: &mut Lab, node: &Node, server: &Server, config: Value) -> Result<Running> {
+    let plan = Plan {
+        on_reset: OnReset::Stop,
+        ..Plan::default()
+    };
+    let mut machine = lab.machine(node, &plan)?;
+    machine.ports.push(PORT.to_owned());
+    if let Start::Direct { cmdline, .. } = &mut machine.start {
+        let url = format!("http://10.0.2.2:{}/report", server.port);
+        // All that the kernel and the init say is on the console then.
+        cmdline.push_str(&format!(" {REPORT_URL}={url} loglevel=8 slipway.debug"));
+    }
+    lab.start(node, machine, Some(config))
+}
+
+/// What `state` keeps: nothing of a secret, in names and contents.
+fn state_is_quiet(lab: &Lab, node: &Node) -> Result<()> {
+    let Ok((start, _)) = partition(&node.system(), LABEL_STATE) else {
+        return Ok(());
+    };
+    let out = tempfile::tempdir_in(node.folder())?;
+    dump(&lab.tools, &node.system(), start, out.path())?;
+    let mut folders = vec![out.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+            let name = path.strip_prefix(out.path())?.display().to_string();
+            quiet(&format!("{name} of state"), &(name.clone() + "\n" + &text))?;
+        }
+    }
+    Ok(())
+}
+
+/// Password hashes, ssh keys, contents, headers, users and queries of addresses that a config holds stand in no console,
+/// kernel log, journal, report, port, timeline or state, neither when the config is applied nor when it fails, whatever
+/// step it fails in.
+pub(crate) fn of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
+    let server = Server::start()?;
+    for (number, (step, change)) in failures().into_iter().enumerate() {
+        let node = lab.node()?;
+        let mut config = config(&server, "file");
+        change(&mut config);
+        let before = server.posted().len();
+        let running = boot(lab, &node, &server, config)?;
+        let report = running
+            .wait_report(patience::INIT)
+            .with_context(|| format!("failure {number}, in {step}"))?;
+        let found: Value = serde_json::from_str(&report)?;
+        ensure!(found["step"] == step, "expected one of {step}: {report}");
+        running.wait_console(&["the server has taken the report"], POSTED)?;
+        let posted = server.posted();
+        ensure!(posted.len() > before, "nothing was posted");
+        quiet("what was posted", &posted[before..].join("\n"))?;
+        quiet("the port", &running.vm.port(PORT)?.text())?;
+        quiet("the console", &running.vm.console().text())?;
+        running.vm.pull_plug();
+        state_is_quiet(lab, &node)?;
+    }
+    // A server that refuses is asked without end, and the console says so.
+    let node = lab.node()?;
+    let running = boot(lab, &node, &server, config(&server, "missing"))?;
+    let waits = |text: &str| (text.matches("answered 404").count() > 0).then_some(());
+    let waited = running.vm.console().wait(patience::INIT, waits);
+    ensure!(
+        waited == Waited::Found(()),
+        "the console does not say that the server refuses: {waited:?}"
+    );
+    quiet("the console", &running.vm.console().text())?;
+    running.vm.pull_plug();
+    applied(lab, &server)
+}
+
+fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
+    let node = lab.node()?;
+    let running = boot(lab, &node, server, config(server, "file"))?;
+    running.wait_handoff(patience::INIT)?;
+    quiet("the console", &running.vm.console().text())?;
+    running.agent()?.wait(1, patience::AGENT)?;
+    // All of it was applied.
+    for (script, expected) in [
+        ("cat /etc/probe/contents", "HUSH-contents"),
+        ("cat /etc/probe/base64", "HUSH-in-base64"),
+        ("cat /etc/probe/fetched", "HUSH-from-server"),
+        ("cat /var/lib/probe", "HUSH-appended"),
+        ("grep -c HUSH-hash /etc/shadow", "1"),
+    ] {
+        let found = running.tell(script)?;
+        ensure!(found == expected, "`{script}` gave {found:?}");
+    }
+    // Each with a word that shows that it was there to be read.
+    for (script, word) in [
+        ("dmesg", HANDED_OFF),
+        ("journalctl --boot --all --output=cat", HANDED_OFF),
+        ("cat /etc/.ignition-result.json", "userConfigProvided"),
+        ("cat /proc/cmdline", REPORT_URL),
+        ("cat /run/slipway/*.json*", "ignition"),
+        ("grep -r . /var/lib/slipway/state", STATE_PROVISIONED),
+    ] {
+        let answer = running.ask(script)?;
+        ensure!(
+            answer.output.contains(word),
+            "`{script}` says nothing of {word:?}: {}",
+            answer.output
+        );
+        quiet(&format!("what `{script}` gives"), &answer.output)?;
+    }
+    quiet("the console", &running.vm.console().text())?;
+    running.vm.pull_plug();
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! QEMU's arguments.
+
+use super::*;
+
+fn machine(folder: &Path) -> Machine {
+    for name in ["kernel", "initrd", "a,b.raw"] {
+        std::fs::write(folder.join(name), b"").unwrap();
+    }
+    Machine {
+        memory: 2048,
+        cpus: 2,
+        accel: Accel::Tcg,
+        clock: Clock::Real,
+        uuid: Guid([1; 16]),
+        start: Start::Direct {
+            kernel: folder.join("kernel"),
+            initrd: folder.join("initrd"),
+            cmdline: "console=ttyS0".into(),
+        },
+        disks: vec![Disk {
+            path: folder.join("a,b.raw"),
+            format: Format::Raw,
+            bus: Bus::Scsi,
+            serial: "system".into(),
+        }],
+        tpm: None,
+        folders: vec![],
+        config: None,
+        forwards: vec![Forward {
+            host: 2222,
+            guest: 22,
+        }],
+        ports: vec!["slipway.verdict".into()],
+        capture: false,
+        on_reset: OnReset::Stop,
+        record: None,
+    }
+}
+
+#[test]
+fn files_are_named_by_where_they_are_inside() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let line = machine(folder.path()).line(place.path()).unwrap();
+    let text = line.args.join(" ");
+    assert!(text.contains("-kernel /run/vm/1/kernel"), "{text}");
+    assert!(text.contains("filename=/run/vm/1/a,,b.raw,"), "{text}");
+    assert!(text.contains("hostfwd=tcp:127.0.0.1:2222-:22"), "{text}");
+    assert!(
+        text.contains("scsi-hd,bus=scsi0.0,drive=disk0,serial=system,bootindex=1"),
+        "{text}"
+    );
+    assert_eq!(line.binds.len(), 2);
+    assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
+}
+
+#[test]
+fn a_tpm_is_reached_by_its_socket() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    let words = |machine: &Machine| machine.line(place.path()).unwrap().args.join(" ");
+    assert!(!words(&machine).contains("tpm"));
+    machine.tpm = Some(folder.path().join("tpm"));
+    let text = words(&machine);
+    assert!(text.contains("path=/run/vm/0/tpm.sock"), "{text}");
+    assert!(text.contains("-device tpm-crb,tpmdev=tpm"), "{text}");
+}
+
+#[test]
+fn virtual_time_is_refused_on_kvm_and_repeatable_on_tcg() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    machine.clock = Clock::Virtual;
+    let text = machine.line(place.path()).unwrap().args.join(" ");
+    assert!(
+        text.contains("shift=1,sleep=off") && text.contains(REPEATABLE),
+        "{text}"
+    );
+    machine.accel = Accel::Kvm;
+    assert!(machine.line(place.path()).is_err());
+}
+
+#[test]
+fn parts_of_one_file_are_recorded_together() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    std::fs::write(folder.path().join("log"), b"").unwrap();
+    let part = |at: u64| Disk {
+        format: Format::Part { at, size: 512 },
+        bus: Bus::Virtio,
+        ..machine.disks[0].clone()
+    };
+    machine.disks = vec![part(0), part(512)];
+    let text = machine.line(place.path()).unwrap().args.join(" ");
+    assert!(!text.contains("blklogwrites"), "{text}");
+    machine.record = Some(folder.path().join("log"));
+    let text = machine.line(place.path()).unwrap().args.join(" ");
+    for wanted in [
+        "driver=blklogwrites,node-name=shared,file=below,log=record",
+        "node-name=disk1,file=shared,offset=512,size=512",
+        "drive=disk0,serial=system,bootindex=1,share-rw=on",
+    ] {
+        assert!(text.contains(wanted), "{wanted} not in {text}");
+    }
+    assert_eq!(text.matches("a,,b.raw").count(), 1, "{text}");
+    machine.disks[1].path = folder.path().join("kernel");
+    let error = machine.line(place.path()).unwrap_err().to_string();
+    assert!(error.contains("to be of one"), "{error}");
+}
+
+#[test]
+fn a_serial_that_a_guest_would_see_cut_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    machine.disks[0].serial = "x".repeat(SERIAL_LENGTH + 1);
+    let error = machine.line(place.path()).unwrap_err();
+    assert!(error.to_string().contains("at most 20"), "{error}");
+}
+
+#[test]
+fn forwards_and_buses_name_what_they_expect() {
+    assert_eq!(
+        "2222:22".parse(),
+        Ok(Forward {
+            host: 2222,
+            guest: 22
+        })
+    );
+    assert!("22".parse::<Forward>().unwrap_err().contains("2222:22"));
+    assert!("ide".parse::<Bus>().unwrap_err().contains("nvme"));
+}
