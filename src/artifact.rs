@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
-use image::layout::{Architecture, GIB, MIB};
+use image::layout::{Architecture, GIB, MIB, Sizes};
 use image::manifest::ImageId;
 use sha2::{Digest, Sha256};
 
@@ -53,6 +53,8 @@ pub struct Inputs<'a> {
     pub bootable: &'a Bootable,
     /// The root.
     pub root: &'a Root,
+    /// Sizes of a node's partitions.
+    pub sizes: &'a Sizes,
     /// Times inside archives, seconds since 1970.
     pub epoch: u64,
 }
@@ -88,8 +90,14 @@ pub fn write(
             vec![PathBuf::from(GCE)]
         }
         ArtifactKind::Aws => {
-            let text = aws::request(inputs.image, inputs.architecture, inputs.disk.size)
-                .with_context(naming)?;
+            let Inputs {
+                image,
+                architecture,
+                disk,
+                sizes,
+                ..
+            } = *inputs;
+            let text = aws::request(image, architecture, disk.size, sizes).with_context(naming)?;
             fs::write(output.join(AWS), text).with_context(naming)?;
             vec![PathBuf::from(AWS)]
         }

@@ -86,20 +86,21 @@ pub fn uki_path(image: &ImageId) -> String {
     format!("/EFI/Linux/{}_{version}+{TRIES}-0.efi", image.name)
 }
 
-/// Which partitions the disk has and where.
+/// Which partitions the disk has and where. The root lies last and has the size of its content, `root` bytes, so that the
+/// file ends there; the first boot makes it as large as its slot.
 #[must_use]
-pub fn table(hash: &RootHash, sizes: &Sizes, architecture: Architecture) -> Table {
+pub fn table(hash: &RootHash, root: u64, sizes: &Sizes, architecture: Architecture) -> Table {
     let seed = &hash.0;
     let verified = ATTRIBUTE_READ_ONLY | ATTRIBUTE_NO_AUTO;
     let mut offset = ALIGNMENT;
-    let mut partitions = Vec::new();
-    for (label, kind, guid, size, attributes) in [
+    // By their numbers. The root's place is given last.
+    let mut partitions = [
         (LABEL_ESP, TYPE_ESP, seeded(seed, &TYPE_ESP.0), sizes.esp, 0),
         (
             LABEL_ROOT_A,
             architecture.root_type(),
             root_guid(hash),
-            sizes.root,
+            root,
             verified,
         ),
         (
@@ -109,18 +110,24 @@ pub fn table(hash: &RootHash, sizes: &Sizes, architecture: Architecture) -> Tabl
             sizes.verity,
             verified,
         ),
-    ] {
-        let size = size.next_multiple_of(ALIGNMENT);
-        partitions.push(Partition {
-            number: u32::try_from(partitions.len() + 1).unwrap_or(u32::MAX),
+    ]
+    .into_iter()
+    .zip(1..)
+    .map(
+        |((label, kind, guid, size, attributes), number)| Partition {
+            number,
             label: label.to_owned(),
             kind,
             guid,
-            offset,
-            size,
+            offset: 0,
+            size: size.next_multiple_of(ALIGNMENT),
             attributes,
-        });
-        offset += size;
+        },
+    )
+    .collect::<Vec<_>>();
+    for at in [0, 2, 1] {
+        partitions[at].offset = offset;
+        offset += partitions[at].size;
     }
     Table {
         disk: seeded(seed, b"disk-uuid"),
@@ -146,7 +153,15 @@ pub fn write(
         .with_context(|| format!("reading the boot loader {}", loader_file.display()))?;
     let addon = bootable::addon(tools, options.architecture)?;
     let key = key(bootable, root, [&loader, &addon], options);
-    let table = table(&root.hash, options.sizes, options.architecture);
+    let content = fs::metadata(&root.erofs)
+        .with_context(|| format!("reading {}", root.erofs.display()))?
+        .len();
+    ensure!(
+        content <= options.sizes.root,
+        "the root has {content} bytes, its slot {}: make `root` larger in the recipe's [sizes]",
+        options.sizes.root
+    );
+    let table = table(&root.hash, content, options.sizes, options.architecture);
     let size = table.disk_size(options.whole);
     let naming = || format!("writing the disk {}", path.display());
     if path.exists() {
@@ -178,7 +193,7 @@ pub fn write(
 
 fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], options: &Options) -> Key {
     let sizes = options.sizes;
-    Key::of("disk", 2)
+    Key::of("disk", 3)
         .key("bootable", &bootable.key)
         .key("root", &root.key)
         .bytes("loader", loader)

@@ -330,6 +330,7 @@ impl Product<'_> {
             disk: &disk,
             bootable: self.bootable,
             root: self.root,
+            sizes: &recipe.sizes,
             epoch: self.lock.epoch,
         };
         let hash = std::thread::scope(|scope| -> Result<String> {

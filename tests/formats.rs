@@ -384,6 +384,7 @@ impl Bench {
             disk: &self.disk,
             bootable: &self.bootable,
             root: &self.root,
+            sizes: &Sizes::default(),
             epoch: EPOCH,
         };
         let progress = Progress::new(Kind::Quiet);

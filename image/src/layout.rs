@@ -120,6 +120,24 @@ impl Default for Sizes {
     }
 }
 
+impl Sizes {
+    /// Bytes of the smallest disk on which a first boot finds room for every partition, both copies of the table included.
+    #[must_use]
+    pub fn least_disk(&self) -> u64 {
+        let partitions = [
+            self.esp,
+            self.root,
+            self.verity,
+            self.root,
+            self.verity,
+            self.state,
+            self.var_minimum,
+        ];
+        let aligned = partitions.map(|size| size.next_multiple_of(ALIGNMENT));
+        aligned.iter().sum::<u64>() + 2 * ALIGNMENT
+    }
+}
+
 /// GUID of the root partition that belongs to a root hash: its first 16 bytes, in the order of the text.
 #[must_use]
 pub fn root_guid(hash: &RootHash) -> Guid {
@@ -139,6 +157,12 @@ pub fn verity_guid(hash: &RootHash) -> Guid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_disk_holds_both_slots_and_both_tables() {
+        let mib = Sizes::default().least_disk() / MIB;
+        assert_eq!(mib, 1 + 512 + 2 * (2048 + 32) + 256 + 4096 + 1);
+    }
 
     #[test]
     fn guids_of_a_root_hash_match_systemd_repart() {

@@ -3,7 +3,7 @@
 //! Format: the input of `aws ec2 register-image --cli-input-json`, which is the `RegisterImage` call of EC2.
 
 use anyhow::{Result, ensure};
-use image::layout::{Architecture, GIB};
+use image::layout::{Architecture, GIB, Sizes};
 use image::manifest::ImageId;
 use serde_json::json;
 
@@ -12,11 +12,17 @@ pub const SNAPSHOT: &str = "snap-REPLACE";
 /// The name of the first disk; with NVMe it is only a name.
 const ROOT_DEVICE: &str = "/dev/xvda";
 
-/// The request's text.
+/// The request's text, for a disk of `size` bytes. An instance gets a volume on which its first boot finds room, where whoever
+/// starts it asks for no other.
 ///
 /// # Errors
 /// When the disk is not of whole GiB, which a volume has to be.
-pub fn request(image: &ImageId, architecture: Architecture, size: u64) -> Result<String> {
+pub fn request(
+    image: &ImageId,
+    architecture: Architecture,
+    size: u64,
+    sizes: &Sizes,
+) -> Result<String> {
     ensure!(
         size.is_multiple_of(GIB),
         "a disk for AWS has whole GiB, found {size} bytes"
@@ -47,7 +53,7 @@ pub fn request(image: &ImageId, architecture: Architecture, size: u64) -> Result
             "Ebs": {
                 "SnapshotId": SNAPSHOT,
                 "VolumeType": "gp3",
-                "VolumeSize": size / GIB,
+                "VolumeSize": size.max(sizes.least_disk()).div_ceil(GIB),
                 "DeleteOnTermination": true,
             },
         }],
@@ -65,7 +71,7 @@ mod tests {
             name: "node".into(),
             version: "1.0~rc1".into(),
         };
-        let text = request(&image, Architecture::X86_64, 3 * GIB).unwrap();
+        let text = request(&image, Architecture::X86_64, GIB, &Sizes::default()).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["Name"], "node-1.0-rc1");
         assert_eq!(value["Architecture"], "x86_64");
@@ -74,7 +80,9 @@ mod tests {
         assert_eq!(value["ImdsSupport"], "v2.0");
         assert_eq!(value["TpmSupport"], "v2.0");
         assert_eq!(value["EnaSupport"], true);
-        assert_eq!(value["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"], 3);
-        assert!(request(&image, Architecture::X86_64, 3 * GIB + 512).is_err());
+        assert_eq!(value["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"], 9);
+        let large = request(&image, Architecture::X86_64, 20 * GIB, &Sizes::default()).unwrap();
+        assert!(large.contains("\"VolumeSize\": 20"));
+        assert!(request(&image, Architecture::X86_64, GIB + 512, &Sizes::default()).is_err());
     }
 }

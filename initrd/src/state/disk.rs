@@ -1,4 +1,5 @@
-//! The partitions that the first boot makes behind the image's own, and the growth of the last.
+//! The partitions that the first boot makes behind the image's own, the growth of the image's root to the size of its slot,
+//! and of the last to the end of the disk.
 //!
 //! Where they lie follows from the image's sizes alone, so that every node of an image has the same table.
 
@@ -99,6 +100,7 @@ pub(super) fn plan(world: &World, disk: &Disk, manifest: &Manifest, scope: Scope
         .with_context(|| format!("reading the partition table of {}", disk.name))?;
     let mut after = before.clone();
     after.grow();
+    grow_slot(&mut after, manifest.sizes.root);
     let mut made = Vec::new();
     let in_scope = |wanted: &Wanted| scope == Scope::WithVar || wanted.label != layout::LABEL_VAR;
     for wanted in wanted(manifest).into_iter().filter(in_scope) {
@@ -195,6 +197,21 @@ fn add(
     };
     table.entries.insert(number, entry);
     Ok(number)
+}
+
+/// The image's disk ends with its root, which is as large as its content. It gets the size of a slot, `size` bytes, before
+/// anything lies behind it, so that an update finds room.
+fn grow_slot(table: &mut Table, size: u64) {
+    let end = table.entries.values().map(|entry| entry.last).max();
+    let usable = table.tail().1;
+    let sectors = size.div_ceil(table.sector);
+    let root = table
+        .entries
+        .values_mut()
+        .find(|entry| entry.label == layout::LABEL_ROOT_A && Some(entry.last) == end);
+    if let Some(root) = root {
+        root.last = root.last.max((root.first + sectors - 1).min(usable));
+    }
 }
 
 /// `var` grows if it is the last on the disk and there is at least one alignment unit behind it.
@@ -298,6 +315,31 @@ mod tests {
             .values()
             .find(|e| e.label == layout::LABEL_VAR);
         assert_eq!(mib(var.unwrap()), (16, 127));
+    }
+
+    #[test]
+    fn the_images_root_grows_to_its_slot_while_nothing_lies_behind_it() {
+        let mut table = sample(512, 64 * layout::MIB);
+        let end = |table: &Table| (table.entries[&3].last + 1) / 2048;
+        for _ in 0..2 {
+            grow_slot(&mut table, 8 * layout::MIB);
+            assert_eq!(end(&table), 11);
+        }
+        grow_slot(&mut table, layout::MIB);
+        assert_eq!(end(&table), 11, "it never shrinks");
+        grow_slot(&mut table, layout::GIB);
+        assert_eq!(end(&table), 63, "nor leaves the disk");
+
+        let mut table = sample(512, 64 * layout::MIB);
+        let behind = Entry {
+            first: 20 * 2048,
+            last: 21 * 2048 - 1,
+            label: layout::LABEL_STATE.to_owned(),
+            ..table.entries[&1].clone()
+        };
+        table.entries.insert(2, behind);
+        grow_slot(&mut table, 8 * layout::MIB);
+        assert_eq!(end(&table), 4);
     }
 
     #[test]
