@@ -260,7 +260,7 @@ mod tests {
         // By the digest that the first answer had, the same image; its layer is in the cache.
         let again = pull(&cache, &reference.at(&pulled.digest), "amd64", &step()).unwrap();
         assert_eq!(again.digest, pulled.digest);
-        let asked = asked.lock().unwrap();
+        let asked = asked.lock().unwrap().clone();
         let blobs = asked.iter().filter(|p| p.contains("/blobs/")).count();
         assert_eq!(blobs, 1, "{asked:?}");
         assert!(pull(&cache, &reference, "arm64", &step()).is_err());
