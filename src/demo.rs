@@ -13,7 +13,7 @@ use crate::cache::Cache;
 use crate::interrupt::{self, Guard};
 use crate::progress::Progress;
 use crate::qemu::accel;
-use crate::qemu::agent::{Agent, PORT, Secret};
+use crate::qemu::agent::{Agent, PORT, Secret, Start};
 use crate::qemu::channel::Waited;
 use crate::qemu::disks::Node;
 use crate::qemu::vm::Vm;
@@ -104,7 +104,8 @@ pub fn run(
     let scratch = cache.scratch()?;
     let secret = Secret::new()?;
     let config = scratch.path().join("config.ign");
-    fs::write(&config, secret.config().to_string()).context("writing the demo's config")?;
+    fs::write(&config, secret.config(Start::WithServices).to_string())
+        .context("writing the demo's config")?;
     let step = progress.step("machine");
     let (accel, why) = accel::choose(tools, options.accel)?;
     match why {

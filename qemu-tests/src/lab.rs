@@ -11,7 +11,7 @@ use slipway::cache::{Cache, Scratch};
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Built, Request};
 use slipway::progress::{Kind, Progress};
-use slipway::qemu::agent::{Agent, Answer, PORT, Secret};
+use slipway::qemu::agent::{Agent, Answer, PORT, Secret, Start};
 use slipway::qemu::channel::{Channel, Waited};
 use slipway::qemu::disks::Node;
 use slipway::qemu::machine::{Accel, Bus, Disk, Machine, OnReset, files};
@@ -238,7 +238,7 @@ impl Lab {
     ) -> Result<Running> {
         self.shared = None;
         let secret = node_secret(node)?;
-        let config = merged(secret.config(), config);
+        let config = merged(secret.config(Start::Early), config);
         let path = node.folder().join("config.ign");
         fs::write(&path, config.to_string()).context("writing the node's config")?;
         machine.config = Some(path);
@@ -271,7 +271,7 @@ impl Lab {
                 };
                 let running = self.boot(&node, &plan)?;
                 running.wait_handoff(patience::HANDOFF)?;
-                running.agent()?.wait(1, patience::AGENT)?;
+                running.wait_services()?;
                 running.wait_healthy()?;
                 running
             }
@@ -324,6 +324,24 @@ impl Running {
     /// Never for a machine of this laboratory: each has the port.
     pub fn agent(&self) -> Result<Agent<'_>> {
         Ok(Agent::new(self.vm.port(PORT)?, &self.secret))
+    }
+
+    /// Waits for the agent, which starts as soon as the local file systems are mounted.
+    ///
+    /// # Errors
+    /// If it does not start in time.
+    pub fn wait_agent(&self) -> Result<()> {
+        self.agent()?.wait(1, patience::AGENT).map(drop)
+    }
+
+    /// Waits until systemd has come to the services of a running node.
+    ///
+    /// # Errors
+    /// If it does not in time.
+    pub fn wait_services(&self) -> Result<()> {
+        self.wait_agent()?;
+        let script = "until systemctl -q is-active basic.target; do sleep 0.3; done";
+        self.tell_within(script, patience::AGENT).map(drop)
     }
 
     /// Has the guest run a script.
@@ -464,22 +482,16 @@ impl Running {
         fs::read(self.place.join("config.ign")).context("reading the node's config")
     }
 
-    /// Presses the power button, as a person does until something happens: a node whose logind is not up yet does not
-    /// hear it. Waits for the node's own power-off.
+    /// Has the node switch itself off in order, wherever its boot is.
     ///
     /// # Errors
-    /// If it does not switch itself off.
+    /// If it does not.
     pub fn power_off(mut self) -> Result<()> {
-        let until = Instant::now() + patience::SHUTDOWN;
-        loop {
-            let pressed = self.vm.press_power_button();
-            match self.vm.wait_end(patience::BUTTON) {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() >= until => return Err(error),
-                // A machine that is still there must have taken the press.
-                Err(_) => pressed?,
-            }
-        }
+        // The answer goes out before the agent is stopped with everything else.
+        self.tell(
+            "(sleep 0.3; systemctl --no-block --job-mode=replace-irreversibly start poweroff.target) >/dev/null 2>&1 &",
+        )?;
+        self.vm.wait_end(patience::SHUTDOWN)
     }
 }
 

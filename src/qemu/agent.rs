@@ -22,6 +22,33 @@ pub const UNIT: &str = "slipway-agent.service";
 /// What the agent says when it has started, followed by the boot's id.
 const HELLO: &str = "hello ";
 
+/// When the agent starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// As soon as the local file systems are mounted.
+    Early,
+    /// With the services of a running node.
+    WithServices,
+}
+
+impl Start {
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::Early => {
+                "[Unit]\nDescription=Answers the host that runs this machine\nDefaultDependencies=no\n\
+                 After=local-fs.target systemd-udev-trigger.service\nConflicts=shutdown.target\nBefore=shutdown.target\n\n\
+                 [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
+                 [Install]\nWantedBy=sysinit.target\n"
+            }
+            Self::WithServices => {
+                "[Unit]\nDescription=Answers the host that runs this machine\n\n\
+                 [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
+                 [Install]\nWantedBy=multi-user.target\n"
+            }
+        }
+    }
+}
+
 /// A secret that only the config and the host know.
 #[derive(Clone, Debug)]
 pub struct Secret(String);
@@ -57,7 +84,7 @@ impl Secret {
 
     /// The agent's file and unit as an Ignition config (specification 3.4), to be given as it is or merged.
     #[must_use]
-    pub fn config(&self) -> Value {
+    pub fn config(&self, start: Start) -> Value {
         let script = format!(
             r#"#!/bin/bash
 # Runs what the host asks for through {PORT}; each line is a nonce and a script in base64.
@@ -74,9 +101,6 @@ done
 "#,
             secret = self.0
         );
-        let unit = "[Unit]\nDescription=Answers the host that runs this machine\n\n\
-             [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
-             [Install]\nWantedBy=multi-user.target\n";
         json!({
             "ignition": { "version": "3.4.0" },
             "storage": { "files": [{
@@ -84,7 +108,7 @@ done
                 "mode": 0o700,
                 "contents": { "source": data_url(script.as_bytes()) },
             }]},
-            "systemd": { "units": [{ "name": UNIT, "enabled": true, "contents": unit }]},
+            "systemd": { "units": [{ "name": UNIT, "enabled": true, "contents": start.unit() }]},
         })
     }
 }

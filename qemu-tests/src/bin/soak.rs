@@ -73,7 +73,7 @@ fn once(lab: &mut Lab) -> Result<(f64, f64)> {
     let running = lab.boot(&node, &plan)?;
     running.wait_handoff(patience::HANDOFF)?;
     let handoff = begin.elapsed().as_secs_f64();
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_services()?;
     running.wait_healthy()?;
     let healthy = begin.elapsed().as_secs_f64();
     drop(running);

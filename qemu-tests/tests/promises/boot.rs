@@ -45,7 +45,7 @@ pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) ->
     let node = lab.node()?;
     let first = lab.boot(&node, &Plan::default())?;
     first.wait_handoff(patience::INIT)?;
-    first.agent()?.wait(1, patience::AGENT)?;
+    first.wait_agent()?;
     first.power_off()?;
     let identities = || -> Result<Vec<Vec<u8>>> {
         let mut found = vec![ext4_identity(&node.etcd(), 0)?];
@@ -73,7 +73,7 @@ pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) ->
         captured <= PCAP_HEADER,
         "{captured} bytes of packets were captured before the handoff"
     );
-    second.agent()?.wait(1, patience::AGENT)?;
+    second.wait_agent()?;
     // The capture works: systemd-networkd asks for its lease after the handoff.
     second.tell("for i in {1..60}; do networkctl is-online 2>/dev/null; ip -4 -o addr show scope global | grep -q inet && exit 0; sleep 1; done; exit 1")?;
     let later = second.captured()?;
@@ -103,7 +103,7 @@ pub(crate) fn on_nvme_and_scsi_controllers(lab: &mut Lab) -> Result<()> {
         running
             .wait_handoff(patience::HANDOFF)
             .with_context(|| format!("booting from {bus:?}"))?;
-        running.agent()?.wait(1, patience::AGENT)?;
+        running.wait_agent()?;
         let disk = running.tell("findmnt -no SOURCE /var/lib/etcd")?;
         ensure!(
             disk.starts_with(pattern),

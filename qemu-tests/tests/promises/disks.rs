@@ -41,7 +41,7 @@ pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
 pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan) -> Result<Running> {
     let running = lab.boot(node, plan)?;
     running.wait_handoff(patience::INIT)?;
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_agent()?;
     // The names below /dev/disk are udev's, which may still be at work when the agent is there.
     running.tell("udevadm settle --timeout=60")?;
     Ok(running)

@@ -39,7 +39,7 @@ pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Re
     let node = lab.node()?;
     let mut running = lab.boot(&node, &Plan::default())?;
     running.wait_handoff(patience::INIT)?;
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_services()?;
     running.wait_healthy()?;
     running.tell(PUT).context("writing a key")?;
     running.tell(&format!("echo afloat > {ETCD}/probe && sync {ETCD}/probe"))?;
@@ -60,7 +60,7 @@ pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Re
         running
             .wait_handoff(patience::INIT)
             .with_context(|| format!("after reboot {reboot}"))?;
-        running.agent()?.wait(1, patience::AGENT)?;
+        running.wait_agent()?;
         let kept = running.tell(&format!("cat {ETCD}/probe"))?;
         ensure!(
             kept == "afloat",
@@ -72,6 +72,7 @@ pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Re
             "the disk was formatted again at reboot {reboot}"
         );
     }
+    running.wait_services()?;
     running.wait_healthy()?;
     running.tell(GET).context("reading the key back")?;
     Ok(())

@@ -232,7 +232,7 @@ pub(crate) fn kernel_arguments_arrive_with_one_reboot(lab: &mut Lab) -> Result<(
     for (boot, reboots) in [("first", 1), ("second", 0)] {
         let running = lab.boot(&node, &plan)?;
         running.wait_handoff(patience::HANDOFF + patience::HANDOFF)?;
-        running.agent()?.wait(1, patience::AGENT)?;
+        running.wait_agent()?;
         let cmdline = running.tell("cat /proc/cmdline")?;
         ensure!(
             cmdline.ends_with(WORDS),

@@ -48,7 +48,7 @@ pub(crate) fn a_fixed_address_fetches_the_config_and_is_handed_over(lab: &mut La
     running.wait_handoff(patience::INIT)?;
     let requests = asked.lock().map_or(0, |asked| asked.len());
     ensure!(requests == 1, "the config was fetched {requests} times");
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_services()?;
     let found = running.tell(
         "for i in {1..60}; do ip -4 -o addr show scope global | grep -q inet && break; sleep 1; done; \
          ip -4 -o addr show scope global; ip route; hostname; resolvectl dns",

@@ -40,7 +40,7 @@ pub(crate) fn ipxe_boots_kernel_initrd_and_root_by_http(lab: &mut Lab) -> Result
     let running = lab.start(&node, machine, plan.config)?;
     let booted = running.wait_handoff(patience::HANDOFF);
     booted.with_context(|| format!("requests were {:#?}", server.requests()))?;
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_agent()?;
     let root = running.tell("findmnt -no FSTYPE / && ls /sys/block | grep -c '^vd' || true")?;
     ensure!(root.starts_with("erofs"), "{root}");
     let requests = server.requests();

@@ -41,10 +41,7 @@ pub(crate) fn each_boots_on_the_controllers_that_it_meets(lab: &mut Lab) -> Resu
             running
                 .wait_handoff(patience::HANDOFF)
                 .with_context(about)?;
-            running
-                .agent()?
-                .wait(1, patience::AGENT)
-                .with_context(about)?;
+            running.wait_services().with_context(about)?;
             let found =
                 running.tell(". /etc/os-release; echo $IMAGE_ID; findmnt -no SOURCE /var")?;
             ensure!(

@@ -258,7 +258,7 @@ fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
     let running = boot(lab, &node, server, config(server, "file"))?;
     running.wait_handoff(patience::INIT)?;
     quiet("the console", &running.vm.console().text())?;
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_services()?;
     // All of it was applied.
     for (script, expected) in [
         ("cat /etc/probe/contents", "HUSH-contents"),

@@ -98,7 +98,10 @@ pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Re
     };
     let answers = [
         ("cat /var/lib/keyed/probe", WRITTEN),
-        ("cat /var/lib/sealed/probe", WRITTEN),
+        (
+            "systemctl start var-lib-sealed.mount; cat /var/lib/sealed/probe",
+            WRITTEN,
+        ),
         (
             "cryptsetup status keyed | grep -c -e LUKS2 -e discards",
             "2",
@@ -117,6 +120,7 @@ pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Re
     ];
     for boot in ["first", "second"] {
         let running = up(lab, &node, &plan)?;
+        running.wait_services()?;
         says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         let console = running.vm.console().text();
         ensure!(!console.contains(KEY), "the key stands on the console");
@@ -134,6 +138,7 @@ pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Re
     // Another machine's TPM.
     fs::remove_dir_all(node.tpm()).context("taking the TPM away")?;
     let running = up(lab, &node, &plan)?;
+    running.wait_services()?;
     let answers = [
         answers[0],
         ("test -e /dev/mapper/sealed || echo closed", "closed"),
@@ -178,6 +183,7 @@ pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
     ];
     for boot in ["first", "second"] {
         let running = up(lab, &node, &plan)?;
+        running.wait_services()?;
         says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         running.power_off()?;
     }

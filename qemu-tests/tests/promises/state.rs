@@ -26,7 +26,7 @@ pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
     };
     let running = lab.boot(&node, &Plan::default())?;
     running.wait_handoff(patience::INIT)?;
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_agent()?;
     let before = size(&running)?;
     running.tell("echo kept > /var/kept && sync /var/kept")?;
     running.power_off()?;
@@ -36,7 +36,7 @@ pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
     drop(disk);
     let running = lab.boot(&node, &Plan::default())?;
     running.wait_handoff(patience::INIT)?;
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_agent()?;
     let after = size(&running)?;
     // The tables of a larger ext4 take a few per cent of what it gained.
     ensure!(
@@ -53,7 +53,7 @@ pub(crate) fn the_third_failure_for_one_reason_stays_up(lab: &mut Lab) -> Result
     let node = lab.node()?;
     let running = lab.boot(&node, &Plan::default())?;
     running.wait_handoff(patience::INIT)?;
-    running.agent()?.wait(1, patience::AGENT)?;
+    running.wait_agent()?;
     running.tell(&format!(
         "mkdir -p /etc/slipway && echo 'role = \"kontroll-plane\"' > {NODE_SETTINGS}"
     ))?;

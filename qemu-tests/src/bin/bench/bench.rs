@@ -162,7 +162,7 @@ impl Bench {
             let node = lab.node()?;
             let running = lab.boot(&node, &Plan::default())?;
             running.wait_handoff(patience::HANDOFF)?;
-            running.agent()?.wait(1, patience::AGENT)?;
+            running.wait_services()?;
             let handoff = Handoff::find(&running.vm.console().text());
             let peak = handoff
                 .and_then(|handoff| handoff.peak_kib)
