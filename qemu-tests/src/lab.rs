@@ -24,6 +24,12 @@ use crate::patience;
 /// What asks whether a control plane is healthy: exit code 0 if it is.
 pub const HEALTH: &str = slipway::demo::HEALTH;
 
+/// Switches a node off. The answer goes out before the agent is stopped with everything else. A systemd-networkd whose
+/// start is cut off would wait a minute and a half for a bus that is not there yet.
+const POWER_OFF: &str = "(sleep 0.3
+systemctl kill --signal=KILL systemd-networkd.service
+systemctl --no-block --job-mode=replace-irreversibly start poweroff.target) >/dev/null 2>&1 &";
+
 /// Everything that the promises share.
 #[derive(Debug)]
 pub struct Lab {
@@ -487,10 +493,7 @@ impl Running {
     /// # Errors
     /// If it does not.
     pub fn power_off(mut self) -> Result<()> {
-        // The answer goes out before the agent is stopped with everything else.
-        self.tell(
-            "(sleep 0.3; systemctl --no-block --job-mode=replace-irreversibly start poweroff.target) >/dev/null 2>&1 &",
-        )?;
+        self.tell(POWER_OFF)?;
         self.vm.wait_end(patience::SHUTDOWN)
     }
 }

@@ -36,7 +36,7 @@ impl Start {
         match self {
             Self::Early => {
                 "[Unit]\nDescription=Answers the host that runs this machine\nDefaultDependencies=no\n\
-                 After=local-fs.target systemd-udev-trigger.service\nConflicts=shutdown.target\nBefore=shutdown.target\n\n\
+                 After=local-fs.target\nConflicts=shutdown.target\nBefore=shutdown.target\n\n\
                  [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
                  [Install]\nWantedBy=sysinit.target\n"
             }
@@ -88,8 +88,13 @@ impl Secret {
         let script = format!(
             r#"#!/bin/bash
 # Runs what the host asks for through {PORT}; each line is a nonce and a script in base64.
-port=/dev/virtio-ports/{PORT}
-until [ -c "$port" ]; do sleep 0.1; done
+# By the kernel's own names: udev's may not be there yet.
+until [ -c "$port" ]; do
+  sleep 0.1
+  for found in /sys/class/virtio-ports/*; do
+    [ "$(cat "$found/name" 2>/dev/null)" = {PORT} ] && port=/dev/${{found##*/}}
+  done
+done
 exec 3<>"$port"
 echo "{HELLO}$(cat /proc/sys/kernel/random/boot_id)" >&3
 while read -r nonce script <&3; do

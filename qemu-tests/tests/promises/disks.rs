@@ -42,8 +42,8 @@ pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan) -> Result<Running> {
     let running = lab.boot(node, plan)?;
     running.wait_handoff(patience::INIT)?;
     running.wait_agent()?;
-    // The names below /dev/disk are udev's, which may still be at work when the agent is there.
-    running.tell("udevadm settle --timeout=60")?;
+    // The names below /dev/disk are udev's, which has hardly begun when the agent is there.
+    running.tell("systemctl start systemd-udev-trigger.service && udevadm settle --timeout=60")?;
     Ok(running)
 }
 
