@@ -40,7 +40,7 @@ pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// A provisioned node boots again without one packet before the handoff, and makes no file system anew.
+/// A provisioned node boots again by UEFI without one packet before the handoff, and makes no file system anew.
 pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let first = lab.boot(&node, &Plan::default())?;
@@ -59,10 +59,11 @@ pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) ->
 
     let plan = Plan {
         capture: true,
+        direct: false,
         ..Plan::default()
     };
     let second = lab.boot(&node, &plan)?;
-    let found = second.vm.console().wait(patience::INIT, |text| {
+    let found = second.vm.console().wait(patience::HANDOFF, |text| {
         text.contains(HANDOFF_LINE).then(|| second.captured())
     });
     let Waited::Found(captured) = found else {
@@ -95,13 +96,12 @@ pub(crate) fn on_nvme_and_scsi_controllers(lab: &mut Lab) -> Result<()> {
     for (bus, pattern) in [(Bus::Nvme, "/dev/nvme"), (Bus::Scsi, "/dev/sd")] {
         let node = lab.node()?;
         let plan = Plan {
-            direct: false,
             bus,
             ..Plan::default()
         };
         let running = lab.boot(&node, &plan)?;
         running
-            .wait_handoff(patience::HANDOFF)
+            .wait_handoff(patience::INIT)
             .with_context(|| format!("booting from {bus:?}"))?;
         running.wait_agent()?;
         let disk = running.tell("findmnt -no SOURCE /var/lib/etcd")?;
