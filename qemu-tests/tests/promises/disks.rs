@@ -42,8 +42,11 @@ pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan) -> Result<Running> {
     let running = lab.boot(node, plan)?;
     running.wait_handoff(patience::INIT)?;
     running.wait_agent()?;
-    // The names below /dev/disk are udev's, which has hardly begun when the agent is there.
-    running.tell("systemctl start systemd-udev-trigger.service && udevadm settle --timeout=60")?;
+    // The names below /dev/disk are udev's, which has hardly begun when the agent is there. All of its work takes longer
+    // than the rest of the boot.
+    running.tell(
+        "systemctl start systemd-udevd.service && udevadm trigger --settle --subsystem-match=block",
+    )?;
     Ok(running)
 }
 
