@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use image::network::{Bond, Interface, Method, Network};
 
+use super::dhcp::v6::iaid;
 use crate::mount;
 use crate::world::World;
 
@@ -156,9 +157,10 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     text += match one.method {
         Method::Off => "DHCP=no\nIPv6AcceptRA=no\n",
         Method::Dhcp4 => "DHCP=ipv4\n",
-        Method::Dhcp6 => "DHCP=ipv6\n",
+        Method::Dhcp6 | Method::Either6 => "DHCP=ipv6\nIPv6AcceptRA=yes\n",
+        // networkd asks DHCP, version 6, where routers say so, whatever DHCP= is.
         Method::Auto6 => "DHCP=no\nIPv6AcceptRA=yes\n",
-        Method::Either => "DHCP=yes\n",
+        Method::Both => "DHCP=yes\nIPv6AcceptRA=yes\n",
     };
     for resolver in &plan.resolvers {
         text += &format!("DNS={resolver}\n");
@@ -166,9 +168,9 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     if let Some(gateway) = one.gateway {
         text += &format!("Gateway={gateway}\n");
     }
-    if let Some((address, prefix)) = one.address {
+    for (address, prefix) in &one.addresses {
         text += &format!("\n[Address]\nAddress={address}/{prefix}\n");
-        if let Some(peer) = one.peer {
+        if let Some(peer) = one.peer.filter(|peer| peer.is_ipv4() == address.is_ipv4()) {
             text += &format!("Peer={peer}\n");
         }
     }
@@ -179,12 +181,20 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
         );
     }
     text += "\n[DHCPv4]\nClientIdentifier=mac\n";
+    if one.method.asks_six() || one.method.hears_routers() {
+        let iaid = iaid(plan, name);
+        // The init's own, so that the addresses stay the same; systemd.network(5).
+        text += &format!("\n[DHCPv6]\nDUIDType=link-layer\nIAID={iaid}\n");
+    }
+    if one.method.asks_six() {
+        text += "WithoutRA=solicit\n";
+    }
     text
 }
 
 /// Routes of this interface: those that name it, and those without a name if it has the only address.
 fn routes(plan: &Network, name: &str, one: &Interface) -> Vec<(IpAddr, u8, IpAddr)> {
-    let alone = plan.interfaces.len() <= 1 || one.address.is_some();
+    let alone = plan.interfaces.len() <= 1 || !one.addresses.is_empty();
     plan.routes
         .iter()
         .filter(|route| match &route.interface {
@@ -249,5 +259,28 @@ mod tests {
         assert_eq!(files[0].0, "70-slipway-uplink.link");
         assert!(files[1].1.contains("IPv6AcceptRA=yes"), "{files:?}");
         assert!(written("quiet").is_empty());
+    }
+
+    #[test]
+    fn version_6_keeps_its_identity() {
+        let text = |words: &str, name: &str| {
+            let files = written(words);
+            let file = files.into_iter().find(|(own, _)| own == name);
+            file.unwrap_or_else(|| panic!("{name}")).1
+        };
+        let same = "\n[DHCPv6]\nDUIDType=link-layer\nIAID=0\n";
+        let asked = text("ip=eth0:dhcp6", "70-slipway-eth0.network");
+        assert!(asked.contains("DHCP=ipv6\nIPv6AcceptRA=yes\n"), "{asked}");
+        assert!(
+            asked.ends_with(&format!("{same}WithoutRA=solicit\n")),
+            "{asked}"
+        );
+        let heard = text("ip=auto6", "75-slipway.network");
+        assert!(heard.ends_with(same), "{heard}");
+        let tagged = text(
+            "vlan=vlan7:eth0 ip=vlan7:either6",
+            "70-slipway-vlan7.network",
+        );
+        assert!(tagged.contains("IAID=7\nWithoutRA=solicit\n"), "{tagged}");
     }
 }

@@ -222,6 +222,7 @@ fn number(path: &Path, base: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::netlink::Advertised;
     use crate::world::Clock;
 
     #[test]
@@ -245,6 +246,8 @@ mod tests {
             carrier: false,
             ethernet: true,
             master: None,
+            stacked: false,
+            advertised: Advertised::default(),
         };
         assert_eq!(
             names(&world, &link),
