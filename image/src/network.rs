@@ -22,6 +22,8 @@ pub struct Network {
     pub resolvers: Vec<IpAddr>,
     /// `ifname=`: the name that the interface with this address gets.
     pub names: Vec<(String, Mac)>,
+    /// Names by which the other entries call the interface with this address, without giving them to it.
+    pub aliases: Vec<(String, Mac)>,
     /// The words as they were given, for who writes them again.
     pub words: Vec<String>,
 }
@@ -130,7 +132,7 @@ impl Network {
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_default(&self) -> bool {
-        self.words.is_empty()
+        *self == Self::default()
     }
 
     /// What is asked for an interface that answers to these names (at least one): by name, else by an `ip=` without

@@ -1,5 +1,5 @@
-//! Network in the initrd: only when a source needs it. As the command line asks for it, else IPv4 by DHCP on the first
-//! interface that gets a lease.
+//! Network in the initrd: only when a source needs it. As the command line asks for it, else as the machine's config drive
+//! does, else IPv4 by DHCP on the first interface that gets a lease.
 //!
 //! Drivers are loaded, links made and set up, and carrier, leases and addresses waited for, all at once on all
 //! interfaces, for as long as it takes, with a line every five seconds that says what each interface waits for. What was set is
@@ -45,14 +45,55 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// What this boot has set up: until when the lease holds, and the links that were touched.
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
+/// What the machine says of its own network: it counts where the command line says nothing.
+static DESCRIBED: Mutex<Option<Plan>> = Mutex::new(None);
+
 #[derive(Debug, Default)]
 struct State {
     until: Option<Instant>,
     links: Vec<u32>,
+    plan: Plan,
 }
 
-/// Brings the network up as the command line asks for it, unless it is up. Returns when one interface has an address or,
-/// if interfaces are named, each of those; it waits for that for ever.
+impl State {
+    /// Takes back what another plan has set up.
+    fn follow(&mut self, plan: &Plan) -> Result<()> {
+        if self.plan != *plan {
+            flush_links(self)?;
+            *self = Self {
+                plan: plan.clone(),
+                ..Self::default()
+            };
+        }
+        Ok(())
+    }
+}
+
+/// Takes what the machine says of its network for all that comes; `words` are the command line's, which have the word.
+pub(crate) fn adopt(words: &Plan, described: &platform::network::Network) {
+    if !words.is_default() {
+        tracing::info!("net: the command line's words count, not the machine's network data");
+        return;
+    }
+    let mut own = DESCRIBED
+        .lock()
+        .unwrap_or_else(|broken| broken.into_inner());
+    *own = Some(shape::plan(described));
+}
+
+/// What counts: the command line's words, else what the machine says, else the default.
+fn counting(words: &Plan) -> Plan {
+    let own = DESCRIBED
+        .lock()
+        .unwrap_or_else(|broken| broken.into_inner());
+    match own.as_ref().filter(|_| words.is_default()) {
+        Some(own) => own.clone(),
+        None => words.clone(),
+    }
+}
+
+/// Brings the network up as the command line asks for it, or the machine where that says nothing, unless it is up. Returns
+/// when one interface has an address or, if interfaces are named, each of those; it waits for that for ever.
 ///
 /// # Errors
 /// Only what waiting cannot mend: no netlink, no sockets, a method that is not to be had.
@@ -72,6 +113,8 @@ pub(crate) fn up_unless(
 ) -> Result<()> {
     let mut state = STATE.lock().unwrap_or_else(|broken| broken.into_inner());
     let state = state.get_or_insert_default();
+    let plan = &counting(plan);
+    state.follow(plan)?;
     if state.until.is_some_and(|until| Instant::now() < until) {
         return Ok(());
     }
@@ -221,7 +264,7 @@ fn usable(world: &World, netlink: &mut Netlink, plan: &Plan) -> Result<Vec<Wante
     let mut links = netlink.links()?;
     links.retain(|link| link.ethernet && link.mac.len() == 6);
     let wanted = links.into_iter().map(|link| {
-        let names = shape::names(world, &link);
+        let names = shape::answers(world, plan, &link);
         Wanted {
             asked: plan.interface(&names),
             below: plan.is_below(&names),

@@ -1,4 +1,4 @@
-//! Handover: what the command line asks for, as files of systemd-networkd, so that the running node has the network that
+//! Handover: what the command line or the config drive asks for, as files of systemd-networkd, so that the running node has the network that
 //! its init had. Written at every boot, below `/run`, before the image's own `80-dhcp.network` in order.
 
 use std::fs;
@@ -20,7 +20,8 @@ const PREFIX: &str = "70-slipway";
 ///
 /// # Errors
 /// Names the file that cannot be written.
-pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
+pub(crate) fn hand_over(world: &World, words: &Network) -> Result<()> {
+    let plan = &super::counting(words);
     if plan.is_default() {
         return Ok(());
     }
@@ -122,8 +123,13 @@ fn netdev(bond: &Bond) -> String {
 
 fn network(plan: &Network, name: &str) -> String {
     let one = plan.interface(&[name.to_owned()]);
-    // The match is by any name that udev gives, alternative ones too.
-    format!("[Match]\nName={name}\n\n{}", body(plan, name, &one))
+    let body = body(plan, name, &one);
+    match plan.aliases.iter().find(|(alias, _)| alias == name) {
+        // Its own address: a bond and a VLAN above it show the same.
+        Some((_, mac)) => format!("[Match]\nPermanentMACAddress={mac}\n\n{body}"),
+        // The match is by any name that udev gives, alternative ones too.
+        None => format!("[Match]\nName={name}\n\n{body}"),
+    }
 }
 
 fn body(plan: &Network, name: &str, one: &Interface) -> String {
@@ -259,6 +265,20 @@ mod tests {
         assert_eq!(files[0].0, "70-slipway-uplink.link");
         assert!(files[1].1.contains("IPv6AcceptRA=yes"), "{files:?}");
         assert!(written("quiet").is_empty());
+    }
+
+    #[test]
+    fn devices_that_are_known_by_their_address_are_matched_by_it() {
+        let mac = "52:54:00:00:00:0a".parse().unwrap();
+        let mut plan = Cmdline::parse("vlan=vlan7:enx52540000000a ip=vlan7:dhcp")
+            .unwrap()
+            .network;
+        plan.aliases = vec![("enx52540000000a".to_owned(), mac)];
+        let files = files(&plan);
+        let below = "70-slipway-enx52540000000a.network";
+        let file = files.iter().find(|(name, _)| name == below).unwrap();
+        let expected = "[Match]\nPermanentMACAddress=52:54:00:00:00:0a\n\n[Network]\nVLAN=vlan7\n";
+        assert!(file.1.starts_with(expected), "{}", file.1);
     }
 
     #[test]

@@ -228,6 +228,69 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
     });
 }
 
+/// A description names a device by its Ethernet address alone. What an earlier plan has set up goes first.
+#[test]
+fn a_described_network_takes_the_place_of_the_usual_one() {
+    let name = "net::tests::a_described_network_takes_the_place_of_the_usual_one";
+    with_rights(name, || {
+        std::thread::spawn(|| {
+            fresh_network();
+            let mut netlink = Netlink::open().unwrap();
+            pair(&mut netlink, &here());
+            let peer = by_name(&mut netlink, "peer0");
+            netlink.set_up(peer.index, true).unwrap();
+            let link = by_name(&mut netlink, "eth0");
+            let folder = tempfile::tempdir().unwrap();
+            let world = World::below(folder.path(), Clock::Real);
+            let mut state = State::default();
+            let mut brought = |plan: &Plan| {
+                state.follow(plan).unwrap();
+                wait(&world, plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+                state.links.clone()
+            };
+            let earlier = "ip=10.9.8.7:::24::eth0:off";
+            brought(&image::cmdline::Cmdline::parse(earlier).unwrap().network);
+            let mac: Vec<String> = link.mac.iter().map(|b| format!("{b:02X}")).collect();
+            let text = format!(
+                r#"{{"links": [{{"id": "tap0", "type": "ovs", "mtu": 1400, "ethernet_mac_address": "{}"}}],
+                    "networks": [
+                      {{"link": "tap0", "type": "ipv4", "ip_address": "10.9.8.9", "netmask": "255.255.255.0", "routes": [
+                        {{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.9.8.1"}}]}},
+                      {{"link": "tap0", "type": "ipv6", "ip_address": "2001:db8::9/64"}}]}}"#,
+                mac.join(":")
+            );
+            let described = platform::network::read(text.as_bytes(), "n").unwrap();
+            let links = brought(&shape::plan(&described));
+            assert_eq!(links, [link.index]);
+            let four = netlink.addresses(link.index, false).unwrap();
+            assert_eq!(four, [("10.9.8.9".parse().unwrap(), 24)]);
+            let six = netlink.addresses(link.index, true).unwrap();
+            assert_eq!(six, [("2001:db8::9".parse().unwrap(), 64)]);
+            let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+            assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+/// The command line's words count over what the machine says.
+#[test]
+fn words_count_over_a_description() {
+    let text = r#"{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:0a"}],
+        "networks": [{"link": "a", "type": "ipv4_dhcp"}]}"#;
+    let described = platform::network::read(text.as_bytes(), "n").unwrap();
+    let words = image::cmdline::Cmdline::parse("ip=eth0:dhcp")
+        .unwrap()
+        .network;
+    adopt(&words, &described);
+    assert_eq!(counting(&Plan::default()), Plan::default());
+    adopt(&Plan::default(), &described);
+    assert_eq!(counting(&words), words);
+    assert_eq!(counting(&Plan::default()), shape::plan(&described));
+    *DESCRIBED.lock().unwrap() = None;
+}
+
 #[test]
 fn an_address_of_version_6_is_used_once_nobody_claims_it() {
     let name = "net::tests::an_address_of_version_6_is_used_once_nobody_claims_it";
@@ -273,6 +336,7 @@ fn what_is_waited_for_is_said() {
         carrier: true,
         ethernet: true,
         master: None,
+        permanent: None,
         stacked: false,
         advertised: Advertised::default(),
     };

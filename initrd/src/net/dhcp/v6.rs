@@ -7,23 +7,22 @@
 //! (`DUIDType=link-layer`), so that the running node keeps the address. Since the DUID differs with the link, the IAID
 //! only has to tell the VLANs of one link apart; see [`iaid`].
 //!
-//! Answers are taken apart by [`options`] and not by dhcproto, whose reader of version 6 subtracts from the lengths that
-//! a sender gives and calls itself as deep as a message nests.
+//! Answers are taken apart in [`answer`].
 
+mod answer;
 #[cfg(test)]
 pub(in crate::net) mod tests;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dhcproto::v6::{
-    DhcpOption, DhcpOptions, IAAddr, IANA, Message, MessageType, ORO, OptionCode, Status,
-};
-use dhcproto::{Decodable, Decoder, Encodable};
+use dhcproto::Encodable;
+use dhcproto::v6::{DhcpOption, DhcpOptions, IAAddr, IANA, Message, MessageType, ORO, OptionCode};
 use image::network::Network;
 
-use super::{Lease, is_domain};
+use super::Lease;
+use answer::{Options, addresses, lease, number, one};
 
 /// The first message of an exchange waits a random part of this (`SOL_MAX_DELAY`, `INF_MAX_DELAY`).
 const DELAY: Duration = Duration::from_secs(1);
@@ -264,7 +263,7 @@ impl Client {
         if xid != self.xid {
             return None;
         }
-        let options = options(rest)?;
+        let options = answer::options(rest)?;
         let server = one(&options, OptionCode::ServerId)?;
         let ours = one(&options, OptionCode::ClientId)? == self.duid
             && (1..=LONGEST_DUID).contains(&server.len());
@@ -304,7 +303,7 @@ impl Client {
     }
 
     /// A server may say how long to wait at most, whatever else it says (section 18.2.9).
-    fn heed_longest(&mut self, options: &[(u16, &[u8])]) {
+    fn heed_longest(&mut self, options: &Options<'_>) {
         let code = match self.phase {
             Phase::Informing => OptionCode::InfMaxRt,
             _ => OptionCode::SolMaxRt,
@@ -315,7 +314,7 @@ impl Client {
     }
 
     /// What a server would give, or gives; none if that is nothing, which is noted.
-    fn offer(&mut self, options: &[(u16, &[u8])], server: &[u8]) -> Option<Offer> {
+    fn offer(&mut self, options: &Options<'_>, server: &[u8]) -> Option<Offer> {
         match addresses(options, self.iaid) {
             Ok(found) => Some(Offer {
                 server: server.to_vec(),
@@ -344,7 +343,7 @@ impl Client {
         self.phase = Phase::Seeking(if better { Some(offer) } else { best });
     }
 
-    fn granted(&mut self, options: &[(u16, &[u8])], server: &[u8], now: Duration) -> Option<Lease> {
+    fn granted(&mut self, options: &Options<'_>, server: &[u8], now: Duration) -> Option<Lease> {
         let Some(offer) = self.offer(options, server) else {
             self.again(now);
             return None;
@@ -410,135 +409,4 @@ fn wanted(address: &Ipv6Addr) -> DhcpOption {
         valid_life: 0,
         opts: DhcpOptions::new(),
     })
-}
-
-/// The options of a message or of an option (section 21.1); none unless each is whole and nothing is left.
-fn options(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
-    let mut out = Vec::new();
-    while !bytes.is_empty() {
-        let (&[a, b, c, d], rest) = bytes.split_first_chunk::<4>()?;
-        let (data, rest) = rest.split_at_checked(u16::from_be_bytes([c, d]).into())?;
-        out.push((u16::from_be_bytes([a, b]), data));
-        bytes = rest;
-    }
-    Some(out)
-}
-
-fn all<'a>(options: &[(u16, &'a [u8])], code: OptionCode) -> impl Iterator<Item = &'a [u8]> {
-    let code = u16::from(code);
-    let found = options.iter().filter(move |(own, _)| *own == code);
-    found.map(|(_, data)| *data)
-}
-
-fn one<'a>(options: &[(u16, &'a [u8])], code: OptionCode) -> Option<&'a [u8]> {
-    all(options, code).next()
-}
-
-fn number(options: &[(u16, &[u8])], code: OptionCode) -> Option<u32> {
-    let data = one(options, code)?;
-    Some(u32::from_be_bytes(data.try_into().ok()?))
-}
-
-/// What a server has against us. Its own words are not shown: they may hold anything.
-fn refusal(options: &[(u16, &[u8])]) -> Option<String> {
-    let data = one(options, OptionCode::StatusCode)?;
-    let code = match *data {
-        [a, b, ..] => u16::from_be_bytes([a, b]),
-        _ => u16::from(Status::UnspecFail),
-    };
-    match Status::from(code) {
-        Status::Success => None,
-        Status::NoAddrsAvail => Some("a server has no address for us".to_owned()),
-        Status::NotOnLink => Some("a server says that we are on another link".to_owned()),
-        _ => Some(format!("a server refuses with status {code}")),
-    }
-}
-
-/// The addresses that a message has for us (sections 21.4 and 21.6), each with the time for which it is valid, or what
-/// speaks against it.
-fn addresses(options: &[(u16, &[u8])], iaid: u32) -> Result<Vec<(Ipv6Addr, Duration)>, String> {
-    if let Some(complaint) = refusal(options) {
-        return Err(complaint);
-    }
-    let mut out = Vec::new();
-    let mut complaint = "a server gives no address that can be used".to_owned();
-    for data in all(options, OptionCode::IANA) {
-        let Some((&[a, b, c, d, t1 @ .., e, f, g, h], rest)) = data.split_first_chunk::<12>()
-        else {
-            continue;
-        };
-        let (t1, t2) = (u32::from_be_bytes(t1), u32::from_be_bytes([e, f, g, h]));
-        if u32::from_be_bytes([a, b, c, d]) != iaid || (t2 > 0 && t1 > t2) {
-            continue;
-        }
-        let Some(inner) = self::options(rest) else {
-            continue;
-        };
-        if let Some(found) = refusal(&inner) {
-            complaint = found;
-            continue;
-        }
-        for address in all(&inner, OptionCode::IAAddr).filter_map(address) {
-            if out.iter().all(|(known, _)| *known != address.0) {
-                out.push(address);
-            }
-        }
-    }
-    match out.is_empty() {
-        true => Err(complaint),
-        false => Ok(out),
-    }
-}
-
-/// An address that a node can have, and for how long.
-fn address(data: &[u8]) -> Option<(Ipv6Addr, Duration)> {
-    let (octets, rest) = data.split_first_chunk::<16>()?;
-    let (preferred, rest) = rest.split_first_chunk::<4>()?;
-    let (valid, rest) = rest.split_first_chunk::<4>()?;
-    let (preferred, valid) = (u32::from_be_bytes(*preferred), u32::from_be_bytes(*valid));
-    let address = Ipv6Addr::from(*octets);
-    let usable = !address.is_unspecified()
-        && !address.is_multicast()
-        && !address.is_loopback()
-        && !address.is_unicast_link_local()
-        && address.to_ipv4_mapped().is_none();
-    let granted = valid > 0 && preferred <= valid && refusal(&options(rest)?).is_none();
-    (usable && granted).then(|| (address, Duration::from_secs(valid.into())))
-}
-
-/// What a message tells besides addresses (RFC 3646).
-fn lease(options: &[(u16, &[u8])], addresses: &[Ipv6Addr], time: Duration) -> Lease {
-    let servers = all(options, OptionCode::DomainNameServers)
-        .flat_map(|data| data.as_chunks::<16>().0)
-        .map(|octets| Ipv6Addr::from(*octets))
-        .filter(|server| !server.is_unspecified() && !server.is_multicast());
-    let search = all(options, OptionCode::DomainSearchList).flat_map(names);
-    Lease {
-        addresses: addresses
-            .iter()
-            .map(|one| (IpAddr::V6(*one), 128))
-            .collect(),
-        resolvers: servers.map(IpAddr::V6).collect(),
-        search: search.filter(|name| is_domain(name)).collect(),
-        time,
-        ..Lease::default()
-    }
-}
-
-/// Domain names as DNS writes them, by dhcproto's reader of this one option.
-fn names(data: &[u8]) -> Vec<String> {
-    let mut whole = u16::from(OptionCode::DomainSearchList)
-        .to_be_bytes()
-        .to_vec();
-    whole.extend(u16::try_from(data.len()).unwrap_or(0).to_be_bytes());
-    whole.extend(data);
-    match DhcpOption::decode(&mut Decoder::new(&whole)) {
-        Ok(DhcpOption::DomainSearchList(names)) => {
-            let texts = names.iter().map(ToString::to_string);
-            texts
-                .map(|name| name.trim_end_matches('.').to_owned())
-                .collect()
-        }
-        _ => Vec::new(),
-    }
 }

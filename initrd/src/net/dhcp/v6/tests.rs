@@ -1,7 +1,12 @@
 //! The client against answers that are put together byte for byte, as RFC 8415 draws them. What it sends is read by
 //! dhcproto, which has no part in reading answers.
 
+use std::net::IpAddr;
+
+use dhcproto::{Decodable, Decoder};
+
 use super::*;
+use crate::net::dhcp::is_domain;
 
 pub(in crate::net) const SOLICIT: u8 = 1;
 pub(in crate::net) const ADVERTISE: u8 = 2;
