@@ -22,6 +22,8 @@ pub struct Network {
     pub resolvers: Vec<IpAddr>,
     /// `ifname=`: the name that the interface with this address gets.
     pub names: Vec<(String, Mac)>,
+    /// Names by which the other entries call the interface with this address, without giving them to it.
+    pub aliases: Vec<(String, Mac)>,
     /// The words as they were given, for who writes them again.
     pub words: Vec<String>,
 }
@@ -40,10 +42,32 @@ pub enum Method {
     Dhcp4,
     /// DHCP, version 6: `dhcp6`.
     Dhcp6,
-    /// By the routers' advertisements: `auto6`.
+    /// By the routers' advertisements: `auto6`; with DHCP, version 6, where these say so.
     Auto6,
-    /// Version 4, else version 6: `either6`.
-    Either,
+    /// By the routers' advertisements or by DHCP, version 6: `either6`.
+    Either6,
+    /// By DHCP, version 4, or as [`Method::Auto6`], whichever is first: `both`.
+    Both,
+}
+
+impl Method {
+    /// Whether DHCP, version 4, is asked.
+    #[must_use]
+    pub fn asks_four(self) -> bool {
+        matches!(self, Self::Dhcp4 | Self::Both)
+    }
+
+    /// Whether DHCP, version 6, is asked for an address, whatever routers say.
+    #[must_use]
+    pub fn asks_six(self) -> bool {
+        matches!(self, Self::Dhcp6 | Self::Either6)
+    }
+
+    /// Whether the routers' advertisements are heeded: an address that they give is enough.
+    #[must_use]
+    pub fn hears_routers(self) -> bool {
+        matches!(self, Self::Auto6 | Self::Either6 | Self::Both)
+    }
 }
 
 /// What one `ip=` says.
@@ -53,8 +77,8 @@ pub struct Interface {
     pub name: Option<String>,
     /// How it gets addresses.
     pub method: Method,
-    /// An address with the length of its prefix.
-    pub address: Option<(IpAddr, u8)>,
+    /// Addresses with the length of their prefixes.
+    pub addresses: Vec<(IpAddr, u8)>,
     /// The other end of a point-to-point link.
     pub peer: Option<IpAddr>,
     /// The default route.
@@ -108,7 +132,7 @@ impl Network {
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_default(&self) -> bool {
-        self.words.is_empty()
+        *self == Self::default()
     }
 
     /// What is asked for an interface that answers to these names (at least one): by name, else by an `ip=` without
@@ -154,7 +178,7 @@ impl Interface {
     /// Whether an address is wanted.
     #[must_use]
     pub fn wants_address(&self) -> bool {
-        self.method != Method::Off || self.address.is_some()
+        self.method != Method::Off || !self.addresses.is_empty()
     }
 }
 

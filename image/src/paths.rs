@@ -47,6 +47,9 @@ pub const STATE_MACHINE_ID: &str = "machine-id";
 /// What the machine said of itself when it was provisioned, below [`STATE`]: later boots ask nobody.
 pub const STATE_METADATA: &str = "metadata.env";
 
+/// What the machine's config drive said of its network, as it said it, below [`STATE`].
+pub const STATE_NETWORK: &str = "network_data.json";
+
 /// Folder below [`STATE`] with the keys of the volumes that `/var` is on.
 pub const STATE_KEYS: &str = "keys";
 

@@ -95,6 +95,13 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     if let Err(error) = machine::show(world, &state.dir) {
         tracing::warn!("{error:#}");
     }
+    // Best effort: without it the network is the usual one.
+    match machine::kept_network(&state.dir) {
+        Ok(kept) => kept
+            .iter()
+            .for_each(|own| net::adopt(&boot.cmdline.network, &own.network)),
+        Err(error) => tracing::warn!("net: {error:#}"),
+    }
     let settings = settings::read(&root.sysroot, &boot.manifest.node)?;
     step.step("etcd", || etcd::mount(&boot, &root, &settings, &state))?;
     for span in firmware::firmware_times(world) {
@@ -145,6 +152,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     );
     let env = platform::env::render(boot.identity.platform, &metadata);
     machine::keep(&state.dir, &env)?;
+    machine::keep_network(&state.dir, metadata.network.as_ref())?;
     // The marker must never be on the disk before what it vouches for.
     nix::unistd::sync();
     mounted.unmount()?;

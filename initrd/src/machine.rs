@@ -13,6 +13,7 @@ use image::modules::{FW_CFG, PORTS};
 use image::paths;
 use image::platform::Platform;
 use platform::detect::{self, Dmi};
+use platform::network::Described;
 use platform::{Endpoints, Found, Machine, Medium, Problem};
 
 use crate::boot::Boot;
@@ -165,7 +166,36 @@ fn ask<T>(
 /// # Errors
 /// If `state` cannot be written.
 pub(crate) fn keep(state: &Path, env: &str) -> Result<()> {
-    replace(&state.join(paths::STATE_METADATA), env)
+    replace(&state.join(paths::STATE_METADATA), env.as_bytes())
+}
+
+/// Keeps what the machine said of its network, or that it said nothing.
+///
+/// # Errors
+/// If `state` cannot be written.
+pub(crate) fn keep_network(state: &Path, described: Option<&Described>) -> Result<()> {
+    let path = state.join(paths::STATE_NETWORK);
+    match described {
+        Some(described) => replace(&path, &described.text),
+        None if path.exists() => {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What was kept of the machine's network.
+///
+/// # Errors
+/// If it cannot be read; all mistakes in it.
+pub(crate) fn kept_network(state: &Path) -> Result<Option<Described>> {
+    let path = state.join(paths::STATE_NETWORK);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let wrong = |lines: Vec<String>| anyhow::anyhow!(lines.join("; "));
+    Described::read(text, &path.display().to_string()).map_err(wrong)
 }
 
 /// Shows to the running node what was kept.
@@ -178,15 +208,15 @@ pub(crate) fn show(world: &World, state: &Path) -> Result<()> {
     };
     let path = world.in_run(paths::RUN_METADATA);
     mount::folder(path.parent().unwrap_or(&path), 0o755)?;
-    replace(&path, &env)
+    replace(&path, env.as_bytes())
 }
 
 /// By a rename, so that a power cut leaves the old or the new.
-fn replace(path: &Path, text: &str) -> Result<()> {
+fn replace(path: &Path, text: &[u8]) -> Result<()> {
     let temporary = path.with_extension("new");
     let write = || {
         let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(text)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };
@@ -247,5 +277,26 @@ mod tests {
         let path = world.run.join("metadata/afterburn");
         assert_eq!(fs::read_to_string(path).unwrap(), "SLIPWAY_PLATFORM=qemu\n");
         assert_eq!(fs::read_dir(world.run.join("metadata")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_described_network_is_kept_until_the_machine_describes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path();
+        assert_eq!(kept_network(state).unwrap(), None);
+        let text = br#"{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:0a"}],
+            "networks": [{"link": "a", "type": "ipv4_dhcp"}]}"#;
+        let described = Described::read(text.to_vec(), "n").unwrap();
+        assert!(described.is_some());
+        keep_network(state, described.as_ref()).unwrap();
+        assert_eq!(kept_network(state).unwrap(), described);
+        fs::write(state.join(paths::STATE_NETWORK), b"{\"links\": 1}").unwrap();
+        let wrong = kept_network(state).unwrap_err().to_string();
+        assert!(
+            wrong.contains("network_data.json: links: found 1"),
+            "{wrong}"
+        );
+        keep_network(state, None).unwrap();
+        assert_eq!(kept_network(state).unwrap(), None);
     }
 }

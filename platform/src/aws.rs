@@ -113,6 +113,7 @@ fn metadata(imds: &Imds<'_>, machine: &Machine<'_>) -> Result<Metadata, Problem>
             .map(|name| ("PUBLIC_HOSTNAME".to_owned(), name))
             .into_iter()
             .collect(),
+        ..Metadata::default()
     })
 }
 

@@ -8,12 +8,15 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::metadata::{Metadata, SshKey};
+use crate::network::Described;
 use crate::service::json;
 use crate::userdata::{self, Foreign};
 use crate::{Found, LIMIT, Machine, Problem, flat};
 
 /// Labels of OpenStack's drive: lower case on ISO 9660, upper case where VFAT's tools made it.
 pub(crate) const CONFIG_2: &[&str] = &["config-2", "CONFIG-2"];
+/// Where the drive says what the machine's network is to be.
+const NETWORK_DATA: &str = "openstack/latest/network_data.json";
 /// Labels of NoCloud's.
 pub(crate) const CIDATA: &[&str] = &["cidata", "CIDATA"];
 
@@ -52,6 +55,17 @@ pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, P
     let metadata = nova_metadata(nova.unwrap_or_default(), ec2.unwrap_or_default());
     let mut found = Found::new(config, metadata);
     found.notes.extend(notes);
+    if let Some(text) = file(&folder.join(NETWORK_DATA))? {
+        let name = format!("the config drive's {NETWORK_DATA}");
+        match Described::read(text, &name) {
+            Ok(described) => found.metadata.network = described,
+            // The user did not write it and cannot mend it; the machine may come up all the same.
+            Err(lines) => {
+                found.notes.extend(lines);
+                found.notes.push(format!("{name} is not used"));
+            }
+        }
+    }
     Ok(found)
 }
 

@@ -11,6 +11,7 @@ pub mod endpoints;
 pub mod env;
 pub mod fragment;
 pub mod metadata;
+pub mod network;
 pub mod userdata;
 
 mod aws;

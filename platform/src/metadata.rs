@@ -1,5 +1,7 @@
 //! Metadata: what a machine says of itself, the same for every vendor.
 
+use crate::network::Described;
+
 /// What a machine says of itself. What the vendor does not tell is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
@@ -23,6 +25,8 @@ pub struct Metadata {
     pub public_ipv6: Vec<String>,
     /// Who may log in.
     pub ssh_keys: Vec<SshKey>,
+    /// What its links, addresses and routes are to be.
+    pub network: Option<Described>,
     /// What only this vendor has: Afterburn's key without its prefix and platform, and the value.
     pub extra: Vec<(String, String)>,
 }

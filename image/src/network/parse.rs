@@ -67,12 +67,12 @@ impl Network {
         let client = optional(field(0), address)?;
         one.peer = optional(field(1), address)?;
         one.gateway = optional(field(2), address)?;
-        one.address = match (client, field(3)) {
-            (None, "") => None,
+        one.addresses = match (client, field(3)) {
+            (None, "") => Vec::new(),
             (None, mask) => return Err(format!("a netmask {mask} without an address")),
-            (Some(address), mask) => Some((address, prefix(address, mask)?)),
+            (Some(address), mask) => vec![(address, prefix(address, mask)?)],
         };
-        if let (Some((address, _)), Some(gateway)) = (one.address, one.gateway)
+        if let (Some((address, _)), Some(gateway)) = (one.addresses.first(), one.gateway)
             && address.is_ipv4() != gateway.is_ipv4()
         {
             return Err(format!(
@@ -82,7 +82,7 @@ impl Network {
         one.hostname = Some(field(4).to_owned()).filter(|name| !name.is_empty());
         one.name = optional(field(5), name)?;
         one.method = match field(6) {
-            "" if one.address.is_some() => Method::Off,
+            "" if !one.addresses.is_empty() => Method::Off,
             "" => Method::Dhcp4,
             word => method(word)?,
         };
@@ -137,11 +137,12 @@ fn method(text: &str) -> Result<Method, String> {
         "dhcp" | "on" | "any" | "dhcp4" | "single-dhcp" => Method::Dhcp4,
         "dhcp6" => Method::Dhcp6,
         "auto6" => Method::Auto6,
-        "either6" | "both" => Method::Either,
+        "either6" => Method::Either6,
+        "both" => Method::Both,
         "off" | "none" | "static" | "link-local" | "link6" => Method::Off,
         _ => {
             return Err(format!(
-                "{text:?} is no method; expected dhcp, dhcp6, auto6, either6 or off"
+                "{text:?} is no method; expected dhcp, dhcp6, auto6, either6, both or off"
             ));
         }
     })
@@ -317,17 +318,20 @@ mod tests {
     #[test]
     fn the_forms_of_ip_are_read() {
         assert_eq!(one("ip=dhcp").method, Method::Dhcp4);
+        assert_eq!(one("ip=eth0:dhcp6").method, Method::Dhcp6);
+        assert_eq!(one("ip=either6").method, Method::Either6);
+        assert_eq!(one("ip=both").method, Method::Both);
         let named = one("ip=eth0:dhcp6:9000:52:54:00:12:34:56");
         assert_eq!(named.name.as_deref(), Some("eth0"));
         assert_eq!((named.method, named.mtu), (Method::Dhcp6, Some(9000)));
         assert_eq!(named.mac.unwrap().to_string(), "52:54:00:12:34:56");
         let fixed = one("ip=192.0.2.7::192.0.2.1:255.255.255.0:node7:eth1:none:1400");
-        assert_eq!(fixed.address, Some((ip("192.0.2.7"), 24)));
+        assert_eq!(fixed.addresses, [(ip("192.0.2.7"), 24)]);
         assert_eq!(fixed.gateway, Some(ip("192.0.2.1")));
         assert_eq!(fixed.hostname.as_deref(), Some("node7"));
         assert_eq!((fixed.method, fixed.mtu), (Method::Off, Some(1400)));
         let six = one("ip=[2001:db8::7]::[2001:db8::1]:64::eth0:off");
-        assert_eq!(six.address, Some((ip("2001:db8::7"), 64)));
+        assert_eq!(six.addresses, [(ip("2001:db8::7"), 64)]);
         assert_eq!(six.gateway, Some(ip("2001:db8::1")));
         let mac = one("ip=192.0.2.7:::24::eth1:off::52-54-00-12-34-56");
         assert_eq!(mac.mac.unwrap().0[0], 0x52);

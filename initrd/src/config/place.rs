@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use fetch::Patience;
-use platform::{Metadata, Problem};
+use platform::{Found, Metadata, Problem};
 
 use crate::boot::Boot;
 use crate::machine;
@@ -67,9 +67,7 @@ pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
     };
     let Some(place) = named else {
         let found = machine::obtain(boot, &media, patience, false)?;
-        for note in &found.notes {
-            tracing::warn!("config: {note}");
-        }
+        heed(boot, &found);
         return Ok(User {
             place: found
                 .config
@@ -80,6 +78,7 @@ pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
     // What is missing of the machine's own words does not hold up a config that comes from elsewhere.
     let metadata = match machine::obtain(boot, &media, patience, true) {
         Ok(found) => {
+            heed(boot, &found);
             if let Some(config) = found.config {
                 let name = config.name;
                 tracing::warn!("config: {name} is passed over: the command line names a config");
@@ -95,4 +94,14 @@ pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
         place: Some(place),
         metadata,
     })
+}
+
+/// Tells what was passed over, and has the network that the machine describes used from here on.
+fn heed(boot: &Boot, found: &Found) {
+    for note in &found.notes {
+        tracing::warn!("config: {note}");
+    }
+    if let Some(own) = &found.metadata.network {
+        crate::net::adopt(&boot.cmdline.network, &own.network);
+    }
 }

@@ -1,4 +1,4 @@
-//! Handover: what the command line asks for, as files of systemd-networkd, so that the running node has the network that
+//! Handover: what the command line or the config drive asks for, as files of systemd-networkd, so that the running node has the network that
 //! its init had. Written at every boot, below `/run`, before the image's own `80-dhcp.network` in order.
 
 use std::fs;
@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use image::network::{Bond, Interface, Method, Network};
 
+use super::dhcp::v6::iaid;
 use crate::mount;
 use crate::world::World;
 
@@ -19,7 +20,8 @@ const PREFIX: &str = "70-slipway";
 ///
 /// # Errors
 /// Names the file that cannot be written.
-pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
+pub(crate) fn hand_over(world: &World, words: &Network) -> Result<()> {
+    let plan = &super::counting(words);
     if plan.is_default() {
         return Ok(());
     }
@@ -121,8 +123,13 @@ fn netdev(bond: &Bond) -> String {
 
 fn network(plan: &Network, name: &str) -> String {
     let one = plan.interface(&[name.to_owned()]);
-    // The match is by any name that udev gives, alternative ones too.
-    format!("[Match]\nName={name}\n\n{}", body(plan, name, &one))
+    let body = body(plan, name, &one);
+    match plan.aliases.iter().find(|(alias, _)| alias == name) {
+        // Its own address: a bond and a VLAN above it show the same.
+        Some((_, mac)) => format!("[Match]\nPermanentMACAddress={mac}\n\n{body}"),
+        // The match is by any name that udev gives, alternative ones too.
+        None => format!("[Match]\nName={name}\n\n{body}"),
+    }
 }
 
 fn body(plan: &Network, name: &str, one: &Interface) -> String {
@@ -156,9 +163,10 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     text += match one.method {
         Method::Off => "DHCP=no\nIPv6AcceptRA=no\n",
         Method::Dhcp4 => "DHCP=ipv4\n",
-        Method::Dhcp6 => "DHCP=ipv6\n",
+        Method::Dhcp6 | Method::Either6 => "DHCP=ipv6\nIPv6AcceptRA=yes\n",
+        // networkd asks DHCP, version 6, where routers say so, whatever DHCP= is.
         Method::Auto6 => "DHCP=no\nIPv6AcceptRA=yes\n",
-        Method::Either => "DHCP=yes\n",
+        Method::Both => "DHCP=yes\nIPv6AcceptRA=yes\n",
     };
     for resolver in &plan.resolvers {
         text += &format!("DNS={resolver}\n");
@@ -166,9 +174,9 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     if let Some(gateway) = one.gateway {
         text += &format!("Gateway={gateway}\n");
     }
-    if let Some((address, prefix)) = one.address {
+    for (address, prefix) in &one.addresses {
         text += &format!("\n[Address]\nAddress={address}/{prefix}\n");
-        if let Some(peer) = one.peer {
+        if let Some(peer) = one.peer.filter(|peer| peer.is_ipv4() == address.is_ipv4()) {
             text += &format!("Peer={peer}\n");
         }
     }
@@ -179,12 +187,20 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
         );
     }
     text += "\n[DHCPv4]\nClientIdentifier=mac\n";
+    if one.method.asks_six() || one.method.hears_routers() {
+        let iaid = iaid(plan, name);
+        // The init's own, so that the addresses stay the same; systemd.network(5).
+        text += &format!("\n[DHCPv6]\nDUIDType=link-layer\nIAID={iaid}\n");
+    }
+    if one.method.asks_six() {
+        text += "WithoutRA=solicit\n";
+    }
     text
 }
 
 /// Routes of this interface: those that name it, and those without a name if it has the only address.
 fn routes(plan: &Network, name: &str, one: &Interface) -> Vec<(IpAddr, u8, IpAddr)> {
-    let alone = plan.interfaces.len() <= 1 || one.address.is_some();
+    let alone = plan.interfaces.len() <= 1 || !one.addresses.is_empty();
     plan.routes
         .iter()
         .filter(|route| match &route.interface {
@@ -249,5 +265,42 @@ mod tests {
         assert_eq!(files[0].0, "70-slipway-uplink.link");
         assert!(files[1].1.contains("IPv6AcceptRA=yes"), "{files:?}");
         assert!(written("quiet").is_empty());
+    }
+
+    #[test]
+    fn devices_that_are_known_by_their_address_are_matched_by_it() {
+        let mac = "52:54:00:00:00:0a".parse().unwrap();
+        let mut plan = Cmdline::parse("vlan=vlan7:enx52540000000a ip=vlan7:dhcp")
+            .unwrap()
+            .network;
+        plan.aliases = vec![("enx52540000000a".to_owned(), mac)];
+        let files = files(&plan);
+        let below = "70-slipway-enx52540000000a.network";
+        let file = files.iter().find(|(name, _)| name == below).unwrap();
+        let expected = "[Match]\nPermanentMACAddress=52:54:00:00:00:0a\n\n[Network]\nVLAN=vlan7\n";
+        assert!(file.1.starts_with(expected), "{}", file.1);
+    }
+
+    #[test]
+    fn version_6_keeps_its_identity() {
+        let text = |words: &str, name: &str| {
+            let files = written(words);
+            let file = files.into_iter().find(|(own, _)| own == name);
+            file.unwrap_or_else(|| panic!("{name}")).1
+        };
+        let same = "\n[DHCPv6]\nDUIDType=link-layer\nIAID=0\n";
+        let asked = text("ip=eth0:dhcp6", "70-slipway-eth0.network");
+        assert!(asked.contains("DHCP=ipv6\nIPv6AcceptRA=yes\n"), "{asked}");
+        assert!(
+            asked.ends_with(&format!("{same}WithoutRA=solicit\n")),
+            "{asked}"
+        );
+        let heard = text("ip=auto6", "75-slipway.network");
+        assert!(heard.ends_with(same), "{heard}");
+        let tagged = text(
+            "vlan=vlan7:eth0 ip=vlan7:either6",
+            "70-slipway-vlan7.network",
+        );
+        assert!(tagged.contains("IAID=7\nWithoutRA=solicit\n"), "{tagged}");
     }
 }

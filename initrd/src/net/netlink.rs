@@ -1,13 +1,17 @@
 //! Netlink: links, addresses and routes by hand-made messages (rtnetlink(7)); six kinds are all that is needed.
 
+mod message;
+
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
     socket,
 };
+
+use message::{attribute, attributes, half, message, messages, nested, word};
 
 // linux/netlink.h
 const REQUEST: u16 = 1;
@@ -28,6 +32,7 @@ const GET_ADDRESS: u16 = 22;
 const NEW_ROUTE: u16 = 24;
 const GROUP_LINK: u32 = 1;
 const GROUP_ADDRESS6: u32 = 0x100;
+const GROUP_FLAGS6: u32 = 0x800;
 const GROUP_ND: u32 = 1 << 19;
 const NEW_ND: u16 = 68;
 const MAIN_TABLE: u8 = 254;
@@ -46,9 +51,17 @@ const MTU: u16 = 4;
 const LINK: u16 = 5;
 const MASTER: u16 = 10;
 const INFO: u16 = 18;
+const FAMILIES: u16 = 26;
+const PERMANENT: u16 = 54;
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VLAN_ID: u16 = 1;
+// linux/if_link.h, net/if_inet6.h: what the last router's advertisement said.
+const FLAGS6: u16 = 1;
+const MANAGED: u32 = 0x40;
+const OTHER: u32 = 0x80;
+// linux/rtnetlink.h
+const SCOPE_LINK: u8 = 253;
 // linux/if_addr.h: an address whose uniqueness is still being asked for, or was denied.
 const TENTATIVE: u32 = 0x40;
 const DENIED: u32 = 0x08;
@@ -59,11 +72,45 @@ pub(super) struct Link {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) mac: Vec<u8>,
+    /// The device's own address, if it has one: in a bond it carries another.
+    pub(super) permanent: Option<Vec<u8>>,
     pub(super) up: bool,
     pub(super) carrier: bool,
     pub(super) ethernet: bool,
     /// The bond that it is in.
     pub(super) master: Option<u32>,
+    /// A bond or a VLAN, which carries the Ethernet address of what is below it.
+    pub(super) stacked: bool,
+    /// What routers say about DHCP, version 6.
+    pub(super) advertised: Advertised,
+}
+
+/// The flags of the last router's advertisement (RFC 4861, section 4.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Advertised {
+    /// Addresses are to be had.
+    pub(super) managed: bool,
+    /// Other things are, as name servers.
+    pub(super) other: bool,
+}
+
+/// An address of a link.
+struct Held {
+    address: IpAddr,
+    prefix: u8,
+    scope: u8,
+    flags: u32,
+}
+
+/// How far an address of version 6 is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// It is in use.
+    Ours,
+    /// It is still being asked for whether somebody else has it, or is not there.
+    Open,
+    /// Somebody else has it.
+    Denied,
 }
 
 /// A route.
@@ -94,10 +141,10 @@ impl Netlink {
         Self::bound(0, SockFlag::SOCK_CLOEXEC)
     }
 
-    /// A socket that becomes readable when a link or an IPv6 address changes.
+    /// A socket that becomes readable when a link, an IPv6 address or what routers say changes.
     pub(super) fn monitor() -> Result<Self> {
         Self::bound(
-            GROUP_LINK | GROUP_ADDRESS6 | GROUP_ND,
+            GROUP_LINK | GROUP_ADDRESS6 | GROUP_FLAGS6 | GROUP_ND,
             SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
         )
     }
@@ -257,6 +304,29 @@ impl Netlink {
     /// The addresses of a link of one version with their prefixes; of IPv6 only those that are in use and reach
     /// beyond the link.
     pub(super) fn addresses(&mut self, index: u32, six: bool) -> Result<Vec<(IpAddr, u8)>> {
+        let mut held = self.held(index, six)?;
+        held.retain(|one| !six || (one.scope == 0 && one.flags & (TENTATIVE | DENIED) == 0));
+        Ok(held.iter().map(|one| (one.address, one.prefix)).collect())
+    }
+
+    /// Whether a link has an address of version 6 that is in use and reaches no farther than the link.
+    pub(super) fn has_link_local(&mut self, index: u32) -> Result<bool> {
+        let local = |one: &Held| one.scope == SCOPE_LINK && one.flags & (TENTATIVE | DENIED) == 0;
+        Ok(self.held(index, true)?.iter().any(local))
+    }
+
+    /// How far an address of version 6 is.
+    pub(super) fn claim(&mut self, index: u32, address: IpAddr) -> Result<Claim> {
+        let held = self.held(index, true)?;
+        let flags = held.iter().find(|one| one.address == address);
+        Ok(match flags.map(|one| one.flags) {
+            Some(flags) if flags & DENIED != 0 => Claim::Denied,
+            Some(flags) if flags & TENTATIVE == 0 => Claim::Ours,
+            _ => Claim::Open,
+        })
+    }
+
+    fn held(&mut self, index: u32, six: bool) -> Result<Vec<Held>> {
         let mut all = vec![if six { INET6 } else { INET }];
         all.extend([0; 7]);
         let mut out = Vec::new();
@@ -273,25 +343,32 @@ impl Netlink {
             let flags = find(8)
                 .and_then(|(_, value)| word(value, 0))
                 .unwrap_or_else(|| flags.into());
-            if six && (scope != 0 || flags & (TENTATIVE | DENIED) != 0) {
-                continue;
-            }
             let value = find(2).or_else(|| find(1)).map(|(_, value)| value);
-            out.extend(value.and_then(address).map(|address| (address, prefix)));
+            out.extend(value.and_then(address).map(|address| Held {
+                address,
+                prefix,
+                scope,
+                flags,
+            }));
         }
         Ok(out)
+    }
+
+    /// Removes an address.
+    pub(super) fn remove_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
+        let body = address_body(index, address, prefix, address);
+        self.request(DELETE_ADDRESS, 0, &body)?;
+        Ok(())
     }
 
     /// Removes all addresses of a link; their routes go with them.
     pub(super) fn flush_addresses(&mut self, index: u32) -> Result<()> {
         for (address, prefix) in self.addresses(index, false)? {
-            let body = address_body(index, address, prefix, address);
-            self.request(DELETE_ADDRESS, 0, &body)?;
+            self.remove_address(index, address, prefix)?;
         }
         for (address, prefix) in self.addresses(index, true)? {
-            let body = address_body(index, address, prefix, address);
             // The kernel takes back those of the routers' advertisements itself when the link goes down.
-            if let Err(error) = self.request(DELETE_ADDRESS, 0, &body) {
+            if let Err(error) = self.remove_address(index, address, prefix) {
                 tracing::debug!("net: removing {address}: {error:#}");
             }
         }
@@ -352,75 +429,6 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-struct Header {
-    kind: u16,
-    sequence: u32,
-}
-
-fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Result<Vec<u8>> {
-    let Ok(len) = u32::try_from(16 + body.len()) else {
-        bail!("a netlink message of {} bytes", body.len());
-    };
-    let mut out = Vec::with_capacity(16 + body.len());
-    out.extend(len.to_ne_bytes());
-    out.extend(kind.to_ne_bytes());
-    out.extend(flags.to_ne_bytes());
-    out.extend(sequence.to_ne_bytes());
-    out.extend([0; 4]);
-    out.extend(body);
-    Ok(out)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-/// The messages of one datagram.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
-    std::iter::from_fn(move || {
-        let len = usize::try_from(word(bytes, 0)?)
-            .ok()
-            .filter(|len| *len >= 16)?;
-        let header = Header {
-            kind: half(bytes, 4)?,
-            sequence: word(bytes, 8)?,
-        };
-        let body = bytes.get(16..len)?;
-        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((header, body))
-    })
-}
-
-/// The attributes that follow a fixed header of `from` bytes.
-fn attributes(body: &[u8], from: usize) -> impl Iterator<Item = (u16, &[u8])> {
-    let mut rest = body.get(from..).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let len = usize::from(half(rest, 0)?);
-        let kind = half(rest, 2)?;
-        let value = rest.get(4..len)?;
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
-    })
-}
-
-fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    out.extend(len.to_ne_bytes());
-    out.extend(kind.to_ne_bytes());
-    out.extend(value);
-    out.resize(out.len().next_multiple_of(4), 0);
-}
-
-fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    attribute(&mut out, kind, value);
-    out
-}
-
 fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
     let mut out = vec![0; 4];
     out.extend(index.to_ne_bytes());
@@ -451,14 +459,33 @@ fn link(body: &[u8]) -> Option<Link> {
         index: word(body, 4)?,
         name: String::new(),
         mac: Vec::new(),
+        permanent: None,
         up: flags & UP != 0,
         carrier: flags & LOWER_UP != 0,
         ethernet: half(body, 2)? == ETHERNET,
         master: None,
+        stacked: false,
+        advertised: Advertised::default(),
     };
+    let inner = |value, wanted| attributes(value, 0).find(|(kind, _)| *kind == wanted);
     for (kind, value) in attributes(body, 16) {
         match kind {
             ADDRESS => out.mac = value.to_vec(),
+            INFO => {
+                let kind = inner(value, INFO_KIND).map(|(_, kind)| kind);
+                out.stacked = matches!(kind, Some(b"bond\0" | b"vlan\0" | b"bond" | b"vlan"));
+            }
+            FAMILIES => {
+                let flags = inner(value, INET6.into())
+                    .and_then(|(_, six)| inner(six, FLAGS6))
+                    .and_then(|(_, flags)| word(flags, 0))
+                    .unwrap_or(0);
+                out.advertised = Advertised {
+                    managed: flags & MANAGED != 0,
+                    other: flags & OTHER != 0,
+                };
+            }
+            PERMANENT => out.permanent = Some(value.to_vec()),
             MASTER => out.master = word(value, 0),
             NAME => {
                 out.name = String::from_utf8_lossy(value)
@@ -492,15 +519,5 @@ mod tests {
         assert_eq!(resolvers(&body[..30]), [IpAddr::V6(server); 0]);
         body[20..24].fill(0);
         assert_eq!(resolvers(&body), [IpAddr::V6(server); 0]);
-    }
-
-    #[test]
-    fn broken_messages_end_the_reading() {
-        let whole = message(GET_LINK, 0, 7, &[1, 2, 3, 4]).unwrap();
-        assert_eq!(messages(&whole).count(), 1);
-        assert_eq!(messages(&whole[..18]).count(), 0);
-        assert_eq!(messages(&[0; 64]).count(), 0);
-        assert_eq!(attributes(&[3, 0, 1, 0], 0).count(), 0);
-        assert_eq!(attributes(&[9, 0, 1, 0, 1], 0).count(), 0);
     }
 }

@@ -4,16 +4,19 @@
 //! The kernel calls interfaces `eth0`, `eth1`, … in the order in which their drivers load; a person knows them by the
 //! names that udev gives them in the running system. Both are understood here.
 
+mod described;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use image::network::{Bond, Network, Vlan};
+use image::network::{Bond, Mac, Network, Vlan};
 
 use super::netlink::{Link, Netlink};
 use crate::block;
 use crate::world::World;
+pub(super) use described::plan;
 
 /// What was tried, so that a mistake is told once.
 #[derive(Debug, Default)]
@@ -44,11 +47,11 @@ impl Shaper {
             }
         }
         for bond in &plan.bonds {
-            let done = bonded(world, netlink, bond);
+            let done = bonded(world, netlink, plan, bond);
             self.tell(done.with_context(|| format!("making the bond {}", bond.name)));
         }
         for vlan in &plan.vlans {
-            let done = tagged(world, netlink, vlan);
+            let done = tagged(world, netlink, plan, vlan);
             self.tell(done.with_context(|| format!("making the VLAN {}", vlan.name)));
         }
         Ok(())
@@ -69,11 +72,11 @@ fn renamed(netlink: &mut Netlink, link: &Link, name: &str) -> Result<()> {
     netlink.rename(link.index, name)
 }
 
-fn bonded(world: &World, netlink: &mut Netlink, bond: &Bond) -> Result<()> {
+fn bonded(world: &World, netlink: &mut Netlink, plan: &Network, bond: &Bond) -> Result<()> {
     let find = |links: &[Link], name: &str| {
         links
             .iter()
-            .find(|link| names(world, link).iter().any(|own| own == name))
+            .find(|link| answers(world, plan, link).iter().any(|own| own == name))
             .cloned()
     };
     let mut links = netlink.links()?;
@@ -102,23 +105,38 @@ fn bonded(world: &World, netlink: &mut Netlink, bond: &Bond) -> Result<()> {
     Ok(())
 }
 
-fn tagged(world: &World, netlink: &mut Netlink, vlan: &Vlan) -> Result<()> {
+fn tagged(world: &World, netlink: &mut Netlink, plan: &Network, vlan: &Vlan) -> Result<()> {
     let links = netlink.links()?;
     if links.iter().any(|link| link.name == vlan.name) {
         return Ok(());
     }
     let parent = links
         .iter()
-        .find(|link| names(world, link).contains(&vlan.parent));
+        .find(|link| answers(world, plan, link).contains(&vlan.parent));
     match parent {
         Some(parent) => netlink.add_vlan(&vlan.name, vlan.id, parent.index),
         None => Ok(()),
     }
 }
 
+/// Every name by which a plan may call an interface: those of [`names`], and the plan's own for its Ethernet address. A
+/// bond and a VLAN carry the address of what is below them, which is not meant.
+pub(super) fn answers(world: &World, plan: &Network, link: &Link) -> Vec<String> {
+    let mut out = names(world, link);
+    let own = link.permanent.as_ref().unwrap_or(&link.mac);
+    let meant = |(_, mac): &&(String, Mac)| !link.stacked && *own == mac.0;
+    out.extend(
+        plan.aliases
+            .iter()
+            .filter(meant)
+            .map(|(name, _)| name.clone()),
+    );
+    out
+}
+
 /// Every name that an interface answers to: the kernel's, and those that udev would give it (systemd.net-naming-scheme(7):
 /// on board, slot, path, Ethernet address).
-pub(super) fn names(world: &World, link: &Link) -> Vec<String> {
+fn names(world: &World, link: &Link) -> Vec<String> {
     let folder = world.sys.join("class/net").join(&link.name);
     let mut out = vec![link.name.clone()];
     let device = folder.join("device");
@@ -222,6 +240,7 @@ fn number(path: &Path, base: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::netlink::Advertised;
     use crate::world::Clock;
 
     #[test]
@@ -245,6 +264,9 @@ mod tests {
             carrier: false,
             ethernet: true,
             master: None,
+            permanent: None,
+            stacked: false,
+            advertised: Advertised::default(),
         };
         assert_eq!(
             names(&world, &link),

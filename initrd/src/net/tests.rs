@@ -3,14 +3,20 @@
 
 #![allow(unsafe_code)]
 
-use super::*;
+mod six;
 
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
 
 use dhcproto::v4::{DhcpOption, Message, MessageType, OptionCode};
 use dhcproto::{Decodable, Decoder};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{setsockopt, sockopt};
 
+use super::netlink::{Advertised, Link};
+use super::*;
 use crate::world::Clock;
 
 fn fresh_network() {
@@ -61,9 +67,11 @@ fn pair(netlink: &mut Netlink, other: &std::fs::File) {
         .unwrap();
 }
 
-/// What a DHCP server and its network see: the first `silent` requests get no answer.
+/// What a DHCP server and its network see: the first `silent` requests get no answer, and the first `spoiled` leases have
+/// a router that no kernel takes.
 fn server(
     silent: usize,
+    mut spoiled: usize,
     ready: &std::sync::mpsc::Sender<std::fs::File>,
     go: &std::sync::mpsc::Receiver<()>,
 ) -> usize {
@@ -98,20 +106,26 @@ fn server(
             Some(DhcpOption::MessageType(MessageType::Discover)) => MessageType::Offer,
             _ => MessageType::Ack,
         };
-        let name = DhcpOption::DomainName("nodes.example".into());
-        let answer = dhcp::tests::answer(&buffer[..len], kind, vec![name]);
+        let mut options = vec![DhcpOption::DomainName("nodes.example".into())];
+        if spoiled > 0 {
+            let nobody = Ipv4Addr::new(224, 0, 0, 1);
+            options.push(DhcpOption::Router(vec![nobody]));
+        }
+        let answer = dhcp::v4::tests::answer(&buffer[..len], kind, options);
         socket.send_to(&answer, (Ipv4Addr::BROADCAST, 68)).unwrap();
-        if kind == MessageType::Ack {
-            return heard + 1;
+        match kind {
+            MessageType::Ack if spoiled == 0 => return heard + 1,
+            MessageType::Ack => spoiled -= 1,
+            _ => {}
         }
     }
     0
 }
 
-fn leased(silent: usize) {
+fn leased(silent: usize, spoiled: usize) {
     let (ready, namespace) = channel();
     let (go, begin) = channel();
-    let serving = std::thread::spawn(move || server(silent, &ready, &begin));
+    let serving = std::thread::spawn(move || server(silent, spoiled, &ready, &begin));
     let other = namespace.recv().unwrap();
     let client = std::thread::spawn(move || {
         fresh_network();
@@ -123,9 +137,9 @@ fn leased(silent: usize) {
         let mut state = State::default();
         let plan = Plan::default();
         let ready = wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-        assert_eq!(ready[0].name, "eth0");
-        let lease = ready[0].lease.as_ref().unwrap();
-        assert_eq!(lease.address, Ipv4Addr::new(10, 9, 8, 77));
+        assert_eq!(ready.ready[0].name, "eth0");
+        let leased = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 77));
+        assert_eq!(ready.ready[0].leases[0].addresses, [(leased, 24)]);
         let text = resolv_conf(&plan, &ready);
         assert_eq!(
             text,
@@ -138,7 +152,7 @@ fn leased(silent: usize) {
         // The server is reached from the leased address.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.connect("10.9.8.1:9").unwrap();
-        assert_eq!(socket.local_addr().unwrap().ip(), lease.address);
+        assert_eq!(socket.local_addr().unwrap().ip(), leased);
 
         flush_links(&state).unwrap();
         let link = netlink
@@ -154,19 +168,25 @@ fn leased(silent: usize) {
     });
     client.join().unwrap();
     let heard = serving.join().unwrap();
-    assert!(heard >= silent + 2, "{heard}");
+    assert!(heard >= silent + 2 * (spoiled + 1), "{heard}");
 }
 
 #[test]
 fn a_lease_is_taken_from_a_real_server_and_taken_back() {
     let name = "net::tests::a_lease_is_taken_from_a_real_server_and_taken_back";
-    with_rights(name, || leased(0));
+    with_rights(name, || leased(0, 0));
 }
 
 #[test]
 fn a_server_that_is_silent_at_first_is_asked_again() {
     let name = "net::tests::a_server_that_is_silent_at_first_is_asked_again";
-    with_rights(name, || leased(2));
+    with_rights(name, || leased(2, 0));
+}
+
+#[test]
+fn a_lease_that_no_kernel_takes_does_not_end_the_asking() {
+    let name = "net::tests::a_lease_that_no_kernel_takes_does_not_end_the_asking";
+    with_rights(name, || leased(0, 1));
 }
 
 /// An address, a default route and another one, as the command line names them; the pair's other end is left alone.
@@ -187,7 +207,8 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
             let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
             let mut state = State::default();
             let ready = wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-            assert_eq!((ready.len(), ready[0].name.as_str()), (1, "eth0"));
+            assert_eq!(ready.ready.len(), 1);
+            assert_eq!(ready.ready[0].name, "eth0");
             assert!(resolv_conf(&plan, &ready).starts_with("nameserver 10.9.8.53\n"));
             let link = by_name(&mut netlink, "eth0");
             let found = netlink.addresses(link.index, false).unwrap();
@@ -205,6 +226,69 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
         .join()
         .unwrap();
     });
+}
+
+/// A description names a device by its Ethernet address alone. What an earlier plan has set up goes first.
+#[test]
+fn a_described_network_takes_the_place_of_the_usual_one() {
+    let name = "net::tests::a_described_network_takes_the_place_of_the_usual_one";
+    with_rights(name, || {
+        std::thread::spawn(|| {
+            fresh_network();
+            let mut netlink = Netlink::open().unwrap();
+            pair(&mut netlink, &here());
+            let peer = by_name(&mut netlink, "peer0");
+            netlink.set_up(peer.index, true).unwrap();
+            let link = by_name(&mut netlink, "eth0");
+            let folder = tempfile::tempdir().unwrap();
+            let world = World::below(folder.path(), Clock::Real);
+            let mut state = State::default();
+            let mut brought = |plan: &Plan| {
+                state.follow(plan).unwrap();
+                wait(&world, plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+                state.links.clone()
+            };
+            let earlier = "ip=10.9.8.7:::24::eth0:off";
+            brought(&image::cmdline::Cmdline::parse(earlier).unwrap().network);
+            let mac: Vec<String> = link.mac.iter().map(|b| format!("{b:02X}")).collect();
+            let text = format!(
+                r#"{{"links": [{{"id": "tap0", "type": "ovs", "mtu": 1400, "ethernet_mac_address": "{}"}}],
+                    "networks": [
+                      {{"link": "tap0", "type": "ipv4", "ip_address": "10.9.8.9", "netmask": "255.255.255.0", "routes": [
+                        {{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.9.8.1"}}]}},
+                      {{"link": "tap0", "type": "ipv6", "ip_address": "2001:db8::9/64"}}]}}"#,
+                mac.join(":")
+            );
+            let described = platform::network::read(text.as_bytes(), "n").unwrap();
+            let links = brought(&shape::plan(&described));
+            assert_eq!(links, [link.index]);
+            let four = netlink.addresses(link.index, false).unwrap();
+            assert_eq!(four, [("10.9.8.9".parse().unwrap(), 24)]);
+            let six = netlink.addresses(link.index, true).unwrap();
+            assert_eq!(six, [("2001:db8::9".parse().unwrap(), 64)]);
+            let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+            assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+/// The command line's words count over what the machine says.
+#[test]
+fn words_count_over_a_description() {
+    let text = r#"{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:0a"}],
+        "networks": [{"link": "a", "type": "ipv4_dhcp"}]}"#;
+    let described = platform::network::read(text.as_bytes(), "n").unwrap();
+    let words = image::cmdline::Cmdline::parse("ip=eth0:dhcp")
+        .unwrap()
+        .network;
+    adopt(&words, &described);
+    assert_eq!(counting(&Plan::default()), Plan::default());
+    adopt(&Plan::default(), &described);
+    assert_eq!(counting(&words), words);
+    assert_eq!(counting(&Plan::default()), shape::plan(&described));
+    *DESCRIBED.lock().unwrap() = None;
 }
 
 #[test]
@@ -238,7 +322,7 @@ fn an_address_of_version_6_is_used_once_nobody_claims_it() {
     });
 }
 
-/// What cannot come up is said by name, and the methods that are not to be had are refused.
+/// What cannot come up is said by name.
 #[test]
 fn what_is_waited_for_is_said() {
     let plan = image::cmdline::Cmdline::parse("ip=enp9s0:dhcp ip=eth0:auto6")
@@ -252,6 +336,9 @@ fn what_is_waited_for_is_said() {
         carrier: true,
         ethernet: true,
         master: None,
+        permanent: None,
+        stacked: false,
+        advertised: Advertised::default(),
     };
     let wanted = Wanted {
         asked: plan.interface(&["eth0".to_owned()]),
@@ -259,10 +346,10 @@ fn what_is_waited_for_is_said() {
         link,
     };
     assert_eq!(
-        said(&plan, &[wanted], &BTreeMap::new(), &[]),
+        Progress::default().said(&plan, &[wanted]),
         "eth0: no router has advertised a prefix; enp9s0: no such interface"
     );
-    assert!(!is_enough(&plan, &[]));
+    assert!(!Progress::default().is_enough(&plan));
 }
 
 fn by_name(netlink: &mut Netlink, name: &str) -> Link {

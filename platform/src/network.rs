@@ -1,0 +1,118 @@
+//! OpenStack's `network_data.json`: what a machine's links, addresses and routes are to be, in words of no vendor.
+//!
+//! The format is Nova's (<https://docs.openstack.org/nova/latest/user/metadata.html> and the schema there). Beside it are
+//! understood, as cloud-init does: options of bonds by the kernel's names behind `bond_`, the length of a prefix behind an
+//! address or in place of a netmask, `dns_nameservers` and `services` of one network.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use image::network::Mac;
+
+pub use read::read;
+
+/// What a machine says of its network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// The links, each once.
+    pub links: Vec<Link>,
+    /// How links get addresses.
+    pub addressings: Vec<Addressing>,
+    /// Name servers, each once.
+    pub resolvers: Vec<IpAddr>,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// What the other entries call it.
+    pub id: String,
+    /// The Ethernet address: a physical link is known by it, others are given it.
+    pub mac: Option<Mac>,
+    /// Bytes of a packet.
+    pub mtu: Option<u32>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a link is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A device.
+    Physical,
+    /// Several devices as one.
+    Bond {
+        /// Their ids.
+        members: Vec<String>,
+        /// The kernel's options by their names in sysfs.
+        options: Vec<(String, String)>,
+    },
+    /// A tagged link.
+    Vlan {
+        /// The id of the link below it, which is no VLAN.
+        parent: String,
+        /// 1 to 4094.
+        number: u16,
+    },
+}
+
+/// How a link gets an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addressing {
+    /// The link's id.
+    pub link: String,
+    /// In which way.
+    pub how: How,
+    /// Routes through this link.
+    pub routes: Vec<Route>,
+}
+
+/// Ways to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// This one, with the length of its prefix.
+    Fixed(IpAddr, u8),
+    /// DHCP, version 4.
+    Dhcp4,
+    /// DHCP, version 6.
+    Dhcp6,
+    /// The routers' advertisements.
+    Routers,
+    /// One of the last two: older releases do not say which.
+    Six,
+}
+
+/// A route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The network.
+    pub network: IpAddr,
+    /// The length of its prefix.
+    pub prefix: u8,
+    /// Who takes packets for it.
+    pub gateway: IpAddr,
+}
+
+impl Described {
+    /// Reads a text as [`read()`] does; none if it gives no link an address.
+    ///
+    /// # Errors
+    /// As [`read()`].
+    pub fn read(text: Vec<u8>, name: &str) -> Result<Option<Self>, Vec<String>> {
+        let network = read(&text, name)?;
+        let says = !network.addressings.is_empty();
+        Ok(says.then_some(Self { text, network }))
+    }
+}
+
+/// A description as the machine gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// The text, for later boots, which ask nobody.
+    pub text: Vec<u8>,
+    /// What it says.
+    pub network: Network,
+}
