@@ -111,15 +111,16 @@ pub(crate) fn measure(bench: &Bench, repeats: usize, table: &mut Table) -> Resul
             && let Err(error) = ground.disk()
         {
             table.unmeasured.push(Unmeasured {
-                what: format!("{} ({EARLIER}: {} s)", wish.what, wish.earlier),
+                what: wish.what.to_owned(),
                 why: format!("{error:#}"),
+                peer: format!("{:.2} s ({EARLIER})", wish.earlier),
             });
             continue;
         }
         let outcome = ground
             .compare(wish.case, repeats)
             .with_context(|| format!("measuring the {}", wish.what))?;
-        peaks.add(&outcome);
+        peaks.add(wish, &outcome);
         outcome.tell(wish, table);
     }
     peaks.tell(table);
@@ -195,9 +196,9 @@ impl Runs {
         stages.collect::<Vec<_>>().join(", ")
     }
 
-    fn peak_kib(&self) -> u32 {
-        let all = self.weighed.iter().map(|stage| stage.kib);
-        all.max().unwrap_or_default()
+    /// The stage that took the most memory.
+    fn heaviest(&self) -> Option<&Stage> {
+        self.weighed.iter().max_by_key(|stage| stage.kib)
     }
 }
 
@@ -232,24 +233,31 @@ impl Outcome {
     }
 }
 
-/// The most memory that any stage took, KiB.
+/// The most memory that any stage took, KiB, and which one it was.
 #[derive(Default)]
 struct Peaks {
-    ours: u32,
-    theirs: u32,
+    ours: (u32, String),
+    theirs: (u32, String),
 }
 
 impl Peaks {
-    fn add(&mut self, outcome: &Outcome) {
-        self.ours = self.ours.max(outcome.ours.peak_kib());
+    fn add(&mut self, wish: &Wish, outcome: &Outcome) {
+        let raise = |peak: &mut (u32, String), runs: &Runs| {
+            if let Some(stage) = runs.heaviest()
+                && stage.kib > peak.0
+            {
+                *peak = (stage.kib, format!("{} ({})", stage.name, wish.what));
+            }
+        };
+        raise(&mut self.ours, &outcome.ours);
         if let Ok(runs) = &outcome.theirs {
-            self.theirs = self.theirs.max(runs.peak_kib());
+            raise(&mut self.theirs, runs);
         }
     }
 
     fn tell(&self, table: &mut Table) {
         let mebibytes = |kib: u32| f64::from(kib) / 1024.0;
-        let peer = match self.theirs {
+        let peer = match self.theirs.0 {
             0 => (EARLIER, vec![EARLIER_MEMORY]),
             kib => (PEER, vec![mebibytes(kib)]),
         };
@@ -257,10 +265,19 @@ impl Peaks {
             group: GROUP,
             what: "memory at its peak, largest process of any stage".to_owned(),
             unit: Unit::Mebibytes,
-            ours: vec![mebibytes(self.ours)],
+            ours: vec![mebibytes(self.ours.0)],
             peer: Some(peer),
             goals: vec![Goal::AtMost(10.0)],
         });
+        let whose = [("ours", &self.ours), ("ignition's", &self.theirs)];
+        let stages = whose
+            .into_iter()
+            .filter(|(_, (kib, _))| *kib > 0)
+            .map(|(name, (_, stage))| format!("{name} in the stage {stage}"));
+        table.notes.push(format!(
+            "memory at its peak, what a stage starts included: {}",
+            stages.collect::<Vec<_>>().join(", ")
+        ));
     }
 }
 

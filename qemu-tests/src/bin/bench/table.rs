@@ -46,6 +46,8 @@ pub(crate) struct Unmeasured {
     pub(crate) what: String,
     /// Why not.
     pub(crate) why: String,
+    /// What is known of the peer from elsewhere.
+    pub(crate) peer: String,
 }
 
 /// All rows, and what has to be said beside them.
@@ -82,7 +84,7 @@ fn spread(runs: &[f64]) -> Option<(f64, f64)> {
 impl Unmeasured {
     fn cells(&self) -> [String; 6] {
         let why = format!("not measured: {}", self.why);
-        [&self.what, &why, "", "", "", ""].map(str::to_owned)
+        [&self.what, &why, &self.peer, "", "", ""].map(str::to_owned)
     }
 }
 
@@ -217,7 +219,7 @@ impl Table {
         json!({
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
             "unmeasured": self.unmeasured.iter().map(|row| json!({
-                "what": row.what, "why": row.why,
+                "what": row.what, "why": row.why, "peer": row.peer,
             })).collect::<Vec<_>>(),
             "notes": self.notes,
         })
@@ -304,6 +306,7 @@ mod tests {
             unmeasured: vec![Unmeasured {
                 what: "disks".into(),
                 why: "no loop devices".into(),
+                peer: "2.3 s".into(),
             }],
             notes: Vec::new(),
         };
@@ -312,7 +315,7 @@ mod tests {
         assert!(text.contains("| NO "), "{text}");
         let last = text.lines().last().unwrap();
         assert!(
-            last.contains("| disks ") && last.contains("not measured: no loop devices"),
+            last.contains("| disks ") && last.contains("| not measured: no loop devices | 2.3 s "),
             "{text}"
         );
         assert_eq!(table.json()["unmeasured"][0]["what"], "disks");
