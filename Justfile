@@ -21,7 +21,7 @@ check:
 soak N="50":
     cargo run --release -p qemu-tests --bin soak -- {{N}}
 
-# The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `sizes`, or all.
+# The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `sizes`, `ignition`, or all.
 bench *WHAT:
     cargo run --release -p qemu-tests --bin bench -- {{WHAT}}
 

@@ -73,6 +73,11 @@ impl Bench {
         self.scratch.path()
     }
 
+    /// Where what is done is told.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
     /// Tells the person how far it is.
     pub(crate) fn say(&self, text: &str) {
         self.progress.say(text);

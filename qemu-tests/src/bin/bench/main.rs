@@ -1,4 +1,4 @@
-//! Our numbers and the peers', side by side: builds (mkosi), boots (dracut, mkosi's initrd), sizes.
+//! Our numbers and the peers', side by side: builds (mkosi), boots (dracut, mkosi's initrd), sizes, Ignition's stages.
 //!
 //! The peers run from a tree of Debian packages that our own machinery installs; nothing of the host is used. What is
 //! made on the way is in the cache's scratch folder, which goes with this program.
@@ -11,6 +11,7 @@ mod bench;
 mod boots;
 mod builds;
 mod dracut;
+mod ignition;
 mod mkosi;
 mod ours;
 mod packages;
@@ -51,6 +52,8 @@ enum Part {
     Boots,
     /// Initrds, init, and its memory
     Sizes,
+    /// Configs applied in Ignition's place, beside Debian's Ignition
+    Ignition,
 }
 
 impl Wish {
@@ -72,6 +75,9 @@ fn main() -> Result<ExitCode> {
     }
     if wish.wants(Part::Sizes) {
         failed.extend(sizes::measure(&mut bench, &mut table).err());
+    }
+    if wish.wants(Part::Ignition) {
+        failed.extend(ignition::measure(&bench, repeats, &mut table).err());
     }
     if wish.wants(Part::Builds) {
         failed.extend(builds::measure(&mut bench, repeats, &mut table).err());
@@ -107,6 +113,7 @@ mod tests {
         assert_eq!(wish.json, Some("out.json".into()));
         let wish = parse("sizes --repeats 5").unwrap();
         assert!(!wish.wants(Part::Builds) && !wish.wants(Part::Boots) && wish.wants(Part::Sizes));
+        assert!(!wish.wants(Part::Ignition));
         assert_eq!(wish.repeats, 5);
     }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use slipway::cache::{Cache, Key};
-use slipway::lock::{self, Mode};
+use slipway::lock::{self, Deb, Mode};
 use slipway::progress::Progress;
-use slipway::recipe::{self, SET_ROOT};
+use slipway::recipe::{self, Recipe, SET_ROOT};
 use slipway::rootfs::{self, Purpose};
 use slipway::run::Sandbox;
 
@@ -16,6 +16,40 @@ use slipway::run::Sandbox;
 const RECIPE: &str = "peers.toml";
 /// Where the peers find the benchmark's folder.
 pub(crate) const WORK: &str = "/work";
+
+/// Packages of a recipe beside this package's manifest.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    /// The recipe.
+    pub(crate) recipe: Recipe,
+    /// The newest date in the lock's sources, seconds since 1970.
+    pub(crate) epoch: u64,
+    /// The packages of its root, as files.
+    pub(crate) debs: Vec<Deb>,
+}
+
+/// Locks the recipe, as far as it is not, in `folder`, and fetches the packages of its root.
+///
+/// # Errors
+/// If a package cannot be had.
+pub(crate) fn fetch(
+    recipe: &str,
+    cache: &Cache,
+    folder: &Path,
+    progress: &Progress,
+) -> Result<Locked> {
+    let path = folder.join(recipe);
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), &path)
+        .with_context(|| format!("copying {recipe}"))?;
+    let recipe = recipe::load(&path)?;
+    let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
+    let debs = lock::fetch_set(&recipe, cache, &lock, SET_ROOT, progress)?;
+    Ok(Locked {
+        recipe,
+        epoch: lock.epoch,
+        debs,
+    })
+}
 
 /// The tree.
 #[derive(Debug)]
@@ -30,19 +64,14 @@ impl Peers {
     /// # Errors
     /// If a package cannot be had or configured.
     pub(crate) fn open(cache: &Cache, folder: &Path, progress: &Progress) -> Result<Self> {
-        let path = folder.join(RECIPE);
-        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(RECIPE), &path)
-            .context("copying the peers' recipe")?;
-        let recipe = recipe::load(&path)?;
-        let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
-        let debs = lock::fetch_set(&recipe, cache, &lock, SET_ROOT, progress)?;
+        let locked = fetch(RECIPE, cache, folder, progress)?;
         let options = rootfs::Options {
             purpose: Purpose::Container,
-            epoch: lock.epoch,
-            package_manager: recipe.debian.package_manager,
+            epoch: locked.epoch,
+            package_manager: locked.recipe.debian.package_manager,
             ..rootfs::Options::default()
         };
-        let rootfs = rootfs::install(cache, &debs, &options, progress)?;
+        let rootfs = rootfs::install(cache, &locked.debs, &options, progress)?;
         let key = Key::of("peers", 1).key("rootfs", &rootfs.key).finish();
         let step = progress.step("unpack peers");
         let made = cache.step("peers", &key, |folder| {
@@ -58,7 +87,7 @@ impl Peers {
         step.made(None);
         Ok(Self {
             root: made.path.join("tree"),
-            epoch: lock.epoch,
+            epoch: locked.epoch,
         })
     }
 

@@ -25,7 +25,7 @@ pub(crate) enum Goal {
 /// One thing measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// `builds`, `boots` or `sizes`.
+    /// `builds`, `boots`, `sizes` or `ignition`.
     pub(crate) group: &'static str,
     /// What it is.
     pub(crate) what: String,
@@ -39,11 +39,24 @@ pub(crate) struct Row {
     pub(crate) goals: Vec<Goal>,
 }
 
+/// One thing that could not be measured here.
+#[derive(Clone, Debug)]
+pub(crate) struct Unmeasured {
+    /// What it is.
+    pub(crate) what: String,
+    /// Why not.
+    pub(crate) why: String,
+    /// What is known of the peer from elsewhere.
+    pub(crate) peer: String,
+}
+
 /// All rows, and what has to be said beside them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     /// The rows.
     pub(crate) rows: Vec<Row>,
+    /// What has no row, and why: shown below the rows.
+    pub(crate) unmeasured: Vec<Unmeasured>,
     /// What was different between ours and the peers, and other remarks.
     pub(crate) notes: Vec<String>,
 }
@@ -61,7 +74,32 @@ pub(crate) fn median(runs: &[f64]) -> f64 {
     }
 }
 
+/// The smallest and the largest; none unless there are two runs.
+fn spread(runs: &[f64]) -> Option<(f64, f64)> {
+    let least = runs.iter().copied().min_by(f64::total_cmp)?;
+    let most = runs.iter().copied().max_by(f64::total_cmp)?;
+    (runs.len() > 1).then_some((least, most))
+}
+
+impl Unmeasured {
+    fn cells(&self) -> [String; 6] {
+        let why = format!("not measured: {}", self.why);
+        [&self.what, &why, &self.peer, "", "", ""].map(str::to_owned)
+    }
+}
+
 impl Unit {
+    /// The middle run, and in brackets the smallest and the largest.
+    fn runs(self, runs: &[f64]) -> String {
+        let middle = self.shown(median(runs));
+        match spread(runs) {
+            None => middle,
+            Some((least, most)) => {
+                format!("{middle} [{} to {}]", self.shown(least), self.shown(most))
+            }
+        }
+    }
+
     fn shown(self, value: f64) -> String {
         match self {
             Self::Seconds | Self::VirtualSeconds if value < 1.0 => format!("{value:.3} s"),
@@ -101,9 +139,9 @@ impl Row {
             .collect();
         [
             self.what.clone(),
-            self.unit.shown(median(&self.ours)),
+            self.unit.runs(&self.ours),
             self.peer.as_ref().map_or_else(String::new, |(name, runs)| {
-                format!("{} ({name})", self.unit.shown(median(runs)))
+                format!("{} ({name})", self.unit.runs(runs))
             }),
             self.ratio()
                 .map_or_else(String::new, |ratio| format!("{ratio:.1}×")),
@@ -146,6 +184,7 @@ impl Table {
         let head = ["what", "ours", "peer", "ratio", "goal", "reached"].map(str::to_owned);
         let rows: Vec<[String; 6]> = std::iter::once(head)
             .chain(self.rows.iter().map(Row::cells))
+            .chain(self.unmeasured.iter().map(Unmeasured::cells))
             .collect();
         let wide: [usize; 6] = std::array::from_fn(|column| {
             rows.iter()
@@ -179,6 +218,9 @@ impl Table {
     pub(crate) fn json(&self) -> Value {
         json!({
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
+            "unmeasured": self.unmeasured.iter().map(|row| json!({
+                "what": row.what, "why": row.why, "peer": row.peer,
+            })).collect::<Vec<_>>(),
             "notes": self.notes,
         })
     }
@@ -238,6 +280,7 @@ mod tests {
                 &[40.0],
                 &[Goal::Times(10.0), Goal::AtMost(4.0)],
             )],
+            unmeasured: Vec::new(),
             notes: vec!["one".into()],
         };
         let text = table.text();
@@ -254,5 +297,27 @@ mod tests {
             (wide(lines[2]), wide(lines[2]))
         );
         assert_eq!(table.json()["rows"][0]["peer"]["name"], "mkosi");
+    }
+
+    #[test]
+    fn runs_have_their_spread_and_what_was_not_measured_its_reason() {
+        let table = Table {
+            rows: vec![row(&[0.5, 0.25, 3.0], &[40.0], &[Goal::AtMost(0.4)])],
+            unmeasured: vec![Unmeasured {
+                what: "disks".into(),
+                why: "no loop devices".into(),
+                peer: "2.3 s".into(),
+            }],
+            notes: Vec::new(),
+        };
+        let text = table.text();
+        assert!(text.contains("0.500 s [0.250 s to 3.00 s]"), "{text}");
+        assert!(text.contains("| NO "), "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(
+            last.contains("| disks ") && last.contains("| not measured: no loop devices | 2.3 s "),
+            "{text}"
+        );
+        assert_eq!(table.json()["unmeasured"][0]["what"], "disks");
     }
 }

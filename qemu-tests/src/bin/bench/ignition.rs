@@ -1,0 +1,294 @@
+//! Ignition's stages: a config applied by `slipway-init` in Ignition's place and by Debian's Ignition, in turns, to
+//! equal roots. Five processes each, `fetch` to `umount`; what is counted is from each one's start to its end.
+
+mod cases;
+mod disk;
+mod programs;
+mod slow;
+mod systemd;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::bench::Bench;
+use crate::boots::mebibytes;
+use crate::table::{Goal, Row, Table, Unit, Unmeasured, median};
+use cases::{Case, Root};
+use disk::Disk;
+use programs::{Measure, Programs, Stage, Whose};
+
+const GROUP: &str = "ignition";
+/// How long the server waits before each file.
+const DELAY: Duration = Duration::from_millis(200);
+/// Size of the disk that is partitioned, sparse, bytes.
+const DISK: u64 = 512 << 20;
+/// The peer's name where it ran, and where a figure of an earlier measurement has to stand for it.
+const PEER: &str = "ignition";
+const EARLIER: &str = "ignition, NOT run here: an earlier figure";
+/// What two processors took for Ignition 2.26 with the same kind of config, when the goals were set: seconds and MiB.
+const EARLIER_MEMORY: f64 = 17.0;
+
+/// A case with its goal.
+struct Wish {
+    case: Case,
+    what: &'static str,
+    /// Seconds.
+    most: f64,
+    /// Seconds.
+    earlier: f64,
+}
+
+const WISHES: [Wish; 3] = [
+    Wish {
+        case: Case::Disks,
+        what: "disks config: GPT, two ext4, files",
+        most: 0.25,
+        earlier: 2.3,
+    },
+    Wish {
+        case: Case::Files,
+        what: "files config",
+        most: 0.025,
+        earlier: 0.117,
+    },
+    Wish {
+        case: Case::Remote,
+        what: "20 files, the server waits 200 ms for each",
+        most: 0.6,
+        earlier: 4.9,
+    },
+];
+
+/// All runs of one program.
+#[derive(Default)]
+struct Runs {
+    timed: Vec<Vec<Stage>>,
+    /// The run whose memory was measured.
+    weighed: Vec<Stage>,
+}
+
+/// What came of a case.
+struct Outcome {
+    ours: Runs,
+    /// Why Debian's did not come through, where it did not.
+    theirs: Result<Runs>,
+}
+
+/// What is the same for all runs.
+struct Ground<'a> {
+    bench: &'a Bench,
+    programs: Programs,
+    server: SocketAddr,
+    folder: PathBuf,
+}
+
+/// Measures each config `repeats` times.
+///
+/// # Errors
+/// If the packages cannot be had, or our stages fail or do not do what the config says.
+pub(crate) fn measure(bench: &Bench, repeats: usize, table: &mut Table) -> Result<()> {
+    let folder = bench.scratch().join(GROUP);
+    fs::create_dir_all(&folder)?;
+    let ground = Ground {
+        programs: Programs::open(bench.cache(), bench.folder(), &folder, bench.progress())?,
+        server: slow::serve(DELAY).context("serving files")?,
+        bench,
+        folder,
+    };
+    table.notes.push(format!(
+        "ignition: Debian's {} in a tree of Debian's packages; there is neither systemd nor udev: systemd's socket says \
+         at once that a device is there, `udevadm` and `setfiles` do nothing, so what they take is not counted against \
+         it, and `partx` tells the kernel of what sgdisk wrote; each run begins with a new root and an empty disk",
+        ground.programs.version
+    ));
+    let mut peaks = Peaks::default();
+    for wish in &WISHES {
+        if wish.case == Case::Disks
+            && let Err(error) = ground.disk()
+        {
+            table.unmeasured.push(Unmeasured {
+                what: wish.what.to_owned(),
+                why: format!("{error:#}"),
+                peer: format!("{:.2} s ({EARLIER})", wish.earlier),
+            });
+            continue;
+        }
+        let outcome = ground
+            .compare(wish.case, repeats)
+            .with_context(|| format!("measuring the {}", wish.what))?;
+        peaks.add(wish, &outcome);
+        outcome.tell(wish, table);
+    }
+    peaks.tell(table);
+    sizes(&ground.programs, table)
+}
+
+impl Ground<'_> {
+    fn disk(&self) -> Result<Disk> {
+        Disk::attach(self.programs.tools(), &self.folder, DISK)
+    }
+
+    /// Runs both in turns. The first turn is for memory, and has both in the page cache.
+    fn compare(&self, case: Case, repeats: usize) -> Result<Outcome> {
+        let mut ours = Runs::default();
+        let mut theirs = Ok(Runs::default());
+        for turn in 0..=repeats {
+            let measure = if turn == 0 {
+                Measure::Memory
+            } else {
+                Measure::Time
+            };
+            ours.add(measure, self.once(Whose::Ours, case, measure)?);
+            if let Ok(runs) = &mut theirs {
+                match self.once(Whose::Theirs, case, measure) {
+                    Ok(stages) => runs.add(measure, stages),
+                    Err(error) => theirs = Err(error),
+                }
+            }
+        }
+        let peer = theirs.as_ref().map_or(0.0, |runs| median(&runs.totals()));
+        self.bench.say(&format!(
+            "{case:?}: ours {:.3} s, ignition {peer:.3} s",
+            median(&ours.totals())
+        ));
+        Ok(Outcome { ours, theirs })
+    }
+
+    /// One run, with a root and a disk of its own.
+    fn once(&self, whose: Whose, case: Case, measure: Measure) -> Result<Vec<Stage>> {
+        let disk = match case {
+            Case::Disks => Some(self.disk()?),
+            Case::Files | Case::Remote => None,
+        };
+        let config = case.config(disk.as_ref(), self.server);
+        let root = Root::make(&self.folder.join("run"), &config)?;
+        let stages = self.programs.stages(whose, root.folder(), measure)?;
+        case.expect(&root, disk.as_ref())
+            .with_context(|| format!("looking at what {whose:?} did"))?;
+        Ok(stages)
+    }
+}
+
+impl Runs {
+    fn add(&mut self, measure: Measure, stages: Vec<Stage>) {
+        match measure {
+            Measure::Time => self.timed.push(stages),
+            Measure::Memory => self.weighed = stages,
+        }
+    }
+
+    /// Seconds of each run.
+    fn totals(&self) -> Vec<f64> {
+        let total = |stages: &Vec<Stage>| stages.iter().map(|stage| stage.seconds).sum();
+        self.timed.iter().map(total).collect()
+    }
+
+    /// Each stage with its middle time, for a person.
+    fn by_stage(&self) -> String {
+        let stages = self.weighed.iter().enumerate().map(|(at, stage)| {
+            let runs: Vec<f64> = self.timed.iter().map(|run| run[at].seconds).collect();
+            format!("{} {:.1}", stage.name, median(&runs) * 1e3)
+        });
+        stages.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The stage that took the most memory.
+    fn heaviest(&self) -> Option<&Stage> {
+        self.weighed.iter().max_by_key(|stage| stage.kib)
+    }
+}
+
+impl Outcome {
+    fn tell(&self, wish: &Wish, table: &mut Table) {
+        let peer = match &self.theirs {
+            Ok(runs) => (PEER, runs.totals()),
+            Err(error) => {
+                table
+                    .notes
+                    .push(format!("ignition failed with the {}: {error:#}", wish.what));
+                (EARLIER, vec![wish.earlier])
+            }
+        };
+        table.rows.push(Row {
+            group: GROUP,
+            what: wish.what.to_owned(),
+            unit: Unit::Seconds,
+            ours: self.ours.totals(),
+            peer: Some(peer),
+            goals: vec![Goal::AtMost(wish.most)],
+        });
+        let theirs = match &self.theirs {
+            Ok(runs) => format!("; ignition: {}", runs.by_stage()),
+            Err(_) => String::new(),
+        };
+        table.notes.push(format!(
+            "{}, by stages in milliseconds: ours: {}{theirs}",
+            wish.what,
+            self.ours.by_stage()
+        ));
+    }
+}
+
+/// The most memory that any stage took, KiB, and which one it was.
+#[derive(Default)]
+struct Peaks {
+    ours: (u32, String),
+    theirs: (u32, String),
+}
+
+impl Peaks {
+    fn add(&mut self, wish: &Wish, outcome: &Outcome) {
+        let raise = |peak: &mut (u32, String), runs: &Runs| {
+            if let Some(stage) = runs.heaviest()
+                && stage.kib > peak.0
+            {
+                *peak = (stage.kib, format!("{} ({})", stage.name, wish.what));
+            }
+        };
+        raise(&mut self.ours, &outcome.ours);
+        if let Ok(runs) = &outcome.theirs {
+            raise(&mut self.theirs, runs);
+        }
+    }
+
+    fn tell(&self, table: &mut Table) {
+        let mebibytes = |kib: u32| f64::from(kib) / 1024.0;
+        let peer = match self.theirs.0 {
+            0 => (EARLIER, vec![EARLIER_MEMORY]),
+            kib => (PEER, vec![mebibytes(kib)]),
+        };
+        table.rows.push(Row {
+            group: GROUP,
+            what: "memory at its peak, largest process of any stage".to_owned(),
+            unit: Unit::Mebibytes,
+            ours: vec![mebibytes(self.ours.0)],
+            peer: Some(peer),
+            goals: vec![Goal::AtMost(10.0)],
+        });
+        let whose = [("ours", &self.ours), ("ignition's", &self.theirs)];
+        let stages = whose
+            .into_iter()
+            .filter(|(_, (kib, _))| *kib > 0)
+            .map(|(name, (_, stage))| format!("{name} in the stage {stage}"));
+        table.notes.push(format!(
+            "memory at its peak, what a stage starts included: {}",
+            stages.collect::<Vec<_>>().join(", ")
+        ));
+    }
+}
+
+fn sizes(programs: &Programs, table: &mut Table) -> Result<()> {
+    table.rows.push(Row {
+        group: GROUP,
+        what: "the program, stripped".to_owned(),
+        unit: Unit::Mebibytes,
+        ours: vec![mebibytes(programs.size(Whose::Ours)?)],
+        peer: Some((PEER, vec![mebibytes(programs.size(Whose::Theirs)?)])),
+        goals: vec![Goal::AtMost(6.0)],
+    });
+    Ok(())
+}

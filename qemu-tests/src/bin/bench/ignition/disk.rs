@@ -1,0 +1,92 @@
+//! A loop device with an empty file behind it, which is given back whatever happens.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use slipway::tools::Tools;
+use tempfile::NamedTempFile;
+
+/// Where `losetup` finds the folder with the file.
+const FOLDER: &str = "/image";
+/// Where devices come from.
+const CONTROL: &str = "/dev/loop-control";
+/// ext4's superblock: its place, and the places of its magic number and its label in it, bytes.
+const SUPERBLOCK: u64 = 1024;
+const MAGIC: usize = 0x38;
+const LABEL: usize = 0x78;
+
+/// The device.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    path: String,
+    // The kernel frees the device when nothing has it open any more: after this program, however that ends.
+    _open: File,
+    _image: NamedTempFile,
+}
+
+impl Disk {
+    /// Attaches a file of `size` bytes in `folder`.
+    ///
+    /// # Errors
+    /// If this host gives no loop device; the reason is for a person.
+    pub(crate) fn attach(tools: &Tools, folder: &Path, size: u64) -> Result<Self> {
+        ensure!(Path::new(CONTROL).exists(), "this host has no {CONTROL}");
+        let image = NamedTempFile::new_in(folder)?;
+        image.as_file().set_len(size)?;
+        let name = image
+            .path()
+            .file_name()
+            .context("a temporary file's name")?;
+        let losetup = || {
+            let sandbox = tools.sandbox().bind(folder, FOLDER);
+            let sandbox = sandbox.bind(Path::new("/dev"), "/dev");
+            let sandbox = sandbox.bind_read_only(Path::new("/sys"), "/sys");
+            sandbox.command("losetup")
+        };
+        // With `--partscan` the kernel makes the partitions' nodes.
+        let said = losetup()
+            .args(["--find", "--show", "--partscan"])
+            .arg(Path::new(FOLDER).join(name))
+            .run()
+            .context("attaching a loop device")?;
+        let path = String::from_utf8(said)?.trim().to_owned();
+        let opened = File::open(&path);
+        // A device that is open is only marked: it goes when it is closed (losetup(8), `--detach`).
+        let marked = losetup().args(["--detach", &path]).run();
+        let open = opened.with_context(|| format!("opening {path}"))?;
+        marked.context("marking the loop device to be freed")?;
+        Ok(Self {
+            path,
+            _open: open,
+            _image: image,
+        })
+    }
+
+    /// The device's node.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Fails unless partition `number` has an ext4 of this label.
+    ///
+    /// # Errors
+    /// That it has not, or that it cannot be read.
+    pub(crate) fn expect_ext4(&self, number: u32, label: &str) -> Result<()> {
+        let path = format!("{}p{number}", self.path);
+        let mut block = [0; 1024];
+        File::open(&path)
+            .and_then(|file| file.read_exact_at(&mut block, SUPERBLOCK))
+            .with_context(|| format!("reading {path}"))?;
+        ensure!(
+            block[MAGIC..MAGIC + 2] == [0x53, 0xef],
+            "there is no ext4 on {path}"
+        );
+        let found = &block[LABEL..LABEL + 16];
+        let found = String::from_utf8_lossy(found);
+        let found = found.trim_end_matches('\0');
+        ensure!(found == label, "{path} is labelled {found}, not {label}");
+        Ok(())
+    }
+}
