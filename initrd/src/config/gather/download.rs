@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// Downloads that run at the same time.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 32;
 /// What Ignition says that it takes.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
