@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use image::layout::{Architecture, GIB, MIB, Sizes};
+use image::layout::{Architecture, GIB, LABEL_VERITY_A, MIB, Sizes};
 use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::modules::ModuleIndex;
 use slipway::artifact::{self, Inputs};
@@ -28,6 +28,7 @@ use slipway::layer::Entry;
 use slipway::lock;
 use slipway::oci;
 use slipway::progress::{Kind, Progress};
+use slipway::qemu::disks::partition;
 use slipway::recipe::{ArtifactKind, Platform, Recipe, SetWish, load};
 use slipway::root::Root;
 use slipway::run::{Sandbox, become_root_of_namespace};
@@ -459,7 +460,7 @@ impl Bench {
         fs::copy(&self.disk.path, &damaged)?;
         let file = File::options().read(true).write(true).open(&damaged)?;
         let mut byte = [0];
-        let at = (1 + 64 + 64) * MIB + 4096 + 5;
+        let at = partition(&damaged, LABEL_VERITY_A)?.0 + 4096 + 5;
         file.read_exact_at(&mut byte, at)?;
         file.write_all_at(&[byte[0] ^ 1], at)?;
         ensure!(

@@ -133,17 +133,12 @@ impl Lab {
         })
     }
 
-    /// Builds another of the repository's recipes, named without its ending.
-    ///
-    /// # Errors
-    /// If a build step fails.
-    pub fn build(&self, recipe: &str) -> Result<Image> {
-        let built = build(recipe, &self.folder);
-        Image::open(
-            &built
-                .with_context(|| format!("building recipes/{recipe}.toml"))?
-                .out,
-        )
+    /// What builds the repository's other recipes, beside a machine that runs, too.
+    #[must_use]
+    pub fn builder(&self) -> Builder {
+        Builder {
+            folder: self.folder.clone(),
+        }
     }
 
     /// The cache of this run.
@@ -283,6 +278,27 @@ impl Lab {
             }
         };
         Ok(self.shared.insert(running))
+    }
+}
+
+/// Builds recipes of the repository.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    folder: PathBuf,
+}
+
+impl Builder {
+    /// Builds a recipe, named without its ending.
+    ///
+    /// # Errors
+    /// If a build step fails.
+    pub fn build(&self, recipe: &str) -> Result<Image> {
+        let built = build(recipe, &self.folder);
+        Image::open(
+            &built
+                .with_context(|| format!("building recipes/{recipe}.toml"))?
+                .out,
+        )
     }
 }
 

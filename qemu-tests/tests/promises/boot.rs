@@ -82,7 +82,7 @@ pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) ->
         later > PCAP_HEADER,
         "the node got a lease and nothing was captured"
     );
-    second.power_off()?;
+    second.vm.pull_plug();
     let after = identities().context("looking at the file systems after the second boot")?;
     ensure!(
         before == after,

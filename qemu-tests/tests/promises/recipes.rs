@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
+use slipway::qemu::Image;
 use slipway::qemu::machine::Bus;
 
 /// Each recipe, and the controllers of the machines that it is for, with what its disks are called there.
@@ -22,42 +23,60 @@ const HOMES: &[(&str, &[(Bus, &str)])] = &[
 ];
 
 /// Each recipe builds, and its disk boots by UEFI on every controller that it meets: the image is the recipe's own, its
-/// file systems are on that controller, and, on the first of them, no unit of the system fails.
+/// file systems are on that controller, and, on the first of them, no unit of the system fails. One recipe's image is built
+/// while that of the one before boots.
 pub(crate) fn each_boots_on_the_controllers_that_it_meets(lab: &mut Lab) -> Result<()> {
-    for (recipe, homes) in HOMES {
-        let image = lab.build(recipe)?;
-        let name = name_of(&fs::read_to_string(image.out.join("manifest.json"))?)?;
-        for (number, (bus, disk)) in homes.iter().enumerate() {
-            let node = lab.node_of(&image.disk)?;
-            let plan = Plan {
-                direct: false,
-                etcd: false,
-                bus: *bus,
-                image: Some(image.clone()),
-                ..Plan::default()
+    let builder = lab.builder();
+    std::thread::scope(|scope| {
+        let start = |number: usize| {
+            let builder = builder.clone();
+            HOMES
+                .get(number)
+                .map(|(recipe, _)| scope.spawn(move || builder.build(recipe)))
+        };
+        let mut building = start(0);
+        for (number, (recipe, homes)) in HOMES.iter().enumerate() {
+            let image = building.take().map(std::thread::ScopedJoinHandle::join);
+            let Some(Ok(image)) = image else {
+                bail!("building recipes/{recipe}.toml panicked");
             };
-            let about = || format!("booting recipes/{recipe}.toml from {bus:?}");
-            let running = lab.boot(&node, &plan)?;
-            running
-                .wait_handoff(patience::HANDOFF)
-                .with_context(about)?;
-            running.wait_agent().with_context(about)?;
-            let found =
-                running.tell(". /etc/os-release; echo $IMAGE_ID; findmnt -no SOURCE /var")?;
-            ensure!(
-                found.starts_with(&format!("{name}\n{disk}")),
-                "{}: expected image {name} with /var on {disk}…, found {found:?}",
-                about()
-            );
-            if number == 0 {
-                no_unit_fails(&running).with_context(about)?;
-            }
-            drop(running);
-            fs::remove_dir_all(node.folder()).context("removing the node's disks")?;
+            building = start(number + 1);
+            boots_at_home(lab, recipe, homes, &image?)?;
         }
-        fs::remove_dir_all(&image.out).context("removing the image")?;
+        Ok(())
+    })
+}
+
+fn boots_at_home(lab: &mut Lab, recipe: &str, homes: &[(Bus, &str)], image: &Image) -> Result<()> {
+    let name = name_of(&fs::read_to_string(image.out.join("manifest.json"))?)?;
+    for (number, (bus, disk)) in homes.iter().enumerate() {
+        let node = lab.node_of(&image.disk)?;
+        let plan = Plan {
+            direct: false,
+            etcd: false,
+            bus: *bus,
+            image: Some(image.clone()),
+            ..Plan::default()
+        };
+        let about = || format!("booting recipes/{recipe}.toml from {bus:?}");
+        let running = lab.boot(&node, &plan)?;
+        running
+            .wait_handoff(patience::HANDOFF)
+            .with_context(about)?;
+        running.wait_agent().with_context(about)?;
+        let found = running.tell(". /etc/os-release; echo $IMAGE_ID; findmnt -no SOURCE /var")?;
+        ensure!(
+            found.starts_with(&format!("{name}\n{disk}")),
+            "{}: expected image {name} with /var on {disk}…, found {found:?}",
+            about()
+        );
+        if number == 0 {
+            no_unit_fails(&running).with_context(about)?;
+        }
+        drop(running);
+        fs::remove_dir_all(node.folder()).context("removing the node's disks")?;
     }
-    Ok(())
+    fs::remove_dir_all(&image.out).context("removing the image")
 }
 
 fn no_unit_fails(running: &Running) -> Result<()> {
