@@ -37,16 +37,15 @@ pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
     })
 }
 
-/// Boots to the handoff and waits for the agent.
-pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan) -> Result<Running> {
+/// Boots to the handoff and waits for the agent, and for these names below /dev, which are udev's. It comes to disks first;
+/// all of its work takes longer than the rest of the boot.
+pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan, names: &[&str]) -> Result<Running> {
     let running = lab.boot(node, plan)?;
     running.wait_handoff(patience::INIT)?;
     running.wait_agent()?;
-    // The names below /dev/disk are udev's, which has hardly begun when the agent is there. All of its work takes longer
-    // than the rest of the boot.
-    running.tell(
-        "systemctl start systemd-udevd.service && udevadm trigger --settle --subsystem-match=block",
-    )?;
+    for name in names {
+        running.tell(&format!("until [ -e {name} ]; do sleep 0.2; done"))?;
+    }
     Ok(running)
 }
 
@@ -89,6 +88,7 @@ pub(crate) fn made_and_filled_they_survive_a_second_boot(lab: &mut Lab) -> Resul
         },
         "systemd": { "units": [mount_unit("/var/lib/one", by_label), mount_unit("/var/home/probe", whole)] },
     });
+    let names = [by_label, "/dev/disk/by-partlabel/data-two", whole];
     let plan = Plan {
         config: Some(config),
         more: vec![disk(&node, "table")?, disk(&node, "whole")?],
@@ -112,7 +112,7 @@ pub(crate) fn made_and_filled_they_survive_a_second_boot(lab: &mut Lab) -> Resul
         // A home that a mount made is its user's.
         ("stat -c '%U %a' /var/home/probe", "probe 700"),
     ];
-    let running = up(lab, &node, &plan)?;
+    let running = up(lab, &node, &plan, &names)?;
     says(&running, &answers).context("after the first boot")?;
     running.power_off()?;
     let table = node.folder().join("table.raw");
@@ -125,7 +125,7 @@ pub(crate) fn made_and_filled_they_survive_a_second_boot(lab: &mut Lab) -> Resul
         ))
     };
     let before = identities()?;
-    let running = up(lab, &node, &plan)?;
+    let running = up(lab, &node, &plan, &names)?;
     says(&running, &answers).context("after the second boot")?;
     running.vm.pull_plug();
     ensure!(identities()? == before, "something was made again");
@@ -157,12 +157,12 @@ pub(crate) fn a_file_system_at_var_takes_the_place_of_the_images(lab: &mut Lab) 
         (device, "same"),
         ("cat /etc/probe", "written"),
         (
-            "ls /dev/disk/by-partlabel/var 2>/dev/null || echo none",
+            "grep -lx PARTNAME=var /sys/class/block/*/uevent || echo none",
             "none",
         ),
     ];
     for boot in ["first", "second"] {
-        let running = up(lab, &node, &plan)?;
+        let running = up(lab, &node, &plan, &["/dev/disk/by-partlabel/elsewhere"])?;
         says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         if boot == "first" {
             running.power_off()?;
@@ -197,7 +197,7 @@ pub(crate) fn a_partition_is_resized_in_place(lab: &mut Lab) -> Result<()> {
         more: vec![disk.clone()],
         ..Plan::default()
     };
-    let running = up(lab, &node, &plan)?;
+    let running = up(lab, &node, &plan, &["/dev/disk/by-partlabel/data"])?;
     let kernel = "cat /sys/class/block/$(basename $(readlink -f /dev/disk/by-partlabel/data))/size";
     says(&running, &[(kernel, "409600")])?;
     running.vm.pull_plug();

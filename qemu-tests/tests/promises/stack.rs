@@ -51,11 +51,11 @@ pub(crate) fn a_mirror_survives_the_loss_of_a_disk(lab: &mut Lab) -> Result<()> 
             ("grep -c ' /var/lib/pair ' /proc/self/mountinfo", "1"),
         ]
     };
-    let running = up(lab, &node, &plan)?;
+    let running = up(lab, &node, &plan, &["/dev/md/pair"])?;
     says(&running, &answers("0")).context("after the first boot")?;
     running.power_off()?;
     plan.more.pop();
-    let running = up(lab, &node, &plan)?;
+    let running = up(lab, &node, &plan, &["/dev/md/pair"])?;
     says(&running, &answers("1")).context("with one disk")
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Re
         ),
     ];
     for boot in ["first", "second"] {
-        let running = up(lab, &node, &plan)?;
+        let running = up(lab, &node, &plan, &[keyed, sealed])?;
         running.wait_services()?;
         says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         let console = running.vm.console().text();
@@ -136,7 +136,7 @@ pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Re
     }
     // Another machine's TPM.
     fs::remove_dir_all(node.tpm()).context("taking the TPM away")?;
-    let running = up(lab, &node, &plan)?;
+    let running = up(lab, &node, &plan, &[keyed])?;
     running.wait_services()?;
     let answers = [
         answers[0],
@@ -180,7 +180,7 @@ pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
         ),
     ];
     for boot in ["first", "second"] {
-        let running = up(lab, &node, &plan)?;
+        let running = up(lab, &node, &plan, &["/dev/mapper/vault"])?;
         running.wait_services()?;
         says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         running.power_off()?;
