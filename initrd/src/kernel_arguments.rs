@@ -5,8 +5,7 @@
 //! stays, and a config that forbids it is refused.
 
 use std::convert::Infallible;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -23,6 +22,7 @@ use crate::failure::Fault;
 use crate::firmware;
 use crate::log::say;
 use crate::root::Root;
+use crate::whole;
 use crate::world::World;
 
 /// What the config wants of the command line that is not so.
@@ -185,17 +185,9 @@ fn change(esp: &Path, difference: &Difference, current: &str) -> Result<()> {
     place_file(&target, &content).with_context(|| format!("writing {}", addon::PATH))
 }
 
-/// A name of its own first: a power cut leaves the old addon or the new one.
 fn place_file(target: &Path, content: &[u8]) -> Result<()> {
-    let folder = target.parent().context("an addon lies in a folder")?;
-    fs::create_dir_all(folder)?;
-    let new = target.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&new, target)?;
-    File::open(folder)?.sync_all()?;
-    Ok(())
+    fs::create_dir_all(target.parent().context("an addon lies in a folder")?)?;
+    Ok(whole::write(target, content, 0o644)?)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Machine: which of the image's platforms this is, and what it says of itself and gives as config.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use platform::{Endpoints, Found, Machine, Medium, Problem};
 use crate::boot::Boot;
 use crate::media::Media;
 use crate::mount;
+use crate::whole;
 use crate::world::World;
 
 /// How often is looked for a medium.
@@ -166,7 +166,7 @@ fn ask<T>(
 /// # Errors
 /// If `state` cannot be written.
 pub(crate) fn keep(state: &Path, env: &str) -> Result<()> {
-    replace(&state.join(paths::STATE_METADATA), env.as_bytes())
+    put(&state.join(paths::STATE_METADATA), env.as_bytes())
 }
 
 /// Keeps what the machine said of its network, or that it said nothing.
@@ -176,7 +176,7 @@ pub(crate) fn keep(state: &Path, env: &str) -> Result<()> {
 pub(crate) fn keep_network(state: &Path, described: Option<&Described>) -> Result<()> {
     let path = state.join(paths::STATE_NETWORK);
     match described {
-        Some(described) => replace(&path, &described.text),
+        Some(described) => put(&path, &described.text),
         None if path.exists() => {
             fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
         }
@@ -208,19 +208,11 @@ pub(crate) fn show(world: &World, state: &Path) -> Result<()> {
     };
     let path = world.in_run(paths::RUN_METADATA);
     mount::folder(path.parent().unwrap_or(&path), 0o755)?;
-    replace(&path, env.as_bytes())
+    put(&path, env.as_bytes())
 }
 
-/// By a rename, so that a power cut leaves the old or the new.
-fn replace(path: &Path, text: &[u8]) -> Result<()> {
-    let temporary = path.with_extension("new");
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().with_context(|| format!("writing {}", path.display()))
+fn put(path: &Path, text: &[u8]) -> Result<()> {
+    whole::write(path, text, 0o644).with_context(|| format!("writing {}", path.display()))
 }
 
 #[cfg(test)]

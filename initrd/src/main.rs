@@ -32,6 +32,7 @@ mod state;
 mod timeline;
 mod uevent;
 mod watchdog;
+mod whole;
 mod world;
 
 use std::process::ExitCode;

@@ -23,6 +23,7 @@ use crate::failure::Fault;
 use crate::mount::{self, Flags};
 use crate::provision::journal::Journal;
 use crate::root::Root;
+use crate::whole;
 pub(crate) use begun::{Begun, begin};
 use disk::Scope;
 use identity::Identity;
@@ -180,8 +181,7 @@ fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
             var.keep_keys(state)?;
             replace(&path, &serde_json::to_string(var)?)?;
         }
-        None if path.exists() => fs::remove_file(&path).context("forgetting an earlier /var")?,
-        None => {}
+        None => whole::remove(&path).context("forgetting an earlier /var")?,
     }
     let layers = var.map(|var| var.layers.as_slice());
     stack::forget_keys(state, layers.unwrap_or_default())
@@ -189,10 +189,10 @@ fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
 
 fn remembered(state: &Path) -> Result<Option<Var>> {
     let path = state.join(VAR);
-    if !path.exists() {
+    let text = whole::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let Some(text) = text else {
         return Ok(None);
-    }
-    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    };
     let var =
         serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
     Ok(Some(var))
@@ -381,15 +381,10 @@ fn is_machine_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Puts a line into a file by a rename, so that a power cut leaves the old or the new.
+/// Puts a line into a file.
 fn replace(path: &Path, line: &str) -> Result<()> {
-    let temporary = path.with_extension("new");
-    let write = || {
-        fs::write(&temporary, format!("{line}\n"))?;
-        File::open(&temporary)?.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().with_context(|| format!("writing {}", path.display()))
+    whole::write(path, format!("{line}\n").as_bytes(), 0o644)
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 impl State {

@@ -2,10 +2,9 @@
 //! are its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::whole;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
@@ -90,12 +89,7 @@ pub(crate) struct Journal {
 /// # Errors
 /// If it is there and stays.
 pub(crate) fn forget(state: &Path) -> Result<()> {
-    match fs::remove_file(state.join(JOURNAL)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).context("removing the journal of the disks")
-        }
-        _ => Ok(()),
-    }
+    whole::remove(&state.join(JOURNAL)).context("removing the journal of the disks")
 }
 
 impl Journal {
@@ -106,14 +100,13 @@ impl Journal {
     /// If it cannot be read.
     pub(crate) fn open(state: Option<&Path>, config: &str) -> Result<Self> {
         let path = state.map(|state| state.join(JOURNAL));
-        let text = match path.as_ref().map(fs::read) {
-            None => Vec::new(),
-            Some(Ok(text)) => text,
-            Some(Err(error)) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Some(Err(error)) => return Err(error).context("reading the journal of the disks"),
+        let text = match &path {
+            None => None,
+            Some(path) => whole::read(path).context("reading the journal of the disks")?,
         };
         // One that does not read was cut off before its rename, which cannot be, or damaged: it says nothing.
-        let content: Content = serde_json::from_slice(&text).unwrap_or_default();
+        let content: Content =
+            serde_json::from_slice(&text.unwrap_or_default()).unwrap_or_default();
         let content = match content.config == config {
             true => content,
             false => content.over(config),
@@ -187,21 +180,15 @@ impl Journal {
         let Some(path) = &self.path else {
             return Ok(());
         };
-        let write = || -> Result<()> {
-            let temporary = path.with_extension("new");
-            let mut file = File::create(&temporary)?;
-            file.write_all(&serde_json::to_vec_pretty(&self.content)?)?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)?;
-            let folder = path.parent().context("a file has a folder")?;
-            Ok(File::open(folder)?.sync_all()?)
-        };
-        write().context("writing the journal of the disks")
+        whole::write(path, &serde_json::to_vec_pretty(&self.content)?, 0o644)
+            .context("writing the journal of the disks")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

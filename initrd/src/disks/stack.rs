@@ -1,9 +1,7 @@
 //! What lies below the file system at `/var`: later boots, which read no config, start it before the root's system
 //! runs. All other arrays and volumes are left to that: to udev's rules and `/etc/crypttab`.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -19,6 +17,7 @@ use crate::boot::Boot;
 use crate::failure::Fault;
 use crate::mount;
 use crate::root::Root;
+use crate::whole;
 
 /// One thing that has to be started.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,17 +136,8 @@ impl Layer {
         );
         let folder = state.join(KEYS);
         mount::folder(&folder, 0o700)?;
-        let (path, temporary) = (folder.join(name), folder.join(format!("{name}.new")));
-        let write = || -> Result<()> {
-            let mut options = File::options();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&temporary)?;
-            file.write_all(key)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            Ok(File::open(&folder)?.sync_all()?)
-        };
-        write().with_context(|| format!("keeping the key of the volume {name}"))
+        whole::write(&folder.join(name), key, 0o600)
+            .with_context(|| format!("keeping the key of the volume {name}"))
     }
 
     /// Starts it, `on` the layer below it if there is one; gives its node.

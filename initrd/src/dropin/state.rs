@@ -1,10 +1,10 @@
 //! What stages tell later ones: the config, and a few facts. Both files are replaced whole.
 
-use std::fs::{self, DirBuilder};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
+use crate::whole;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
@@ -24,10 +24,9 @@ impl State {
     /// # Errors
     /// If the file is there and cannot be used.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let text = match fs::read(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        let text = whole::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let Some(text) = text else {
+            return Ok(Self::default());
         };
         // Not the parser's own words: they may quote what another program wrote there.
         serde_json::from_slice(&text)
@@ -49,8 +48,6 @@ impl State {
 /// # Errors
 /// Names the file.
 pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
     let write = || {
         if let Some(folder) = path
             .parent()
@@ -61,19 +58,7 @@ pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
                 .mode(0o755)
                 .create(folder)?;
         }
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut options = fs::OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&beside)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
+        whole::write(path, content, mode)
     };
     write().with_context(|| format!("writing {}", path.display()))
 }

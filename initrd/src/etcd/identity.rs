@@ -1,8 +1,7 @@
 //! The identity file of the etcd file system, and the note in `state` that a format was begun.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::find::Volume;
 use crate::failure::Fault;
+use crate::whole;
 
 /// Version of the identity file's form.
 pub(super) const VERSION: u32 = 1;
@@ -80,7 +80,7 @@ pub(super) fn check(identity: &EtcdIdentity, uuid: &str, cluster: &str) -> Resul
 pub(super) fn write(mounted: &Path, identity: &EtcdIdentity) -> Result<()> {
     let mut text = serde_json::to_string_pretty(identity)?;
     text.push('\n');
-    replace(&mounted.join(ETCD_IDENTITY), text.as_bytes())
+    whole::write(&mounted.join(ETCD_IDENTITY), text.as_bytes(), 0o600)
         .context("writing the identity file of the etcd volume")
 }
 
@@ -114,7 +114,7 @@ impl Note {
     /// # Errors
     /// If `state` cannot be written.
     pub(super) fn write(&self, state: &Path) -> Result<()> {
-        replace(&state.join(NOTE), &serde_json::to_vec(self)?)
+        whole::write(&state.join(NOTE), &serde_json::to_vec(self)?, 0o600)
             .context("noting in state that the etcd volume is being formatted")
     }
 
@@ -123,30 +123,9 @@ impl Note {
     /// # Errors
     /// If `state` cannot be written.
     pub(super) fn remove(state: &Path) -> Result<()> {
-        match fs::remove_file(state.join(NOTE)) {
-            // It must not come back after a power cut, when the volume is in use.
-            Ok(()) => File::open(state).and_then(|folder| folder.sync_all()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
-        .context("removing the note on the etcd volume's format")
+        // It must not come back after a power cut, when the volume is in use.
+        whole::remove(&state.join(NOTE)).context("removing the note on the etcd volume's format")
     }
-}
-
-fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let temporary = path.with_extension("new");
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    let folder = path.parent().context("a file has a folder")?;
-    File::open(folder)?.sync_all()?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,9 +2,7 @@
 //! the next one, which so begins where the first began, whatever the config says by then.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -12,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::tree::{Place, Tree, join, split};
+use crate::whole;
 
 /// Name of the journal below `state`.
 const JOURNAL: &str = "files.json";
@@ -81,12 +80,7 @@ pub(crate) struct Journal {
 /// # Errors
 /// If it is there and stays.
 pub(crate) fn forget(state: &Path) -> Result<()> {
-    match fs::remove_file(state.join(JOURNAL)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).context("removing the journal of the files")
-        }
-        _ => Ok(()),
-    }
+    whole::remove(&state.join(JOURNAL)).context("removing the journal of the files")
 }
 
 /// What a config is about to do.
@@ -181,15 +175,11 @@ impl Journal {
     /// If it cannot be read.
     pub(crate) fn open(state: &Path) -> Result<Self> {
         let path = state.join(JOURNAL);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).context("reading the journal of the files"),
-        };
+        let text = whole::read(&path).context("reading the journal of the files")?;
         Ok(Self {
             path: Some(path),
             // It is renamed when it is whole: one that does not read is damaged and says nothing.
-            content: serde_json::from_slice(&text).unwrap_or_default(),
+            content: serde_json::from_slice(&text.unwrap_or_default()).unwrap_or_default(),
         })
     }
 
@@ -300,18 +290,8 @@ impl Journal {
             return Ok(());
         };
         super::tree::cut()?;
-        let write = || -> Result<()> {
-            let temporary = path.with_extension("new");
-            let mut options = File::options();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&temporary)?;
-            file.write_all(&serde_json::to_vec(&self.content)?)?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)?;
-            let folder = path.parent().context("a file has a folder")?;
-            Ok(File::open(folder)?.sync_all()?)
-        };
-        write().context("writing the journal of the files")
+        whole::write(path, &serde_json::to_vec(&self.content)?, 0o600)
+            .context("writing the journal of the files")
     }
 }
 

@@ -1,7 +1,5 @@
 //! Who this node is: the marker in `state` names the instance and the disk that were provisioned.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -10,6 +8,7 @@ use image::paths;
 use serde::{Deserialize, Serialize};
 
 use crate::config::change::Sources;
+use crate::whole;
 
 /// What a provisioned node is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,11 +70,8 @@ pub(super) fn judge(marker: Option<&Provisioned>, now: &Identity) -> Verdict {
 /// was written, before the provisioning was complete.
 pub(super) fn read(state: &Path) -> Result<Option<Provisioned>> {
     let path = state.join(paths::STATE_PROVISIONED);
-    match fs::read(&path) {
-        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-    }
+    let text = whole::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
 }
 
 pub(super) fn write(
@@ -92,15 +88,8 @@ pub(super) fn write(
         sources: Some(sources),
     };
     let path = state.join(paths::STATE_PROVISIONED);
-    let temporary = path.with_extension("new");
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(&serde_json::to_vec_pretty(&marker)?)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        File::open(state)?.sync_all()
-    };
-    write().with_context(|| format!("writing {}", path.display()))
+    whole::write(&path, &serde_json::to_vec_pretty(&marker)?, 0o644)
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 /// Removes what a copy must not inherit.
@@ -111,12 +100,8 @@ pub(super) fn forget(state: &Path) -> Result<()> {
         paths::STATE_LEDGER,
         paths::STATE_METADATA,
     ] {
-        match fs::remove_file(state.join(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("removing {name} from the state"));
-            }
-            _ => {}
-        }
+        whole::remove(&state.join(name))
+            .with_context(|| format!("removing {name} from the state"))?;
     }
     Ok(())
 }

@@ -307,10 +307,7 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
     };
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     // What is left of the work, and not its result.
-    let passing = path.starts_with(&work)
-        || path.contains(STATE_TIMELINES)
-        || name == "lost+found"
-        || path == format!("state:/{STATE_PROVISIONED}.new");
+    let passing = path.starts_with(&work) || path.contains(STATE_TIMELINES) || name == "lost+found";
     Ok(if passing {
         None
     } else if path == format!("{upper}/machine-id") || path == format!("state:/{STATE_MACHINE_ID}")
