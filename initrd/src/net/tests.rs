@@ -189,42 +189,47 @@ fn a_lease_that_no_kernel_takes_does_not_end_the_asking() {
     with_rights(name, || leased(0, 1));
 }
 
-/// An address, a default route and another one, as the command line names them; the pair's other end is left alone.
-#[test]
-fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
-    let name = "net::tests::a_fixed_address_and_its_routes_are_set_and_taken_back";
+/// Runs a test in a network namespace of its own with one pair of links, `eth0` and `peer0`, whose other end is up.
+fn with_peer(name: &str, test: impl FnOnce(&mut Netlink, &World) + Send) {
     with_rights(name, || {
-        std::thread::spawn(|| {
+        let alone = || {
             fresh_network();
             let mut netlink = Netlink::open().unwrap();
             pair(&mut netlink, &here());
             let peer = by_name(&mut netlink, "peer0");
             netlink.set_up(peer.index, true).unwrap();
             let folder = tempfile::tempdir().unwrap();
-            let world = World::below(folder.path(), Clock::Real);
-            let cmdline = "ip=10.9.8.7::10.9.8.1:24:node7:eth0:off:1400 nameserver=10.9.8.53 \
-                           rd.route=10.7.0.0/16:10.9.8.9:eth0";
-            let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
-            let mut state = State::default();
-            let ready = wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-            assert_eq!(ready.ready.len(), 1);
-            assert_eq!(ready.ready[0].name, "eth0");
-            assert!(resolv_conf(&plan, &ready).starts_with("nameserver 10.9.8.53\n"));
-            let link = by_name(&mut netlink, "eth0");
-            let found = netlink.addresses(link.index, false).unwrap();
-            assert_eq!(found, [(IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7)), 24)]);
-            let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
-            assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
-            assert!(routes.contains("eth0\t0000070A\t0908090A"), "{routes}");
-            // The other end was not asked for and is left alone.
-            assert_eq!(state.links, [link.index]);
+            test(&mut netlink, &World::below(folder.path(), Clock::Real));
+        };
+        std::thread::scope(|scope| scope.spawn(alone).join().unwrap());
+    });
+}
 
-            flush_links(&state).unwrap();
-            assert!(!by_name(&mut netlink, "eth0").up);
-            assert!(netlink.addresses(link.index, false).unwrap().is_empty());
-        })
-        .join()
-        .unwrap();
+/// An address, a default route and another one, as the command line names them; the pair's other end is left alone.
+#[test]
+fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
+    let name = "net::tests::a_fixed_address_and_its_routes_are_set_and_taken_back";
+    with_peer(name, |netlink, world| {
+        let cmdline = "ip=10.9.8.7::10.9.8.1:24:node7:eth0:off:1400 nameserver=10.9.8.53 \
+                       rd.route=10.7.0.0/16:10.9.8.9:eth0";
+        let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
+        let mut state = State::default();
+        let ready = wait(world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+        assert_eq!(ready.ready.len(), 1);
+        assert_eq!(ready.ready[0].name, "eth0");
+        assert!(resolv_conf(&plan, &ready).starts_with("nameserver 10.9.8.53\n"));
+        let link = by_name(netlink, "eth0");
+        let found = netlink.addresses(link.index, false).unwrap();
+        assert_eq!(found, [(IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7)), 24)]);
+        let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+        assert!(routes.contains("eth0\t0000070A\t0908090A"), "{routes}");
+        // The other end was not asked for and is left alone.
+        assert_eq!(state.links, [link.index]);
+
+        flush_links(&state).unwrap();
+        assert!(!by_name(netlink, "eth0").up);
+        assert!(netlink.addresses(link.index, false).unwrap().is_empty());
     });
 }
 
@@ -232,45 +237,34 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
 #[test]
 fn a_described_network_takes_the_place_of_the_usual_one() {
     let name = "net::tests::a_described_network_takes_the_place_of_the_usual_one";
-    with_rights(name, || {
-        std::thread::spawn(|| {
-            fresh_network();
-            let mut netlink = Netlink::open().unwrap();
-            pair(&mut netlink, &here());
-            let peer = by_name(&mut netlink, "peer0");
-            netlink.set_up(peer.index, true).unwrap();
-            let link = by_name(&mut netlink, "eth0");
-            let folder = tempfile::tempdir().unwrap();
-            let world = World::below(folder.path(), Clock::Real);
-            let mut state = State::default();
-            let mut brought = |plan: &Plan| {
-                state.follow(plan).unwrap();
-                wait(&world, plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-                state.links.clone()
-            };
-            let earlier = "ip=10.9.8.7:::24::eth0:off";
-            brought(&image::cmdline::Cmdline::parse(earlier).unwrap().network);
-            let mac: Vec<String> = link.mac.iter().map(|b| format!("{b:02X}")).collect();
-            let text = format!(
-                r#"{{"links": [{{"id": "tap0", "type": "ovs", "mtu": 1400, "ethernet_mac_address": "{}"}}],
-                    "networks": [
-                      {{"link": "tap0", "type": "ipv4", "ip_address": "10.9.8.9", "netmask": "255.255.255.0", "routes": [
-                        {{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.9.8.1"}}]}},
-                      {{"link": "tap0", "type": "ipv6", "ip_address": "2001:db8::9/64"}}]}}"#,
-                mac.join(":")
-            );
-            let described = platform::network::read(text.as_bytes(), "n").unwrap();
-            let links = brought(&shape::plan(&described));
-            assert_eq!(links, [link.index]);
-            let four = netlink.addresses(link.index, false).unwrap();
-            assert_eq!(four, [("10.9.8.9".parse().unwrap(), 24)]);
-            let six = netlink.addresses(link.index, true).unwrap();
-            assert_eq!(six, [("2001:db8::9".parse().unwrap(), 64)]);
-            let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
-            assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
-        })
-        .join()
-        .unwrap();
+    with_peer(name, |netlink, world| {
+        let link = by_name(netlink, "eth0");
+        let mut state = State::default();
+        let mut brought = |plan: &Plan| {
+            state.follow(plan).unwrap();
+            wait(world, plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+            state.links.clone()
+        };
+        let earlier = "ip=10.9.8.7:::24::eth0:off";
+        brought(&image::cmdline::Cmdline::parse(earlier).unwrap().network);
+        let mac: Vec<String> = link.mac.iter().map(|b| format!("{b:02X}")).collect();
+        let text = format!(
+            r#"{{"links": [{{"id": "tap0", "type": "ovs", "mtu": 1400, "ethernet_mac_address": "{}"}}],
+                "networks": [
+                  {{"link": "tap0", "type": "ipv4", "ip_address": "10.9.8.9", "netmask": "255.255.255.0", "routes": [
+                    {{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.9.8.1"}}]}},
+                  {{"link": "tap0", "type": "ipv6", "ip_address": "2001:db8::9/64"}}]}}"#,
+            mac.join(":")
+        );
+        let described = platform::network::read(text.as_bytes(), "n").unwrap();
+        let links = brought(&shape::plan(&described));
+        assert_eq!(links, [link.index]);
+        let four = netlink.addresses(link.index, false).unwrap();
+        assert_eq!(four, [("10.9.8.9".parse().unwrap(), 24)]);
+        let six = netlink.addresses(link.index, true).unwrap();
+        assert_eq!(six, [("2001:db8::9".parse().unwrap(), 64)]);
+        let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
     });
 }
 
@@ -294,31 +288,20 @@ fn words_count_over_a_description() {
 #[test]
 fn an_address_of_version_6_is_used_once_nobody_claims_it() {
     let name = "net::tests::an_address_of_version_6_is_used_once_nobody_claims_it";
-    with_rights(name, || {
-        std::thread::spawn(|| {
-            fresh_network();
-            let mut netlink = Netlink::open().unwrap();
-            pair(&mut netlink, &here());
-            let peer = by_name(&mut netlink, "peer0");
-            netlink.set_up(peer.index, true).unwrap();
-            let folder = tempfile::tempdir().unwrap();
-            let world = World::below(folder.path(), Clock::Real);
-            let cmdline =
-                "ip=[2001:db8::7]::[2001:db8::1]:64::eth0:off ifname=uplink:02:00:00:00:00:99";
-            let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
-            let mut state = State::default();
-            let began = Instant::now();
-            wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-            assert!(began.elapsed() < Duration::from_secs(20));
-            let link = by_name(&mut netlink, "eth0");
-            let found = netlink.addresses(link.index, true).unwrap();
-            assert_eq!(found, [("2001:db8::7".parse().unwrap(), 64)]);
-            let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap();
-            let gateway = "20010db8000000000000000000000001";
-            assert!(routes.contains(gateway), "{routes}");
-        })
-        .join()
-        .unwrap();
+    with_peer(name, |netlink, world| {
+        let cmdline =
+            "ip=[2001:db8::7]::[2001:db8::1]:64::eth0:off ifname=uplink:02:00:00:00:00:99";
+        let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
+        let mut state = State::default();
+        let began = Instant::now();
+        wait(world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(20));
+        let link = by_name(netlink, "eth0");
+        let found = netlink.addresses(link.index, true).unwrap();
+        assert_eq!(found, [("2001:db8::7".parse().unwrap(), 64)]);
+        let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap();
+        let gateway = "20010db8000000000000000000000001";
+        assert!(routes.contains(gateway), "{routes}");
     });
 }
 
