@@ -46,13 +46,20 @@ pub const STATE_LEDGER: &str = "failures.jsonl";
 pub const STATE_MACHINE_ID: &str = "machine-id";
 /// What the machine said of itself when it was provisioned, below [`STATE`]: later boots ask nobody.
 pub const STATE_METADATA: &str = "metadata.env";
-
+/// The journal of the first boot's disks below [`STATE`].
+pub const STATE_DISKS: &str = "disks.json";
+/// The journal of the first boot's files below [`STATE`].
+pub const STATE_FILES: &str = "files.json";
+/// Which file system is at `/var` if the config brought one, below [`STATE`].
+pub const STATE_VAR: &str = "var.json";
 /// What the machine's config drive said of its network, as it said it, below [`STATE`].
 pub const STATE_NETWORK: &str = "network_data.json";
 
 /// Folder below [`STATE`] with the keys of the volumes that `/var` is on.
 pub const STATE_KEYS: &str = "keys";
 
+/// That this node was provisioned, when, and by how many configs, as Ignition writes it.
+pub const IGNITION_RESULT: &str = "/etc/.ignition-result.json";
 /// By which the running system opens encrypted volumes (crypttab(5)).
 pub const CRYPTTAB: &str = "/etc/crypttab";
 /// The keys that it names.

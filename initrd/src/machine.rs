@@ -177,10 +177,7 @@ pub(crate) fn keep_network(state: &Path, described: Option<&Described>) -> Resul
     let path = state.join(paths::STATE_NETWORK);
     match described {
         Some(described) => put(&path, &described.text),
-        None if path.exists() => {
-            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
-        }
-        None => Ok(()),
+        None => whole::remove(&path).with_context(|| format!("removing {}", path.display())),
     }
 }
 
@@ -190,10 +187,10 @@ pub(crate) fn keep_network(state: &Path, described: Option<&Described>) -> Resul
 /// If it cannot be read; all mistakes in it.
 pub(crate) fn kept_network(state: &Path) -> Result<Option<Described>> {
     let path = state.join(paths::STATE_NETWORK);
-    if !path.exists() {
+    let text = whole::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let Some(text) = text else {
         return Ok(None);
-    }
-    let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    };
     let wrong = |lines: Vec<String>| anyhow::anyhow!(lines.join("; "));
     Described::read(text, &path.display().to_string()).map_err(wrong)
 }

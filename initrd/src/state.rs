@@ -37,8 +37,6 @@ const WORTH_GROWING: u64 = 128 * layout::MIB;
 
 /// Where `state` is mounted until `var` is, below `/run`.
 pub(crate) const EARLY: &str = "/run/slipway/state";
-/// The file in `state` that names the file system at `/var`, if the config brought one.
-const VAR: &str = "var.json";
 
 /// What the node keeps: `state` and `var` are mounted below the root, and `/etc` is writable.
 #[derive(Debug)]
@@ -175,7 +173,7 @@ fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partition> {
 
 /// Keeps in `state` which file system is at `/var`, so that later boots, which read no config, mount it.
 fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
-    let path = state.join(VAR);
+    let path = state.join(paths::STATE_VAR);
     match var {
         Some(var) => {
             var.keep_keys(state)?;
@@ -188,7 +186,7 @@ fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
 }
 
 fn remembered(state: &Path) -> Result<Option<Var>> {
-    let path = state.join(VAR);
+    let path = state.join(paths::STATE_VAR);
     let text = whole::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let Some(text) = text else {
         return Ok(None);

@@ -32,20 +32,19 @@ pub enum Start {
 }
 
 impl Start {
-    const fn unit(self) -> &'static str {
-        match self {
-            Self::Early => {
-                "[Unit]\nDescription=Answers the host that runs this machine\nDefaultDependencies=no\n\
-                 After=local-fs.target\nConflicts=shutdown.target\nBefore=shutdown.target\n\n\
-                 [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
-                 [Install]\nWantedBy=sysinit.target\n"
-            }
-            Self::WithServices => {
-                "[Unit]\nDescription=Answers the host that runs this machine\n\n\
-                 [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
-                 [Install]\nWantedBy=multi-user.target\n"
-            }
-        }
+    fn unit(self) -> String {
+        let (order, target) = match self {
+            Self::Early => (
+                "DefaultDependencies=no\nAfter=local-fs.target\nConflicts=shutdown.target\nBefore=shutdown.target\n",
+                "sysinit",
+            ),
+            Self::WithServices => ("", "multi-user"),
+        };
+        format!(
+            "[Unit]\nDescription=Answers the host that runs this machine\n{order}\n\
+             [Service]\nExecStart=/bin/bash /etc/slipway-agent.sh\n\n\
+             [Install]\nWantedBy={target}.target\n"
+        )
     }
 }
 

@@ -4,12 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::whole;
 use anyhow::{Context, Result};
+use image::paths::STATE_DISKS as JOURNAL;
 use serde::{Deserialize, Serialize};
 
-/// Name of the journal below `state`.
-const JOURNAL: &str = "disks.json";
+use crate::whole;
 
 /// Where a config has what overwrites all that a device holds.
 const MAKERS: [&str; 3] = [

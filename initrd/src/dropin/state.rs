@@ -4,9 +4,10 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-use crate::whole;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::whole;
 
 /// Facts that stages tell later ones. Its form is nobody else's concern.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,14 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use image::paths::STATE_FILES as JOURNAL;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::tree::{Place, Tree, join, split};
 use crate::whole;
-
-/// Name of the journal below `state`.
-const JOURNAL: &str = "files.json";
 
 /// What stood at a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,10 @@
 //! `/etc/.ignition-result.json`: that this node was provisioned, when, and by how many configs.
 
 use anyhow::Result;
+pub(super) use image::paths::IGNITION_RESULT as PATH;
 use serde_json::{Value, json};
 
 use super::tree::Tree;
-
-/// Where the report is.
-pub(super) const PATH: &str = "/etc/.ignition-result.json";
 
 /// Writes the report; an earlier one is kept inside it.
 pub(super) fn write(tree: &Tree, user_config: bool, boot_id: &str, now: u64) -> Result<()> {

@@ -99,6 +99,7 @@ pub(super) fn forget(state: &Path) -> Result<()> {
         paths::STATE_MACHINE_ID,
         paths::STATE_LEDGER,
         paths::STATE_METADATA,
+        paths::STATE_NETWORK,
     ] {
         whole::remove(&state.join(name))
             .with_context(|| format!("removing {name} from the state"))?;

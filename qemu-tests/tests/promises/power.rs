@@ -11,7 +11,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use image::layout::{LABEL_STATE, LABEL_VAR};
 use image::paths::{
-    ETC_UPPER, ETC_WORK, ETCD_IDENTITY, STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
+    ETC_UPPER, ETC_WORK, ETCD_IDENTITY, IGNITION_RESULT, STATE_DISKS, STATE_FILES,
+    STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
 };
 use qemu_tests::content::{debugfs, dump, ext4_identity, partitions, same};
 use qemu_tests::lab::{Lab, Plan};
@@ -204,7 +205,7 @@ fn made(tools: &Tools, disks: &Disks, file: &Path) -> Result<Vec<&'static str>> 
         }
         return Ok(names);
     }
-    let journal: Value = serde_json::from_str(&read("state", "disks.json")).unwrap_or_default();
+    let journal: Value = serde_json::from_str(&read("state", STATE_DISKS)).unwrap_or_default();
     let mut names = Vec::new();
     for (number, name) in ["one", "two"].into_iter().enumerate() {
         let place = format!("$.storage.filesystems.{number}");
@@ -314,11 +315,14 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
     {
         ensure!(content.len() == 33, "{path} has {} bytes", content.len());
         Some(Vec::new())
-    } else if name == ".ignition-result.json" {
+    } else if IGNITION_RESULT
+        .rsplit_once('/')
+        .is_some_and(|(_, result)| name == result)
+    {
         without(json()?, &["provisioningBootID", "provisioningDate"])
     } else if name == ETCD_IDENTITY {
         without(json()?, &["filesystem", "created", "machineId"])
-    } else if path == "state:/files.json" {
+    } else if path == format!("state:/{STATE_FILES}") {
         without(json()?, &["etc"])
     } else {
         Some(content)

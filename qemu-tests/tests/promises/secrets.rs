@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use image::cmdline::REPORT_URL;
 use image::layout::LABEL_STATE;
-use image::paths::{NODE_SETTINGS, STATE_PROVISIONED};
+use image::paths::{IGNITION_RESULT, NODE_SETTINGS, STATE_PROVISIONED};
 use image::report::{HANDED_OFF, PORT};
 use qemu_tests::content::dump;
 use qemu_tests::lab::{Lab, Plan, Running};
@@ -274,7 +274,7 @@ fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
     for (script, word) in [
         ("dmesg", HANDED_OFF),
         ("journalctl --boot --all --output=cat", HANDED_OFF),
-        ("cat /etc/.ignition-result.json", "userConfigProvided"),
+        (&format!("cat {IGNITION_RESULT}"), "userConfigProvided"),
         ("cat /proc/cmdline", REPORT_URL),
         ("cat /run/slipway/*.json*", "ignition"),
         ("grep -r . /var/lib/slipway/state", STATE_PROVISIONED),
