@@ -279,6 +279,20 @@ impl Lab {
         };
         Ok(self.shared.insert(running))
     }
+
+    /// The shared node for a promise that changes it; nobody else has it then.
+    ///
+    /// # Errors
+    /// As of [`Lab::healthy`].
+    pub fn take_healthy(&mut self, config: &Value) -> Result<Running> {
+        self.healthy(config)?;
+        self.shared.take().context("taking the shared node")
+    }
+
+    /// Gives a node to the promises that come, which is as [`Lab::healthy`] promises it.
+    pub fn share(&mut self, running: Running) {
+        self.shared = Some(running);
+    }
 }
 
 /// Builds recipes of the repository.

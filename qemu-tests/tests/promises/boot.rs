@@ -42,10 +42,8 @@ pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
 
 /// A provisioned node boots again by UEFI without one packet before the handoff, and makes no file system anew.
 pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) -> Result<()> {
-    let node = lab.node()?;
-    let first = lab.boot(&node, &Plan::default())?;
-    first.wait_handoff(patience::INIT)?;
-    first.wait_agent()?;
+    let first = lab.take_healthy(&probes())?;
+    let node = first.node.clone();
     first.power_off()?;
     let identities = || -> Result<Vec<Vec<u8>>> {
         let mut found = vec![ext4_identity(&node.etcd(), 0)?];

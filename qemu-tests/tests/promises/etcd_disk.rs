@@ -10,6 +10,8 @@ use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
 use slipway::qemu::channel::Waited;
 
+use crate::ignition::probes;
+
 /// How many reboots the data has to survive.
 const REBOOTS: usize = 5;
 /// Writes a key through etcd's own JSON gateway: `slipway` = `afloat`.
@@ -36,11 +38,8 @@ done"#;
 /// A blank disk is formatted in the first boot, by consent, and never again: a file and a key of etcd survive five
 /// reboots, two of them by pulling the plug.
 pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Result<()> {
-    let node = lab.node()?;
-    let mut running = lab.boot(&node, &Plan::default())?;
-    running.wait_handoff(patience::INIT)?;
-    running.wait_services()?;
-    running.wait_healthy()?;
+    let mut running = lab.take_healthy(&probes())?;
+    let node = running.node.clone();
     running.tell(PUT).context("writing a key")?;
     running.tell(&format!("echo afloat > {ETCD}/probe && sync {ETCD}/probe"))?;
     let long = running.tell(ORPHANS)?;
@@ -75,6 +74,7 @@ pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Re
     running.wait_services()?;
     running.wait_healthy()?;
     running.tell(GET).context("reading the key back")?;
+    lab.share(running);
     Ok(())
 }
 
