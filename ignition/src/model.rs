@@ -1,8 +1,8 @@
 //! The types that are applied: those of the newest version, from the crate `ignition-config`.
 
 pub use ignition_config::v3_6::{
-    Cex, Config, Directory, Disk, File, Filesystem, Group, KernelArguments, Link, Luks, NodeGroup,
-    NodeUser, Partition, Raid, Resource, Storage, Unit, User,
+    Cex, Clevis, Config, Directory, Disk, File, Filesystem, Group, KernelArguments, Link, Luks,
+    NodeGroup, NodeUser, Partition, Raid, Resource, Storage, Tang, Unit, User,
 };
 
 use crate::schema::{CONFIG, Item, Shape, Struct};

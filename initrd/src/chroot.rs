@@ -42,7 +42,10 @@ pub(crate) struct Output {
 /// # Errors
 /// If it cannot be started or does not end within [`DEADLINE`]; the command is shown as it would be typed.
 pub(crate) fn run<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A]) -> Result<Output> {
-    let typed = typed(program, args);
+    run_as(root, program, args, &typed(program, args))
+}
+
+fn run_as<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A], typed: &str) -> Result<Output> {
     let mut child =
         start(&root.sysroot, program, args).with_context(|| format!("starting {typed}"))?;
     let done = collect(&mut child);
@@ -78,13 +81,30 @@ pub(crate) fn run<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A]) -> Re
 /// # Errors
 /// See above.
 pub(crate) fn succeed<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A]) -> Result<Output> {
-    let output = run(root, program, args)?;
+    succeed_without(root, program, args, &[])
+}
+
+/// As [`succeed`]; no message has one of these texts.
+///
+/// # Errors
+/// See above.
+pub(crate) fn succeed_without<A: AsRef<OsStr>>(
+    root: &Root,
+    program: &str,
+    args: &[A],
+    hidden: &[&str],
+) -> Result<Output> {
+    let hide = |text: String| {
+        let given = hidden.iter().filter(|hidden| !hidden.is_empty());
+        given.fold(text, |text, hidden| text.replace(hidden, "…"))
+    };
+    let typed = hide(typed(program, args));
+    let output = run_as(root, program, args, &typed)?;
     if !output.status.success() {
-        let said = [output.stdout.trim(), output.stderr.trim()].join("\n");
+        let said = hide([output.stdout.trim(), output.stderr.trim()].join("\n"));
         let from = said.char_indices().rev().nth(800).map_or(0, |(at, _)| at);
         bail!(
-            "{} ended with {}: {}",
-            typed(program, args),
+            "{typed} ended with {}: {}",
             output.status,
             said[from..].trim()
         );
@@ -100,6 +120,8 @@ fn start<A: AsRef<OsStr>>(root: &Path, program: &str, args: &[A]) -> Result<Chil
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .env("LANG", "C.UTF-8")
+        // The root is read-only, and nothing is at its /tmp yet.
+        .env("TMPDIR", "/run")
         // There is no udev yet: mdadm and device mapper make their nodes themselves and wait for nobody.
         .env("MDADM_NO_UDEV", "1")
         .env("DM_DISABLE_UDEV", "1")
@@ -178,6 +200,11 @@ mod tests {
         let text = error.to_string();
         assert!(text.starts_with("/bin/ls /does/not/exist ended"), "{text}");
         assert!(text.contains("No such file"), "{text}");
+        let hidden = ["/does/not", ""];
+        let error = succeed_without(&root(), "/bin/ls", &["/does/not/exist"], &hidden).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("/bin/ls …/exist ended"), "{text}");
+        assert!(!text.contains("/does/not"), "{text}");
         let output = succeed(&root(), "/bin/echo", &["a", "b"]).unwrap();
         assert_eq!(output.stdout, "a b\n");
     }

@@ -37,14 +37,33 @@ pub(crate) struct Fetched {
     pub(crate) model: model::Config,
     /// The contents of `storage.files`, in the same order.
     pub(crate) files: Vec<Contents>,
-    /// The key files of `storage.luks`, in the same order.
-    pub(crate) keys: Vec<Option<Vec<u8>>>,
+    /// What opens the volumes of `storage.luks`, in the same order.
+    pub(crate) keys: Vec<Keys>,
     /// Whether there was a config of the user's.
     pub(crate) user_config: bool,
     /// What is strange about it.
     pub(crate) warnings: Vec<String>,
     /// The texts that it was made of and that later boots can see again: name → SHA-256.
     pub(crate) sources: change::Sources,
+}
+
+/// What was fetched for an encrypted volume.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Keys {
+    /// Its key file.
+    pub(crate) file: Option<Vec<u8>>,
+    /// The advertisements of its tang servers, in their order; none where the config itself has it.
+    pub(crate) advertisements: Vec<Option<Vec<u8>>>,
+}
+
+/// A key is never shown.
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys")
+            .field("file", &self.file.is_some())
+            .field("advertisements", &self.advertisements.len())
+            .finish()
+    }
 }
 
 impl Fetched {

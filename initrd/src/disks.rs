@@ -34,7 +34,7 @@ use crate::block::filesystem::Kind;
 use crate::block::probe::Stretch;
 use crate::block::{self, gpt::Table};
 use crate::boot::Boot;
-use crate::config::Fetched;
+use crate::config::{Fetched, Keys};
 use crate::failure::Fault;
 use crate::modprobe::Serving;
 use crate::modules::Network;
@@ -114,8 +114,8 @@ pub(crate) fn plan(
 /// What is decided about.
 struct Request<'a> {
     storage: Option<&'a Storage>,
-    /// The key files of the encrypted volumes, in their order.
-    keys: &'a [Option<Vec<u8>>],
+    /// What opens the encrypted volumes, in their order.
+    keys: &'a [Keys],
     system: Option<&'a System>,
     whose: Whose,
     /// How long devices that are missing are waited for.

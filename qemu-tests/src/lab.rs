@@ -107,7 +107,7 @@ impl Lab {
         let folder = workspace()?.join("target/qemu-tests");
         fs::create_dir_all(&folder)?;
         let progress = Progress::new(Kind::Quiet);
-        let built = build("demo", &folder)?;
+        let built = build("recipes/demo", &folder)?;
         let cache = Cache::open()?;
         let tools = pipeline::tools_run(&built, &progress)?;
         let debs = slipway::lock::fetch_set(
@@ -302,7 +302,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Builds a recipe, named without its ending.
+    /// Builds a recipe, named by its path in the repository without its ending.
     ///
     /// # Errors
     /// If a build step fails.
@@ -310,7 +310,7 @@ impl Builder {
         let built = build(recipe, &self.folder);
         Image::open(
             &built
-                .with_context(|| format!("building recipes/{recipe}.toml"))?
+                .with_context(|| format!("building {recipe}.toml"))?
                 .out,
         )
     }
@@ -324,7 +324,7 @@ fn workspace() -> Result<&'static Path> {
 
 fn build(recipe: &str, folder: &Path) -> Result<Built> {
     let request = Request {
-        recipe: workspace()?.join(format!("recipes/{recipe}.toml")),
+        recipe: workspace()?.join(format!("{recipe}.toml")),
         output: folder.to_owned(),
         lock: Mode::Make,
     };

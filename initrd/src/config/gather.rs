@@ -432,12 +432,20 @@ impl<'a> Gather<'a> {
         }
     }
 
+    /// Brings the network up, if it is not there.
+    fn need_network(&self) -> Result<(), Wrong> {
+        (self.network)().map_err(|error| Wrong {
+            lines: vec![format!("{error:#}")],
+            remote: true,
+        })
+    }
+
     fn download(&mut self, wanted: &[(usize, &Resource)]) -> Result<Vec<download::Answer>, Wrong> {
         let failed = |error: anyhow::Error| Wrong {
             lines: vec![format!("{error:#}")],
             remote: true,
         };
-        (self.network)().map_err(failed)?;
+        self.need_network()?;
         let mut bundle = self.settings.ca_bundle.clone();
         if !self.authorities.is_empty() {
             bundle.get_or_insert_default().extend(&self.authorities);

@@ -399,13 +399,65 @@ fn key_files_come_in_the_order_of_the_volumes_and_are_verified() {
     };
     let right = "0917b13a9091915d54b6336f45909539cce452b3661b21f386418a257883b30a";
     let fetched = gathered(None, Some(text_of("user", &text(right)))).unwrap();
-    let keys: Vec<Option<&[u8]>> = fetched.keys.iter().map(Option::as_deref).collect();
+    let keys: Vec<Option<&[u8]>> = fetched
+        .keys
+        .iter()
+        .map(|keys| keys.file.as_deref())
+        .collect();
     assert_eq!(keys, [Some(&b"first"[..]), None, Some(&b"SECRET"[..])]);
     let wrong = gathered(None, Some(text_of("user", &text(&"0".repeat(64)))))
         .unwrap_err()
         .to_string();
     assert!(wrong.contains("$.storage.luks.2.keyFile: "), "{wrong}");
     assert!(!wrong.contains("SECRET"), "{wrong}");
+}
+
+/// Those that the config has itself are asked for nowhere: the volume is bound without a network.
+#[test]
+fn tang_servers_are_asked_for_the_advertisement_that_a_thumbprint_names() {
+    let server = serve(Box::new(|number, _, stream| match number {
+        0 => reply(stream, "503 Service Unavailable", b""),
+        _ => reply(stream, "200 OK", br#"{"payload": "x"}"#),
+    }));
+    let base = &server.base;
+    let text = config(&format!(
+        r#", "storage": {{"luks": [
+            {{"name": "a", "device": "/dev/a", "keyFile": {{"source": "data:,first"}}}},
+            {{"name": "b", "device": "/dev/b", "clevis": {{"tang": [
+                {{"url": "{base}/deep/", "thumbprint": "one"}},
+                {{"url": "{base}", "thumbprint": "two", "advertisement": "{{\"payload\": \"own\"}}"}}]}}}}]}}"#
+    ));
+    let fetched = gathered(None, Some(text_of("user", &text))).unwrap();
+    assert_eq!(fetched.keys[0].file.as_deref(), Some(&b"first"[..]));
+    assert!(fetched.keys[0].advertisements.is_empty() && fetched.keys[1].file.is_none());
+    let advertised = [Some(br#"{"payload": "x"}"#.to_vec()), None];
+    assert_eq!(fetched.keys[1].advertisements, advertised);
+    let log = server.log.lock().unwrap();
+    let paths: Vec<&str> = log.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, ["/deep/adv/one", "/deep/adv/one"]);
+}
+
+#[test]
+fn a_pin_that_says_so_brings_the_network_up() {
+    for (needs, calls) in [(true, 1), (false, 0)] {
+        let text = config(&format!(
+            r#", "storage": {{"luks": [{{"name": "a", "device": "/dev/a", "clevis":
+                {{"custom": {{"pin": "sss", "config": "{{}}", "needsNetwork": {needs}}}}}}}]}}"#
+        ));
+        let count = AtomicUsize::new(0);
+        let network = || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let user = User {
+            place: Some(text_of("user", &text)),
+            metadata: Metadata::default(),
+        };
+        Gather::new(&settings(), &network, Platform::Aws)
+            .all(None, Platform::Aws, &user)
+            .unwrap();
+        assert_eq!(count.load(Ordering::SeqCst), calls);
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Encrypted volumes: LUKS 2, by a key file and, for `clevis.tpm2`, by the machine's TPM.
+//! Encrypted volumes: LUKS 2, by a key file, by the machine's TPM, and by what else clevis knows.
 //!
-//! What Ignition binds by clevis is bound by `systemd-cryptenroll` here: the running system opens it by its crypttab
-//! alone, with neither a shell nor an agent. As with clevis no PCR is part of the binding: the volume opens on this
-//! machine, whatever it booted.
+//! What Ignition binds to a TPM alone by clevis is bound by `systemd-cryptenroll` here: the running system opens it by its
+//! crypttab alone, with neither a shell nor an agent. As with clevis no PCR is part of the binding: the volume opens on
+//! this machine, whatever it booted. All other pins are clevis's own work.
 
+mod clevis;
 mod key;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,8 @@ use ignition::model::Luks;
 
 use super::tool::Tool;
 use crate::block::filesystem::{Found, Kind};
+use crate::config::Keys;
+use clevis::Pin;
 pub(super) use work::{close, open, open_by_tpm};
 
 /// A volume as a config wants it.
@@ -31,8 +34,10 @@ pub(super) struct Wanted {
     open_options: Vec<String>,
     discard: bool,
     wipe: bool,
-    /// Whether the TPM opens it too.
-    pub(super) tpm: bool,
+    /// Whether the TPM opens it too, without clevis.
+    tpm: bool,
+    /// How clevis opens it too.
+    clevis: Option<Pin>,
 }
 
 /// A key is never shown.
@@ -63,8 +68,22 @@ pub(crate) struct Opened {
     pub(crate) name: String,
     /// UUID of the volume.
     pub(crate) uuid: String,
-    /// Its key; none if only the TPM opens it.
-    pub(crate) key: Option<Vec<u8>>,
+    /// What opens it at later boots.
+    pub(crate) by: By,
+}
+
+/// What opens a volume.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A key.
+    Key(Vec<u8>),
+    /// The machine's TPM.
+    Tpm,
+    /// Clevis, whose pin may need the network.
+    Clevis {
+        /// Whether it does.
+        network: bool,
+    },
 }
 
 /// A key is never shown.
@@ -77,11 +96,11 @@ impl std::fmt::Debug for Opened {
 }
 
 impl Wanted {
-    /// Reads one; `key` is what its key file was fetched as.
+    /// Reads one; `keys` is what was fetched for it.
     ///
     /// # Errors
     /// For what this version cannot do, by name.
-    pub(super) fn of(at: &str, model: &Luks, key: Option<&[u8]>) -> Result<Self, String> {
+    pub(super) fn of(at: &str, model: &Luks, keys: &Keys) -> Result<Self, String> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let odd = |c: char| c.is_whitespace() || c.is_control() || "/\\#".contains(c);
         if model.name.starts_with(['-', '.']) || model.name.is_empty() || model.name.contains(odd) {
@@ -90,18 +109,28 @@ impl Wanted {
                 model.name
             ));
         }
+        let enabled = |cex: &ignition::model::Cex| cex.enabled == Some(true);
+        if model.cex.as_ref().is_some_and(enabled) {
+            return Err("cex: crypto express cards are not supported".to_owned());
+        }
+        let clevis = model.clevis.as_ref();
+        let pin = clevis
+            .map(|clevis| Pin::of(clevis, keys))
+            .transpose()?
+            .flatten();
         Ok(Self {
             at: at.to_owned(),
             name: model.name.clone(),
             device: model.device.clone().unwrap_or_default(),
-            key: key.map(<[u8]>::to_vec),
+            key: keys.file.clone(),
             label: given(&model.label),
             uuid: given(&model.uuid),
             options: model.options.clone().unwrap_or_default(),
             open_options: model.open_options.clone().unwrap_or_default(),
             discard: model.discard == Some(true),
             wipe: model.wipe_volume == Some(true),
-            tpm: wants_tpm(model)?,
+            tpm: pin.is_none() && clevis.is_some_and(|clevis| clevis.tpm2 == Some(true)),
+            clevis: pin,
         })
     }
 
@@ -134,7 +163,7 @@ impl Wanted {
             };
             return refuse("nothing, or a LUKS 2 volume", shown);
         };
-        if self.tpm || self.key.is_none() {
+        if self.is_bound() || self.key.is_none() {
             return refuse(
                 "nothing: only a volume with a key file of the config and without clevis is used again",
                 volume.to_string(),
@@ -154,9 +183,25 @@ impl Wanted {
         Ok(Verdict::Open)
     }
 
-    /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone.
-    pub(super) const fn opens_again(&self) -> bool {
-        self.key.is_some() || self.tpm
+    /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone, and a
+    /// server may be out of reach.
+    pub(super) fn opens_again(&self) -> bool {
+        self.key.is_some() || self.tpm || self.clevis.as_ref().is_some_and(Pin::opens_now)
+    }
+
+    /// Whether something else than a key opens it too.
+    const fn is_bound(&self) -> bool {
+        self.tpm || self.clevis.is_some()
+    }
+
+    /// Whether only clevis opens it at later boots.
+    pub(super) const fn needs_clevis(&self) -> bool {
+        self.clevis.is_some() && self.key.is_none()
+    }
+
+    /// Whether it is bound to the machine's TPM.
+    pub(super) fn needs_tpm(&self) -> bool {
+        self.tpm || self.clevis.as_ref().is_some_and(Pin::needs_tpm)
     }
 
     /// Whether what is there goes.
@@ -167,6 +212,9 @@ impl Wanted {
     /// The programs that it needs of the root, in the init and on the running system.
     pub(super) fn tools(&self) -> Vec<Tool> {
         let mut out = vec![Tool::Cryptsetup, Tool::Wipefs, Tool::CryptsetupGenerator];
+        if let Some(pin) = &self.clevis {
+            out.extend(pin.tools());
+        }
         if self.tpm {
             out.extend([
                 Tool::Cryptenroll,
@@ -206,35 +254,5 @@ impl Wanted {
         }
         out.extend(self.open_options.iter().cloned());
         out
-    }
-}
-
-/// Whether the TPM opens it; what else could is refused by name.
-fn wants_tpm(model: &Luks) -> Result<bool, String> {
-    let enabled = |cex: &ignition::model::Cex| cex.enabled == Some(true);
-    if model.cex.as_ref().is_some_and(enabled) {
-        return Err("cex: crypto express cards are not supported".to_owned());
-    }
-    let Some(clevis) = &model.clevis else {
-        return Ok(false);
-    };
-    let only = "of clevis this version of Slipway has tpm2; keyFile works too";
-    if clevis.tang.as_ref().is_some_and(|list| !list.is_empty()) {
-        return Err(format!("clevis.tang: {only}"));
-    }
-    let is_given = |pin: &Option<String>| pin.as_ref().is_some_and(|pin| !pin.is_empty());
-    if clevis
-        .custom
-        .as_ref()
-        .is_some_and(|custom| is_given(&custom.pin))
-    {
-        return Err(format!("clevis.custom: {only}"));
-    }
-    let tpm = clevis.tpm2 == Some(true);
-    match clevis.threshold {
-        Some(threshold) if tpm && threshold > 1 => Err(format!(
-            "clevis.threshold: {threshold} pins are to open it, and there is one, tpm2"
-        )),
-        _ => Ok(tpm),
     }
 }

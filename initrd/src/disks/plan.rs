@@ -20,6 +20,7 @@ use super::mounts;
 use super::partition::Change;
 use super::{luks, raid};
 use crate::block::gpt::Table;
+use crate::config::Keys;
 use crate::provision::Whose;
 
 /// Partitions of the system disk that no config changes.
@@ -36,8 +37,8 @@ const OWN: [&str; 6] = [
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inputs<'a> {
     pub(super) storage: &'a Storage,
-    /// The key files of the encrypted volumes, in their order.
-    pub(super) keys: &'a [Option<Vec<u8>>],
+    /// What opens the encrypted volumes, in their order.
+    pub(super) keys: &'a [Keys],
     pub(super) devices: &'a [Device],
     pub(super) system: Option<&'a System>,
     pub(super) whose: Whose,
@@ -144,8 +145,8 @@ pub(super) fn plan(
         planner.array(&format!("$.storage.raid.{i}"), wanted);
     }
     for (i, wanted) in inputs.storage.luks.iter().flatten().enumerate() {
-        let key = inputs.keys.get(i).and_then(Option::as_deref);
-        planner.volume(&format!("$.storage.luks.{i}"), wanted, key);
+        let keys = inputs.keys.get(i).cloned().unwrap_or_default();
+        planner.volume(&format!("$.storage.luks.{i}"), wanted, &keys);
     }
     for (i, wanted) in inputs.storage.filesystems.iter().flatten().enumerate() {
         planner.filesystem(&format!("$.storage.filesystems.{i}"), wanted);

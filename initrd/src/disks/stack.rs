@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use image::paths::STATE_KEYS as KEYS;
 use serde::{Deserialize, Serialize};
 
-use super::luks::{self, Opened};
+use super::luks::{self, By, Opened};
 use super::plan::{Plan, Target};
 use super::tool::load_module;
 use super::{holder, mapped, raid};
@@ -87,11 +87,16 @@ pub(super) fn below(
                 let volume = volume.with_context(|| format!("there is no volume {name}"))?;
                 let opened = opened.iter().find(|opened| opened.name == *name);
                 let opened = opened.with_context(|| format!("the volume {name} is not open"))?;
+                let key = match &opened.by {
+                    By::Key(key) => Some(key.clone()),
+                    By::Tpm => None,
+                    By::Clevis { .. } => bail!("/var is on {name}, which clevis opens"),
+                };
                 out.push(Layer::Volume {
                     name: name.clone(),
                     uuid: opened.uuid.clone(),
-                    tpm: opened.key.is_none(),
-                    key: opened.key.clone(),
+                    tpm: key.is_none(),
+                    key,
                 });
                 here = &volume.target;
             }

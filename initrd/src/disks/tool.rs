@@ -8,6 +8,16 @@ use crate::root::Root;
 /// A program or library of the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tool {
+    Clevis,
+    /// What answers for it when the running system asks for a volume's key.
+    ClevisAgent,
+    ClevisLuks,
+    /// A pin.
+    ClevisSss,
+    /// A pin.
+    ClevisTang,
+    /// A pin.
+    ClevisTpm2,
     Cryptenroll,
     Cryptsetup,
     CryptsetupGenerator,
@@ -25,9 +35,10 @@ pub(super) enum Tool {
 }
 
 /// Where they are.
-const FOLDERS: [&str; 4] = [
+const FOLDERS: [&str; 5] = [
     "/usr/sbin",
     "/usr/bin",
+    "/usr/libexec",
     "/usr/lib/systemd/system-generators",
     "/usr/lib/x86_64-linux-gnu",
 ];
@@ -36,6 +47,12 @@ impl Tool {
     /// Its name, and Debian's package.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
+            Self::Clevis => ("clevis", "clevis"),
+            Self::ClevisAgent => ("clevis-luks-askpass", "clevis-systemd"),
+            Self::ClevisLuks => ("clevis-luks-bind", "clevis-luks"),
+            Self::ClevisSss => ("clevis-encrypt-sss", "clevis"),
+            Self::ClevisTang => ("clevis-encrypt-tang", "clevis"),
+            Self::ClevisTpm2 => ("clevis-encrypt-tpm2", "clevis-tpm2"),
             Self::Cryptenroll => ("systemd-cryptenroll", "systemd-cryptsetup"),
             Self::Cryptsetup => ("cryptsetup", "cryptsetup-bin"),
             // What opens volumes on the running system, by crypttab.

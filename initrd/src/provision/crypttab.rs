@@ -5,7 +5,7 @@ use image::paths::{CRYPTTAB as TABLE, LUKS_KEYS as KEYS};
 
 use super::journal::Intent;
 use super::tree::{Tree, join};
-use crate::disks::luks::Opened;
+use crate::disks::luks::{By, Opened};
 
 /// Writes the keys, and one line for each volume; other lines stay.
 pub(super) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
@@ -13,7 +13,7 @@ pub(super) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
         return Ok(());
     }
     for volume in volumes {
-        if let Some(key) = &volume.key {
+        if let By::Key(key) = &volume.by {
             let place = tree.place(&join(KEYS, &volume.name))?;
             tree.write(&place, key, 0o600, (0, 0))?;
         }
@@ -36,7 +36,8 @@ pub(super) fn intend(tree: &Tree, volumes: &[Opened], intent: &mut Intent) -> Re
     if volumes.is_empty() {
         return Ok(());
     }
-    for volume in volumes.iter().filter(|volume| volume.key.is_some()) {
+    let has_key = |volume: &&Opened| matches!(volume.by, By::Key(_));
+    for volume in volumes.iter().filter(has_key) {
         intent.file(tree, &join(KEYS, &volume.name), None)?;
     }
     intent.file(tree, TABLE, None)
@@ -51,13 +52,17 @@ fn with_lines(now: &str, volumes: &[Opened]) -> String {
     };
     let kept = now.lines().filter(|line| !is_ours(line)).map(str::to_owned);
     let ours = volumes.iter().map(|volume| {
-        let (key, tpm) = match volume.key {
-            Some(_) => (join(KEYS, &volume.name), ""),
+        let none = || "none".to_owned();
+        let (key, more) = match volume.by {
+            By::Key(_) => (join(KEYS, &volume.name), ""),
             // Nobody is there who could be asked for a passphrase.
-            None => ("none".to_owned(), "tpm2-device=auto,headless=true,"),
+            By::Tpm => (none(), "tpm2-device=auto,headless=true,"),
+            // Its agent is.
+            By::Clevis { network: false } => (none(), ""),
+            By::Clevis { network: true } => (none(), "_netdev,"),
         };
         format!(
-            "{} UUID={} {key} luks,{tpm}x-initrd.attach",
+            "{} UUID={} {key} luks,{more}x-initrd.attach",
             volume.name, volume.uuid
         )
     });
@@ -71,17 +76,24 @@ mod tests {
 
     #[test]
     fn each_volume_has_one_line_and_other_lines_stay() {
-        let volume = |name: &str, key: Option<&[u8]>| Opened {
+        let volume = |name: &str, by: By| Opened {
             name: name.to_owned(),
             uuid: "abab".to_owned(),
-            key: key.map(<[u8]>::to_vec),
+            by,
         };
-        let volumes = [volume("data", Some(b"SECRET")), volume("sealed", None)];
+        let volumes = [
+            volume("data", By::Key(b"SECRET".to_vec())),
+            volume("sealed", By::Tpm),
+            volume("far", By::Clevis { network: true }),
+            volume("near", By::Clevis { network: false }),
+        ];
         let text = with_lines("# mine\ndata UUID=old none luks\nother /dev/x\n", &volumes);
         assert_eq!(
             text,
             "# mine\nother /dev/x\ndata UUID=abab /etc/luks/data luks,x-initrd.attach\n\
-             sealed UUID=abab none luks,tpm2-device=auto,headless=true,x-initrd.attach\n"
+             sealed UUID=abab none luks,tpm2-device=auto,headless=true,x-initrd.attach\n\
+             far UUID=abab none luks,_netdev,x-initrd.attach\n\
+             near UUID=abab none luks,x-initrd.attach\n"
         );
         assert_eq!(with_lines(&text, &volumes), text);
     }

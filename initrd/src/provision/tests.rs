@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use crate::config::Contents;
+use crate::disks::luks::By;
 use tree::Owners;
 
 const NOW: (&str, u64) = ("boot", 1_795_265_163);
@@ -35,7 +36,7 @@ fn volume(name: &str, key: Option<&[u8]>) -> Opened {
     Opened {
         name: name.to_owned(),
         uuid: "abab".to_owned(),
-        key: key.map(<[u8]>::to_vec),
+        by: key.map_or(By::Tpm, |key| By::Key(key.to_vec())),
     }
 }
 

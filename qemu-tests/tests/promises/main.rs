@@ -2,6 +2,7 @@
 //! machine together.
 
 mod boot;
+mod clevis;
 mod disks;
 mod etcd_disk;
 mod ignition;
@@ -51,6 +52,7 @@ const PROMISES: &[Promise] = promises![
     power::cuts_anywhere_in_the_first_boot_converge,
     stack::a_mirror_survives_the_loss_of_a_disk,
     stack::volumes_open_by_their_key_file_and_by_the_tpm,
+    clevis::volumes_open_by_a_tang_server_and_by_two_pins,
     stack::an_encrypted_mirror_serves_as_var,
     stack::an_array_that_is_made_is_not_made_again,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,

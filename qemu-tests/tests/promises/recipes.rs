@@ -32,7 +32,7 @@ pub(crate) fn each_boots_on_the_controllers_that_it_meets(lab: &mut Lab) -> Resu
             let builder = builder.clone();
             HOMES
                 .get(number)
-                .map(|(recipe, _)| scope.spawn(move || builder.build(recipe)))
+                .map(|(recipe, _)| scope.spawn(move || builder.build(&format!("recipes/{recipe}"))))
         };
         let mut building = start(0);
         for (number, (recipe, homes)) in HOMES.iter().enumerate() {

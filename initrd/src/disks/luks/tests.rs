@@ -12,7 +12,11 @@ fn model(text: &str) -> Luks {
 
 fn tried(text: &str, key: Option<&[u8]>) -> Result<Wanted, String> {
     let text = format!(r#"{{"name": "data", "device": "/dev/x", {text}}}"#);
-    Wanted::of("l", &model(&text), key)
+    let keys = Keys {
+        file: key.map(<[u8]>::to_vec),
+        advertisements: Vec::new(),
+    };
+    Wanted::of("l", &model(&text), &keys)
 }
 
 fn wanted(text: &str, key: Option<&[u8]>) -> Wanted {
@@ -108,20 +112,21 @@ fn a_drawn_key_is_derived_quickly_unless_the_config_says_how() {
 }
 
 #[test]
-fn the_tpm_opens_what_the_config_binds_to_it_and_other_pins_are_refused_by_name() {
-    assert!(!wanted(r#""discard": true"#, KEY).tpm);
+fn the_tpm_alone_needs_no_clevis() {
+    assert!(!wanted(r#""discard": true"#, KEY).needs_tpm());
     let tpm = wanted(r#""clevis": {"tpm2": true}"#, None);
-    assert!(tpm.tpm && tpm.opens_again());
+    assert!(tpm.needs_tpm() && tpm.opens_again() && !tpm.needs_clevis());
+    assert!(!tpm.tools().contains(&Tool::Clevis));
     assert!(tpm.tools().contains(&Tool::TssEsys));
     assert!(!wanted(r#""discard": true"#, None).opens_again());
     for (text, name) in [
         (
             r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x"}]}"#,
-            "clevis.tang",
+            "clevis.tang.0",
         ),
         (
-            r#""clevis": {"custom": {"pin": "sss", "config": "{}"}}"#,
-            "clevis.custom",
+            r#""clevis": {"custom": {"pin": "../sss", "config": "{}"}}"#,
+            "clevis.custom.pin",
         ),
         (
             r#""clevis": {"tpm2": true, "threshold": 2}"#,
@@ -140,4 +145,64 @@ fn flags_are_read_from_a_header() {
     assert!(lets_discards_through(with).unwrap());
     assert!(!lets_discards_through(r#"{"config": {}}"#).unwrap());
     assert!(lets_discards_through("no header").is_err());
+}
+
+/// One server in the config's own words, one that was asked, and the TPM: any two open the volume.
+#[test]
+fn several_pins_are_shares_of_one() {
+    let server =
+        |more: &str| format!(r#"{{"url": "http://tang.example", "thumbprint": "x"{more}}}"#);
+    let own = server(r#", "advertisement": "{\"payload\": \"own\"}""#);
+    let other = server("").replace("http://tang", "http://other");
+    let text = format!(
+        r#"{{"name": "data", "device": "/dev/x", "clevis":
+            {{"tang": [{own}, {other}], "tpm2": true, "threshold": 2}}}}"#
+    );
+    let of = |advertisements: &[Option<&str>]| {
+        let bytes = |text: &Option<&str>| text.map(|text| text.as_bytes().to_vec());
+        let keys = Keys {
+            file: None,
+            advertisements: advertisements.iter().map(bytes).collect(),
+        };
+        Wanted::of("l", &model(&text), &keys)
+    };
+    let asked = r#"{"payload": "asked", "signatures": []}"#;
+    let wanted = of(&[None, Some(asked)]).unwrap();
+    assert!(wanted.needs_clevis() && wanted.needs_tpm());
+    // A server that was not asked may be out of reach.
+    assert!(!wanted.opens_again());
+    for tool in [
+        Tool::ClevisAgent,
+        Tool::ClevisSss,
+        Tool::ClevisTang,
+        Tool::ClevisTpm2,
+    ] {
+        assert!(wanted.tools().contains(&tool), "{tool:?}");
+    }
+    assert!(!wanted.tools().contains(&Tool::Cryptenroll));
+    let pin = wanted.clevis.unwrap();
+    assert!(pin.needs_network());
+    let told: serde_json::Value = serde_json::from_str(&pin.config).unwrap();
+    assert_eq!(
+        told,
+        serde_json::json!({ "t": 2, "pins": { "tpm2": {}, "tang": [
+            { "url": "http://tang.example", "thp": "x", "adv": { "payload": "own" } },
+            { "url": "http://other.example", "thp": "x", "adv": { "payload": "asked", "signatures": [] } },
+        ]}})
+    );
+    let error = of(&[None, Some("<html>")]).unwrap_err();
+    assert!(
+        error.starts_with("clevis.tang.1: its advertisement"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pin_of_the_configs_own_is_told_what_the_config_says() {
+    let text = r#""clevis": {"custom": {"pin": "tpm2", "config": "{\"pcr_ids\": \"7\"}", "needsNetwork": false}}"#;
+    let wanted = wanted(text, None);
+    assert!(wanted.needs_clevis() && wanted.needs_tpm() && wanted.opens_again());
+    let pin = wanted.clevis.unwrap();
+    assert_eq!(pin.config, r#"{"pcr_ids": "7"}"#);
+    assert!(!pin.needs_network());
 }

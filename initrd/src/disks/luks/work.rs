@@ -1,11 +1,11 @@
-//! The work on an encrypted volume: made, opened, bound to the TPM, closed, by programs of the root.
+//! The work on an encrypted volume: made, opened, bound, closed, by programs of the root.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
 use super::key::{self, KeyFile};
-use super::{Opened, Verdict, Wanted};
+use super::{By, Opened, Verdict, Wanted, clevis};
 use crate::chroot::{self, Output};
 use crate::disks::tool::{Tool, load_module};
 use crate::root::Root;
@@ -26,15 +26,15 @@ impl Wanted {
     ) -> Result<Opened> {
         let path = device.to_string_lossy();
         load_module(root, "dm_crypt")?;
-        let key = match (verdict, &self.key) {
+        let by = match (verdict, &self.key) {
             (Verdict::Open, Some(key)) => {
                 self.same_discards(root, &path)?;
                 open(root, &self.name, &path, key, &self.flags())?;
-                Some(key.clone())
+                By::Key(key.clone())
             }
             (Verdict::Open, None) => {
-                open_by_tpm(root, &self.name, &path)?;
-                None
+                self.open_bound(root, &path)?;
+                self.binding()
             }
             (Verdict::Make | Verdict::Remake, given) => {
                 if verdict == Verdict::Remake {
@@ -42,15 +42,36 @@ impl Wanted {
                 }
                 let key = given.clone().map_or_else(key::draw, Ok)?;
                 self.make(root, &path, &key)?;
-                (given.is_some() || !self.tpm).then_some(key)
+                match given.is_none() && self.is_bound() {
+                    true => self.binding(),
+                    false => By::Key(key),
+                }
             }
         };
         let uuid = cryptsetup(root, &self.name, &["luksUUID", &path])?;
         Ok(Opened {
             name: self.name.clone(),
             uuid: uuid.stdout.trim().to_lowercase(),
-            key,
+            by,
         })
+    }
+
+    /// What it is bound to, as one without a key of its own.
+    fn binding(&self) -> By {
+        match &self.clevis {
+            Some(pin) => By::Clevis {
+                network: pin.needs_network(),
+            },
+            None => By::Tpm,
+        }
+    }
+
+    /// Opens it by what it is bound to.
+    fn open_bound(&self, root: &Root, path: &str) -> Result<()> {
+        match &self.clevis {
+            Some(_) => clevis::open(root, &self.name, path),
+            None => open_by_tpm(root, &self.name, path),
+        }
     }
 
     fn make(&self, root: &Root, path: &str, key: &[u8]) -> Result<()> {
@@ -58,10 +79,11 @@ impl Wanted {
         let file = KeyFile::new(root, &self.name, key)?;
         cryptsetup(root, &self.name, &self.format(path, &file.path))?;
         open(root, &self.name, path, key, &self.flags())?;
-        if !self.tpm {
-            return Ok(());
+        match &self.clevis {
+            Some(pin) => pin.bind(root, &self.name, path, &file.path)?,
+            None if self.tpm => enroll(root, &self.name, path, &file.path)?,
+            None => return Ok(()),
         }
-        enroll(root, &self.name, path, &file.path)?;
         if self.key.is_none() {
             cryptsetup(
                 root,
@@ -69,9 +91,13 @@ impl Wanted {
                 &["luksRemoveKey", "--batch-mode", path, &file.path],
             )?;
         }
-        // What the TPM does not open now it will not open on the next boot either.
+        // A server whose advertisement the config brings need not be in reach yet.
+        if self.clevis.as_ref().is_some_and(|pin| !pin.opens_now()) {
+            return Ok(());
+        }
+        // What does not open now will not open on the next boot either.
         close(root, &self.name)?;
-        open_by_tpm(root, &self.name, path)
+        self.open_bound(root, path)
     }
 
     /// Whether the volume lets discards through must be as wanted: it is kept in its header.

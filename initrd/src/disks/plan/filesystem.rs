@@ -47,6 +47,12 @@ impl Planner<'_> {
             let why = format!("{} is the same device as that of {other}", model.device);
             return self.wrong(at, why);
         }
+        let ours = matches!(self.inputs.whose, Whose::Node);
+        if ours && path.as_deref() == Some(mounts::VAR) && self.is_opened_by_clevis(&target) {
+            let why = "/var cannot be on a volume that clevis opens: it is needed before the network is there; \
+                       a keyFile or clevis.tpm2 alone works";
+            return self.wrong(&format!("{at}.path"), why.to_owned());
+        }
         let stable = self.stable(&target);
         let verdict = match self.verdict(&wanted, &target, &stable) {
             Ok(verdict) => verdict,

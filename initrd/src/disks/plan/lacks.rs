@@ -27,11 +27,12 @@ impl Plan {
                 out.push(format!("{at}: the image's kernel has no module {module}"));
             }
         }
-        if let Some(bound) = self.volumes.iter().find(|volume| volume.wanted.tpm)
+        let mut volumes = self.volumes.iter();
+        if let Some(bound) = volumes.find(|volume| volume.wanted.needs_tpm())
             && !has_tpm(root)
         {
             out.push(format!(
-                "{}.clevis.tpm2: this machine has no TPM 2; give it one, or the volume a keyFile alone",
+                "{}.clevis: this machine has no TPM 2; give it one, or the volume a keyFile alone",
                 bound.wanted.at
             ));
         }

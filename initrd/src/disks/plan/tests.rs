@@ -66,9 +66,16 @@ impl Lab {
         let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
         let storage = config.model().unwrap().storage.unwrap();
         let devices = device::all(&self.machine.world);
+        let volumes = storage.luks.iter().flatten();
+        let keys: Vec<Keys> = volumes
+            .map(|volume| Keys {
+                file: volume.key_file.as_ref().map(|_| b"SECRET".to_vec()),
+                ..Keys::default()
+            })
+            .collect();
         let inputs = Inputs {
             storage: &storage,
-            keys: &[Some(b"SECRET".to_vec())],
+            keys: &keys,
             devices: &devices,
             system: Some(&self.system),
             whose: crate::provision::Whose::Node,

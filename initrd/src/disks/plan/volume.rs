@@ -8,6 +8,7 @@ use ignition::model::{Luks, Raid};
 use super::{Array, Planner, Target, Volume};
 use crate::block::filesystem::{self, Found};
 use crate::block::probe::{self, Stretch};
+use crate::config::Keys;
 use crate::disks::journal::{BETWEEN, Stage};
 use crate::disks::{luks, raid};
 
@@ -45,8 +46,8 @@ impl Planner<'_> {
         });
     }
 
-    pub(super) fn volume(&mut self, at: &str, model: &Luks, key: Option<&[u8]>) {
-        let wanted = match luks::Wanted::of(at, model, key) {
+    pub(super) fn volume(&mut self, at: &str, model: &Luks, keys: &Keys) {
+        let wanted = match luks::Wanted::of(at, model, keys) {
             Ok(wanted) => wanted,
             Err(why) => return self.wrong(at, why),
         };
@@ -158,6 +159,18 @@ impl Planner<'_> {
             // What it holds goes when it is made anew itself.
             Target::Volume(_) => false,
         }
+    }
+
+    /// Whether clevis opens a target, or a volume below it.
+    pub(super) fn is_opened_by_clevis(&self, target: &Target) -> bool {
+        let Target::Volume(name) = target else {
+            return false;
+        };
+        let mut volumes = self.plan.volumes.iter();
+        let volume = volumes.find(|volume| volume.wanted.name == *name);
+        volume.is_some_and(|volume| {
+            volume.wanted.needs_clevis() || self.is_opened_by_clevis(&volume.target)
+        })
     }
 
     /// Whether a target is an array or volume that this run makes new.

@@ -59,11 +59,34 @@ fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
         (
             r#""keyFile""#,
             r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x"}]}, "keyFile""#,
-            "clevis.tang",
+            "$.storage.luks.0: clevis.tang.0: its advertisement is none",
+        ),
+        (
+            r#""keyFile""#,
+            r#""clevis": {"tpm2": true, "threshold": 2}, "keyFile""#,
+            "clevis.threshold",
         ),
     ] {
         lab.refused(&STACK.replace(from, to), because);
     }
+}
+
+/// A later boot of the node wants `/var` before there is a network.
+#[test]
+fn what_clevis_opens_is_nothing_for_var() {
+    let lab = lab();
+    let custom = r#""clevis": {"custom": {"pin": "sss", "config": "{}"}}"#;
+    let bound = |path: &str| {
+        let stack = STACK.replace(r#""keyFile": {"source": "data:,SECRET"}"#, custom);
+        stack.replace("/var/lib/vault", path)
+    };
+    assert!(lab.plan(&bound("/var/lib/vault")).is_ok());
+    lab.refused(
+        &bound("/var"),
+        "$.storage.filesystems.0.path: /var cannot be",
+    );
+    let keyed = STACK.replace(r#""keyFile""#, &format!(r#"{custom}, "keyFile""#));
+    assert!(lab.plan(&keyed.replace("/var/lib/vault", "/var")).is_ok());
 }
 
 #[test]

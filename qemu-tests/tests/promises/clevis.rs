@@ -1,0 +1,230 @@
+//! Encrypted volumes that clevis opens, with a real tang server.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result, ensure};
+use qemu_tests::lab::{Lab, Plan};
+use serde_json::json;
+use slipway::lock;
+use slipway::progress::{Kind, Progress};
+use slipway::qemu::agent::data_url;
+use slipway::recipe::{SetWish, load};
+use slipway::tools::{self, Tools};
+
+use crate::disks::{disk, mount_unit, says, up};
+
+/// What is written into a file system.
+const WRITTEN: &str = "slipway wrote these words into a file";
+/// The server's programs, as Debian's packages.
+const PROGRAMS: [&str; 2] = ["jose", "tang-common"];
+/// Where the server's programs see its keys.
+const KEYS: &str = "/run/tang";
+
+/// One volume opens by a tang server, one by a pin of the config's own that wants a server and the machine's TPM: at every
+/// boot, with no key on any disk. While the server is away both stay closed, and the node comes up.
+pub(crate) fn volumes_open_by_a_tang_server_and_by_two_pins(lab: &mut Lab) -> Result<()> {
+    let image = lab.builder().build("qemu-tests/clevis")?;
+    let mut tang = Tang::start(lab)?;
+    let url = format!("http://10.0.2.2:{}", tang.port);
+    let node = lab.node_of(&image.disk)?;
+    let (far, both) = ("/dev/mapper/far", "/dev/mapper/both");
+    let written = data_url(WRITTEN.as_bytes());
+    let pins = json!({ "t": 2, "pins": {
+        "tang": [{ "url": url, "thp": tang.thumbprint }],
+        "tpm2": {},
+    }});
+    // Nothing waits for them: without the server they never come.
+    let unit = |path: &str, device: &str| {
+        let mut unit = mount_unit(path, device);
+        unit["enabled"] = false.into();
+        unit
+    };
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": {
+            "luks": [
+                { "name": "far", "device": "/dev/disk/by-id/virtio-far",
+                  "clevis": { "tang": [{ "url": url, "thumbprint": tang.thumbprint }] } },
+                { "name": "both", "device": "/dev/disk/by-id/virtio-both",
+                  "clevis": { "custom": { "pin": "sss", "config": pins.to_string(), "needsNetwork": true } } },
+            ],
+            "filesystems": [
+                { "device": far, "format": "ext4", "path": "/var/lib/far" },
+                { "device": both, "format": "ext4", "path": "/var/lib/both" },
+            ],
+            "files": [
+                { "path": "/var/lib/far/probe", "contents": { "source": written } },
+                { "path": "/var/lib/both/probe", "contents": { "source": written } },
+            ],
+        },
+        "systemd": { "units": [unit("/var/lib/far", far), unit("/var/lib/both", both)] },
+    });
+    let plan = Plan {
+        config: Some(config),
+        more: vec![disk(&node, "far")?, disk(&node, "both")?],
+        tpm: true,
+        image: Some(image),
+        ..Plan::default()
+    };
+    let answers = [
+        (
+            "systemctl start var-lib-far.mount && cat /var/lib/far/probe",
+            WRITTEN,
+        ),
+        (
+            "systemctl start var-lib-both.mount && cat /var/lib/both/probe",
+            WRITTEN,
+        ),
+        (
+            "grep -c ' none luks,_netdev,x-initrd.attach$' /etc/crypttab",
+            "2",
+        ),
+        ("test -e /etc/luks || echo none", "none"),
+        // The drawn key is gone: clevis's is the only one.
+        (
+            "cryptsetup luksDump /dev/disk/by-id/virtio-far | grep -c -E '^ +[0-9]+: (luks2|clevis)$'",
+            "2",
+        ),
+    ];
+    for boot in ["first", "second"] {
+        let running = up(lab, &node, &plan, &[far, both])?;
+        running.wait_services()?;
+        says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
+        running.power_off()?;
+    }
+    let asked = tang.stop();
+    ensure!(asked > 0, "the server was asked nothing");
+    let running = up(lab, &node, &plan, &[])?;
+    running.wait_services()?;
+    let closed = [
+        ("test -e /dev/mapper/far || echo closed", "closed"),
+        ("test -e /dev/mapper/both || echo closed", "closed"),
+    ];
+    says(&running, &closed).context("without the server")
+}
+
+/// A tang server on loopback: Debian's `tangd`, started for each connection, as its socket unit does.
+struct Tang {
+    port: u16,
+    thumbprint: String,
+    asked: Arc<AtomicUsize>,
+    ends: Arc<AtomicBool>,
+    server: Option<JoinHandle<()>>,
+}
+
+impl Tang {
+    fn start(lab: &Lab) -> Result<Self> {
+        let keys = lab.folder().join("tang");
+        if keys.exists() {
+            fs::remove_dir_all(&keys).context("removing the keys of an earlier run")?;
+        }
+        fs::create_dir(&keys)?;
+        let tools = programs(lab)?;
+        let sandbox = tools.sandbox().bind(&keys, KEYS);
+        sandbox
+            .command("/usr/libexec/tangd-keygen")
+            .args([KEYS, "sig", "exc"])
+            .run()?;
+        let thumbprint = sandbox
+            .command("/usr/bin/jose")
+            .args(["jwk", "thp", "-a", "S256", "-i", &format!("{KEYS}/sig.jwk")])
+            .run()?;
+        let thumbprint = String::from_utf8(thumbprint)?.trim().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let (asked, ends) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let server = {
+            let (asked, ends) = (Arc::clone(&asked), Arc::clone(&ends));
+            thread::spawn(move || serve(&listener, &tools, &keys, &asked, &ends))
+        };
+        Ok(Self {
+            port,
+            thumbprint,
+            asked,
+            ends,
+            server: Some(server),
+        })
+    }
+
+    /// Ends it; gives how many connections there were.
+    fn stop(&mut self) -> usize {
+        self.ends.store(true, Ordering::SeqCst);
+        // What it waits for.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        if let Some(server) = self.server.take() {
+            drop(server.join());
+        }
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Tang {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn serve(
+    listener: &TcpListener,
+    tools: &Tools,
+    keys: &Path,
+    asked: &AtomicUsize,
+    ends: &AtomicBool,
+) {
+    for connection in listener.incoming() {
+        if ends.load(Ordering::SeqCst) {
+            return;
+        }
+        asked.fetch_add(1, Ordering::SeqCst);
+        if let Err(error) = connection
+            .context("accepting")
+            .and_then(|connection| answer(connection, tools, keys))
+        {
+            eprintln!("the tang server: {error:#}");
+        }
+    }
+}
+
+fn answer(connection: TcpStream, tools: &Tools, keys: &Path) -> Result<()> {
+    let (input, output) = (connection.try_clone()?, connection.try_clone()?);
+    let sandbox = tools.sandbox().bind(keys, KEYS);
+    let mut child = sandbox
+        .command("/usr/libexec/tangd")
+        .arg(KEYS)
+        .stdin(Stdio::from(OwnedFd::from(input)))
+        .stdout(Stdio::from(OwnedFd::from(output)))
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let said = child.stderr.take().context("reading what it says")?;
+    // It says a line for each request; the client closes the connection when it has its answer.
+    for line in BufReader::new(said).lines() {
+        drop(line?);
+    }
+    child.wait()?;
+    // It is closed already if the client was first.
+    drop(connection.shutdown(Shutdown::Both));
+    Ok(())
+}
+
+fn programs(lab: &Lab) -> Result<Tools> {
+    let recipe = load(&lab.recipes().join("demo.toml"))?;
+    let progress = Progress::new(Kind::Quiet);
+    let wish = SetWish {
+        name: "tools-tang",
+        packages: PROGRAMS.map(str::to_owned).into(),
+        dependencies: true,
+        essential: false,
+        backports: Vec::new(),
+    };
+    let chosen = lock::resolve(&recipe, std::slice::from_ref(&wish), lab.cache(), &progress)?;
+    let debs = lock::fetch_set(&recipe, lab.cache(), &chosen, wish.name, &progress)?;
+    tools::install(lab.cache(), &debs, wish.name, &progress)
+}
