@@ -3,6 +3,7 @@
 pub(crate) mod filesystem;
 pub(crate) mod gpt;
 pub(crate) mod ioctl;
+pub(crate) mod md;
 pub(crate) mod probe;
 
 use std::fs::{self, File};

@@ -12,7 +12,6 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -20,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::root::Root;
+use crate::world::World;
 
 /// How often a running program is announced on the console and the watchdog fed.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -46,8 +46,7 @@ pub(crate) fn run<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A]) -> Re
 }
 
 fn run_as<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A], typed: &str) -> Result<Output> {
-    let mut child =
-        start(&root.sysroot, program, args).with_context(|| format!("starting {typed}"))?;
+    let mut child = start(root, program, args).with_context(|| format!("starting {typed}"))?;
     let done = collect(&mut child);
     let began = Instant::now();
     let mut parts = (None, None);
@@ -112,8 +111,14 @@ pub(crate) fn succeed_without<A: AsRef<OsStr>>(
     Ok(output)
 }
 
-fn start<A: AsRef<OsStr>>(root: &Path, program: &str, args: &[A]) -> Result<Child> {
-    let root = std::ffi::CString::new(root.as_os_str().as_encoded_bytes())?;
+/// Whether udev serves this system: it makes links to devices, and programs have to wait for it. In our own initramfs it
+/// never does.
+pub(crate) fn has_udev(world: &World) -> bool {
+    world.run.join("udev/control").exists()
+}
+
+fn start<A: AsRef<OsStr>>(root: &Root, program: &str, args: &[A]) -> Result<Child> {
+    let folder = std::ffi::CString::new(root.sysroot.as_os_str().as_encoded_bytes())?;
     let mut command = Command::new(program);
     command
         .args(args)
@@ -122,17 +127,20 @@ fn start<A: AsRef<OsStr>>(root: &Path, program: &str, args: &[A]) -> Result<Chil
         .env("LANG", "C.UTF-8")
         // The root is read-only, and nothing is at its /tmp yet.
         .env("TMPDIR", "/run")
-        // There is no udev yet: mdadm and device mapper make their nodes themselves and wait for nobody.
-        .env("MDADM_NO_UDEV", "1")
-        .env("DM_DISABLE_UDEV", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    if !has_udev(&root.world) {
+        // mdadm and device mapper make their nodes themselves and wait for nobody.
+        command
+            .env("MDADM_NO_UDEV", "1")
+            .env("DM_DISABLE_UDEV", "1");
+    }
     // SAFETY: between fork and exec only async-signal-safe calls are made (chroot and chdir are plain system
-    // calls), and `root` was allocated before the fork.
+    // calls), and `folder` was allocated before the fork.
     unsafe {
         command.pre_exec(move || {
-            nix::unistd::chroot(root.as_c_str())?;
+            nix::unistd::chroot(folder.as_c_str())?;
             nix::unistd::chdir(c"/")?;
             Ok(())
         });
@@ -175,15 +183,16 @@ fn typed<A: AsRef<OsStr>>(program: &str, args: &[A]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
 
     use super::*;
-    use crate::world::{Clock, World};
+    use crate::world::Clock;
 
     /// A chroot into `/` is the one root that a test has with programs in it.
-    fn root() -> Root {
+    fn root(world: &Path) -> Root {
         Root {
-            world: Arc::new(World::below(Path::new("/nowhere"), Clock::Real)),
+            world: Arc::new(World::below(world, Clock::Real)),
             sysroot: "/".into(),
             disk: None,
             verity: None,
@@ -193,19 +202,39 @@ mod tests {
     #[test]
     fn an_end_with_an_error_shows_the_command_and_what_it_said() {
         if !nix::unistd::geteuid().is_root() {
-            assert!(run(&root(), "/bin/true", &[] as &[&str]).is_err());
+            assert!(run(&root(Path::new("/nowhere")), "/bin/true", &[] as &[&str]).is_err());
             return;
         }
-        let error = succeed(&root(), "/bin/ls", &["/does/not/exist"]).unwrap_err();
+        let root = root(Path::new("/nowhere"));
+        let error = succeed(&root, "/bin/ls", &["/does/not/exist"]).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("/bin/ls /does/not/exist ended"), "{text}");
         assert!(text.contains("No such file"), "{text}");
         let hidden = ["/does/not", ""];
-        let error = succeed_without(&root(), "/bin/ls", &["/does/not/exist"], &hidden).unwrap_err();
+        let error = succeed_without(&root, "/bin/ls", &["/does/not/exist"], &hidden).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("/bin/ls …/exist ended"), "{text}");
         assert!(!text.contains("/does/not"), "{text}");
-        let output = succeed(&root(), "/bin/echo", &["a", "b"]).unwrap();
+        let output = succeed(&root, "/bin/echo", &["a", "b"]).unwrap();
         assert_eq!(output.stdout, "a b\n");
+    }
+
+    #[test]
+    fn programs_wait_for_udev_only_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = root(folder.path());
+        if !nix::unistd::geteuid().is_root() {
+            assert!(!has_udev(&root.world));
+            return;
+        }
+        let without = || {
+            let output = succeed(&root, "/usr/bin/env", &[] as &[&str]).unwrap();
+            let lines = output.stdout.lines();
+            lines.filter(|line| line.contains("UDEV=1")).count()
+        };
+        assert_eq!(without(), 2);
+        std::fs::create_dir_all(folder.path().join("run/udev")).unwrap();
+        std::fs::write(folder.path().join("run/udev/control"), "").unwrap();
+        assert_eq!(without(), 0);
     }
 }

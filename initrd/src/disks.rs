@@ -246,6 +246,10 @@ fn partitions(world: &World, plan: &Plan, journal: &mut Journal) -> Result<()> {
 fn arrays(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<()> {
     for array in &plan.arrays {
         let at = &array.wanted.at;
+        if let Some(device) = &array.running {
+            tracing::info!("disks: the array {} runs as {device}", array.wanted.name);
+            continue;
+        }
         let members = array
             .members
             .iter()
@@ -283,7 +287,10 @@ fn open_volumes(root: &Root, plan: &Plan, journal: &mut Journal) -> Result<Vec<l
         if makes {
             journal.note(at, &volume.stable, Stage::Begun)?;
         }
-        let done = volume.wanted.apply(root, verdict, &path);
+        let done = match &volume.open {
+            Some(_) => volume.wanted.keep(root, &path),
+            None => volume.wanted.apply(root, verdict, &path),
+        };
         opened.push(done.with_context(|| at.clone())?);
         if makes {
             journal.note(at, &volume.stable, Stage::Done)?;

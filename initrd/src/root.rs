@@ -8,7 +8,7 @@ mod memory;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -219,6 +219,11 @@ fn kernel_says(world: &World) -> Option<String> {
 }
 
 impl Root {
+    /// Whether it is the system that this program itself runs in, as in Ignition's place, and none of an image.
+    pub(crate) fn is_around(&self) -> bool {
+        self.sysroot == Path::new("/")
+    }
+
     /// From here on a read of a damaged block panics the kernel, which reboots after ten seconds.
     ///
     /// # Errors

@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex};
 
 #[path = "dropin/disks.rs"]
 mod disks;
+#[path = "dropin/stack.rs"]
+mod stack;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_slipway-init");
 

@@ -65,6 +65,11 @@ impl<'a> Stretch<'a> {
         }
     }
 
+    /// Its bytes.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+
     /// `length` bytes from byte `at` of the stretch; fewer where it ends.
     ///
     /// # Errors

@@ -11,7 +11,8 @@ use image::platform::Platform;
 use serde_json::{Map, Value};
 
 use super::gather::{Gather, Settings, Wrong};
-use super::{Fetched, Place, ca_bundle};
+use super::{Fetched, Keys, Place, ca_bundle};
+use crate::disks::foreign::refused;
 use crate::world::World;
 
 /// How a stage fetches.
@@ -86,7 +87,7 @@ impl Fetcher {
                 None => base,
             };
             let model = both.model().map_err(one)?;
-            let lines = unsupported(&model);
+            let lines = model.storage.as_ref().map_or_else(Vec::new, refused);
             if !lines.is_empty() {
                 return Err(Wrong {
                     lines,
@@ -110,7 +111,7 @@ impl Fetcher {
         Ok(Outcome::Done(user))
     }
 
-    /// The base under the config that an earlier stage has kept, and everything that they name.
+    /// The base under the config that an earlier stage has kept, and all files that they name.
     ///
     /// # Errors
     /// Everything that is wrong.
@@ -128,9 +129,32 @@ impl Fetcher {
             let both = gather.merged(&base, kept)?;
             let model = both.model().map_err(one)?;
             gather.adopt(&model)?;
-            gather.with_contents(both, user_config)
+            gather.with_files(both, user_config)
         };
         read().map_err(|wrong| anyhow::anyhow!("{wrong}"))
+    }
+
+    /// The storage of the base under the config that an earlier stage has kept, and what opens its encrypted volumes, in
+    /// their order.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub(crate) fn storage(
+        &self,
+        base: &[Place],
+        kept: &Config,
+    ) -> Result<(model::Storage, Vec<Keys>)> {
+        let settings = self.settings(None);
+        let network = || self.network();
+        let mut gather = Gather::new(&settings, &network, self.platform);
+        let mut read = || {
+            let base = of_base(&mut gather, base)?;
+            let model = gather.merged(&base, kept)?.model().map_err(one)?;
+            gather.adopt(&model)?;
+            let keys = gather.keys(&model)?;
+            Ok((model.storage.unwrap_or_default(), keys))
+        };
+        read().map_err(|wrong: Wrong| anyhow::anyhow!("{wrong}"))
     }
 
     /// The base under the config that an earlier stage has kept.
@@ -203,22 +227,6 @@ fn is_remote(value: &Value) -> bool {
     }
 }
 
-/// What is not done in another system's place is refused by name, never passed over: its own tools and its later boots
-/// would have to know of it.
-fn unsupported(model: &model::Config) -> Vec<String> {
-    let Some(storage) = &model.storage else {
-        return Vec::new();
-    };
-    let some = [
-        (storage.raid.as_ref().map_or(0, Vec::len), "$.storage.raid"),
-        (storage.luks.as_ref().map_or(0, Vec::len), "$.storage.luks"),
-    ];
-    some.into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(_, path)| format!("{path}: it is not made in Ignition's place"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,6 +291,56 @@ mod tests {
             r#""clevis": {"custom": {"pin": "tpm2", "config": "{}", "needsNetwork": true}}"#
         ));
         assert!(!luks(r#""clevis": {"tpm2": true}"#));
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_refused_by_name_before_anything_is_done() {
+        for (storage, why) in [
+            (
+                r#""luks": [{"name": "a", "device": "/dev/a", "cex": {"enabled": true}}]"#,
+                "$.storage.luks.0: cex",
+            ),
+            (
+                r#""luks": [{"name": "a b", "device": "/dev/a"}]"#,
+                "$.storage.luks.0: name",
+            ),
+            (
+                r#""luks": [{"name": "a", "device": "/dev/a", "clevis": {"tpm2": true, "threshold": 2}}]"#,
+                "$.storage.luks.0: clevis.threshold",
+            ),
+            (
+                r#""raid": [{"name": "r", "level": "raid6", "devices": ["/dev/a", "/dev/b"]}]"#,
+                "$.storage.raid.0: ",
+            ),
+        ] {
+            let text =
+                format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
+            for online in [false, true] {
+                let error = obtain(&Fetcher::new(Platform::File, online), &text).unwrap_err();
+                assert!(error.to_string().contains(why), "{error}");
+            }
+        }
+        let stack = r#"{"ignition": {"version": "3.5.0"}, "storage": {
+            "raid": [{"name": "r", "level": "raid1", "devices": ["/dev/a", "/dev/b"]}],
+            "luks": [{"name": "a", "device": "/dev/md/r", "keyFile": {"source": "data:,k"}},
+                {"name": "b", "device": "/dev/c"}]}}"#;
+        // What a server will say of itself is not known yet.
+        let tang = stack.replace(
+            r#""device": "/dev/c""#,
+            r#""device": "/dev/c", "clevis": {"tang": [{"url": "http://t.example", "thumbprint": "x"}]}"#,
+        );
+        let online = Fetcher::new(Platform::File, true);
+        let kept = match obtain(&online, stack).unwrap() {
+            Outcome::Done(Some(kept)) => kept,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(obtain(&online, &tang), Ok(Outcome::Done(Some(_)))));
+        let (storage, keys) = online.storage(&[], &kept).unwrap();
+        assert_eq!(storage.raid.map(|list| list.len()), Some(1));
+        let files: Vec<Option<&[u8]>> = keys.iter().map(|keys| keys.file.as_deref()).collect();
+        assert_eq!(files, [Some(&b"k"[..]), None]);
+        // The stage that writes files asks nobody for keys.
+        assert!(online.contents(&[], &kept, true).unwrap().keys.is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use platform::{Metadata, Problem, fragment};
 
 use super::change::Sources;
 use super::place::{Place, User};
-use super::{Contents, Fetched};
+use super::{Contents, Fetched, Keys};
 
 mod download;
 mod keys;
@@ -193,7 +193,30 @@ impl<'a> Gather<'a> {
             }
             (Err(wrong), _) | (_, Err(wrong)) => return Err(self.wrong(wrong.lines)),
         };
-        Ok(Fetched {
+        Ok(self.fetched(config, model, files, keys, user_config))
+    }
+
+    /// As [`Gather::with_contents`], without the keys of encrypted volumes, which an earlier stage has fetched.
+    pub(super) fn with_files(
+        &mut self,
+        config: Config,
+        user_config: bool,
+    ) -> Result<Fetched, Wrong> {
+        let model = config.model().map_err(|error| self.wrong(vec![error]))?;
+        self.adopt_ways(&model);
+        let files = self.files(&model)?;
+        Ok(self.fetched(config, model, files, Vec::new(), user_config))
+    }
+
+    fn fetched(
+        &mut self,
+        config: Config,
+        model: model::Config,
+        files: Vec<Contents>,
+        keys: Vec<Keys>,
+        user_config: bool,
+    ) -> Fetched {
+        Fetched {
             config,
             model,
             files,
@@ -201,7 +224,7 @@ impl<'a> Gather<'a> {
             user_config,
             warnings: std::mem::take(&mut self.warnings),
             sources: Sources::new(),
-        })
+        }
     }
 
     /// The base under the machine's host name and keys.

@@ -10,7 +10,7 @@ use super::name::{Name, link};
 use crate::block::filesystem::{self, Found};
 use crate::block::gpt::Table;
 use crate::block::probe::Stretch;
-use crate::block::{self, SYSFS_SECTOR};
+use crate::block::{self, SYSFS_SECTOR, md};
 use crate::mount;
 use crate::world::World;
 
@@ -39,12 +39,29 @@ pub(crate) struct Device {
     pub(crate) paths: Vec<String>,
     /// The name of a mapped device.
     pub(crate) mapped: Option<String>,
-    /// Whether it is mounted, swapped to, or held by another device.
-    pub(crate) busy: bool,
+    /// The names of a RAID array that runs: by its metadata, and by links in `/dev/md`.
+    pub(crate) arrays: Vec<String>,
+    /// Whether it is mounted or swapped to.
+    pub(crate) used: bool,
+    /// The devices that hold it, by the kernel's names.
+    pub(crate) holders: Vec<String>,
     /// Label and GUID of a partition.
     pub(crate) entry: Option<(String, Guid)>,
     /// The file systems that it holds.
     pub(crate) holds: Vec<Found>,
+}
+
+impl Device {
+    /// Whether it is mounted, swapped to, or held by another device.
+    pub(crate) fn busy(&self) -> bool {
+        self.busy_but(None)
+    }
+
+    /// As [`Device::busy`], but for what this device does with it.
+    pub(crate) fn busy_but(&self, holder: Option<&str>) -> bool {
+        let other = |name: &String| holder != Some(name.as_str());
+        self.used || self.holders.iter().any(other)
+    }
 }
 
 /// All devices with a size, by name.
@@ -104,7 +121,6 @@ fn device(world: &World, name: String, used: &BTreeSet<String>) -> Option<Device
         .ok()?
         .trim()
         .to_owned();
-    let holders = block::entries(&folder.join("holders"));
     let path = world.dev.join(&name);
     let holds = File::open(&path)
         .ok()
@@ -112,7 +128,9 @@ fn device(world: &World, name: String, used: &BTreeSet<String>) -> Option<Device
         .unwrap_or_default();
     let whole = partition.is_none();
     Some(Device {
-        busy: used.contains(&number) || !holders.is_empty(),
+        used: used.contains(&number),
+        holders: block::entries(&folder.join("holders")),
+        arrays: arrays(world, &folder, &name),
         size,
         sector: number_in(&disk, "queue/logical_block_size").unwrap_or(SYSFS_SECTOR),
         read_only: number_in(&folder, "ro") == Some(1),
@@ -137,6 +155,28 @@ fn device(world: &World, name: String, used: &BTreeSet<String>) -> Option<Device
         path,
         name,
     })
+}
+
+/// The names of an array. The kernel itself knows none; its members do.
+fn arrays(world: &World, folder: &Path, name: &str) -> Vec<String> {
+    if !folder.join("md").exists() {
+        return Vec::new();
+    }
+    let links = world.dev.join("md");
+    let is_its = |link: &String| {
+        let target = fs::read_link(links.join(link)).ok();
+        target.is_some_and(|target| target.ends_with(name))
+    };
+    let mut out: Vec<String> = block::entries(&links).into_iter().filter(is_its).collect();
+    let slaves = block::entries(&folder.join("slaves"));
+    let by_metadata = slaves.first().and_then(|slave| {
+        let file = File::open(world.dev.join(slave)).ok()?;
+        let sectors = block::number(&world.sys.join("class/block").join(slave).join("size"))?;
+        let size = sectors.checked_mul(SYSFS_SECTOR)?;
+        md::read(Stretch::whole(&file, size)).ok()?
+    });
+    out.extend(by_metadata.map(|member| member.name));
+    out
 }
 
 /// Device numbers of all that is mounted or swapped to. What stands there as a source is only a text, which need not
@@ -283,8 +323,7 @@ pub(crate) fn find<'a>(devices: &'a [Device], name: &Name) -> Vec<&'a Device> {
                 .as_ref()
                 .is_some_and(|(_, found)| found.to_string() == *guid)
         }),
-        // The kernel knows an array's name only by its metadata.
-        Name::Array(_) => Vec::new(),
+        Name::Array(name) => by(&|device| device.arrays.contains(name)),
         Name::Mapped(name) => by(&|device| device.mapped.as_ref() == Some(name)),
     }
 }
@@ -373,13 +412,46 @@ mod tests {
     }
 
     #[test]
+    fn an_array_is_known_by_its_members_and_by_links() {
+        let machine = Machine::new();
+        machine.mounted("");
+        let (_, member) = machine.add("vdb", "x/block/vdb", "254:16", 0, 4 << 20);
+        let bytes = md::tests::superblock(4096, 7, "any:pair", 1, 2);
+        member.write_all_at(&bytes, 4096).unwrap();
+        let names = |path: &str| {
+            let devices = all(&machine.world);
+            let found = find(&devices, &Name::parse(path).unwrap());
+            found.iter().map(|device| device.name.clone()).collect()
+        };
+        let none: Vec<String> = names("/dev/md/pair");
+        assert!(none.is_empty(), "a member is no array");
+        let (real, _) = machine.add("md127", "virtual/block/md127", "9:127", 0, 2 << 20);
+        write(&real.join("md/array_state"), "clean\n");
+        write(&real.join("slaves/vdb/dev"), "254:16\n");
+        let links = machine.world.dev.join("md");
+        fs::create_dir_all(&links).unwrap();
+        std::os::unix::fs::symlink("../md127", links.join("other")).unwrap();
+        for path in [
+            "/dev/md/pair",
+            "/dev/md/other",
+            "/dev/disk/by-id/md-name-any:pair",
+        ] {
+            assert_eq!(names(path), ["md127"], "{path}");
+        }
+        assert!(names("/dev/md/third").is_empty());
+    }
+
+    #[test]
     fn use_is_known_by_device_numbers_and_a_source_that_leads_nowhere_stops_nothing() {
         let machine = machine();
         let busy: Vec<String> = all(&machine.world)
             .into_iter()
-            .filter(|device| device.busy)
+            .filter(Device::busy)
             .map(|device| device.name)
             .collect();
         assert_eq!(busy, ["sda", "vda3"]);
+        let devices = all(&machine.world);
+        let sda = devices.iter().find(|device| device.name == "sda").unwrap();
+        assert!(!sda.busy_but(Some("dm-0")) && sda.busy_but(Some("dm-1")));
     }
 }

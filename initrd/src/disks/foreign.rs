@@ -1,18 +1,25 @@
 //! Disks of another system, in Ignition's place: no system disk of ours, no `state` for journals, and the programs are those
 //! around us.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ignition::model::{Filesystem, Storage};
+use ignition::model::{Filesystem, Luks, Storage, Tang};
+use ignition::validate::clean;
 
 use super::journal::Journal;
+use super::luks::{self, Opened};
 use super::mounts::{Mounted, Wanted};
 use super::name::Name;
-use super::{Request, decide, device, filesystem, filesystems, mounts, partitions};
+use super::{
+    Request, arrays, decide, device, filesystem, filesystems, mounts, open_volumes, partitions,
+    raid,
+};
 use crate::block::filesystem::Kind;
+use crate::config::Keys;
 use crate::mount;
 use crate::provision::{self, Whose};
 use crate::root::Root;
@@ -21,6 +28,8 @@ use crate::world::World;
 
 /// How long a device that the config names may take to appear.
 const DEADLINE: Duration = Duration::from_secs(90);
+/// Links to a device that are followed before a name is taken as it is.
+const LONGEST_CHAIN: u32 = 40;
 
 /// The root that this program itself runs in, for its programs.
 pub(crate) fn around(world: World) -> Root {
@@ -42,34 +51,92 @@ pub(crate) fn load_module(root: &Root, name: &str) -> Result<()> {
 
 /// The storage with every device that is named by a link elsewhere (as `/run/disk`) under its name below `/dev`.
 pub(crate) fn by_nodes(mut storage: Storage) -> Storage {
-    for disk in storage.disks.iter_mut().flatten() {
-        disk.device = node(&disk.device);
-    }
-    for filesystem in storage.filesystems.iter_mut().flatten() {
-        filesystem.device = node(&filesystem.device);
+    let disks = storage.disks.iter_mut().flatten();
+    let arrays = storage.raid.iter_mut().flatten();
+    let volumes = storage.luks.iter_mut().flatten();
+    let filesystems = storage.filesystems.iter_mut().flatten();
+    let names = disks
+        .map(|disk| &mut disk.device)
+        .chain(arrays.flat_map(|array| array.devices.iter_mut().flatten()))
+        .chain(volumes.filter_map(|volume| volume.device.as_mut()))
+        .chain(filesystems.map(|filesystem| &mut filesystem.device));
+    for name in names {
+        *name = node(name);
     }
     storage
 }
 
+/// The first name of a device in a chain of links: it may lead to what the config has yet to make.
 fn node(path: &str) -> String {
-    if Name::parse(path).is_ok() {
-        return path.to_owned();
+    let mut here = path.to_owned();
+    for _ in 0..LONGEST_CHAIN {
+        if Name::parse(&here).is_ok() {
+            return here;
+        }
+        let Ok(target) = fs::read_link(&here) else {
+            break;
+        };
+        let folder = Path::new(&here).parent().map(fs::canonicalize);
+        let Some(Ok(folder)) = folder else {
+            break;
+        };
+        match folder.join(target).to_str() {
+            Some(target) => here = clean(target),
+            None => break,
+        }
     }
-    let real = std::fs::canonicalize(path).ok();
+    // A link may stand in the middle of a path.
+    let real = fs::canonicalize(path).ok();
     let real = real.and_then(|real| real.to_str().map(str::to_owned));
     real.filter(|real| real.starts_with("/dev/"))
         .unwrap_or_else(|| path.to_owned())
 }
 
-/// Partitions and file systems, all decided before the first write.
+/// What this version cannot do of a config's arrays and volumes: one line each, without a look at any device.
+pub(crate) fn refused(storage: &Storage) -> Vec<String> {
+    let arrays = storage.raid.iter().flatten().enumerate();
+    let arrays = arrays.filter_map(|(i, array)| {
+        let at = format!("$.storage.raid.{i}");
+        let why = raid::Wanted::of(&at, array).err()?;
+        Some(format!("{at}: {why}"))
+    });
+    let volumes = storage.luks.iter().flatten().enumerate();
+    let volumes = volumes.filter_map(|(i, volume)| {
+        let at = format!("$.storage.luks.{i}");
+        let why = luks::Wanted::of(&at, volume, &before_fetching(volume)).err()?;
+        Some(format!("{at}: {why}"))
+    });
+    arrays.chain(volumes).collect()
+}
+
+/// What stands for what a volume's servers will say, where the config does not have it itself.
+fn before_fetching(volume: &Luks) -> Keys {
+    let clevis = volume.clevis.as_ref();
+    let servers = clevis.and_then(|clevis| clevis.tang.as_deref());
+    let is_asked = |server: &Tang| server.advertisement.as_ref().is_none_or(String::is_empty);
+    let said = |server| is_asked(server).then(|| br#"{"payload": ""}"#.to_vec());
+    Keys {
+        file: None,
+        advertisements: servers.unwrap_or_default().iter().map(said).collect(),
+    }
+}
+
+/// Partitions, arrays, encrypted volumes and file systems, all decided before the first write as far as what is there
+/// shows it. `keys` is what was fetched for the volumes. These stay open: later stages, and the system that is started then,
+/// use them.
 ///
 /// # Errors
 /// Everything that is wrong, or the first write that failed.
-pub(crate) fn make(root: &Root, storage: &Storage, whose: Whose) -> Result<()> {
+pub(crate) fn make(
+    root: &Root,
+    storage: &Storage,
+    keys: &[Keys],
+    whose: Whose,
+) -> Result<Vec<Opened>> {
     let mut journal = Journal::default();
     let request = Request {
         storage: Some(storage),
-        keys: &[],
+        keys,
         system: None,
         whose,
         deadline: DEADLINE,
@@ -79,7 +146,12 @@ pub(crate) fn make(root: &Root, storage: &Storage, whose: Whose) -> Result<()> {
         tracing::warn!("disks: {warning}");
     }
     partitions(&root.world, &plan, &mut journal)?;
-    filesystems(root, &plan, &mut journal)
+    // What the kernel asks for by itself, ciphers above all, this system's own modprobe gives it: there is no need to serve
+    // it, as our own initramfs must.
+    arrays(root, &plan, &mut journal)?;
+    let volumes = open_volumes(root, &plan, &mut journal)?;
+    filesystems(root, &plan, &mut journal)?;
+    Ok(volumes)
 }
 
 /// Mounts the file systems that have a path below `base`, and leaves them mounted.
@@ -114,7 +186,7 @@ pub(crate) fn mount(root: &Root, base: &Path, storage: &Storage) -> Result<Mount
 pub(crate) fn unmount(root: &Root, base: &Path, storage: &Storage) -> Result<()> {
     let mut paths: Vec<&str> = mountable(storage).map(|(_, _, path, _)| path).collect();
     paths.sort_by_key(|path| std::cmp::Reverse(path.matches('/').count()));
-    let base = std::fs::canonicalize(base).with_context(|| format!("{}", base.display()))?;
+    let base = fs::canonicalize(base).with_context(|| format!("{}", base.display()))?;
     for path in paths {
         let target = base.join(path.trim_start_matches('/'));
         let table = mount::table(&root.world)?;
@@ -139,7 +211,47 @@ fn find(world: &World, name: &str) -> Result<PathBuf> {
     let found = uevent::wait_for(world, name, Some(DEADLINE), || {
         let devices = device::all(world);
         let found = device::find(&devices, &parsed);
-        Ok(found.first().map(|device| device.path.clone()))
+        // A label or UUID may show on the members of a mirror too, which the mirror holds.
+        let free = found.iter().find(|device| device.holders.is_empty());
+        let best = free.or(found.first());
+        Ok(best.map(|device| device.path.clone()))
     })?;
     found.with_context(|| format!("{name} is not there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_elsewhere_lead_to_names_of_things_that_are_not_there_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = |name: &str, target: &str| {
+            let path = folder.path().join(name);
+            symlink(target, &path).unwrap();
+            path.display().to_string()
+        };
+        let array = link("array", "/dev/md/pair");
+        let chain = link("chain", "array");
+        let volume = link("volume", "/dev/disk/../mapper/vault");
+        let nowhere = link("nowhere", "gone");
+        let circle = link("circle", "circle");
+        let text = format!(
+            r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{
+                "raid": [{{"name": "pair", "level": "raid1", "devices": ["{array}", "/dev/sdb"]}}],
+                "luks": [{{"name": "vault", "device": "{chain}"}}],
+                "filesystems": [{{"device": "{volume}"}}, {{"device": "{nowhere}"}}, {{"device": "{circle}"}}]}}}}"#
+        );
+        let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
+        let storage = by_nodes(config.model().unwrap().storage.unwrap());
+        let array = storage.raid.unwrap().remove(0);
+        assert_eq!(array.devices.unwrap(), ["/dev/md/pair", "/dev/sdb"]);
+        let volume = storage.luks.unwrap().remove(0);
+        assert_eq!(volume.device.as_deref(), Some("/dev/md/pair"));
+        let filesystems = storage.filesystems.unwrap();
+        let devices: Vec<&str> = filesystems.iter().map(|f| f.device.as_str()).collect();
+        assert_eq!(devices, ["/dev/mapper/vault", &nowhere, &circle]);
+    }
 }

@@ -11,6 +11,7 @@ mod tests;
 mod work;
 
 use ignition::model::Luks;
+use serde::{Deserialize, Serialize};
 
 use super::tool::Tool;
 use crate::block::filesystem::{Found, Kind};
@@ -61,8 +62,9 @@ pub(super) enum Verdict {
     Remake,
 }
 
-/// What the running system must know of a volume.
-#[derive(Clone, PartialEq, Eq)]
+/// What the running system must know of a volume. In Ignition's place the stages tell it one another in a file.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Opened {
     /// Name of the mapped device.
     pub(crate) name: String,
@@ -73,7 +75,8 @@ pub(crate) struct Opened {
 }
 
 /// What opens a volume.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum By {
     /// A key.
     Key(Vec<u8>),

@@ -1,5 +1,6 @@
 //! The plan: what the config wants of this machine's disks, decided without a write.
 
+mod again;
 mod disk;
 mod filesystem;
 mod lacks;
@@ -63,6 +64,8 @@ pub(super) struct Array {
     pub(super) members: Vec<Target>,
     pub(super) stable: String,
     pub(super) made: bool,
+    /// The kernel's name of it if it runs already.
+    pub(super) running: Option<String>,
 }
 
 /// An encrypted volume to be made or opened.
@@ -73,6 +76,8 @@ pub(super) struct Volume {
     pub(super) stable: String,
     /// None if it shows only once the array below is there.
     pub(super) verdict: Option<luks::Verdict>,
+    /// The kernel's name of the mapped device if it is open already.
+    pub(super) open: Option<String>,
 }
 
 /// A file system to be made or kept.

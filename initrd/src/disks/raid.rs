@@ -1,20 +1,27 @@
-//! RAID arrays, made by `mdadm`: always anew, as a config has no word for keeping one.
+//! RAID arrays, made by `mdadm`: a config has no word for keeping one.
 
 mod start;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ignition::model::Raid;
 
+use super::device;
+use super::name::Name;
 use super::tool::{Tool, load_module};
+use crate::block::md::Member;
 use crate::chroot;
 use crate::root::Root;
+use crate::uevent;
 use crate::world::World;
 pub(super) use start::start;
 
 /// The most characters of a name: the metadata has room for 32, and `any:` stands before it.
 const LONGEST: usize = 28;
+/// How long udev, where there is one, may take to name an array, or to start one that it has begun with.
+const BY_UDEV: Duration = Duration::from_secs(10);
 
 /// An array as a config wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +89,23 @@ impl Wanted {
         }
     }
 
+    /// Whether a device is a member of it: of an array with its name, level and size.
+    pub(super) fn has(&self, member: &Member) -> bool {
+        let level = match self.level.as_str() {
+            "linear" => -1,
+            "raid0" | "0" | "stripe" => 0,
+            "raid1" | "1" | "mirror" => 1,
+            "raid4" | "4" => 4,
+            "raid5" | "5" => 5,
+            "raid6" | "6" => 6,
+            "raid10" | "10" => 10,
+            _ => return false,
+        };
+        member.name == self.name
+            && member.level == level
+            && usize::try_from(member.disks) == Ok(self.active)
+    }
+
     fn create(&self, devices: &[String]) -> Vec<String> {
         let mut out: Vec<String> = [
             "--create",
@@ -129,21 +153,45 @@ impl Wanted {
             false => self.create(&paths),
         };
         tracing::info!("disks: the array {} of {}", self.name, paths.join(", "));
-        chroot::succeed(root, &Tool::Mdadm.find(root)?, &arguments)
-            .with_context(|| format!("making the array {}", self.name))?;
-        Ok(())
+        let done = chroot::succeed(root, &Tool::Mdadm.find(root)?, &arguments)
+            .with_context(|| format!("making the array {}", self.name));
+        if !chroot::has_udev(&root.world) {
+            return done.map(drop);
+        }
+        // One that was there its rules may have started meanwhile, or begun to.
+        if done.is_ok() || made {
+            self.wait(&root.world)?;
+        }
+        match done {
+            Err(error) if made && start::running(&root.world, &self.name).is_some() => {
+                tracing::info!("disks: udev has started the array {}: {error:#}", self.name);
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Waits until it runs, and udev has named it. One that does not is told by who needs it.
+    fn wait(&self, world: &World) -> Result<()> {
+        let what = format!("the array {}", self.name);
+        let look = || Ok(start::running(world, &self.name));
+        uevent::wait_for(world, &what, Some(BY_UDEV), look).map(drop)
     }
 }
 
-/// The node of an array, by the link that mdadm makes where there is no udev.
+/// The node of an array: by the link that mdadm makes where there is no udev, and udev where there is; else by what its
+/// members say.
 ///
 /// # Errors
 /// If there is no such array.
 pub(super) fn node(world: &World, name: &str) -> Result<PathBuf> {
-    let link = world.dev.join("md").join(name);
-    let target =
-        std::fs::canonicalize(&link).with_context(|| format!("looking up {}", link.display()))?;
-    Ok(target)
+    if let Ok(target) = std::fs::canonicalize(world.dev.join("md").join(name)) {
+        return Ok(target);
+    }
+    let devices = device::all(world);
+    let found = device::find(&devices, &Name::Array(name.to_owned()));
+    let found = found.first().map(|device| device.path.clone());
+    found.with_context(|| format!("there is no array {name}"))
 }
 
 /// The UUID of an array, as mdadm writes it.
@@ -226,6 +274,30 @@ mod tests {
             let wanted = wanted("data", level, 4, 0).unwrap();
             assert_eq!(wanted.module(), module, "{level}");
         }
+    }
+
+    #[test]
+    fn its_members_have_its_name_level_and_number() {
+        let member = |name: &str, level, disks| Member {
+            array: [7; 16],
+            name: name.to_owned(),
+            level,
+            disks,
+        };
+        let pair = wanted("pair", "mirror", 3, 1).unwrap();
+        assert!(pair.has(&member("pair", 1, 2)));
+        for other in [
+            member("other", 1, 2),
+            member("pair", 0, 2),
+            member("pair", 1, 3),
+        ] {
+            assert!(!pair.has(&other), "{other:?}");
+        }
+        assert!(
+            wanted("pair", "linear", 2, 0)
+                .unwrap()
+                .has(&member("pair", -1, 2))
+        );
     }
 
     #[test]

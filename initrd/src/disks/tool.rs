@@ -34,13 +34,15 @@ pub(super) enum Tool {
     Wipefs,
 }
 
-/// Where they are.
-const FOLDERS: [&str; 5] = [
+/// Where they are: in Debian, and in other systems' initrds.
+const FOLDERS: [&str; 7] = [
     "/usr/sbin",
     "/usr/bin",
     "/usr/libexec",
     "/usr/lib/systemd/system-generators",
     "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/systemd",
 ];
 
 impl Tool {
@@ -82,8 +84,11 @@ impl Tool {
             .iter()
             .map(|folder| format!("{folder}/{name}"))
             .find(|path| root.sysroot.join(path.trim_start_matches('/')).exists())
-            .with_context(|| {
-                format!("the image has no {name}; add the package {package} to [debian] packages in its recipe")
+            .with_context(|| match root.is_around() {
+                true => format!("there is no {name} in {}", FOLDERS.join(", ")),
+                false => format!(
+                    "the image has no {name}; add the package {package} to [debian] packages in its recipe"
+                ),
             })
     }
 }

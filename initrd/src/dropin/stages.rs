@@ -52,9 +52,9 @@ pub(super) fn run(flags: &Flags, surroundings: &Surroundings) -> Result<(), Fail
     match flags.stage {
         Stage::FetchOffline | Stage::Fetch => stage.fetch(&mut state)?,
         Stage::Kargs => stage.kargs()?,
-        Stage::Disks => stage.disks()?,
+        Stage::Disks => stage.disks(&mut state)?,
         Stage::Mount => stage.mount(&mut state)?,
-        Stage::Files => stage.files(&state)?,
+        Stage::Files => stage.files(&mut state)?,
         Stage::Umount => stage.umount()?,
     }
     state.write(&flags.state_file)?;
@@ -211,12 +211,12 @@ impl Run<'_> {
         )
     }
 
-    fn disks(&self) -> Result<()> {
-        disks::make(
-            &disks::around(World::real()),
-            &self.storage()?,
-            self.whose(),
-        )
+    fn disks(&self, state: &mut State) -> Result<()> {
+        let (storage, keys) = self.fetcher.storage(&self.base, &self.kept()?)?;
+        let around = disks::around(World::real());
+        let storage = disks::by_nodes(storage);
+        state.volumes = disks::make(&around, &storage, &keys, self.whose())?;
+        Ok(())
     }
 
     fn mount(&self, state: &mut State) -> Result<()> {
@@ -238,7 +238,7 @@ impl Run<'_> {
         )
     }
 
-    fn files(&self, state: &State) -> Result<()> {
+    fn files(&self, state: &mut State) -> Result<()> {
         let fetched = self
             .fetcher
             .contents(&self.base, &self.kept()?, state.user_config)?;
@@ -248,7 +248,7 @@ impl Run<'_> {
         let root: &Path = &self.flags.root;
         let brought = Brought {
             mounted: state.folders.clone(),
-            ..Brought::default()
+            volumes: state.volumes.clone(),
         };
         // Another system has no `state`: a stage that was cut off is not undone, as with Ignition.
         let mut journal = Journal::default();
@@ -257,11 +257,14 @@ impl Run<'_> {
             tracing::warn!("{warning}");
         }
         tracing::info!(
-            "{} files and folders, {} users and groups, {} units",
+            "{} files and folders, {} users and groups, {} units, {} encrypted volumes",
             applied.entries,
             applied.accounts,
-            applied.units
+            applied.units,
+            brought.volumes.len()
         );
+        // Where the file is, the system that is started next sees it too.
+        state.volumes.clear();
         Ok(())
     }
 }

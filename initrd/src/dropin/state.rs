@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::disks::luks::Opened;
 use crate::whole;
 
 /// Facts that stages tell later ones. Its form is nobody else's concern.
@@ -17,6 +18,8 @@ pub(super) struct State {
     pub(super) user_config: bool,
     /// Mount points, and folders that were made for them, as paths in the root.
     pub(super) folders: Vec<String>,
+    /// The encrypted volumes that the disks stage left open, with their keys, until these are in the root.
+    pub(super) volumes: Vec<Opened>,
 }
 
 impl State {
@@ -62,4 +65,48 @@ pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
         whole::write(path, content, mode)
     };
     write().with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::disks::luks::By;
+
+    #[test]
+    fn volumes_are_read_as_they_are_written_by_nobody_else_and_never_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ignition/state");
+        let volume = |name: &str, by: By| Opened {
+            name: name.to_owned(),
+            uuid: "abab".to_owned(),
+            by,
+        };
+        let state = State {
+            user_config: true,
+            folders: vec!["/var/lib/x".to_owned()],
+            volumes: vec![
+                volume("data", By::Key(b"SECRET\xff".to_vec())),
+                volume("sealed", By::Tpm),
+                volume("far", By::Clevis { network: true }),
+            ],
+        };
+        state.write(&path).unwrap();
+        assert_eq!(State::read(&path).unwrap(), state);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let shown = format!("{state:?}");
+        assert!(
+            !shown.contains("SECRET") && !shown.contains("83, 69"),
+            "{shown}"
+        );
+        // Of a stage that knew nothing of volumes.
+        fs::write(&path, r#"{"userConfig": true, "folders": []}"#).unwrap();
+        assert!(State::read(&path).unwrap().volumes.is_empty());
+        fs::write(&path, r#"{"volumes": [{"name": "data", "by": "SECRET"}]}"#).unwrap();
+        let error = format!("{:#}", State::read(&path).unwrap_err());
+        assert!(!error.contains("SECRET"), "{error}");
+    }
 }

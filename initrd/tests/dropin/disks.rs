@@ -118,6 +118,43 @@ fn disks_are_made_mounted_filled_and_unmounted() {
 }
 
 #[test]
+fn a_volume_on_something_else_is_refused_before_any_disk_changes() {
+    let (Some(used), Some(blank)) = (Loop::new(32 << 20), Loop::new(32 << 20)) else {
+        return;
+    };
+    apart(move || {
+        let (used, blank) = (&used.path, &blank.path);
+        let first = Place::new(&config(&format!(
+            r#", "storage": {{"filesystems": [{{"device": "{used}", "format": "ext4"}}]}}"#
+        )));
+        first.succeeds("fetch");
+        first.succeeds("disks");
+        let before = [fs::read(used).unwrap(), fs::read(blank).unwrap()];
+        let place = Place::new("");
+        std::os::unix::fs::symlink(used, place.path("disk")).unwrap();
+        let link = place.path("disk").display().to_string();
+        let volume = config(&format!(
+            r#", "storage": {{
+                "disks": [{{"device": "{blank}", "partitions": [{{"label": "first"}}]}}],
+                "luks": [{{"name": "vault", "device": "{link}", "keyFile": {{"source": "data:,SECRET"}}}}],
+                "filesystems": [{{"device": "/dev/mapper/vault", "format": "ext4", "path": "/srv"}}]}}"#
+        ));
+        place.write("config.ign", &volume);
+        place.succeeds("fetch-offline");
+        assert!(!place.path("neednet").exists());
+        place.succeeds("fetch");
+        let text = place.fails("disks", 1);
+        for word in ["$.storage.luks.0", "wipeVolume", "found ext4"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(!text.contains("SECRET"), "{text}");
+        let after = [fs::read(used).unwrap(), fs::read(blank).unwrap()];
+        assert!(before == after, "a disk was changed");
+        assert!(!place.read("state").contains("vault"));
+    });
+}
+
+#[test]
 fn a_disk_with_something_else_on_it_is_refused_and_left_alone() {
     let Some(disk) = Loop::new(32 << 20) else {
         return;

@@ -55,6 +55,7 @@ const PROMISES: &[Promise] = promises![
     clevis::volumes_open_by_a_tang_server_and_by_two_pins,
     stack::an_encrypted_mirror_serves_as_var,
     stack::an_array_that_is_made_is_not_made_again,
+    stack::in_ignitions_place_arrays_and_volumes_are_made,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
     verity::a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot,
     network::a_fixed_address_fetches_the_config_and_is_handed_over,

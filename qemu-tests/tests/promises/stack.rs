@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use qemu_tests::lab::{Lab, Plan};
+use image::paths::NODE_PROGRAM;
+use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
 use serde_json::json;
 use slipway::qemu::agent::data_url;
@@ -238,6 +239,132 @@ pub(crate) fn an_array_that_is_made_is_not_made_again(lab: &mut Lab) -> Result<(
     }
     ensure!(made[0] == made[1], "the array was made again");
     Ok(())
+}
+
+/// One stage in Ignition's place on a running node, which has udev as another system's initrd has it; no stage says the
+/// key.
+fn stage(node: &Running, name: &str) -> Result<()> {
+    let script = format!(
+        "IGNITION_CONFIG_FILE=/run/probe/config.ign /run/probe/ignition -platform file -stage {name} \
+         -root /run/newroot -log-to-stdout"
+    );
+    let said = node.tell_within(&script, patience::INIT)?;
+    ensure!(
+        said.contains("finished successfully") && !said.contains(KEY),
+        "the stage {name} said:\n{said}"
+    );
+    Ok(())
+}
+
+/// Writes the program's name, the config and a root with accounts into the guest's `/run`.
+fn lay_out(node: &Running, config: &serde_json::Value) -> Result<()> {
+    let script = format!(
+        "set -e\n\
+         mkdir -p /run/probe /run/newroot/etc\n\
+         ln -s {NODE_PROGRAM} /run/probe/ignition\n\
+         echo 'root:x:0:0:root:/root:/bin/bash' >/run/newroot/etc/passwd\n\
+         echo 'root:x:0:' >/run/newroot/etc/group\n\
+         cat >/run/probe/config.ign <<'END'\n{config}\nEND\n"
+    );
+    node.tell(&script).map(drop)
+}
+
+/// In Ignition's place, stage by stage: a mirror, an encrypted volume on it and a file system on that are made and stay
+/// open, are mounted and filled by later processes, and have their key and their line of crypttab in the root. A second
+/// run of the disks stage takes them as they are, whether they run or were put away.
+pub(crate) fn in_ignitions_place_arrays_and_volumes_are_made(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": {
+            "raid": [{ "name": "pair", "level": "raid1", "devices":
+                ["/dev/disk/by-id/virtio-left", "/dev/disk/by-id/virtio-right"] }],
+            "luks": [{ "name": "vault", "device": "/dev/md/pair", "keyFile": { "source": data_url(KEY.as_bytes()) },
+                "options": ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"] }],
+            "filesystems": [{ "device": "/dev/mapper/vault", "format": "ext4", "path": "/var/lib/x" }],
+            "files": [{ "path": "/var/lib/x/probe", "contents": { "source": data_url(WRITTEN.as_bytes()) } }],
+        },
+    });
+    let plan = Plan {
+        more: vec![disk(&node, "left")?, disk(&node, "right")?],
+        ..Plan::default()
+    };
+    let names = [
+        "/dev/disk/by-id/virtio-left",
+        "/dev/disk/by-id/virtio-right",
+    ];
+    let running = up(lab, &node, &plan, &names)?;
+    lay_out(&running, &config)?;
+    stage(&running, "fetch")?;
+    stage(&running, "disks")?;
+    let sysfs = "/sys/class/block/$(basename $(readlink -f /dev/md/pair))";
+    let (level, disks, size) = (
+        format!("cat {sysfs}/md/level"),
+        format!("cat {sysfs}/md/raid_disks"),
+        // Sectors: 500 MB of the 512 MiB.
+        format!("test $(cat {sysfs}/size) -gt 976562 && echo whole"),
+    );
+    let made = [
+        (&*level, "raid1"),
+        (&*disks, "2"),
+        (&*size, "whole"),
+        (
+            "cryptsetup status vault | grep -c -e LUKS2 -e 'device: */dev/md'",
+            "2",
+        ),
+        ("stat -c %a /run/ignition/state", "600"),
+    ];
+    says(&running, &made).context("after the disks stage")?;
+    stage(&running, "mount")?;
+    stage(&running, "files")?;
+    says(&running, &IN_THE_ROOT).context("after the files stage")?;
+    stage(&running, "umount")?;
+    taken_as_it_is(&running)
+}
+
+/// What the stages mount and files leave in the root.
+const IN_THE_ROOT: [(&str, &str); 5] = [
+    ("cat /run/newroot/var/lib/x/probe", WRITTEN),
+    (
+        "test \"$(cat /run/newroot/etc/crypttab)\" = \
+         \"vault UUID=$(cryptsetup luksUUID /dev/md/pair) /etc/luks/vault luks,x-initrd.attach\" && echo same",
+        "same",
+    ),
+    (
+        "stat -c %a /run/newroot/etc/luks/vault /run/newroot/etc/crypttab | uniq",
+        "600",
+    ),
+    ("cat /run/newroot/etc/luks/vault", KEY),
+    // The key is in no file that the next system sees but this one.
+    (
+        "grep -o '\"volumes\":\\[\\]' /run/ignition/state",
+        "\"volumes\":[]",
+    ),
+];
+
+/// Another run of the disks stage makes nothing anew: neither of what runs, nor of what was stopped.
+fn taken_as_it_is(running: &Running) -> Result<()> {
+    const IDENTITIES: &str = "mdadm --detail --export /dev/md/pair | grep ^MD_UUID= \
+        && cryptsetup luksUUID /dev/md/pair && blkid -p -s UUID -o value /dev/mapper/vault";
+    const STOP: &str =
+        "cryptsetup close vault && udevadm settle && mdadm --stop /dev/md/pair && udevadm settle";
+    let mounted = "grep -c ' /run/newroot/var/lib/x ' /proc/self/mountinfo || true";
+    says(running, &[(mounted, "0")]).context("after the umount stage")?;
+    let before = running.tell(IDENTITIES)?;
+    for state in ["running", "stopped"] {
+        if state == "stopped" {
+            running.tell(STOP)?;
+        }
+        stage(running, "disks").with_context(|| format!("with everything {state}"))?;
+        let after = running.tell(IDENTITIES)?;
+        ensure!(
+            before == after,
+            "with everything {state} it was made again: before {before:?}, after {after:?}"
+        );
+    }
+    stage(running, "mount")?;
+    says(running, &[(mounted, "1"), IN_THE_ROOT[0]]).context("after another mount")?;
+    stage(running, "umount")
 }
 
 /// Whether these bytes stand anywhere in a file.

@@ -8,7 +8,7 @@ use super::{Gather, Wrong};
 
 impl Gather<'_> {
     /// One for each of `storage.luks`, in that order.
-    pub(super) fn keys(&mut self, model: &model::Config) -> Result<Vec<Keys>, Wrong> {
+    pub(in crate::config) fn keys(&mut self, model: &model::Config) -> Result<Vec<Keys>, Wrong> {
         let storage = model.storage.as_ref();
         let volumes = storage
             .and_then(|storage| storage.luks.as_deref())

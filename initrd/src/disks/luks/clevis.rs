@@ -196,7 +196,8 @@ impl Resolver {
     fn lend(root: &Root) -> Result<Self> {
         let ours = root.world.in_initrd("/etc/resolv.conf");
         let theirs = root.world.in_run(RUN_RESOLVER);
-        if theirs.exists() || !ours.exists() {
+        // A system around us has its own where its programs look.
+        if root.is_around() || theirs.exists() || !ours.exists() {
             return Ok(Self(None));
         }
         if let Some(folder) = theirs.parent() {

@@ -48,7 +48,35 @@ impl Wanted {
                 }
             }
         };
-        let uuid = cryptsetup(root, &self.name, &["luksUUID", &path])?;
+        self.opened(root, &path, by)
+    }
+
+    /// One that is open already, as an earlier run leaves it: it must be what [`Wanted::apply`] would open again.
+    ///
+    /// # Errors
+    /// If its flags differ, or the key is another.
+    pub(in crate::disks) fn keep(&self, root: &Root, device: &Path) -> Result<Opened> {
+        let path = device.to_string_lossy();
+        tracing::info!("disks: the encrypted volume {} is open already", self.name);
+        let key = self
+            .key
+            .as_deref()
+            .with_context(|| format!("the volume {} is open and has no key file", self.name))?;
+        self.same_discards(root, &path)?;
+        let file = KeyFile::new(root, &format!("{}.open", self.name), key)?;
+        let arguments = [
+            "luksOpen",
+            "--test-passphrase",
+            &path,
+            "--key-file",
+            &file.path,
+        ];
+        cryptsetup(root, &self.name, &arguments)?;
+        self.opened(root, &path, By::Key(key.to_vec()))
+    }
+
+    fn opened(&self, root: &Root, path: &str, by: By) -> Result<Opened> {
+        let uuid = cryptsetup(root, &self.name, &["luksUUID", path])?;
         Ok(Opened {
             name: self.name.clone(),
             uuid: uuid.stdout.trim().to_lowercase(),

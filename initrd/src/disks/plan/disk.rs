@@ -108,12 +108,12 @@ impl Planner<'_> {
             .devices
             .iter()
             .filter(parts)
-            .filter(|device| device.busy)
+            .filter(|device| device.busy())
             .map(|device| device.name.as_str())
             .collect();
         let why = if disk.read_only {
             format!("{} is read-only", disk.name)
-        } else if disk.busy {
+        } else if disk.busy() {
             format!("{} is in use itself", disk.name)
         } else if wipe && self.is_system(&disk.name) {
             format!(
@@ -175,7 +175,7 @@ impl Planner<'_> {
 
     /// Numbers of partitions that must stay as they are.
     fn busy(&self, disk: &Device, table: &Table) -> BTreeSet<u32> {
-        let used = self.inputs.devices.iter().filter(|device| device.busy);
+        let used = self.inputs.devices.iter().filter(|device| device.busy());
         let mut out: BTreeSet<u32> = used
             .filter_map(|device| device.partition.as_ref())
             .filter(|(name, _)| *name == disk.name)

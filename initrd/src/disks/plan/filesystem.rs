@@ -135,7 +135,7 @@ impl Planner<'_> {
             _ if self.was_made_earlier(target) => (anew, None),
             _ => wanted.decide(&names, &found)?,
         };
-        if verdict != Verdict::Keep && self.is_busy(target) {
+        if verdict != Verdict::Keep && self.is_busy(target, None) {
             return Err(format!("{at}: {} is in use", wanted.device));
         }
         self.plan.warnings.extend(warning);

@@ -24,7 +24,8 @@ impl Plan {
         }
         for (at, module) in self.modules() {
             if !tool::has_module(root, module)? {
-                out.push(format!("{at}: the image's kernel has no module {module}"));
+                let whose = if root.is_around() { "" } else { "image's " };
+                out.push(format!("{at}: the {whose}kernel has no module {module}"));
             }
         }
         let mut volumes = self.volumes.iter();
@@ -62,7 +63,11 @@ impl Plan {
         }
         for volume in &self.volumes {
             need(&volume.wanted.at, &[Tool::Modprobe]);
-            need(&volume.wanted.at, &volume.wanted.tools());
+            let mut tools = volume.wanted.tools();
+            // What opens it on the running system is in that one's root, which in Ignition's place is another.
+            let of_running = [Tool::CryptsetupGenerator, Tool::ClevisAgent];
+            tools.retain(|tool| !(root.is_around() && of_running.contains(tool)));
+            need(&volume.wanted.at, &tools);
         }
         for job in &self.filesystems {
             // What is not known yet may have to be made.

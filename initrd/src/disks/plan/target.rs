@@ -14,10 +14,13 @@ impl Planner<'_> {
                 return None;
             }
         };
-        let mut found = self.targets(&name);
+        let found = self.targets(&name).into_iter();
+        let mut found: Vec<Target> = found.map(|target| self.of_config(target)).collect();
         found.sort();
         found.dedup();
         match found.as_slice() {
+            // Why the config does not make it stands there already.
+            [] if !self.problems.lines.is_empty() && self.is_promised(&name) => None,
             [] => {
                 let why = format!(
                     "{path} is not there and no disk of the config makes it; this machine has {}",
@@ -33,6 +36,18 @@ impl Planner<'_> {
                 self.wrong(at, format!("{path} may be {}", names.join(" or ")));
                 None
             }
+        }
+    }
+
+    /// Whether a name is that of an array or volume of the config.
+    fn is_promised(&self, name: &Name) -> bool {
+        let storage = self.inputs.storage;
+        let (mut arrays, mut volumes) =
+            (storage.raid.iter().flatten(), storage.luks.iter().flatten());
+        match name {
+            Name::Array(name) => arrays.any(|array| array.name == *name),
+            Name::Mapped(name) => volumes.any(|volume| volume.name == *name),
+            _ => false,
         }
     }
 
@@ -62,13 +77,15 @@ impl Planner<'_> {
                 .collect()
         };
         match name {
-            Name::Array(name) => self
-                .plan
-                .arrays
-                .iter()
-                .filter(|array| array.wanted.name == *name)
-                .map(|array| Target::Array(array.wanted.name.clone()))
-                .collect(),
+            Name::Array(name)
+                if self
+                    .plan
+                    .arrays
+                    .iter()
+                    .any(|array| array.wanted.name == *name) =>
+            {
+                vec![Target::Array(name.clone())]
+            }
             Name::Mapped(name)
                 if self
                     .plan
@@ -128,7 +145,10 @@ impl Planner<'_> {
                 let size = (entry.last + 1 - entry.first) * table.sector;
                 Some((self.device(disk)?, entry.first * table.sector, size))
             }
-            Target::Array(_) | Target::Volume(_) => None,
+            Target::Array(_) | Target::Volume(_) => {
+                let device = self.device_of(target)?;
+                Some((device, 0, device.size))
+            }
         }
     }
 
@@ -144,8 +164,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the target, or a part of it, is mounted or held.
-    pub(super) fn is_busy(&self, target: &Target) -> bool {
+    /// Whether the target, or a part of it, is mounted, or held by another than `by`.
+    pub(super) fn is_busy(&self, target: &Target, by: Option<&str>) -> bool {
         let part_of = |device: &Device, disk: &str, number: Option<u32>| {
             let of = device.partition.as_ref();
             of.is_some_and(|(name, part)| {
@@ -153,11 +173,14 @@ impl Planner<'_> {
             })
         };
         self.inputs.devices.iter().any(|device| {
-            device.busy
+            device.busy_but(by)
                 && match target {
                     Target::Device(name) => device.name == *name || part_of(device, name, None),
                     Target::Partition(disk, number) => part_of(device, disk, Some(*number)),
-                    Target::Array(_) | Target::Volume(_) => false,
+                    Target::Array(_) | Target::Volume(_) => {
+                        let is = self.device_of(target);
+                        is.is_some_and(|is| is.name == device.name)
+                    }
                 }
         })
     }

@@ -9,6 +9,7 @@ use crate::block::filesystem::Kind;
 use crate::block::filesystem::tests::superblock;
 use crate::block::gpt::Entry;
 
+mod again;
 mod stack;
 
 const GIB: u64 = 1 << 30;
@@ -62,6 +63,10 @@ fn lab() -> Lab {
 
 impl Lab {
     fn plan(&self, storage: &str) -> Result<Plan, Problems> {
+        self.plan_as(Whose::Node, storage)
+    }
+
+    fn plan_as(&self, whose: Whose, storage: &str) -> Result<Plan, Problems> {
         let text = format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
         let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
         let storage = config.model().unwrap().storage.unwrap();
@@ -77,15 +82,19 @@ impl Lab {
             storage: &storage,
             keys: &keys,
             devices: &devices,
-            system: Some(&self.system),
-            whose: crate::provision::Whose::Node,
+            system: (whose == Whose::Node).then_some(&self.system),
+            whose,
             journal: &self.journal,
         };
         plan(&inputs, &mut || Ok(Guid([7; 16])))
     }
 
     fn refused(&self, storage: &str, because: &str) {
-        let problems = self.plan(storage).expect_err(because);
+        self.refused_as(Whose::Node, storage, because);
+    }
+
+    fn refused_as(&self, whose: Whose, storage: &str, because: &str) {
+        let problems = self.plan_as(whose, storage).expect_err(because);
         let text = problems.lines.join("\n");
         assert!(text.contains(because), "{storage}: {text}");
     }

@@ -21,25 +21,41 @@ impl Planner<'_> {
             Ok(wanted) => wanted,
             Err(why) => return self.wrong(at, why),
         };
-        let mut members = Vec::new();
+        let mut named = Vec::new();
         for (i, device) in model.devices.iter().flatten().enumerate() {
             let place = format!("{at}.devices.{i}");
-            if let Some(target) = self.target(&place, device)
-                && self.take(&place, device, &target, false)
-            {
+            if let Some(target) = self.target(&place, device) {
+                named.push((place, device, target));
+            }
+        }
+        let targets: Vec<Target> = named.iter().map(|(_, _, target)| target.clone()).collect();
+        let there = self.array_there(&wanted, &targets);
+        let there = there.unwrap_or_else(|why| {
+            self.wrong(at, why);
+            None
+        });
+        let is_there = there.is_some();
+        let running = there.and_then(|there| there.running);
+        // udev may be starting it, member by member: then it is waited for.
+        let held = targets.iter().any(|target| self.is_busy(target, None));
+        self.problems.missing |= is_there && running.is_none() && held;
+        let mut members = Vec::new();
+        for (place, device, target) in named {
+            if self.take(&place, device, &target, false, running.as_deref()) {
                 members.push(target);
             }
         }
         let shown: Vec<String> = members.iter().map(|member| self.stable(member)).collect();
         let stable = shown.join(BETWEEN);
         let stage = self.inputs.journal.stage(at, &stable);
-        if stage.is_none() {
+        if stage.is_none() && !is_there {
             for member in &members {
                 self.warn_of_loss(at, member);
             }
         }
         self.plan.arrays.push(Array {
-            made: stage == Some(Stage::Done),
+            made: is_there || stage == Some(Stage::Done),
+            running,
             wanted,
             members,
             stable,
@@ -55,16 +71,24 @@ impl Planner<'_> {
         let Some(target) = self.target(&format!("{at}.device"), &device) else {
             return;
         };
-        if !self.take(at, &device, &target, wanted.wipes()) {
+        let open = match self.open_already(&wanted, &target) {
+            Ok(open) => open,
+            Err(why) => return self.wrong(at, why),
+        };
+        if !self.take(at, &device, &target, wanted.wipes(), open.as_deref()) {
             return;
         }
         let stable = self.stable(&target);
         match self.volume_verdict(&wanted, &target, &stable) {
+            Ok(verdict) if open.is_some() && verdict != Some(luks::Verdict::Open) => {
+                self.wrong(at, format!("{device} is in use: the volume is open"));
+            }
             Ok(verdict) => self.plan.volumes.push(Volume {
                 wanted,
                 target,
                 stable,
                 verdict,
+                open,
             }),
             Err(why) => self.problems.lines.push(why),
         }
@@ -118,14 +142,21 @@ impl Planner<'_> {
         }
     }
 
-    /// Notes who has a target. It must be nobody else's, not in use, not the node's own, and without partitions unless
-    /// they may be wiped.
-    fn take(&mut self, at: &str, device: &str, target: &Target, wipe: bool) -> bool {
+    /// Notes who has a target. It must be nobody else's, not in use but `by` what is wanted itself, not the node's own,
+    /// and without partitions unless they may be wiped.
+    fn take(
+        &mut self,
+        at: &str,
+        device: &str,
+        target: &Target,
+        wipe: bool,
+        by: Option<&str>,
+    ) -> bool {
         let why = if let Some(other) = self.taken.insert(target.clone(), at.to_owned()) {
             format!("{device} is the same device as that of {other}")
         } else if self.is_own(target) {
             format!("{device} belongs to the node itself")
-        } else if self.is_busy(target) {
+        } else if self.is_busy(target, by) {
             format!("{device} is in use")
         } else if !wipe && self.is_divided(target) {
             format!("{device} has partitions, which it would overwrite")

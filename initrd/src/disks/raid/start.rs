@@ -71,7 +71,7 @@ pub(in crate::disks) fn start(boot: &Boot, root: &Root, name: &str, uuid: &str) 
 fn members(world: &World, seen: &mut BTreeSet<String>) -> Vec<Device> {
     let devices = device::all(world).into_iter();
     devices
-        .filter(|device| !device.busy && seen.insert(device.name.clone()))
+        .filter(|device| !device.busy() && seen.insert(device.name.clone()))
         .filter(|device| {
             let known = File::open(&device.path)
                 .map_err(anyhow::Error::from)
@@ -82,7 +82,7 @@ fn members(world: &World, seen: &mut BTreeSet<String>) -> Vec<Device> {
 }
 
 /// The node of an array, if it runs.
-fn running(world: &World, name: &str) -> Option<PathBuf> {
+pub(super) fn running(world: &World, name: &str) -> Option<PathBuf> {
     let device = node(world, name).ok()?;
     let kernel = device.file_name()?;
     let state = world.sys.join("class/block").join(kernel);
