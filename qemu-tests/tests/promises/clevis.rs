@@ -23,8 +23,8 @@ use crate::disks::{disk, mount_unit, says, up};
 
 /// What is written into a file system.
 const WRITTEN: &str = "slipway wrote these words into a file";
-/// The server's programs, as Debian's packages.
-const PROGRAMS: [&str; 2] = ["jose", "tang-common"];
+/// The server's programs, as Debian's packages; two of them are what the script that makes its keys calls.
+const PROGRAMS: [&str; 4] = ["coreutils", "dash", "jose", "tang-common"];
 /// Where the server's programs see its keys.
 const KEYS: &str = "/run/tang";
 
@@ -130,8 +130,8 @@ impl Tang {
         let tools = programs(lab)?;
         let sandbox = tools.sandbox().bind(&keys, KEYS);
         sandbox
-            .command("/usr/libexec/tangd-keygen")
-            .args([KEYS, "sig", "exc"])
+            .command("/usr/bin/sh")
+            .args(["/usr/libexec/tangd-keygen", KEYS, "sig", "exc"])
             .run()?;
         let thumbprint = sandbox
             .command("/usr/bin/jose")
