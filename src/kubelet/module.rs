@@ -84,7 +84,8 @@ pub(super) fn fetch(
     let (sha256, _) = super::keep(work.cache, &program)?;
     ensure!(
         sha256 == locked.sha256,
-        "the compiled kubelet has SHA-256 {sha256}, expected {} as the lock says; the lock was made with other inputs",
+        "the compiled kubelet has SHA-256 {sha256}, expected {} as the lock says: it was made \
+         with another Go, or by another version of Slipway; `slipway lock --renew` makes it anew",
         locked.sha256
     );
     Ok(())
