@@ -116,3 +116,75 @@ fn the_configs_of_the_pairs_are_valid() {
         wrong.join("\n")
     );
 }
+
+/// Found by Ignition's own blackbox suite, where files with an empty source overwrite links: 3.0 takes one wherever it has
+/// a pointer, as every later version does for files.
+#[test]
+fn an_empty_source_is_none_but_for_an_authority() {
+    let file = |rest: &str| format!(r#""storage": {{"files": [{{"path": "/a", {rest}}}]}}"#);
+    let config = |rest: &str| format!(r#""config": {{{rest}}}"#);
+    let authority = |rest: &str| {
+        format!(r#""security": {{"tls": {{"certificateAuthorities": [{{{rest}}}]}}}}"#)
+    };
+    for (minor, inside, outside, accept) in [
+        (
+            0,
+            String::new(),
+            file(r#""overwrite": true, "contents": {"source": ""}"#),
+            true,
+        ),
+        (
+            0,
+            String::new(),
+            file(r#""append": [{"source": ""}]"#),
+            true,
+        ),
+        (
+            6,
+            String::new(),
+            file(r#""overwrite": true, "contents": {"source": ""}"#),
+            true,
+        ),
+        (
+            0,
+            config(r#""merge": [{"source": ""}]"#),
+            String::new(),
+            true,
+        ),
+        (0, config(r#""merge": [{}]"#), String::new(), true),
+        (
+            1,
+            config(r#""merge": [{"source": ""}]"#),
+            String::new(),
+            false,
+        ),
+        (1, config(r#""merge": [{}]"#), String::new(), false),
+        (
+            0,
+            config(r#""replace": {"source": ""}"#),
+            String::new(),
+            true,
+        ),
+        (0, authority(r#""source": """#), String::new(), false),
+        (0, authority(""), String::new(), false),
+        (1, authority(r#""source": """#), String::new(), false),
+    ] {
+        let comma = |text: &str| {
+            if text.is_empty() {
+                String::new()
+            } else {
+                format!(", {text}")
+            }
+        };
+        let text = format!(
+            r#"{{"ignition": {{"version": "3.{minor}.0"{}}}{}}}"#,
+            comma(&inside),
+            comma(&outside)
+        );
+        assert_eq!(
+            Config::parse(text.as_bytes(), "t").is_ok(),
+            accept,
+            "{text}"
+        );
+    }
+}

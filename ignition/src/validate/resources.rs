@@ -12,7 +12,10 @@ impl Rules {
         if let Some(config) = ignition.child("config") {
             for merge in config.items("merge") {
                 self.resource(&merge);
-                self.source_needed(&merge);
+                // A pointer in 3.0, which may be nil there.
+                if self.minor >= 1 {
+                    self.source_needed(&merge);
+                }
             }
             if let Some(replace) = config.child("replace") {
                 self.resource(&replace);
@@ -32,17 +35,16 @@ impl Rules {
     /// Merged configs and certificate authorities need a source; since 3.1 the complaint about a wrong
     /// one is made at the entry as well.
     fn source_needed(&mut self, spot: &Spot<'_>) {
-        match spot.text("source") {
-            Some(text) if !text.is_empty() => {
+        let at = if self.minor >= 1 { "" } else { "source" };
+        match spot.text("source").filter(|text| !text.is_empty()) {
+            None => self.error(spot, at, "source is required"),
+            Some(text) => {
                 if let Err(wrong) = source::check(text, self.minor)
                     && self.minor >= 1
                 {
                     self.error(spot, "", wrong);
                 }
             }
-            _ if self.minor >= 1 => self.error(spot, "", "source is required"),
-            None => self.error(spot, "source", "source is required"),
-            Some(_) => {}
         }
     }
 
@@ -64,8 +66,7 @@ impl Rules {
                 self.error(spot, "verification.hash", "a hash needs a source");
             }
         }
-        let empty_is_absent = self.minor >= 1;
-        if let Some(url) = url.filter(|url| !(empty_is_absent && url.is_empty()))
+        if let Some(url) = url.filter(|url| !url.is_empty())
             && let Err(wrong) = source::check(url, self.minor)
         {
             self.error(spot, "source", wrong);

@@ -98,6 +98,9 @@ impl Tool {
 /// # Errors
 /// If it does not load.
 pub(crate) fn load_module(root: &Root, name: &str) -> Result<()> {
+    if is_loaded(root, name) {
+        return Ok(());
+    }
     let program = Tool::Modprobe.find(root)?;
     chroot::succeed(root, &program, &["-q", name])
         .with_context(|| format!("loading the kernel's module {name}"))?;
@@ -109,9 +112,17 @@ pub(crate) fn load_module(root: &Root, name: &str) -> Result<()> {
 /// # Errors
 /// If modprobe is not there or does not start.
 pub(super) fn has_module(root: &Root, name: &str) -> Result<bool> {
+    if is_loaded(root, name) {
+        return Ok(true);
+    }
     let program = Tool::Modprobe.find(root)?;
     let output = chroot::run(root, &program, &["-n", "-q", name])?;
     Ok(output.status.success())
+}
+
+/// Whether the kernel has a module already: the root that we are in may bring none.
+fn is_loaded(root: &Root, name: &str) -> bool {
+    root.world.sys.join("module").join(name).exists()
 }
 
 #[cfg(test)]

@@ -527,16 +527,19 @@ fn what_an_attempt_replaced_with_permission_may_be_replaced_again() {
 }
 
 #[test]
-fn a_home_that_only_a_mount_made_is_its_users_after_a_cut_too() {
+fn what_only_mounts_made_of_a_home_is_its_users_after_a_cut_too() {
     let config =
         fetched(r#"{"ignition": {"version": "3.5.0"}, "passwd": {"users": [{"name": "core"}]}}"#);
     for cut in 0..40 {
         let (folder, state) = (root(), tempfile::tempdir().unwrap());
         let home = folder.path().join("var/home/core");
-        fs::create_dir(&home).unwrap();
-        fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
+        for made in [&home, &home.join("data"), &home.with_extension("other")] {
+            fs::create_dir(made).unwrap();
+            fs::set_permissions(made, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mounted = ["core", "core/data", "core.other"];
         let brought = Brought {
-            mounted: vec!["/var/home/core".to_owned()],
+            mounted: mounted.map(|name| format!("/var/home/{name}")).into(),
             ..Brought::default()
         };
         let mut told = tree(folder.path());
@@ -547,8 +550,15 @@ fn a_home_that_only_a_mount_made_is_its_users_after_a_cut_too() {
             tree::CUT_AFTER.set(None);
             assert!(cut.is_some() || done.is_ok(), "{done:?}");
         }
-        assert_eq!(fs::metadata(&home).unwrap().mode() & 0o7777, 0o700);
-        let place = told.find("/home/core").unwrap();
-        assert_eq!(told.owner(&place), (1000, 1000));
+        for (name, mode, owner) in [
+            ("core", 0o700, (1000, 1000)),
+            ("core/data", 0o700, (1000, 1000)),
+            ("core.other", 0o755, (0, 0)),
+        ] {
+            let path = folder.path().join("var/home").join(name);
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, mode, "{name}");
+            let place = told.find(&format!("/home/{name}")).unwrap();
+            assert_eq!(told.owner(&place), owner, "{name}");
+        }
     }
 }

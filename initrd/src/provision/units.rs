@@ -99,7 +99,8 @@ impl Planner<'_> {
                 let place = format!("{place}.dropins.{i}.name");
                 self.wrong
                     .push(format!("{place}: the name of a drop-in holds no slash"));
-            } else if let Some(contents) = dropin.contents.as_ref().filter(|c| !c.is_empty()) {
+            } else if let Some(contents) = &dropin.contents {
+                // An empty one is written, as it hides one of the same name.
                 let path = join(&format!("{path}.d"), &dropin.name);
                 self.out.files.insert(path, contents.clone().into_bytes());
             }

@@ -97,8 +97,11 @@ pub(super) fn intend(
         let there = tree.find(&home.path).filter(|place| place.stat().is_some());
         match there {
             None => intent.home(tree, &home.path)?,
-            Some(place) if mounted.contains(&place.real) => intent.folder(tree, &home.path)?,
-            Some(_) => {}
+            Some(place) => {
+                for folder in within(mounted, &place.real) {
+                    intent.folder(tree, folder)?;
+                }
+            }
         }
     }
     for database in accounts.databases() {
@@ -154,14 +157,17 @@ fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Resu
 }
 
 /// A home from `/etc/skel`. It is filled under another name and then renamed, so that a half-filled one is
-/// never taken for a whole one. An existing home is left alone, as useradd does; but one that only a mount made, which
-/// is still root's, becomes the user's and nobody else's to read.
+/// never taken for a whole one. An existing home is left alone, as useradd does; but what only mounts made of it and in it,
+/// and is still root's, becomes the user's and nobody else's to read.
 fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<()> {
     let place = tree.place(&home.path)?;
     if place.stat().is_some() {
-        if mounted.contains(&place.real) && tree.owner(&place) == (0, 0) {
-            tree.chmod(&place, 0o700)?;
-            tree.own(&place, home.owner)?;
+        for folder in within(mounted, &place.real) {
+            let place = tree.place(folder)?;
+            if tree.owner(&place) == (0, 0) {
+                tree.chmod(&place, 0o700)?;
+                tree.own(&place, home.owner)?;
+            }
         }
         return Ok(());
     }
@@ -172,6 +178,14 @@ fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<
     tree.make_folder(&place, mode, home.owner)?;
     copy(tree, "/etc/skel", &beside, home.owner)?;
     tree.rename(&beside, &home.path)
+}
+
+/// Those of the folders that are a home or in it.
+fn within<'a>(folders: &'a [String], home: &str) -> impl Iterator<Item = &'a String> {
+    let inner = format!("{home}/");
+    folders
+        .iter()
+        .filter(move |folder| **folder == home || folder.starts_with(&inner))
 }
 
 fn copy(tree: &Tree, from: &str, to: &str, owner: (u32, u32)) -> Result<()> {

@@ -123,6 +123,18 @@ fn a_unit_of_the_config_is_enabled_by_its_own_text() {
     assert_eq!(units.files.len(), 2);
 }
 
+/// It hides one of the same name, as of the image.
+#[test]
+fn an_empty_drop_in_is_written_and_an_absent_one_is_not() {
+    let root = root(&[("x.service", INSTALL)]);
+    let text = r#"[{"name":"x.service","contents":"","dropins":[{"name":"a.conf","contents":""},{"name":"b.conf"}]}]"#;
+    let (units, wrong, _) = planned(root.path(), text);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let files: Vec<_> = units.files.iter().collect();
+    let path = "/etc/systemd/system/x.service.d/a.conf".to_owned();
+    assert_eq!(files, [(&path, &Vec::new())]);
+}
+
 #[test]
 fn what_does_not_exist_is_not_enabled() {
     let root = root(&[("static.service", "[Service]\n"), ("t@.service", INSTALL)]);
