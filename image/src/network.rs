@@ -7,6 +7,22 @@ mod parse;
 
 use std::net::IpAddr;
 
+/// Bytes of the longest host name that Linux takes (`HOST_NAME_MAX`).
+pub const HOST_NAME_LENGTH: usize = 64;
+
+/// Whether a text is a host name, of whatever length: labels of letters, digits and hyphens (RFC 1123, section 2.1), and of
+/// underscores, which are in use.
+#[must_use]
+pub fn is_host_name(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    text.split('.').all(|label| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    })
+}
+
 /// Everything that the keys ask for. The default asks for nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {

@@ -1,5 +1,7 @@
 //! Metadata: what a machine says of itself, the same for every vendor.
 
+use image::network::{HOST_NAME_LENGTH, is_host_name};
+
 use crate::network::Described;
 
 /// What a machine says of itself. What the vendor does not tell is absent.
@@ -39,9 +41,6 @@ pub struct SshKey {
     /// The line of `authorized_keys`.
     pub key: String,
 }
-
-/// The longest name that Linux takes (`HOST_NAME_MAX`).
-const LONGEST_NAME: usize = 64;
 
 impl Metadata {
     /// Drops what must not reach a file: values with control characters, names that are none. A name that is too long
@@ -116,19 +115,10 @@ fn is_user(name: &str) -> bool {
 /// The first word, since EC2 may give several names; without its domain if that makes it fit.
 fn host_name(text: &str) -> Option<String> {
     let name = text.split_whitespace().next()?.trim_end_matches('.');
-    let is_label = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
-    };
-    if !name.split('.').all(is_label) {
+    if !is_host_name(name) {
         return None;
     }
-    match name.len() <= LONGEST_NAME {
+    match name.len() <= HOST_NAME_LENGTH {
         true => Some(name.to_owned()),
         false => name.split('.').next().map(str::to_owned),
     }

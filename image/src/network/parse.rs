@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Bond, Interface, Mac, Method, Network, Route, Vlan};
+use super::{Bond, HOST_NAME_LENGTH, Interface, Mac, Method, Network, Route, Vlan, is_host_name};
 
 /// The kernel's limit on names of interfaces, without the final NUL (`IFNAMSIZ`).
 const NAME_LENGTH: usize = 15;
@@ -21,6 +21,14 @@ impl Network {
     /// # Errors
     /// What is wrong with the value, with what was expected.
     pub fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
+        // A word is written again as it is, without quotes.
+        let odd = |c: char| c.is_whitespace() || c.is_control() || c == '"';
+        if value.contains(odd) {
+            let shown = value.escape_debug();
+            return Err(format!(
+                "{key}={shown}: a space, a quote or a control character stands in it"
+            ));
+        }
         let taken = match key {
             "ip" => self.ip(value),
             "vlan" => vlan(value).map(|vlan| self.vlans.push(vlan)),
@@ -79,7 +87,7 @@ impl Network {
                 "address {address} and gateway {gateway} are of different versions"
             ));
         }
-        one.hostname = Some(field(4).to_owned()).filter(|name| !name.is_empty());
+        one.hostname = optional(field(4), hostname)?;
         one.name = optional(field(5), name)?;
         one.method = match field(6) {
             "" if !one.addresses.is_empty() => Method::Off,
@@ -129,6 +137,13 @@ fn optional<T>(
     match text {
         "" => Ok(None),
         text => read(text).map(Some),
+    }
+}
+
+fn hostname(text: &str) -> Result<String, String> {
+    match text.len() <= HOST_NAME_LENGTH && is_host_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text} is no host name")),
     }
 }
 
@@ -385,6 +400,8 @@ mod tests {
                 "different versions",
             ),
             ("ip=:::24::eth0:none", "without an address"),
+            ("ip=192.0.2.7:::24:-node7:eth0:off", "no host name"),
+            ("ip=192.0.2.7:::24:node7..example:eth0:off", "no host name"),
             ("ip=[2001:db8::7", "not closed"),
             ("ip=eth0:dhcp:67", "no MTU"),
             ("ip=eth0:dhcp::12:34", "no Ethernet address"),
@@ -404,6 +421,16 @@ mod tests {
             assert!(wrong.contains(part) && wrong.starts_with(word), "{wrong}");
         }
         assert!(read(&["ip=dhcp", "ip=auto6"]).is_err());
+        // Found by a fuzzer: written again, a word with a space was two.
+        for word in [
+            "ip=::::)b\0\u{5}oi ip=::",
+            "bond=bond0:eth0:a=\"b\"",
+            "bond=bond0:eth0:mode=1\t2",
+        ] {
+            let wrong = read(&[word]).unwrap_err();
+            assert!(wrong.contains("a control character"), "{wrong}");
+            assert!(!wrong.contains(char::is_control), "{wrong:?}");
+        }
     }
 
     #[test]
