@@ -26,20 +26,29 @@ impl Rules {
         }
     }
 
+    /// The first collision of each kind is told, and none of a disk without a device, as in Ignition.
     fn partitions(&mut self, disk: &Spot<'_>) {
         let partitions = disk.items("partitions");
-        let (mut numbers, mut labels) = (BTreeSet::new(), BTreeSet::new());
         for partition in &partitions {
             self.partition(partition);
+        }
+        if disk.text("device").unwrap_or_default().is_empty() {
+            return;
+        }
+        let (mut numbers, mut labels) = (BTreeSet::new(), BTreeSet::new());
+        let same_number = partitions.iter().find(|partition| {
             let number = partition.node.number("number").unwrap_or(0);
-            if number != 0 && !numbers.insert(number) {
-                self.error(partition, "", "partition numbers collide");
-            }
-            if let Some(label) = partition.text("label")
-                && !labels.insert(label)
-            {
-                self.error(partition, "", "partition labels collide");
-            }
+            number != 0 && !numbers.insert(number)
+        });
+        let same_label = partitions.iter().find(|partition| {
+            let label = partition.text("label");
+            label.is_some_and(|label| !labels.insert(label))
+        });
+        if let Some(partition) = same_number {
+            self.error(partition, "", "partition numbers collide");
+        }
+        if let Some(partition) = same_label {
+            self.error(partition, "", "partition labels collide");
         }
         self.overlaps(&partitions);
     }
@@ -135,7 +144,7 @@ impl Rules {
             _ => self.error(spot, "level", "unrecognized raid level"),
         }
         let devices = spot.items("devices");
-        if devices.is_empty() && self.minor >= 3 {
+        if devices.is_empty() {
             self.error(spot, "devices", "a raid array needs devices");
         }
         for device in devices {

@@ -85,7 +85,7 @@ impl Rules {
 
     fn link(&mut self, spot: &Spot<'_>) {
         if spot.text("target").unwrap_or_default().is_empty() && self.minor >= 3 {
-            self.error(spot, "target", "link target is required");
+            return self.error(spot, "target", "link target is required");
         }
         if spot.node.flag("hard") != Some(true) {
             return;
