@@ -129,7 +129,7 @@ impl Fetcher {
             let both = gather.merged(&base, kept)?;
             let model = both.model().map_err(one)?;
             gather.adopt(&model)?;
-            gather.with_files(both, user_config)
+            gather.with_contents(both, user_config, false)
         };
         read().map_err(|wrong| anyhow::anyhow!("{wrong}"))
     }

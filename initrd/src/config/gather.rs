@@ -15,7 +15,7 @@ use platform::{Metadata, Problem, fragment};
 
 use super::change::Sources;
 use super::place::{Place, User};
-use super::{Contents, Fetched, Keys};
+use super::{Contents, Fetched};
 
 mod download;
 mod keys;
@@ -167,7 +167,7 @@ impl<'a> Gather<'a> {
             Some(config) => self.merged(&base, &config)?,
             None => base,
         };
-        let fetched = self.with_contents(config, user_config)?;
+        let fetched = self.with_contents(config, user_config, true)?;
         Ok(Fetched { sources, ..fetched })
     }
 
@@ -177,15 +177,22 @@ impl<'a> Gather<'a> {
         self.report(merged)
     }
 
-    /// Everything that a merged config names, fetched. What it was made of is not said.
+    /// Everything that a merged config names, fetched; what opens encrypted volumes only if no earlier stage has fetched it.
+    /// What it was made of is not said.
     pub(super) fn with_contents(
         &mut self,
         config: Config,
         user_config: bool,
+        with_keys: bool,
     ) -> Result<Fetched, Wrong> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         self.adopt_ways(&model);
-        let (files, keys) = match (self.files(&model), self.keys(&model)) {
+        let files = self.files(&model);
+        let keys = match with_keys {
+            true => self.keys(&model),
+            false => Ok(Vec::new()),
+        };
+        let (files, keys) = match (files, keys) {
             (Ok(files), Ok(keys)) => (files, keys),
             (Err(mut wrong), Err(other)) => {
                 wrong.lines.extend(other.lines);
@@ -193,30 +200,7 @@ impl<'a> Gather<'a> {
             }
             (Err(wrong), _) | (_, Err(wrong)) => return Err(self.wrong(wrong.lines)),
         };
-        Ok(self.fetched(config, model, files, keys, user_config))
-    }
-
-    /// As [`Gather::with_contents`], without the keys of encrypted volumes, which an earlier stage has fetched.
-    pub(super) fn with_files(
-        &mut self,
-        config: Config,
-        user_config: bool,
-    ) -> Result<Fetched, Wrong> {
-        let model = config.model().map_err(|error| self.wrong(vec![error]))?;
-        self.adopt_ways(&model);
-        let files = self.files(&model)?;
-        Ok(self.fetched(config, model, files, Vec::new(), user_config))
-    }
-
-    fn fetched(
-        &mut self,
-        config: Config,
-        model: model::Config,
-        files: Vec<Contents>,
-        keys: Vec<Keys>,
-        user_config: bool,
-    ) -> Fetched {
-        Fetched {
+        Ok(Fetched {
             config,
             model,
             files,
@@ -224,7 +208,7 @@ impl<'a> Gather<'a> {
             user_config,
             warnings: std::mem::take(&mut self.warnings),
             sources: Sources::new(),
-        }
+        })
     }
 
     /// The base under the machine's host name and keys.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use image::paths::NODE_PROGRAM;
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway::qemu::agent::data_url;
 use slipway::qemu::machine::OnReset;
 
@@ -146,20 +146,25 @@ pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Re
     says(&running, &answers).context("with another TPM")
 }
 
-/// `/var` on an encrypted volume on a mirror: the init starts both at every later boot, without a config.
-pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
-    let node = lab.node()?;
-    let config = json!({
+/// A file system on an encrypted volume on a mirror of the disks `left` and `right`, mounted at `path`, and a file.
+fn encrypted_mirror(path: &str, file: &str) -> Value {
+    json!({
         "ignition": { "version": "3.4.0" },
         "storage": {
             "raid": [{ "name": "pair", "level": "raid1", "devices":
                 ["/dev/disk/by-id/virtio-left", "/dev/disk/by-id/virtio-right"] }],
             "luks": [{ "name": "vault", "device": "/dev/md/pair", "keyFile": { "source": data_url(KEY.as_bytes()) },
                 "options": ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"] }],
-            "filesystems": [{ "device": "/dev/mapper/vault", "format": "ext4", "path": "/var" }],
-            "files": [{ "path": "/etc/probe", "contents": { "source": data_url(WRITTEN.as_bytes()) } }],
+            "filesystems": [{ "device": "/dev/mapper/vault", "format": "ext4", "path": path }],
+            "files": [{ "path": file, "contents": { "source": data_url(WRITTEN.as_bytes()) } }],
         },
-    });
+    })
+}
+
+/// `/var` on an encrypted volume on a mirror: the init starts both at every later boot, without a config.
+pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let config = encrypted_mirror("/var", "/etc/probe");
     let plan = Plan {
         config: Some(config),
         more: vec![disk(&node, "left")?, disk(&node, "right")?],
@@ -274,17 +279,7 @@ fn lay_out(node: &Running, config: &serde_json::Value) -> Result<()> {
 /// run of the disks stage takes them as they are, whether they run or were put away.
 pub(crate) fn in_ignitions_place_arrays_and_volumes_are_made(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
-    let config = json!({
-        "ignition": { "version": "3.4.0" },
-        "storage": {
-            "raid": [{ "name": "pair", "level": "raid1", "devices":
-                ["/dev/disk/by-id/virtio-left", "/dev/disk/by-id/virtio-right"] }],
-            "luks": [{ "name": "vault", "device": "/dev/md/pair", "keyFile": { "source": data_url(KEY.as_bytes()) },
-                "options": ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"] }],
-            "filesystems": [{ "device": "/dev/mapper/vault", "format": "ext4", "path": "/var/lib/x" }],
-            "files": [{ "path": "/var/lib/x/probe", "contents": { "source": data_url(WRITTEN.as_bytes()) } }],
-        },
-    });
+    let config = encrypted_mirror("/var/lib/x", "/var/lib/x/probe");
     let plan = Plan {
         more: vec![disk(&node, "left")?, disk(&node, "right")?],
         ..Plan::default()
