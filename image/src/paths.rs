@@ -29,7 +29,9 @@ pub const RUN_ETCD_LOOK: &str = "/run/slipway/etcd-look";
 pub const RUN_ESP: &str = "/run/slipway/esp";
 /// Keys of encrypted volumes while programs of the root need them.
 pub const RUN_KEYS: &str = "/run/slipway/keys";
-/// Where the link `/etc/resolv.conf` of the root leads.
+/// The resolver's servers: a file in the initramfs, a link in the root.
+pub const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// Where that link leads.
 pub const RUN_RESOLVER: &str = "/run/systemd/resolve/stub-resolv.conf";
 /// What must be true of the etcd mount before the kubelet may start (JSON, [`crate::node::EtcdGate`]).
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";

@@ -123,7 +123,7 @@ pub(crate) fn up_unless(
         modules.load_for_devices(Network::With);
     };
     let ready = wait(world, plan, state, &drivers, stop)?;
-    let path = world.in_initrd("/etc/resolv.conf");
+    let path = world.in_initrd(image::paths::RESOLV_CONF);
     crate::mount::folder(&world.in_initrd("/etc"), 0o755)?;
     fs::write(&path, resolv_conf(plan, &ready))
         .with_context(|| format!("writing {}", path.display()))?;

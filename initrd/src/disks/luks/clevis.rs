@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use ignition::model::{Clevis, Tang};
-use image::paths::RUN_RESOLVER;
+use image::paths::{RESOLV_CONF, RUN_RESOLVER};
 use serde_json::{Map, Value, json};
 
 use crate::chroot;
@@ -194,7 +194,7 @@ struct Resolver(Option<PathBuf>);
 
 impl Resolver {
     fn lend(root: &Root) -> Result<Self> {
-        let ours = root.world.in_initrd("/etc/resolv.conf");
+        let ours = root.world.in_initrd(RESOLV_CONF);
         let theirs = root.world.in_run(RUN_RESOLVER);
         // A system around us has its own where its programs look.
         if root.is_around() || theirs.exists() || !ours.exists() {
