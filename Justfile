@@ -19,11 +19,11 @@ check:
 
 # Boots the demo N times in a row and reports each failure with its console.
 soak N="50":
-    cargo run --release -p qemu-tests --bin soak -- {{N}}
+    cargo run --release -p bench --bin soak -- {{N}}
 
 # The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `sizes`, `ignition`, or all.
 bench *WHAT:
-    cargo run --release -p qemu-tests --bin bench -- {{WHAT}}
+    cargo run --release -p bench --bin bench -- {{WHAT}}
 
 # Feeds TARGET (json_config, butane_config, yaml, unit, cmdline, modules) what libFuzzer thinks of, for SECONDS.
 fuzz TARGET SECONDS="600":

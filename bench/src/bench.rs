@@ -35,12 +35,12 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Begins a run. What must survive it (locks, consoles) goes to `target/qemu-tests/bench`.
+    /// Begins a run. What must survive it (locks, consoles) goes to `target/bench`.
     ///
     /// # Errors
     /// If the cache cannot be opened.
     pub(crate) fn open() -> Result<Self> {
-        let folder = workspace()?.join("target/qemu-tests/bench");
+        let folder = workspace()?.join("target/bench");
         fs::create_dir_all(&folder)?;
         let cache = Cache::open()?;
         let scratch = cache.scratch()?;
