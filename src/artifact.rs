@@ -17,13 +17,14 @@ use image::layout::{Architecture, GIB, MIB, Sizes};
 use image::manifest::ImageId;
 use sha2::{Digest, Sha256};
 
-use crate::bootable::Bootable;
-use crate::cache::hex;
-use crate::disk::{Disk, sparse};
-use crate::progress::Progress;
+use crate::build::bootable::Bootable;
+use crate::build::disk::Disk;
+use crate::build::root::Root;
+use crate::format::sparse;
+use crate::host::cache::hex;
+use crate::host::progress::Progress;
+use crate::install::tools::Tools;
 use crate::recipe::ArtifactKind;
-use crate::root::Root;
-use crate::tools::Tools;
 
 /// The raw disk in the output folder.
 pub const DISK: &str = "disk.raw";
@@ -239,7 +240,7 @@ fn skip(hash: &mut Sha256, from: u64, to: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Kind;
+    use crate::host::progress::Kind;
     use std::os::unix::fs::FileExt;
 
     #[test]

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::cache::Cache;
 use crate::debian::mirror::{Host, Mirrors};
-use crate::progress;
-use crate::qemu::accel::prove_kvm;
-use crate::run::Sandbox;
-use crate::tools::Tools;
+use crate::host::cache::Cache;
+use crate::host::progress;
+use crate::host::sandbox::Sandbox;
+use crate::install::tools::Tools;
+use crate::vm::accel::prove_kvm;
 
 /// A first build writes about this much to the cache, 4 GiB of it for a while only: the kubelet's compilation.
 const CACHE_BYTES: u64 = 10 << 30;

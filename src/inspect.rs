@@ -23,11 +23,11 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::artifact;
-use crate::bootable::uki;
-use crate::disk;
-use crate::disk::table::Table;
-use crate::initramfs::cpio;
-use crate::sbom::{self, Component};
+use crate::build::disk;
+use crate::format::cpio;
+use crate::format::gpt::Table;
+use crate::format::uki;
+use crate::publish::sbom::{self, Component};
 
 /// More than any initramfs unpacks to: what claims more is damaged.
 const INITRD_LIMIT: u64 = 512 << 20;

@@ -1,6 +1,5 @@
 //! Layer: files that are laid over a root file system, and the one sorted tar stream that they become.
 
-mod recipe;
 pub(crate) mod stream;
 mod tree;
 
@@ -8,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::cache::{Cache, Key};
+use crate::host::cache::{Cache, Key};
 
 /// Files to be laid over a root: later layers win over earlier ones and over the tree.
 #[derive(Clone, Debug)]
@@ -163,9 +162,9 @@ fn sorted(entries: Vec<Entry>) -> Result<Vec<Entry>> {
 
 fn add(
     cache: &Cache,
-    key: crate::cache::KeyBuilder,
+    key: crate::host::cache::KeyBuilder,
     entry: &Entry,
-) -> Result<crate::cache::KeyBuilder> {
+) -> Result<crate::host::cache::KeyBuilder> {
     let mut key = key
         .text("path", &entry.path)
         .bytes("mode", &entry.mode.to_le_bytes())

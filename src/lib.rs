@@ -1,34 +1,43 @@
 //! Slipway as a library: the parts that the program `slipway` and the tests drive.
+//!
+//! The modules stand in groups, lowest first; a module uses only what stands in a group above its own line.
 
-pub mod artifact;
-pub mod bootable;
-pub mod cache;
-pub mod debian;
-pub mod demo;
-pub mod disk;
-pub mod doctor;
-pub mod initramfs;
-pub mod inspect;
-pub mod interrupt;
-pub mod kernel;
-pub mod kubelet;
+// Floor: what the host offers
+pub mod host;
+
+// Floor: file formats
+pub mod format;
+
+// Floor: file trees
 pub mod layer;
-pub mod local_files;
-pub mod lock;
-pub mod node_config;
+
+// Floor: inputs
+pub mod debian;
 pub mod oci;
-pub mod output;
-pub mod pipeline;
-pub mod progress;
-pub mod pxe;
-pub mod qemu;
 pub mod recipe;
-pub mod root;
-pub mod rootfs;
-pub mod run;
-pub mod sbom;
-pub mod timeline;
-pub mod tools;
+
+// Floor: installed packages
+pub mod install;
+
+// Floor: pinned inputs
+pub mod lock;
+
+// Floor: build steps
+pub mod build;
+
+// Floor: output formats
+pub mod artifact;
+
+// Floor: the output folder
+pub mod publish;
+
+// Floor: uses of an image
+pub mod inspect;
+pub mod vm;
+
+// Floor: the line
+pub mod doctor;
+pub mod pipeline;
 
 /// `slipway-init`, built by the build script and carried in this program.
 pub const INIT_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_INIT_PROGRAM"));

@@ -9,15 +9,15 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{Cache, Key};
+use crate::build::kubelet::{self, LockedKubelet};
 use crate::debian::archive::{Archive, Request, suites};
 use crate::debian::mirror::Host;
 use crate::debian::packages::Pool;
 use crate::debian::signature::Keyring;
 use crate::debian::solve::{self, Wish};
 use crate::debian::{Mirrors, release};
-use crate::kubelet::{self, LockedKubelet};
-use crate::progress::{Progress, Step};
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::{Progress, Step};
 use crate::recipe::{Recipe, SetWish};
 
 pub use fetching::{Deb, fetch_set};

@@ -1,7 +1,6 @@
 //! The program `slipway`.
 
 mod cli;
-mod commands;
 
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -9,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
+use slipway::host::{interrupt, sandbox};
 use slipway::recipe::Mistakes;
-use slipway::{interrupt, run};
 
-use cli::{Cli, Command, PxeCommand};
+use cli::arguments::{self, Cli, Command, PxeCommand};
+use cli::commands;
 
 /// The work failed.
 const FAILURE: u8 = 1;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let json = cli.output.json;
     // Before any thread is started: a user namespace is entered by one thread alone.
     let root = if cli.command.starts_programs() {
-        run::become_root_of_namespace()
+        sandbox::become_root_of_namespace()
     } else {
         Ok(())
     };
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         (_, Err(error)) => {
             let error =
                 error.context("this user cannot have namespaces; `slipway doctor` says more");
-            cli::print_error(&error, json);
+            arguments::print_error(&error, json);
             return ExitCode::from(FAILURE);
         }
     };
@@ -46,11 +46,11 @@ fn main() -> ExitCode {
     match interruptible(move || dispatch(cli, root)).flatten() {
         Ok(code) => code,
         Err(_) if interrupt::requested() => {
-            cli::print_error(&anyhow::anyhow!("interrupted"), json);
+            arguments::print_error(&anyhow::anyhow!("interrupted"), json);
             ExitCode::from(INTERRUPTED)
         }
         Err(error) => {
-            cli::print_error(&error, json);
+            arguments::print_error(&error, json);
             ExitCode::from(if error.is::<Mistakes>() {
                 USAGE
             } else {

@@ -6,22 +6,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use image::manifest::{self, CONTRACT, ImageId, Manifest};
 
+use crate::INIT_PROGRAM;
 use crate::artifact::{self, Inputs};
-use crate::bootable::{self, Bootable};
-use crate::cache::{self, Cache, Key};
-use crate::initramfs::{self, Contents};
-use crate::kubelet::Program;
+use crate::build::bootable::{self, Bootable};
+use crate::build::initramfs::{self, Contents};
+use crate::build::kubelet::Program;
+use crate::build::root::{self, Root};
+use crate::build::{disk, kernel, kubelet};
+use crate::host::cache::{self, Cache, Key};
+use crate::host::progress::Progress;
+use crate::install::tools::{self, Tools};
+use crate::install::{self, Rootfs};
 use crate::layer::{Entry, Layer};
 use crate::lock::{self, Lock, Mode};
-use crate::output::Output;
-use crate::progress::Progress;
+use crate::publish::Output;
+use crate::publish::sbom;
 use crate::recipe::{
     self, Recipe, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT, SET_TOOLS_BUILD, SET_TOOLS_RUN,
 };
-use crate::root::{self, Root};
-use crate::rootfs::{self, Rootfs};
-use crate::tools::{self, Tools};
-use crate::{INIT_PROGRAM, disk, kernel, kubelet, sbom};
 
 /// What is asked of a build.
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ pub fn build_in(cache: &Cache, request: &Request, progress: &Progress) -> Result
     let lock = lock::pin(&recipe, cache, progress, request.lock)?;
     let fetch = |set: &str| lock::fetch_set(&recipe, cache, &lock, set, progress);
     let tools = tools::install(cache, &fetch(SET_TOOLS_BUILD)?, "tools", progress)?;
-    let rootfs = rootfs::install(
+    let rootfs = install::install(
         cache,
         &fetch(SET_ROOT)?,
         &rootfs_options(&recipe, &lock),
@@ -150,11 +152,11 @@ impl Kubelet {
         };
         let fetch = |set: &str| lock::fetch_set(recipe, cache, lock, set, progress);
         let program = kubelet::obtain(recipe, cache, lock, locked, progress)?;
-        let options = rootfs::Options {
-            purpose: rootfs::Purpose::Container,
+        let options = install::Options {
+            purpose: install::Purpose::Container,
             ..rootfs_options(recipe, lock)
         };
-        let rootfs = rootfs::install(cache, &fetch(SET_KUBELET)?, &options, progress)?;
+        let rootfs = install::install(cache, &fetch(SET_KUBELET)?, &options, progress)?;
         let mut layers = vec![kubelet::container_layer(&rootfs, &program)?];
         if lock.sets.contains_key(SET_ETCD) {
             layers.push(kubelet::containers_layer(
@@ -176,13 +178,13 @@ impl Kubelet {
     }
 }
 
-fn rootfs_options(recipe: &Recipe, lock: &Lock) -> rootfs::Options {
-    rootfs::Options {
+fn rootfs_options(recipe: &Recipe, lock: &Lock) -> install::Options {
+    install::Options {
         epoch: lock.epoch,
         docs: recipe.debian.docs,
         locales: recipe.debian.locales.clone(),
         package_manager: recipe.debian.package_manager,
-        ..rootfs::Options::default()
+        ..install::Options::default()
     }
 }
 

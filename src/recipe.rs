@@ -7,6 +7,7 @@ pub mod carried;
 mod check;
 mod load;
 mod mistakes;
+pub mod node_config;
 mod raw;
 pub mod schema;
 #[cfg(test)]

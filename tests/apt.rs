@@ -13,15 +13,15 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use slipway::cache::Cache;
 use slipway::debian::Mirrors;
 use slipway::debian::archive::suites;
 use slipway::debian::mirror::{ARCHIVE, Host};
+use slipway::host::cache::Cache;
+use slipway::host::progress::{Kind, Progress};
+use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
+use slipway::install::tools;
 use slipway::lock::{self, Lock};
-use slipway::progress::{Kind, Progress};
 use slipway::recipe::{Recipe, SetWish, load};
-use slipway::run::{Sandbox, become_root_of_namespace};
-use slipway::tools;
 
 /// apt with what it runs itself: dpkg for the architecture, gpgv for signatures.
 const APT: &[&str] = &["apt", "debian-archive-keyring", "dpkg", "gpgv"];

@@ -18,22 +18,23 @@ use image::layout::{Architecture, GIB, LABEL_VERITY_A, MIB, Sizes};
 use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::modules::ModuleIndex;
 use slipway::artifact::{self, Inputs};
-use slipway::bootable::{self, Bootable};
-use slipway::cache::{Cache, Key};
-use slipway::disk::{self, Disk};
-use slipway::initramfs::{self, Contents, cpio};
+use slipway::build::bootable::{self, Bootable};
+use slipway::build::disk::{self, Disk};
+use slipway::build::initramfs::{self, Contents};
+use slipway::build::kernel::{self, Kernel};
+use slipway::build::root::Root;
+use slipway::format::cpio;
+use slipway::host::cache::{Cache, Key};
+use slipway::host::progress::{Kind, Progress};
+use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
 use slipway::inspect::inspect;
-use slipway::kernel::{self, Kernel};
+use slipway::install::tools::{self, Tools};
 use slipway::layer::Entry;
 use slipway::lock;
 use slipway::oci;
-use slipway::progress::{Kind, Progress};
-use slipway::qemu::disks::partition;
+use slipway::publish::sbom::{self, Component};
 use slipway::recipe::{ArtifactKind, Platform, Recipe, SetWish, load};
-use slipway::root::Root;
-use slipway::run::{Sandbox, become_root_of_namespace};
-use slipway::sbom::{self, Component};
-use slipway::tools::{self, Tools};
+use slipway::vm::disks::partition;
 
 /// What is asked, and the programs that the builder itself runs.
 const PROGRAMS: &[&str] = &[

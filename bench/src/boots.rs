@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use qemu_tests::lab::{Lab, Plan};
-use slipway::qemu::channel::Waited;
-use slipway::qemu::disks::{Node, copy_sparse};
-use slipway::qemu::machine::{Accel, Clock, Start};
+use slipway::vm::channel::Waited;
+use slipway::vm::disks::{Node, copy_sparse};
+use slipway::vm::machine::{Accel, Clock, Start};
 
 use crate::bench::Bench;
 use crate::printk::{self, Boot, Kind};
@@ -74,7 +74,7 @@ pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> R
 /// initrd's size.
 fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<(Boot, u64)> {
     let folder = clean.folder().with_file_name("measured");
-    slipway::cache::remove(&folder)?;
+    slipway::host::cache::remove(&folder)?;
     let node = copied(clean, &folder, lab)?;
     let mut machine = lab.machine(&node, &Plan::default())?;
     machine.accel = Accel::Tcg;
@@ -109,7 +109,7 @@ fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<
         );
     };
     running.vm.pull_plug();
-    slipway::cache::remove(&folder)?;
+    slipway::host::cache::remove(&folder)?;
     Ok((boot, size))
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use slipway::kernel::Kernel;
+use slipway::build::kernel::Kernel;
 
 use crate::peers::{Peers, WORK};
 

@@ -65,7 +65,7 @@ impl Wish {
 fn main() -> Result<ExitCode> {
     let wish = Wish::parse();
     let repeats = usize::from(wish.repeats);
-    slipway::run::become_root_of_namespace()?;
+    slipway::host::sandbox::become_root_of_namespace()?;
     let mut bench = Bench::open()?;
     let mut table = Table::default();
     // A part that fails takes nothing from the others: each costs minutes.

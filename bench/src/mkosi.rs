@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use slipway::cache;
 use slipway::debian::Mirrors;
 use slipway::debian::archive::suites;
 use slipway::debian::mirror::Host;
+use slipway::host::cache;
+use slipway::host::sandbox::Sandbox;
 use slipway::recipe::{FileEntry, FileKind, Recipe};
-use slipway::run::Sandbox;
 
 use crate::ours::OVERLAY;
 use crate::packages::{self, Installed};

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use slipway::cache::{self, Cache};
+use slipway::host::cache::{self, Cache};
+use slipway::host::progress::{Kind, Progress};
 use slipway::lock::{self, Lock, Mode};
 use slipway::pipeline::{self, Request};
-use slipway::progress::{Kind, Progress};
 use slipway::recipe::{self, Recipe, SET_KERNEL, SET_ROOT, SET_TOOLS_BUILD};
 
 /// The recipe that the set of packages, the files and the units are taken from; mkosi gets them from the same.
@@ -130,7 +130,7 @@ impl Ours {
         let steps = progress
             .records()
             .into_iter()
-            .filter(|step| step.outcome == slipway::progress::Outcome::Made)
+            .filter(|step| step.outcome == slipway::host::progress::Outcome::Made)
             .map(|step| (step.name, step.seconds))
             .collect();
         Ok(Timed { seconds, steps })

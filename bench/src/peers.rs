@@ -5,12 +5,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use slipway::cache::{Cache, Key};
+use slipway::host::cache::{Cache, Key};
+use slipway::host::progress::Progress;
+use slipway::host::sandbox::Sandbox;
+use slipway::install::{self, Purpose};
 use slipway::lock::{self, Deb, Mode};
-use slipway::progress::Progress;
 use slipway::recipe::{self, Recipe, SET_ROOT};
-use slipway::rootfs::{self, Purpose};
-use slipway::run::Sandbox;
 
 /// The recipe, beside this package's manifest.
 const RECIPE: &str = "peers.toml";
@@ -65,13 +65,13 @@ impl Peers {
     /// If a package cannot be had or configured.
     pub(crate) fn open(cache: &Cache, folder: &Path, progress: &Progress) -> Result<Self> {
         let locked = fetch(RECIPE, cache, folder, progress)?;
-        let options = rootfs::Options {
+        let options = install::Options {
             purpose: Purpose::Container,
             epoch: locked.epoch,
             package_manager: locked.recipe.debian.package_manager,
-            ..rootfs::Options::default()
+            ..install::Options::default()
         };
-        let rootfs = rootfs::install(cache, &locked.debs, &options, progress)?;
+        let rootfs = install::install(cache, &locked.debs, &options, progress)?;
         let key = Key::of("peers", 1).key("rootfs", &rootfs.key).finish();
         let step = progress.step("unpack peers");
         let made = cache.step("peers", &key, |folder| {

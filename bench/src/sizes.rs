@@ -4,10 +4,10 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use qemu_tests::lab::Plan;
+use slipway::host::progress::{Kind, Progress};
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Request};
-use slipway::progress::{Kind, Progress};
-use slipway::qemu::machine::Start;
+use slipway::vm::machine::Start;
 use slipway::{INIT_PROGRAM, inspect};
 
 use crate::bench::Bench;
@@ -83,6 +83,6 @@ fn all_platforms(bench: &mut Bench) -> Result<u64> {
     let report = inspect::inspect(&uki)?;
     let kernel = report.kernels.first().context("the UKI has no kernel")?;
     let size = u64::try_from(kernel.initrd)?;
-    slipway::cache::remove(&folder)?;
+    slipway::host::cache::remove(&folder)?;
     Ok(size)
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
-use slipway::qemu::disks::{ETCD_SIZE, blank};
-use slipway::tools::Tools;
+use slipway::install::tools::Tools;
+use slipway::vm::disks::{ETCD_SIZE, blank};
 
 /// What a disk holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,7 +286,7 @@ mod tests {
             .add_partition("größer", 1 << 20, gpt::partition_types::LINUX_FS, 0, None)
             .unwrap();
         table.write().unwrap();
-        let (first, size) = slipway::qemu::disks::partition(&one, "größer").unwrap();
+        let (first, size) = slipway::vm::disks::partition(&one, "größer").unwrap();
         let behind = 3 << 20;
         fs::write(&all, [vec![0; behind], fs::read(&one).unwrap()].concat()).unwrap();
         assert!(partitions(&all, 0).is_err());

@@ -7,22 +7,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use image::report::{HANDOFF_LINE, LINE};
 use serde_json::Value;
-use slipway::cache::{Cache, Scratch};
+use slipway::host::cache::{Cache, Scratch};
+use slipway::host::progress::{Kind, Progress};
+use slipway::install::tools::{self, Tools};
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Built, Request};
-use slipway::progress::{Kind, Progress};
-use slipway::qemu::agent::{Agent, Answer, PORT, Secret, Start};
-use slipway::qemu::channel::{Channel, Waited};
-use slipway::qemu::disks::Node;
-use slipway::qemu::machine::{Accel, Bus, Disk, Machine, OnReset, files};
-use slipway::qemu::vm::Vm;
-use slipway::qemu::{self, Image, Options, accel};
-use slipway::tools::{self, Tools};
+use slipway::vm::accel;
+use slipway::vm::agent::{Agent, Answer, PORT, Secret, Start};
+use slipway::vm::channel::{Channel, Waited};
+use slipway::vm::disks::Node;
+use slipway::vm::machine::{Accel, Bus, Disk, Machine, OnReset, files};
+use slipway::vm::process::Vm;
+use slipway::vm::run::{self, Image, Options};
 
 use crate::patience;
 
 /// What asks whether a control plane is healthy: exit code 0 if it is.
-pub const HEALTH: &str = slipway::demo::HEALTH;
+pub const HEALTH: &str = slipway::vm::demo::HEALTH;
 
 /// Switches a node off. The answer goes out before the agent is stopped with everything else. A systemd-networkd whose
 /// start is cut off would wait a minute and a half for a bus that is not there yet.
@@ -220,7 +221,7 @@ impl Lab {
             ..Options::default()
         };
         let image = plan.image.as_ref().unwrap_or(&self.image);
-        let mut machine = qemu::machine(image, node, &options, self.accel)?;
+        let mut machine = run::machine(image, node, &options, self.accel)?;
         machine.capture = plan.capture;
         machine.on_reset = plan.on_reset;
         machine.disks.extend(plan.more.iter().cloned());

@@ -82,7 +82,7 @@ pub fn main(promises: &[Promise]) -> ExitCode {
     }
     // Before any thread is started.
     if !wanted.is_empty()
-        && let Err(error) = slipway::run::become_root_of_namespace()
+        && let Err(error) = slipway::host::sandbox::become_root_of_namespace()
     {
         print(&format!("the machine tests cannot run here: {error:#}\n"));
         return ExitCode::FAILURE;

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::artifact::gzip;
-use crate::disk::sparse;
+use crate::format::sparse;
 
 /// The one member's name, which the importer asks for.
 const MEMBER: &str = "disk.raw";

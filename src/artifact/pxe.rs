@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use image::cmdline::ROOT_URL;
 use image::verity::BLOCK;
 
-use crate::bootable::Bootable;
-use crate::disk::sparse;
-use crate::root::Root;
+use crate::build::bootable::Bootable;
+use crate::build::root::Root;
+use crate::format::sparse;
 
 /// The folder in the output.
 pub const FOLDER: &str = "pxe";

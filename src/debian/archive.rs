@@ -11,8 +11,8 @@ use super::mirror::{ARCHIVE, Mirrors, SECURITY_ARCHIVE};
 use super::packages::{self, Pool};
 use super::release::{IndexFile, Release};
 use super::signature::Keyring;
-use crate::cache::Cache;
-use crate::progress::Step;
+use crate::host::cache::Cache;
+use crate::host::progress::Step;
 
 /// An `InRelease` file is 140 KB; more than this is no list of indexes.
 const RELEASE_LIMIT: u64 = 16 << 20;

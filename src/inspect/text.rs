@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::host::progress;
 use crate::inspect::{KernelReport, Report};
-use crate::progress;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::{Entry, Kind, Layer, Source};
-use crate::cache::{Cache, Key};
+use crate::host::cache::{Cache, Key};
 
 impl Layer {
     /// The content of a folder of the host below `prefix`, owned by root. Of the modes only "executable" counts, so

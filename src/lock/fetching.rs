@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, bail};
 use fetch::{Digest, Failure, Want, blocking};
 
 use super::{Lock, LockedPackage};
-use crate::cache::Cache;
 use crate::debian::Mirrors;
 use crate::debian::mirror::Host;
-use crate::progress::{Progress, Step};
+use crate::host::cache::Cache;
+use crate::host::progress::{Progress, Step};
 use crate::recipe::Recipe;
 
 /// Downloads at once. Mirrors bear it, and more does not make one faster.

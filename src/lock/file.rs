@@ -114,7 +114,7 @@ fn string(text: &str) -> toml::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubelet::{LockedFrom, LockedKubelet};
+    use crate::build::kubelet::{LockedFrom, LockedKubelet};
     use crate::lock::{LockedPackage, LockedSource};
 
     fn lock() -> Lock {

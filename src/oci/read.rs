@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::types::{Descriptor, Index, Manifest};
 use super::{BLOBS, INDEX};
-use crate::cache::file_digest;
+use crate::host::cache::file_digest;
 
 /// An image whose blobs are at hand and verified.
 #[derive(Clone, Debug)]

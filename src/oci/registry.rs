@@ -10,8 +10,8 @@ use sha2::Digest as _;
 use super::read::{Pulled, choose, sha256};
 use super::reference::Reference;
 use super::types::{Index, Manifest};
-use crate::cache::{Cache, hex};
-use crate::progress::Step;
+use crate::host::cache::{Cache, hex};
+use crate::host::progress::Step;
 
 /// The most bytes of a layer.
 const LAYER_LIMIT: u64 = 4 << 30;
@@ -158,9 +158,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::host::progress::{self, Progress};
     use crate::layer::Entry;
     use crate::oci;
-    use crate::progress::{self, Progress};
 
     /// A registry on loopback that wants a token first, and serves what `files` has.
     fn registry(files: Vec<(String, Vec<u8>)>) -> (String, Arc<Mutex<Vec<String>>>) {

@@ -13,8 +13,8 @@ use super::types::{
     RunConfig,
 };
 use super::{BLOBS, INDEX, LAYOUT, LAYOUT_TEXT};
-use crate::cache::{file_digest, hex};
 use crate::debian::release::shown_time;
+use crate::host::cache::{file_digest, hex};
 use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Source};
 

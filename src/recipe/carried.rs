@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-use crate::cache::Cache;
+use crate::host::cache::Cache;
 
 /// The carried recipes: (file name, text). The demo and what it extends, and the one for tools alone.
 const RECIPES: [(&str, &str); 3] = [

@@ -13,7 +13,7 @@ use super::mistakes::{Mistake, Mistakes, Place};
 use super::raw::{self, RawRecipe, RawSuite};
 use super::tree::Node;
 use super::{BaseConfig, Debian, Image, Kernel, Recipe, Units};
-use crate::node_config;
+use crate::recipe::node_config;
 
 /// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` are the paths of
 /// values that had to be taken out: they are not reported as missing.

@@ -11,7 +11,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::{Mode, umask};
-use slipway::cache::Cache;
+use slipway::host::cache::Cache;
 
 /// A node without a kubelet, whose program would take minutes to compile: its hash is in the lock, so a build checks it.
 /// The packages are those whose scripts make keys, users, caches and links.

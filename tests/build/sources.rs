@@ -11,7 +11,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use sha2::{Digest, Sha256};
-use slipway::cache::hex;
+use slipway::host::cache::hex;
 
 use super::{Place, RECIPE};
 

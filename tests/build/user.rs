@@ -47,7 +47,7 @@ fn an_ordinary_user_gives_the_same_bytes() {
     fs::create_dir_all(folder.join("recipes")).unwrap();
     fs::write(folder.join("recipes/small.toml"), RECIPE).unwrap();
     fs::write(folder.join("recipes/small.lock"), &reference.lock).unwrap();
-    let cache = slipway::cache::Cache::open().unwrap();
+    let cache = slipway::host::cache::Cache::open().unwrap();
     copy(
         &cache.root().join("downloads"),
         &folder.join("cache/downloads"),

@@ -24,7 +24,7 @@ struct Wish {
 
 fn main() -> Result<ExitCode> {
     let count = Wish::parse().boots;
-    slipway::run::become_root_of_namespace()?;
+    slipway::host::sandbox::become_root_of_namespace()?;
     let mut lab = Lab::open()?;
     let mut failures = 0;
     let mut times = Vec::new();

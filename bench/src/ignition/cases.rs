@@ -137,7 +137,7 @@ impl Root {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn make(folder: &Path, config: &Value) -> Result<Self> {
-        slipway::cache::remove(folder)?;
+        slipway::host::cache::remove(folder)?;
         for (name, text) in ROOT {
             let path = folder.join("root").join(name);
             if let Some(parent) = path.parent() {

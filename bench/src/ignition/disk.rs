@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use slipway::tools::Tools;
+use slipway::install::tools::Tools;
 use tempfile::NamedTempFile;
 
 /// Where `losetup` finds the folder with the file.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use slipway::INIT_PROGRAM;
-use slipway::cache::Cache;
-use slipway::progress::Progress;
-use slipway::tools::{self, Tools};
+use slipway::host::cache::Cache;
+use slipway::host::progress::Progress;
+use slipway::install::tools::{self, Tools};
 use tempfile::TempDir;
 
 use super::systemd;

@@ -6,9 +6,9 @@ use image::report::HANDOFF_LINE;
 use qemu_tests::content::ext4_identity;
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use slipway::qemu::channel::Waited;
-use slipway::qemu::disks::partition;
-use slipway::qemu::machine::Bus;
+use slipway::vm::channel::Waited;
+use slipway::vm::disks::partition;
+use slipway::vm::machine::Bus;
 
 use crate::ignition::{PCAP_HEADER, probes};
 

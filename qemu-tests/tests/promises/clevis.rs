@@ -13,11 +13,11 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result, ensure};
 use qemu_tests::lab::{Lab, Plan};
 use serde_json::json;
+use slipway::host::progress::{Kind, Progress};
+use slipway::install::tools::{self, Tools};
 use slipway::lock;
-use slipway::progress::{Kind, Progress};
-use slipway::qemu::agent::data_url;
 use slipway::recipe::{SetWish, load};
-use slipway::tools::{self, Tools};
+use slipway::vm::agent::data_url;
 
 use crate::disks::{disk, mount_unit, says, up};
 

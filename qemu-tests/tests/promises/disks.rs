@@ -8,9 +8,9 @@ use qemu_tests::content::{digest, ext4_identity};
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
 use serde_json::{Value, json};
-use slipway::qemu::agent::data_url;
-use slipway::qemu::disks::{Node, blank, partition};
-use slipway::qemu::machine::{Bus, Disk, Format, OnReset};
+use slipway::vm::agent::data_url;
+use slipway::vm::disks::{Node, blank, partition};
+use slipway::vm::machine::{Bus, Disk, Format, OnReset};
 
 const MIB: u64 = 1 << 20;
 

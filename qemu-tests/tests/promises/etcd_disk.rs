@@ -8,7 +8,7 @@ use image::report::HANDOFF_LINE;
 use qemu_tests::content::{Content, digest, ext4_identity, remove};
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use slipway::qemu::channel::Waited;
+use slipway::vm::channel::Waited;
 
 use crate::ignition::probes;
 

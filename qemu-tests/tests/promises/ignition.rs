@@ -8,10 +8,10 @@ use qemu_tests::content::{debugfs, dump};
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
 use serde_json::{Value, json};
-use slipway::qemu::agent::data_url;
-use slipway::qemu::channel::Waited;
-use slipway::qemu::disks::partition;
-use slipway::qemu::machine::OnReset;
+use slipway::vm::agent::data_url;
+use slipway::vm::channel::Waited;
+use slipway::vm::disks::partition;
+use slipway::vm::machine::OnReset;
 
 /// A capture file without packets.
 pub(crate) const PCAP_HEADER: u64 = 24;

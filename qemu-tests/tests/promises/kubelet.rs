@@ -8,7 +8,7 @@ use image::layout::LABEL_ESP;
 use qemu_tests::lab::{HEALTH, Lab};
 use qemu_tests::patience;
 use slipway::inspect::fat;
-use slipway::qemu::disks::partition;
+use slipway::vm::disks::partition;
 
 use crate::ignition::probes;
 

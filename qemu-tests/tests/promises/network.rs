@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use image::cmdline::CONFIG_URL;
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use slipway::qemu::machine::Start;
+use slipway::vm::machine::Start;
 
 /// The machine's one interface, by the name that udev makes of its Ethernet address.
 const INTERFACE: &str = "enx525400511b0a";

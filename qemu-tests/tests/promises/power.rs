@@ -20,10 +20,10 @@ use qemu_tests::patience;
 use qemu_tests::writes::{Writes, clear};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use slipway::qemu::agent::data_url;
-use slipway::qemu::disks::{ETCD_SERIAL, ETCD_SIZE, Node, SYSTEM_SERIAL, copy_data, copy_sparse};
-use slipway::qemu::machine::{Bus, Disk, Format, Machine, files};
-use slipway::tools::Tools;
+use slipway::install::tools::Tools;
+use slipway::vm::agent::data_url;
+use slipway::vm::disks::{ETCD_SERIAL, ETCD_SIZE, Node, SYSTEM_SERIAL, copy_data, copy_sparse};
+use slipway::vm::machine::{Bus, Disk, Format, Machine, files};
 
 /// How many cuts.
 const CUTS: usize = 20;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use slipway::pxe::{SCRIPT, Server};
-use slipway::qemu::machine::Start;
+use slipway::vm::machine::Start;
+use slipway::vm::pxe::{SCRIPT, Server};
 
 /// Where QEMU's user network shows the host's loopback.
 const HOST: &str = "10.0.2.2";
@@ -26,7 +26,7 @@ pub(crate) fn ipxe_boots_kernel_initrd_and_root_by_http(lab: &mut Lab) -> Result
             "storage": { "files": [{
                 "path": image::paths::NODE_SETTINGS,
                 "overwrite": true,
-                "contents": { "source": slipway::qemu::agent::data_url(b"role = \"worker\"\n") },
+                "contents": { "source": slipway::vm::agent::data_url(b"role = \"worker\"\n") },
             }]},
         })),
         ..Plan::default()

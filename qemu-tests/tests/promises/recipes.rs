@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
-use slipway::qemu::Image;
-use slipway::qemu::machine::Bus;
+use slipway::vm::machine::Bus;
+use slipway::vm::run::Image;
 
 /// Each recipe, and the controllers of the machines that it is for, with what its disks are called there.
 const HOMES: &[(&str, &[(Bus, &str)])] = &[

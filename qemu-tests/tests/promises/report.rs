@@ -12,9 +12,9 @@ use image::report::{LINE, PORT, Report};
 use qemu_tests::content::flip;
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use slipway::qemu::channel::Waited;
-use slipway::qemu::disks::partition;
-use slipway::qemu::machine::{OnReset, Start};
+use slipway::vm::channel::Waited;
+use slipway::vm::disks::partition;
+use slipway::vm::machine::{OnReset, Start};
 
 /// Where EROFS keeps its superblock.
 const SUPERBLOCK: u64 = 1024;

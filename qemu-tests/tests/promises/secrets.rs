@@ -14,10 +14,10 @@ use qemu_tests::content::dump;
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
 use serde_json::{Value, json};
-use slipway::qemu::agent::data_url;
-use slipway::qemu::channel::Waited;
-use slipway::qemu::disks::{Node, partition};
-use slipway::qemu::machine::{OnReset, Start};
+use slipway::vm::agent::data_url;
+use slipway::vm::channel::Waited;
+use slipway::vm::disks::{Node, partition};
+use slipway::vm::machine::{OnReset, Start};
 
 /// What each planted value holds, and its base64 where contents are given so.
 const PLANTED: [&str; 2] = ["HUSH", "SFVTSC"];

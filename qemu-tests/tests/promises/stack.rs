@@ -9,8 +9,8 @@ use image::paths::NODE_PROGRAM;
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::patience;
 use serde_json::{Value, json};
-use slipway::qemu::agent::data_url;
-use slipway::qemu::machine::OnReset;
+use slipway::vm::agent::data_url;
+use slipway::vm::machine::OnReset;
 
 use crate::disks::{disk, mount_unit, says, up};
 

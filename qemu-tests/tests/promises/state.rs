@@ -8,7 +8,7 @@ use image::paths::NODE_SETTINGS;
 use image::report::LINE;
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use slipway::qemu::channel::Waited;
+use slipway::vm::channel::Waited;
 
 /// By how much the disk grows, in bytes.
 const MORE: u64 = 3 * GIB;

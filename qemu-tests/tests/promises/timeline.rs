@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use image::paths::RUN_TIMELINE;
 use qemu_tests::lab::Lab;
-use slipway::timeline::{read, svg, table};
+use slipway::vm::timeline::{read, svg, table};
 
 use crate::ignition::probes;
 

@@ -10,9 +10,9 @@ use qemu_tests::content::flip;
 use qemu_tests::lab::{HEALTH, Lab, Plan};
 use qemu_tests::patience;
 use slipway::inspect::fat;
-use slipway::qemu::channel::Waited;
-use slipway::qemu::disks::partition;
-use slipway::qemu::machine::OnReset;
+use slipway::vm::channel::Waited;
+use slipway::vm::disks::partition;
+use slipway::vm::machine::OnReset;
 
 use crate::ignition::probes;
 

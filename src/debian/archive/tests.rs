@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::debian::loopback::Loopback;
-use crate::progress::{Kind, Progress};
+use crate::host::progress::{Kind, Progress};
 
 /// Debian's own files of 20 November 2026; signature and digest say where they come from.
 const IN_RELEASE: &[u8] = include_bytes!("../testdata/trixie-updates.InRelease");

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use sha2::Digest as _;
 
 use super::*;
-use crate::cache::hex;
 use crate::debian::loopback::Loopback;
+use crate::host::cache::hex;
+use crate::host::progress::Kind;
 use crate::lock::{LockedSource, VERSION};
-use crate::progress::Kind;
 
 fn package(name: &str) -> LockedPackage {
     let content = content(name);

@@ -1,0 +1,134 @@
+//! Bootable: kernel, initramfs and command line, once as a unified kernel image and once as a pair for a boot
+//! from the network.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use image::addon;
+use image::cmdline::LIMIT;
+use image::layout::Architecture;
+
+use crate::build::initramfs::Initramfs;
+use crate::build::kernel::Kernel;
+use crate::format::uki;
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::Progress;
+use crate::install::tools::Tools;
+
+/// The UKI's name in its step's folder.
+const FILE: &str = "linux.efi";
+
+/// What firmware or a loader starts.
+#[derive(Clone, Debug)]
+pub struct Bootable {
+    /// The unified kernel image.
+    pub uki: PathBuf,
+    /// The kernel alone.
+    pub vmlinuz: PathBuf,
+    /// The initramfs alone.
+    pub initrd: PathBuf,
+    /// The whole command line.
+    pub cmdline: String,
+    /// Hash of everything that decides the above.
+    pub key: Key,
+}
+
+/// What the image is told and what it tells boot loaders.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Words of the command line, in order.
+    pub cmdline: &'a [String],
+    /// Text of the root's `os-release`.
+    pub os_release: &'a str,
+    /// What machines it is for.
+    pub architecture: Architecture,
+}
+
+/// File of systemd's stub in the tools tree.
+const fn stub(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "usr/lib/systemd/boot/efi/linuxx64.efi.stub",
+        Architecture::Arm64 => "usr/lib/systemd/boot/efi/linuxaa64.efi.stub",
+    }
+}
+
+/// The same of its stub for addons.
+const fn addon_stub(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "usr/lib/systemd/boot/efi/addonx64.efi.stub",
+        Architecture::Arm64 => "usr/lib/systemd/boot/efi/addonaa64.efi.stub",
+    }
+}
+
+/// The template that the init fills with a config's kernel arguments: an addon without words.
+///
+/// # Errors
+/// When systemd's stub for addons is not there or does not take the section.
+pub fn addon(tools: &Tools, architecture: Architecture) -> Result<Vec<u8>> {
+    let file = tools.root.join(addon_stub(architecture));
+    let stub = fs::read(&file)
+        .with_context(|| format!("reading systemd's stub for addons {}", file.display()))?;
+    uki::addon(&stub, &addon::reserved()).context("writing the addon of the command line")
+}
+
+/// Links kernel, initramfs and command line to a UKI.
+///
+/// # Errors
+/// When the command line is too long for the kernel, or the stub does not take the sections.
+pub fn link(
+    cache: &Cache,
+    tools: &Tools,
+    kernel: &Kernel,
+    initramfs: &Initramfs,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Bootable> {
+    let step = progress.step("bootable");
+    let cmdline = options.cmdline.join(" ");
+    ensure!(
+        cmdline.len() < LIMIT && !cmdline.chars().any(char::is_control),
+        "the kernel command line has {} bytes; expected less than {LIMIT}, all printable: {cmdline}",
+        cmdline.len()
+    );
+    let stub_file = tools.root.join(stub(options.architecture));
+    let stub = fs::read(&stub_file)
+        .with_context(|| format!("reading systemd's stub {}", stub_file.display()))?;
+    let key = Key::of("bootable", 1)
+        .key("kernel", &kernel.key)
+        .key("initramfs", &initramfs.key)
+        .bytes("stub", &stub)
+        .text("cmdline", &cmdline)
+        .text("os-release", options.os_release)
+        .finish();
+    let made = cache.step("bootable", &key, |folder| {
+        let vmlinuz = fs::read(&kernel.vmlinuz)
+            .with_context(|| format!("reading the kernel {}", kernel.vmlinuz.display()))?;
+        let initrd = fs::read(&initramfs.path)
+            .with_context(|| format!("reading the initramfs {}", initramfs.path.display()))?;
+        let image = uki::write(&uki::Parts {
+            stub: &stub,
+            os_release: options.os_release,
+            cmdline: &cmdline,
+            release: &kernel.release,
+            kernel: &vmlinuz,
+            initrd: &initrd,
+        })
+        .context("writing the UKI")?;
+        fs::write(folder.join(FILE), image).context("writing the UKI")
+    })?;
+    let uki = made.path.join(FILE);
+    let size = fs::metadata(&uki).context("reading the UKI")?.len();
+    if made.hit {
+        step.hit(Some(size));
+    } else {
+        step.made(Some(size));
+    }
+    Ok(Bootable {
+        uki,
+        vmlinuz: kernel.vmlinuz.clone(),
+        initrd: initramfs.path.clone(),
+        cmdline,
+        key,
+    })
+}

@@ -1,0 +1,255 @@
+//! Disk: the whole disk as a raw file: ESP, root and hash tree in a GUID partition table.
+//!
+//! The rest of a node's partitions is made by the init on first boot, so the image stays small. The file is
+//! sparse: what is zero is never written.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use image::addon;
+use image::layout::{
+    ALIGNMENT, ATTRIBUTE_NO_AUTO, ATTRIBUTE_READ_ONLY, Architecture, LABEL_ESP, LABEL_ROOT_A,
+    LABEL_VERITY_A, Sizes, TYPE_ESP, root_guid, verity_guid,
+};
+use image::manifest::ImageId;
+use image::verity::RootHash;
+
+use crate::build::bootable::{self, Bootable};
+use crate::build::root::Root;
+use crate::format::gpt::{Partition, Table, seeded};
+use crate::format::{fat, sparse};
+use crate::host::cache::Key;
+use crate::host::progress::Progress;
+use crate::install::tools::Tools;
+
+/// systemd-boot in the tools tree, and the path in the ESP that every firmware tries by itself.
+const fn boot_loader(architecture: Architecture) -> (&'static str, &'static str) {
+    match architecture {
+        Architecture::X86_64 => (
+            "usr/lib/systemd/boot/efi/systemd-bootx64.efi",
+            "/EFI/BOOT/BOOTX64.EFI",
+        ),
+        Architecture::Arm64 => (
+            "usr/lib/systemd/boot/efi/systemd-bootaa64.efi",
+            "/EFI/BOOT/BOOTAA64.EFI",
+        ),
+    }
+}
+
+/// Where systemd-boot reads its settings.
+const LOADER_CONF: &str = "/loader/loader.conf";
+/// The SBOM in the ESP, so that a disk alone says what it is made of. For people: nothing trusts it.
+pub const SBOM: &str = "/slipway/sbom.cdx.json";
+/// systemd-boot starts the newest entry at once; holding a key still shows the menu.
+const LOADER_CONF_TEXT: &[u8] = b"timeout 0\neditor no\n";
+/// How often a UKI is tried before another is preferred.
+const TRIES: u32 = 3;
+
+/// A written disk.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// The raw file.
+    pub path: PathBuf,
+    /// Bytes of the file, holes included.
+    pub size: u64,
+    /// Hash of everything that decides its bytes.
+    pub key: Key,
+}
+
+/// What a disk is, beside its contents.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Name and version of the image.
+    pub image: &'a ImageId,
+    /// What machines it is for.
+    pub architecture: Architecture,
+    /// Sizes of the partitions.
+    pub sizes: &'a Sizes,
+    /// Time of everything in the ESP, seconds since 1970.
+    pub epoch: u64,
+    /// What the image is made of.
+    pub sbom: &'a str,
+    /// The file's size is a multiple of this, in bytes: a GiB where clouds want it.
+    pub whole: u64,
+}
+
+/// Path of a UKI in the ESP, with its boot counter. One digit each, and the count of failures set from the start,
+/// so that the loader's renames keep the length (UAPI.1, boot counting). A `+` in the version would be taken for
+/// the counter, so it becomes `-`.
+#[must_use]
+pub fn uki_path(image: &ImageId) -> String {
+    let version = image.version.replace('+', "-");
+    format!("/EFI/Linux/{}_{version}+{TRIES}-0.efi", image.name)
+}
+
+/// Which partitions the disk has and where. The root lies last and has the size of its content, `root` bytes, so that the
+/// file ends there; the first boot makes it as large as its slot.
+#[must_use]
+pub fn table(hash: &RootHash, root: u64, sizes: &Sizes, architecture: Architecture) -> Table {
+    let seed = &hash.0;
+    let verified = ATTRIBUTE_READ_ONLY | ATTRIBUTE_NO_AUTO;
+    let mut offset = ALIGNMENT;
+    // By their numbers. The root's place is given last.
+    let mut partitions = [
+        (LABEL_ESP, TYPE_ESP, seeded(seed, &TYPE_ESP.0), sizes.esp, 0),
+        (
+            LABEL_ROOT_A,
+            architecture.root_type(),
+            root_guid(hash),
+            root,
+            verified,
+        ),
+        (
+            LABEL_VERITY_A,
+            architecture.verity_type(),
+            verity_guid(hash),
+            sizes.verity,
+            verified,
+        ),
+    ]
+    .into_iter()
+    .zip(1..)
+    .map(
+        |((label, kind, guid, size, attributes), number)| Partition {
+            number,
+            label: label.to_owned(),
+            kind,
+            guid,
+            offset: 0,
+            size: size.next_multiple_of(ALIGNMENT),
+            attributes,
+        },
+    )
+    .collect::<Vec<_>>();
+    for at in [0, 2, 1] {
+        partitions[at].offset = offset;
+        offset += partitions[at].size;
+    }
+    Table {
+        disk: seeded(seed, b"disk-uuid"),
+        partitions,
+    }
+}
+
+/// Writes the disk to `path`, replacing what is there.
+///
+/// # Errors
+/// When a partition is too small for its content, or the file cannot be written.
+pub fn write(
+    path: &Path,
+    bootable: &Bootable,
+    root: &Root,
+    tools: &Tools,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Disk> {
+    let step = progress.step("disk");
+    let loader_file = tools.root.join(boot_loader(options.architecture).0);
+    let loader = fs::read(&loader_file)
+        .with_context(|| format!("reading the boot loader {}", loader_file.display()))?;
+    let addon = bootable::addon(tools, options.architecture)?;
+    let key = key(bootable, root, [&loader, &addon], options);
+    let content = fs::metadata(&root.erofs)
+        .with_context(|| format!("reading {}", root.erofs.display()))?
+        .len();
+    ensure!(
+        content <= options.sizes.root,
+        "the root has {content} bytes, its slot {}: make `root` larger in the recipe's [sizes]",
+        options.sizes.root
+    );
+    let table = table(&root.hash, content, options.sizes, options.architecture);
+    let size = table.disk_size(options.whole);
+    let naming = || format!("writing the disk {}", path.display());
+    if path.exists() {
+        fs::remove_file(path).with_context(naming)?;
+    }
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .with_context(naming)?;
+    file.set_len(size).with_context(naming)?;
+    table.write(&mut file).with_context(naming)?;
+    let [esp, data, hashes] = table.partitions.as_slice() else {
+        anyhow::bail!("the disk has three partitions");
+    };
+    write_esp(&file, esp, [&loader, &addon], bootable, options).context("writing partition ESP")?;
+    for (partition, content) in [(data, &root.erofs), (hashes, &root.verity)] {
+        copy(content, &file, partition)
+            .with_context(|| format!("writing partition {}", partition.label))?;
+    }
+    step.made(Some(size));
+    Ok(Disk {
+        path: path.to_owned(),
+        size,
+        key,
+    })
+}
+
+fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], options: &Options) -> Key {
+    let sizes = options.sizes;
+    Key::of("disk", 3)
+        .key("bootable", &bootable.key)
+        .key("root", &root.key)
+        .bytes("loader", loader)
+        .bytes("addon", addon)
+        .text("uki", &uki_path(options.image))
+        .text(
+            "sizes",
+            &format!(
+                "{} {} {} {}",
+                sizes.esp, sizes.root, sizes.verity, options.whole
+            ),
+        )
+        .text("sbom", options.sbom)
+        .text("architecture", options.architecture.debian())
+        .text("epoch", &options.epoch.to_string())
+        .finish()
+}
+
+fn write_esp(
+    file: &File,
+    partition: &Partition,
+    [loader, addon]: [&[u8]; 2],
+    bootable: &Bootable,
+    options: &Options,
+) -> Result<()> {
+    let uki = fs::read(&bootable.uki)
+        .with_context(|| format!("reading the UKI {}", bootable.uki.display()))?;
+    let uki_path = uki_path(options.image);
+    let mut volume = fat::Volume::new();
+    volume.file(boot_loader(options.architecture).1, loader)?;
+    volume.file(LOADER_CONF, LOADER_CONF_TEXT)?;
+    volume.file(addon::TEMPLATE, addon)?;
+    volume.file(SBOM, options.sbom.as_bytes())?;
+    volume.file(&uki_path, &uki)?;
+    let [a, b, c, d, ..] = partition.guid.0;
+    let extents = volume.write(&fat::Options {
+        size: partition.size,
+        offset: partition.offset,
+        label: LABEL_ESP,
+        id: u32::from_le_bytes([a, b, c, d]),
+        time: options.epoch,
+    })?;
+    for extent in extents {
+        sparse::write(file, partition.offset + extent.offset, &extent.bytes)?;
+    }
+    Ok(())
+}
+
+fn copy(content: &Path, file: &File, partition: &Partition) -> Result<()> {
+    let size = fs::metadata(content)
+        .with_context(|| format!("reading {}", content.display()))?
+        .len();
+    ensure!(
+        size <= partition.size,
+        "{} has {size} bytes, the partition {}: make `{}` larger in the recipe's sizes",
+        content.display(),
+        partition.size,
+        partition.label.trim_end_matches("-a")
+    );
+    sparse::copy(content, file, partition.offset)?;
+    Ok(())
+}

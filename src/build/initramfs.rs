@@ -1,0 +1,241 @@
+//! Initramfs: the init, the manifest, and the kernel modules of the chosen platforms, as one compressed cpio.
+//!
+//! Modules stand in it uncompressed: the archive as a whole compresses better than its parts, and the kernel
+//! unpacks it faster. Same input, same bytes.
+
+pub mod drivers;
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use image::manifest::Manifest;
+use image::modules::ModuleIndex;
+use image::paths::{INITRD_CONFIG, INITRD_MANIFEST, INITRD_MODULES, INITRD_MODULES_INDEX};
+
+use crate::build::kernel::Kernel;
+use crate::build::kernel::catalogue::Catalogue;
+use crate::format::cpio;
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::Progress;
+use crate::recipe::Platform;
+
+/// Best that takes seconds: one in the hundred smaller would cost twice the time.
+const LEVEL: i32 = 19;
+/// The file's name in its step's folder.
+const FILE: &str = "initrd.zst";
+/// Where programs look for the certificates that they trust; a boot from the network may fetch by HTTPS before it has a root.
+const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// Mount points and folders that the init finds there.
+const FOLDERS: &[&str] = &["/dev", "/etc", "/proc", "/run", "/sys", "/sysroot", "/tmp"];
+
+/// A packed initramfs.
+#[derive(Clone, Debug)]
+pub struct Initramfs {
+    /// The compressed archive.
+    pub path: PathBuf,
+    /// Bytes of it.
+    pub size: u64,
+    /// Hash of everything that decides its bytes.
+    pub key: Key,
+}
+
+/// What goes into an initramfs beside the kernel's modules.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a> {
+    /// `slipway-init`, static.
+    pub init: &'a [u8],
+    /// What the image says of itself.
+    pub manifest: &'a Manifest,
+    /// The config that the recipe bakes in.
+    pub base_config: Option<&'a [u8]>,
+    /// Certificates for HTTPS before there is a root, in PEM form; only a boot from the network needs them.
+    pub ca_bundle: Option<&'a [u8]>,
+    /// Whose drivers are wanted.
+    pub platforms: &'a [Platform],
+    /// More modules, from the recipe.
+    pub modules: &'a [String],
+}
+
+/// Packs the initramfs.
+///
+/// # Errors
+/// When the kernel does not have a wanted module, naming all such, or a file cannot be read.
+pub fn pack(
+    cache: &Cache,
+    kernel: &Kernel,
+    contents: &Contents,
+    progress: &Progress,
+) -> Result<Initramfs> {
+    let step = progress.step("initramfs");
+    let manifest = contents.manifest.to_text();
+    let mut key = Key::of("initramfs", 2)
+        .key("kernel", &kernel.key)
+        .bytes("init", contents.init)
+        .text("manifest", &manifest)
+        .text("level", &LEVEL.to_string());
+    for (name, bytes) in [
+        ("config", contents.base_config),
+        ("certificates", contents.ca_bundle),
+    ] {
+        if let Some(bytes) = bytes {
+            key = key.bytes(name, bytes);
+        }
+    }
+    for name in wanted(contents) {
+        key = key.text("module", &name);
+    }
+    let key = key.finish();
+    let made = cache.step("initramfs", &key, |folder| {
+        let archive = archive(kernel, contents, &manifest)?;
+        let packed = zstd::bulk::compress(&archive, LEVEL).context("compressing the initramfs")?;
+        fs::write(folder.join(FILE), packed).context("writing the initramfs")
+    })?;
+    let path = made.path.join(FILE);
+    let size = fs::metadata(&path).context("reading the initramfs")?.len();
+    if made.hit {
+        step.hit(Some(size));
+    } else {
+        step.made(Some(size));
+    }
+    Ok(Initramfs { path, size, key })
+}
+
+/// Names of all modules that are asked for, sorted, each once.
+fn wanted(contents: &Contents) -> Vec<String> {
+    let platforms = contents
+        .platforms
+        .iter()
+        .flat_map(|platform| drivers::platform(*platform));
+    let mut out: Vec<String> = drivers::REQUIRED
+        .iter()
+        .chain(platforms)
+        .map(|name| (*name).to_owned())
+        .chain(contents.modules.iter().cloned())
+        .collect();
+    out.sort();
+    out.dedup();
+    out
+}
+
+fn archive(kernel: &Kernel, contents: &Contents, manifest: &str) -> Result<Vec<u8>> {
+    let catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
+    let mut names = wanted(contents);
+    let wished = drivers::wished()
+        .into_iter()
+        .filter(|name| catalogue.knows(name));
+    names.extend(wished.map(str::to_owned));
+    let index = catalogue
+        .choose(names.iter().map(String::as_str))
+        .context("choosing modules for the initramfs")?;
+    let mut archive = cpio::Archive::new();
+    for folder in FOLDERS {
+        archive.directory(folder)?;
+    }
+    archive.character("/dev/console", 0o600, 5, 1)?;
+    archive.file("/init", 0o755, contents.init)?;
+    archive.file(INITRD_MANIFEST, 0o644, manifest.as_bytes())?;
+    if let Some(config) = contents.base_config {
+        // It may hold secrets.
+        archive.file(INITRD_CONFIG, 0o600, config)?;
+    }
+    if let Some(bundle) = contents.ca_bundle {
+        archive.file(CA_BUNDLE, 0o644, bundle)?;
+    }
+    add_modules(&mut archive, kernel, &catalogue, &index)?;
+    archive.finish()
+}
+
+fn add_modules(
+    archive: &mut cpio::Archive,
+    kernel: &Kernel,
+    catalogue: &Catalogue,
+    index: &ModuleIndex,
+) -> Result<()> {
+    let folder = format!("{INITRD_MODULES}/{}", kernel.release);
+    let text = serde_json::to_vec(index).context("writing the index of modules")?;
+    archive.file(&format!("{folder}/{INITRD_MODULES_INDEX}"), 0o644, &text)?;
+    for module in &index.modules {
+        let path = catalogue
+            .path(&module.name)
+            .with_context(|| format!("finding module {}", module.name))?;
+        let bytes = module_bytes(&kernel.modules.join(path))?;
+        archive.file(&format!("{folder}/{}", module.path), 0o644, &bytes)?;
+    }
+    Ok(())
+}
+
+/// A module file's content, decompressed.
+fn module_bytes(path: &Path) -> Result<Vec<u8>> {
+    let naming = || format!("reading module {}", path.display());
+    let packed = fs::read(path).with_context(naming)?;
+    let mut out = Vec::new();
+    match path.extension().and_then(|suffix| suffix.to_str()) {
+        Some("xz") => liblzma::read::XzDecoder::new(packed.as_slice())
+            .read_to_end(&mut out)
+            .with_context(naming)?,
+        Some("zst") => zstd::stream::read::Decoder::new(packed.as_slice())
+            .and_then(|mut decoder| decoder.read_to_end(&mut out))
+            .with_context(naming)?,
+        Some("gz") => flate2::read::GzDecoder::new(packed.as_slice())
+            .read_to_end(&mut out)
+            .with_context(naming)?,
+        _ => {
+            out = packed;
+            out.len()
+        }
+    };
+    ensure!(
+        out.starts_with(b"\x7fELF"),
+        "{}: expected a kernel module, found no ELF file",
+        path.display()
+    );
+    out.truncate(unsigned_length(&out));
+    Ok(out)
+}
+
+/// Bytes of a module without the signature that Debian appends to it (`include/linux/module_signature.h`).
+///
+/// A kernel that is not locked down loads modules without a signature, but checks every one that is there: an ECDSA
+/// verification of some 40 million instructions for each module, three quarters of the time from `/init` to the handoff.
+/// The initramfs is not more trustworthy for them, since whoever can exchange a module in it can exchange the init.
+/// An image that is to boot with Secure Boot, where lockdown demands them, must keep them.
+fn unsigned_length(module: &[u8]) -> usize {
+    const MAGIC: &[u8] = b"~Module signature appended~\n";
+    const TRAILER: usize = 12;
+    let signature = || {
+        let rest = module.strip_suffix(MAGIC)?;
+        let (_, trailer) = rest.split_at_checked(rest.len().checked_sub(TRAILER)?)?;
+        let [_, _, _, signer, key, _, _, _, length @ ..] = trailer else {
+            return None;
+        };
+        let length = u32::from_be_bytes(length.try_into().ok()?);
+        let length = usize::try_from(length).ok()? + usize::from(*signer) + usize::from(*key);
+        rest.len().checked_sub(TRAILER + length)
+    };
+    signature().unwrap_or(module.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_appended_signature_is_left_out_and_nothing_else() {
+        let module = b"\x7fELF module";
+        let signed = |length: u32| {
+            let mut out = module.to_vec();
+            out.extend_from_slice(&[7; 300]);
+            out.extend_from_slice(&[0, 0, 2, 1, 2, 0, 0, 0]);
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(b"~Module signature appended~\n");
+            out
+        };
+        assert_eq!(unsigned_length(&signed(297)), module.len());
+        assert_eq!(unsigned_length(module), module.len());
+        let broken = signed(u32::MAX);
+        assert_eq!(unsigned_length(&broken), broken.len());
+        assert_eq!(unsigned_length(b"~Module signature appended~\n"), 28);
+    }
+}

@@ -1,0 +1,125 @@
+//! Kernel: the kernel package unpacked, and what is known of its modules.
+
+pub mod catalogue;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::Progress;
+use crate::install;
+use crate::install::tools::Tools;
+use crate::layer::{Entry, Layer};
+use crate::lock::Deb;
+
+/// Where modules stand in the package and in the root.
+const MODULES: &str = "usr/lib/modules";
+/// Where the package is inside depmod's namespace.
+const INSIDE: &str = "/work";
+
+/// An unpacked kernel.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// `uname -r`.
+    pub release: String,
+    /// The kernel, a PE program.
+    pub vmlinuz: PathBuf,
+    /// The folder `…/lib/modules/<release>` with modules and depmod's files.
+    pub modules: PathBuf,
+    /// Modules and depmod's files for the root.
+    pub layer: Layer,
+    /// Hash of everything that decides the above.
+    pub key: Key,
+}
+
+/// Unpacks the kernel's package and lists its modules with the tools tree's depmod.
+///
+/// # Errors
+/// When the package holds no kernel, several, or one without modules, or depmod fails.
+pub fn unpack(cache: &Cache, tools: &Tools, debs: &[Deb], progress: &Progress) -> Result<Kernel> {
+    let step = progress.step("kernel");
+    let mut key = Key::of("kernel", 1).key("tools", &tools.key);
+    for deb in debs {
+        key = key.text("package", &deb.package.sha256);
+    }
+    let key = key.finish();
+    let made = cache.step("kernel", &key, |folder| {
+        install::unpack_only(debs, folder).context("unpacking the kernel")?;
+        let release = release(folder)?;
+        // depmod looks for lib/modules; the package has usr/lib/modules, as every root with a merged /usr.
+        let lib = folder.join("lib");
+        if !lib.exists() {
+            symlink("usr/lib", &lib).context("linking lib to usr/lib")?;
+        }
+        tools
+            .sandbox()
+            .bind(folder, Path::new(INSIDE))
+            .command("/usr/sbin/depmod")
+            .args(["-b", INSIDE, &release])
+            .run()
+            .context("listing the kernel's modules")?;
+        let listed = folder.join(MODULES).join(&release).join("modules.dep");
+        ensure!(listed.exists(), "depmod wrote no {}", listed.display());
+        Ok(())
+    })?;
+    let release = release(&made.path)?;
+    let modules = made.path.join(MODULES);
+    let mut entries = vec![Entry::directory(format!("/{MODULES}"), 0o755)];
+    tree(&modules, &format!("/{MODULES}"), &mut entries).context("reading the kernel's modules")?;
+    let layer = Layer::with_key(entries, key.clone())?;
+    let vmlinuz = made.path.join(format!("boot/vmlinuz-{release}"));
+    let size = fs::metadata(&vmlinuz)
+        .with_context(|| format!("reading {}", vmlinuz.display()))?
+        .len();
+    if made.hit {
+        step.hit(Some(size));
+    } else {
+        step.made(Some(size));
+    }
+    Ok(Kernel {
+        modules: modules.join(&release),
+        release,
+        vmlinuz,
+        layer,
+        key,
+    })
+}
+
+/// The release of the one kernel in an unpacked package.
+fn release(folder: &Path) -> Result<String> {
+    let boot = folder.join("boot");
+    let mut found: Vec<String> = fs::read_dir(&boot)
+        .with_context(|| format!("reading {}", boot.display()))?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned))
+        .collect();
+    found.sort();
+    ensure!(
+        found.len() == 1,
+        "expected one kernel in the kernel's package, found {}: {}",
+        found.len(),
+        found.join(", ")
+    );
+    Ok(found.remove(0))
+}
+
+/// The folders and files below a folder, as they go into the root.
+fn tree(folder: &Path, inside: &str, out: &mut Vec<Entry>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let path = format!("{inside}/{}", name.to_string_lossy());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            out.push(Entry::directory(path.clone(), 0o755));
+            tree(&entry.path(), &path, out)?;
+        } else if kind.is_file() {
+            out.push(Entry::copy(path, 0o644, entry.path()));
+        }
+        // Links there lead to headers that the image does not have.
+    }
+    Ok(())
+}

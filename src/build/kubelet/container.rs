@@ -1,0 +1,188 @@
+//! The kubelet's container: packages, program, and every mount target of the table in [`image::kubelet`], as a plain
+//! folder of the root and as an OCI image that other tools can read.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use image::kubelet::{LINKS, MOUNTS, PROGRAM, Source as MountSource};
+use image::paths::{KUBELET_ROOTFS, VAR_LINKS};
+
+use super::Program;
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::Progress;
+use crate::install::Rootfs;
+use crate::layer::{Entry, Kind, Layer};
+use crate::oci::{self, RunConfig};
+
+/// The container's files as a folder of the root.
+///
+/// # Errors
+/// If a path of them is not plain.
+pub fn container_layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
+    let below = |path: &str| match path {
+        "/" => KUBELET_ROOTFS.to_owned(),
+        path => format!("{KUBELET_ROOTFS}{path}"),
+    };
+    let mut entries = Vec::new();
+    for (at, _) in KUBELET_ROOTFS.match_indices('/').skip(1) {
+        entries.push(Entry::directory(&KUBELET_ROOTFS[..at], 0o755));
+    }
+    for mut entry in files(rootfs.entries(), program) {
+        entry.path = below(&entry.path);
+        if let Kind::HardLink(target) = &mut entry.kind {
+            *target = below(target);
+        }
+        entries.push(entry);
+    }
+    Layer::with_key(entries, key(rootfs, program))
+}
+
+/// The container as an OCI layout with one layer: its folder, and whether it was there already. `created` is in seconds
+/// since 1970.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub fn container_image(
+    cache: &Cache,
+    rootfs: &Rootfs,
+    program: &Program,
+    architecture: &str,
+    created: u64,
+    progress: &Progress,
+) -> Result<PathBuf> {
+    let step = progress.step("kubelet image");
+    let key = Key::of("kubelet image", 1)
+        .key("files", &key(rootfs, program))
+        .text("architecture", architecture)
+        .bytes("created", &created.to_le_bytes())
+        .finish();
+    let made = cache.step("kubelet-image", &key, |folder| {
+        let files = files(rootfs.entries(), program);
+        let image = oci::Image {
+            name: format!("slipway.local/kubelet:{}", program.version),
+            architecture: architecture.to_owned(),
+            run: RunConfig {
+                entrypoint: vec![PROGRAM.to_owned()],
+                labels: [(
+                    "org.opencontainers.image.version".to_owned(),
+                    program.version.clone(),
+                )]
+                .into(),
+                ..RunConfig::default()
+            },
+            layers: vec![oci::layer(&files, created, &folder.join("layer.tar"))?],
+        };
+        oci::write_layout(&folder.join("layout"), &[image], created)?;
+        // The layout has the layer by another name.
+        crate::host::cache::remove(&folder.join("layer.tar"))
+    })?;
+    if made.hit {
+        step.hit(None)
+    } else {
+        step.made(None)
+    }
+    Ok(made.path.join("layout"))
+}
+
+fn key(rootfs: &Rootfs, program: &Program) -> Key {
+    Key::of("kubelet container", 1)
+        .key("rootfs", &rootfs.key)
+        .text("program", &program.sha256)
+        .text("mounts", &format!("{MOUNTS:?}{LINKS:?}{VAR_LINKS:?}"))
+        .finish()
+}
+
+/// Everything in the container, sorted by path.
+fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
+    let links: Vec<Entry> = LINKS
+        .iter()
+        .chain(VAR_LINKS)
+        .map(|(link, target)| Entry::symlink(*link, *target))
+        .collect();
+    let mut entries: BTreeMap<String, Entry> = packages
+        .iter()
+        .filter(|entry| {
+            !links
+                .iter()
+                .any(|link| is_at_or_below(&entry.path, &link.path))
+        })
+        .map(|entry| (entry.path.clone(), entry.clone()))
+        .collect();
+    let targets = MOUNTS.iter().map(|mount| match mount.source {
+        MountSource::File(_) => Entry::file(mount.target, 0o644, ""),
+        MountSource::Folder(_) | MountSource::New(..) => Entry::directory(mount.target, 0o755),
+    });
+    let program = Entry::copy(PROGRAM, 0o755, &program.path);
+    entries.remove(PROGRAM);
+    for entry in targets.chain(links).chain([program]) {
+        for (at, _) in entry.path.match_indices('/').skip(1) {
+            let parent = &entry.path[..at];
+            if !entries.contains_key(parent) {
+                entries.insert(parent.to_owned(), Entry::directory(parent, 0o755));
+            }
+        }
+        // What a package has at a mount's target stays, so that the image also works by itself.
+        entries.entry(entry.path.clone()).or_insert(entry);
+    }
+    entries.into_values().collect()
+}
+
+fn is_at_or_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(packages: &[Entry]) -> BTreeMap<String, Kind> {
+        let program = Program {
+            version: "v1.36.3".to_owned(),
+            sha256: "0".to_owned(),
+            path: "/k".into(),
+        };
+        files(packages, &program)
+            .into_iter()
+            .map(|entry| (entry.path, entry.kind))
+            .collect()
+    }
+
+    #[test]
+    fn every_mount_finds_its_target() {
+        let files = found(&[Entry::directory("/", 0o755)]);
+        for mount in MOUNTS {
+            let is_file = matches!(mount.source, MountSource::File(_));
+            match &files[mount.target] {
+                Kind::File(_) => assert!(is_file, "{}", mount.target),
+                Kind::Directory => assert!(!is_file, "{}", mount.target),
+                other => panic!("{}: {other:?}", mount.target),
+            }
+            for (at, _) in mount.target.match_indices('/').skip(1) {
+                assert_eq!(files[&mount.target[..at]], Kind::Directory);
+            }
+        }
+    }
+
+    #[test]
+    fn links_take_the_place_of_what_packages_have_there() {
+        let files = found(&[
+            Entry::directory("/", 0o755),
+            Entry::directory("/opt", 0o755),
+            Entry::file("/opt/x", 0o644, ""),
+            Entry::file("/opt-x", 0o644, ""),
+            Entry::file("/etc/hosts", 0o644, "127.0.0.1 localhost"),
+            Entry::file("/etc/nfs.conf", 0o644, "[nfsd]"),
+        ]);
+        assert_eq!(files["/opt"], Kind::Symlink("var/opt".to_owned()));
+        assert!(!files.contains_key("/opt/x"));
+        assert!(files.contains_key("/opt-x"));
+        assert_eq!(
+            files["/etc/hosts"],
+            Kind::Symlink("../host/etc/hosts".to_owned())
+        );
+        let kept = Entry::file("/etc/nfs.conf", 0o644, "[nfsd]").kind;
+        assert_eq!(files["/etc/nfs.conf"], kept);
+    }
+}

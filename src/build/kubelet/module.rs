@@ -1,0 +1,367 @@
+//! The kubelet compiled from its Go module, for machines that reach no release server.
+//!
+//! `go install k8s.io/kubernetes/cmd/kubelet@…` cannot work: that module replaces its staging modules by local folders,
+//! and replacements of a dependency do not count. So a module of our own requires it, with each staging module
+//! `k8s.io/NAME` replaced by its published version `v0.Y.Z`; the list of names stands in the release's own `go.mod`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{LockedFrom, LockedKubelet, Work, version};
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::Step;
+use crate::host::sandbox::{Cmd, Sandbox};
+use crate::install::tools::Tools;
+
+/// The program: what upstream's own `main` consists of.
+const MAIN: &str = include_str!("program/main.go");
+/// The module.
+const MODULE: &str = "k8s.io/kubernetes";
+/// Where the work is seen inside the sandbox.
+const WORK: &str = "/work";
+/// Variables of the environment that say where modules come from, beside those of every step with a network.
+const VARIABLES: &[&str] = &["GOINSECURE", "GONOPROXY", "GOPRIVATE", "GOVCS", "GOAUTH"];
+/// How much of what Go said is shown when it fails.
+const TAIL: usize = 12;
+
+pub(super) fn pin(wanted: &str, work: &Work<'_>, step: &Step) -> Result<(LockedKubelet, bool)> {
+    let go = Go::new(work.go()?, work.cache)?;
+    step.note("asking the module proxy for releases");
+    let release = go.newest(wanted)?;
+    let (go_mod, go_sum) = resolve(&go, &release, work.cache, step)?;
+    let (program, hit) = compile(&go, &release, &go_mod, &go_sum, work.cache, step)?;
+    let (sha256, size) = super::keep(work.cache, &program)?;
+    let found = super::ask_version(work.cache, &program)?;
+    ensure!(
+        found == release,
+        "the compiled kubelet says that it is {found}, expected {release}"
+    );
+    let locked = LockedKubelet {
+        version: release,
+        sha256,
+        size,
+        source: LockedFrom::GoModule { go_mod, go_sum },
+    };
+    Ok((locked, hit))
+}
+
+/// `go.mod` and `go.sum` of our module. A published release never changes, so they are made once.
+fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String, String)> {
+    let key = Key::of("kubelet modules", 1)
+        .key("go", &go.tools.key)
+        .text("main.go", MAIN)
+        .text("release", release)
+        .finish();
+    let made = cache.step("kubelet-modules", &key, |folder| {
+        let ours = go_mod(&go.module_file(release)?, release)?;
+        go.write(&ours, None)?;
+        step.note("resolving modules");
+        go.online(&["mod", "tidy"])?;
+        for name in ["go.mod", "go.sum"] {
+            fs::copy(go.folder().join(name), folder.join(name))?;
+        }
+        Ok(())
+    })?;
+    let read = |name: &str| fs::read_to_string(made.path.join(name));
+    Ok((read("go.mod")?, read("go.sum")?))
+}
+
+/// Compiles the locked program again and compares.
+pub(super) fn fetch(
+    go_mod: &str,
+    go_sum: &str,
+    locked: &LockedKubelet,
+    work: &Work<'_>,
+    step: &Step,
+) -> Result<()> {
+    let go = Go::new(work.go()?, work.cache)?;
+    let (program, _) = compile(&go, &locked.version, go_mod, go_sum, work.cache, step)?;
+    let (sha256, _) = super::keep(work.cache, &program)?;
+    ensure!(
+        sha256 == locked.sha256,
+        "the compiled kubelet has SHA-256 {sha256}, expected {} as the lock says: it was made \
+         with another Go, or by another version of Slipway; `slipway lock --renew` makes it anew",
+        locked.sha256
+    );
+    Ok(())
+}
+
+/// The program and whether it was there already. Module and build caches (4 GB) go with the work folder.
+fn compile(
+    go: &Go,
+    release: &str,
+    go_mod: &str,
+    go_sum: &str,
+    cache: &Cache,
+    step: &Step,
+) -> Result<(PathBuf, bool)> {
+    let flags = link_flags(release)?;
+    let key = Key::of("kubelet", 2)
+        .key("go", &go.tools.key)
+        .text("main.go", MAIN)
+        .text("go.mod", go_mod)
+        .text("go.sum", go_sum)
+        .text("flags", &flags)
+        .finish();
+    let made = cache.step("kubelet", &key, |folder| {
+        go.write(go_mod, Some(go_sum))?;
+        step.note("fetching modules");
+        let packages = go.online(&["list", "-mod=readonly", "-deps", "."])?;
+        let total = packages.lines().count();
+        let build = go
+            .offline()
+            .args([
+                "build",
+                "-v",
+                "-mod=readonly",
+                "-trimpath",
+                "-buildvcs=false",
+                // The linker would throw it away: a tenth of the time.
+                "-gcflags=all=-dwarf=false",
+            ])
+            .args(["-ldflags", &flags, "-o", &format!("{WORK}/kubelet"), "."]);
+        watch(build, total, step)?;
+        fs::copy(go.folder().join("kubelet"), folder.join("kubelet"))?;
+        Ok(())
+    })?;
+    Ok((made.path.join("kubelet"), made.hit))
+}
+
+/// Follows a build by the packages that it names on stderr.
+fn watch(build: Cmd, total: usize, step: &Step) -> Result<()> {
+    let shown = build.to_string();
+    let mut child: Child = build.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let stderr = child.stderr.take().context("reading what Go says")?;
+    let mut said: Vec<String> = Vec::new();
+    for line in BufReader::new(stderr).lines() {
+        let line = line?;
+        step.note(&format!(
+            "compiled {} of {total} packages: {line}",
+            said.len() + 1
+        ));
+        said.push(line);
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        let tail = said[said.len().saturating_sub(TAIL)..].join("\n  ");
+        bail!("{shown}: {status}; it said at the end:\n  {tail}");
+    }
+    Ok(())
+}
+
+/// Without these variables a node would call itself `v0.0.0-master`, which every other program refuses. The time and
+/// the commit of upstream's own builds are not known from a module.
+fn link_flags(release: &str) -> Result<String> {
+    let (major, minor, _) = version::parse(release)
+        .with_context(|| format!("{release:?} is no release of Kubernetes"))?;
+    let mut flags = "-s -w -buildid=".to_owned();
+    for (name, value) in [
+        ("gitVersion", release),
+        ("gitMajor", &major.to_string()),
+        ("gitMinor", &minor.to_string()),
+        ("gitCommit", ""),
+        ("gitTreeState", "archive"),
+        ("buildDate", "1970-01-01T00:00:00Z"),
+    ] {
+        write!(flags, " -X k8s.io/component-base/version.{name}={value}")?;
+    }
+    Ok(flags)
+}
+
+/// `go.mod` of our module, from that of the release.
+fn go_mod(theirs: &str, release: &str) -> Result<String> {
+    let staged = release
+        .strip_prefix("v1.")
+        .map(|rest| format!("v0.{rest}"))
+        .with_context(|| format!("{release:?} is no release of Kubernetes 1"))?;
+    let go = theirs
+        .lines()
+        .find(|line| line.starts_with("go "))
+        .context("the release's go.mod names no Go version")?;
+    let mut text =
+        format!("module slipway/kubelet\n\n{go}\n\nrequire {MODULE} {release}\n\nreplace (\n");
+    let mut count = 0;
+    for line in theirs.lines() {
+        let line = line.trim().trim_start_matches("replace ");
+        let Some((name, target)) = line.split_once(" => ") else {
+            continue;
+        };
+        if target.trim().starts_with("./staging/") {
+            writeln!(text, "\t{name} => {name} {staged}")?;
+            count += 1;
+        }
+    }
+    ensure!(
+        count > 0,
+        "the release's go.mod has no staging modules: its form is not the one that is known here"
+    );
+    text.push_str(")\n");
+    Ok(text)
+}
+
+/// A Go toolchain with a folder of its own for sources and caches.
+struct Go {
+    tools: Tools,
+    program: String,
+    scratch: crate::host::cache::Scratch,
+}
+
+impl Go {
+    fn new(tools: Tools, cache: &Cache) -> Result<Self> {
+        // Debian installs each version beside the others: /usr/lib/go-1.26.
+        let mut found: Vec<(u32, String)> = fs::read_dir(tools.root.join("usr/lib"))?
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let minor = name.strip_prefix("go-1.")?.parse().ok()?;
+                Some((minor, format!("/usr/lib/{name}/bin/go")))
+            })
+            .collect();
+        found.sort();
+        let (_, program) = found
+            .pop()
+            .context("the tools tree has no Go toolchain at /usr/lib/go-1.*")?;
+        let scratch = cache.scratch()?;
+        for folder in ["source", "tmp"] {
+            fs::create_dir(scratch.path().join(folder))?;
+        }
+        Ok(Self {
+            tools,
+            program,
+            scratch,
+        })
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.scratch.path().join("source")
+    }
+
+    fn write(&self, go_mod: &str, go_sum: Option<&str>) -> Result<()> {
+        let folder = self.folder();
+        fs::write(folder.join("main.go"), MAIN)?;
+        fs::write(folder.join("go.mod"), go_mod)?;
+        if let Some(go_sum) = go_sum {
+            fs::write(folder.join("go.sum"), go_sum)?;
+        }
+        Ok(())
+    }
+
+    fn sandbox(&self) -> Sandbox {
+        self.tools
+            .sandbox()
+            .bind(&self.folder(), WORK)
+            .bind(self.scratch.path(), "/cache")
+            .env("CGO_ENABLED", "0")
+            .env("GOCACHE", "/cache/build")
+            .env("GOENV", "off")
+            // Looking for garbage is a seventh of the compiler's work; it may keep more while it has this much.
+            .env("GOGC", "400")
+            .env("GOMEMLIMIT", "1536MiB")
+            // Read-only folders would make the cache hard to remove.
+            .env("GOFLAGS", "-modcacherw")
+            .env("GOMODCACHE", "/cache/modules")
+            // Where the checksum database keeps what it has seen.
+            .env("GOPATH", "/cache/go")
+            .env("GOTELEMETRY", "off")
+            .env("GOTMPDIR", "/cache/tmp")
+            // The toolchain is the one of the lock, whatever a go.mod asks for.
+            .env("GOTOOLCHAIN", "local")
+    }
+
+    /// Go with the network and the environment's word on where modules come from; gives its output.
+    fn online(&self, arguments: &[&str]) -> Result<String> {
+        let mut sandbox = self.sandbox().network(true);
+        for name in VARIABLES {
+            if let Some(value) = std::env::var_os(name) {
+                sandbox = sandbox.env(name, value);
+            }
+        }
+        let output = sandbox
+            .command(&self.program)
+            .args(arguments)
+            .cwd(WORK)
+            .run()?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
+    /// Go without a network: what is compiled is what was fetched.
+    fn offline(&self) -> Cmd {
+        self.sandbox()
+            .env("GOPROXY", "off")
+            .command(&self.program)
+            .cwd(WORK)
+    }
+
+    /// The newest release that the module proxy serves. Not every patch release is there.
+    fn newest(&self, wanted: &str) -> Result<String> {
+        fs::write(self.folder().join("go.mod"), "module slipway/kubelet\n")?;
+        let list = self.online(&["list", "-m", "-versions", MODULE])?;
+        match version::newest(list.split_whitespace(), wanted) {
+            Some(release) => Ok(release.to_owned()),
+            None => {
+                let minor: Vec<&str> = wanted.split('.').take(2).collect();
+                let near = format!("v{}.", minor.join("."));
+                let near: Vec<&str> = list
+                    .split_whitespace()
+                    .filter(|release| release.starts_with(&near))
+                    .collect();
+                bail!("the module proxy has no release {wanted}; of this minor it has {near:?}")
+            }
+        }
+    }
+
+    /// The release's own `go.mod`.
+    fn module_file(&self, release: &str) -> Result<String> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Downloaded {
+            go_mod: PathBuf,
+        }
+        let module = format!("{MODULE}@{release}");
+        let said = self.online(&["mod", "download", "-json", &module])?;
+        let downloaded: Downloaded =
+            serde_json::from_str(&said).context("reading what `go mod download` says")?;
+        let below = downloaded
+            .go_mod
+            .strip_prefix("/cache")
+            .context("finding the release's go.mod")?;
+        let path: &Path = &self.scratch.path().join(below);
+        fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staging_modules_become_published_ones() {
+        let theirs = "module k8s.io/kubernetes\n\ngo 1.26.0\n\ngodebug default=go1.26\n\nrequire (\n\tk8s.io/api \
+                      v0.0.0\n)\n\nreplace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n\tk8s.io/mount-utils => \
+                      ./staging/src/k8s.io/mount-utils\n\tother => other v1\n)\n\nreplace k8s.io/x => \
+                      ./staging/src/k8s.io/x\n";
+        assert_eq!(
+            go_mod(theirs, "v1.36.3").unwrap(),
+            "module slipway/kubelet\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n\nreplace (\n\tk8s.io/api => \
+             k8s.io/api v0.36.3\n\tk8s.io/mount-utils => k8s.io/mount-utils v0.36.3\n\tk8s.io/x => k8s.io/x \
+             v0.36.3\n)\n"
+        );
+        let error = go_mod("module m\ngo 1.26\n", "v1.36.3").unwrap_err();
+        assert!(error.to_string().contains("staging"), "{error}");
+        assert!(go_mod(theirs, "v2.0.0").is_err());
+    }
+
+    #[test]
+    fn the_node_will_know_its_version() {
+        let flags = link_flags("v1.36.3").unwrap();
+        for part in ["gitVersion=v1.36.3 ", "gitMajor=1 ", "gitMinor=36 "] {
+            assert!(flags.contains(part), "{flags}");
+        }
+        assert!(link_flags("1.36").is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! The kubelet from a release server, by the upstream project's conventions: `stable-1.36.txt` names the newest patch
+//! release, and beside each program stands its SHA-256 (<https://kubernetes.io/releases/download/>).
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fetch::{Digest, Options, Patience, Want, blocking};
+
+use super::{LIMIT, LockedFrom, LockedKubelet, Work, version};
+use crate::host::progress::Step;
+use crate::recipe::Kubernetes;
+
+/// A server that does not answer is given up soon: the next source is waiting.
+const PATIENCE: Patience = Patience {
+    attempts: Some(2),
+    header_timeout: Duration::from_secs(10),
+    idle_timeout: Duration::from_secs(20),
+    total: None,
+    first_wait: Duration::from_millis(250),
+};
+/// The most bytes of a version or a digest.
+const SMALL: u64 = 4096;
+
+pub(super) fn pin(
+    template: &str,
+    kubernetes: &Kubernetes,
+    work: &Work<'_>,
+    step: &Step,
+) -> Result<(LockedKubelet, bool)> {
+    let client = blocking::Client::new(&Options::default())?;
+    let release = if version::parse(&kubernetes.version).is_some() {
+        format!("v{}", kubernetes.version)
+    } else {
+        let (base, _) = template
+            .split_once("{version}")
+            .context("without {version} in its URL the recipe must name the patch release")?;
+        let url = format!("{base}stable-{}.txt", kubernetes.version);
+        text(&client, &url)?
+    };
+    ensure!(
+        version::parse(&release).is_some(),
+        "the server names {release:?} as the newest release"
+    );
+    let arch = work.recipe.image.architecture.debian();
+    let url = template
+        .replace("{version}", &release)
+        .replace("{arch}", arch);
+    let sha256 = text(&client, &format!("{url}.sha256"))?;
+    // Some servers follow `sha256sum`'s form: the digest, then the name.
+    let sha256 = sha256
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let hit = work.cache.object(&sha256).exists();
+    if !hit {
+        fetch(&url, &sha256, work, step)?;
+    }
+    let object = work.cache.object(&sha256);
+    let found = super::ask_version(work.cache, &object)?;
+    ensure!(
+        found == release,
+        "{url} says that it is {found}, expected {release}"
+    );
+    let locked = LockedKubelet {
+        version: release,
+        size: std::fs::metadata(&object)?.len(),
+        sha256,
+        source: LockedFrom::Release { url },
+    };
+    Ok((locked, hit))
+}
+
+/// Fetches the program into the cache.
+pub(super) fn fetch(url: &str, sha256: &str, work: &Work<'_>, step: &Step) -> Result<()> {
+    let digest = Digest::sha256(sha256)
+        .with_context(|| format!("{sha256:?} is no SHA-256; expected 64 hexadecimal digits"))?;
+    let client = blocking::Client::new(&Options::default())?;
+    let want = Want {
+        patience: PATIENCE,
+        ..Want::new(url, LIMIT).digest(digest)
+    };
+    let object = work.cache.object(sha256);
+    if let Some(folder) = object.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    client.file(&want, &object, &|bytes| step.advance(bytes))?;
+    Ok(())
+}
+
+fn text(client: &blocking::Client, url: &str) -> Result<String> {
+    let want = Want {
+        patience: PATIENCE,
+        ..Want::new(url, SMALL)
+    };
+    let bytes = client.bytes(&want, &|_| ())?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}

@@ -1,0 +1,280 @@
+//! Lays layers over a tree: one list, sorted, in which every path has its parent before it and no path leads through
+//! a link. What a layer puts below `/var` goes to the factory seed, since `/var` itself is another partition.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use image::paths::FACTORY;
+
+use crate::layer::{Entry, Kind, Layer};
+
+/// The lines that bring the layers' content of `/var` there. The packages' have a file of their own.
+const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
+/// More links than this in one path are a circle, as for the kernel.
+const LINKS: usize = 40;
+
+type Tree = BTreeMap<String, Entry>;
+
+/// Does it.
+pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Vec<Entry>> {
+    let mut tree: Tree = BTreeMap::new();
+    for entry in base {
+        let mut entry = entry.clone();
+        let kind = content(&tree, &entry.kind, |path| path.to_owned())
+            .with_context(|| format!("in the tree, {}", entry.path))?;
+        entry.kind = kind;
+        tree.insert(entry.path.clone(), entry);
+    }
+    let mut seed = String::new();
+    for layer in layers {
+        for entry in &layer.entries {
+            lay(&mut tree, entry, &mut seed).with_context(|| format!("laying {}", entry.path))?;
+        }
+    }
+    if !seed.is_empty() {
+        let text = format!("# What layers have put into /var. Made by the build.\n{seed}");
+        put(&mut tree, Entry::file(SEED, 0o644, text))?;
+    }
+    tree.entry("/".into())
+        .or_insert_with(|| Entry::directory("/", 0o755));
+    Ok(tree.into_values().collect())
+}
+
+/// A hard link is replaced by what it links to; links of the base are found again by their common range.
+fn content(tree: &Tree, kind: &Kind, place: impl Fn(&str) -> String) -> Result<Kind> {
+    let Kind::HardLink(target) = kind else {
+        return Ok(kind.clone());
+    };
+    match tree.get(&place(target)).map(|found| &found.kind) {
+        Some(found @ Kind::File(_)) => Ok(found.clone()),
+        _ => bail!("the hard link's target {target} is no file"),
+    }
+}
+
+fn lay(tree: &mut Tree, entry: &Entry, seed: &mut String) -> Result<()> {
+    let follow_last = entry.kind == Kind::Directory;
+    let mut entry = Entry {
+        path: resolve(tree, &entry.path, follow_last)?,
+        ..entry.clone()
+    };
+    if entry.kind == Kind::Remove {
+        remove(tree, &entry.path);
+        return Ok(());
+    }
+    entry.kind = content(tree, &entry.kind, |target| {
+        let place = resolve(tree, target, false).unwrap_or_else(|_| target.to_owned());
+        if tree.contains_key(&place) {
+            place
+        } else {
+            format!("{FACTORY}{place}")
+        }
+    })?;
+    if entry.path.starts_with("/var/") {
+        let Some(line) = line(&entry)? else {
+            return Ok(());
+        };
+        seed.push_str(&line);
+        if !matches!(entry.kind, Kind::File(_)) {
+            return Ok(());
+        }
+        entry.path = format!("{FACTORY}{}", entry.path);
+    }
+    put(tree, entry)
+}
+
+/// The tmpfiles.d line for an entry below `/var`.
+fn line(entry: &Entry) -> Result<Option<String>> {
+    let path = crate::install::quoted(&entry.path);
+    let (mode, uid, gid) = (entry.mode, entry.uid, entry.gid);
+    Ok(Some(match &entry.kind {
+        Kind::Directory => format!("d {path} {mode:04o} {uid} {gid} -\n"),
+        Kind::Symlink(target) => format!("L {path} - - - - {}\n", crate::install::quoted(target)),
+        Kind::File(_) => format!("C {path} {mode:04o} {uid} {gid} - {FACTORY}{path}\n"),
+        Kind::Remove => return Ok(None),
+        Kind::HardLink(_) => bail!("a hard link that was not resolved"),
+    }))
+}
+
+fn put(tree: &mut Tree, entry: Entry) -> Result<()> {
+    parents(tree, &entry.path)?;
+    let was_folder = tree
+        .get(&entry.path)
+        .is_some_and(|found| found.kind == Kind::Directory);
+    if entry.kind != Kind::Directory && was_folder {
+        bail!("there is a folder; take it away first (`remove`) if something else shall be there");
+    }
+    tree.insert(entry.path.clone(), entry);
+    Ok(())
+}
+
+/// Makes the folders above a path.
+fn parents(tree: &mut Tree, path: &str) -> Result<()> {
+    for (at, _) in path.match_indices('/').skip(1) {
+        let folder = &path[..at];
+        match tree.get(folder).map(|found| &found.kind) {
+            Some(Kind::Directory) => {}
+            Some(_) => bail!("{folder} is no folder"),
+            None => {
+                tree.insert(folder.to_owned(), Entry::directory(folder, 0o755));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove(tree: &mut Tree, path: &str) {
+    tree.remove(path);
+    let below = format!("{path}/");
+    let gone: Vec<String> = tree
+        .range(below.clone()..)
+        .map(|(path, _)| path)
+        .take_while(|path| path.starts_with(&below))
+        .cloned()
+        .collect();
+    for path in gone {
+        tree.remove(&path);
+    }
+}
+
+/// Where a path leads when the links in it are followed; the last part only if asked.
+fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
+    let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+    let mut done = String::new();
+    let mut links = 0;
+    while let Some(part) = todo.pop() {
+        match part.as_str() {
+            "" | "." => continue,
+            ".." => {
+                done.truncate(done.rfind('/').unwrap_or_default());
+                continue;
+            }
+            _ => {}
+        }
+        let next = format!("{done}/{part}");
+        let is_last = todo.iter().all(|part| part.is_empty());
+        match tree.get(&next).map(|found| &found.kind) {
+            Some(Kind::Symlink(target)) if !is_last || last => {
+                links += 1;
+                if links > LINKS {
+                    bail!("{path} leads through a circle of links");
+                }
+                if target.starts_with('/') {
+                    done.clear();
+                }
+                todo.extend(target.split('/').rev().map(str::to_owned));
+            }
+            _ => done = next,
+        }
+    }
+    Ok(if done.is_empty() { "/".into() } else { done })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::cache::Key;
+    use crate::layer::Source;
+
+    fn base() -> Vec<Entry> {
+        let range = |path: &str, offset| Entry {
+            kind: Kind::File(Source::Range {
+                file: "t".into(),
+                offset,
+                size: 9,
+            }),
+            ..Entry::file(path, 0o755, "")
+        };
+        vec![
+            Entry::directory("/", 0o755),
+            Entry::symlink("/bin", "usr/bin"),
+            Entry::symlink("/root", "var/roothome"),
+            Entry::directory("/usr", 0o755),
+            Entry::directory("/usr/bin", 0o755),
+            range("/usr/bin/a", 512),
+            Entry {
+                kind: Kind::HardLink("/usr/bin/a".into()),
+                ..Entry::file("/usr/bin/b", 0o755, "")
+            },
+            Entry::directory("/usr/share", 0o755),
+            range("/usr/share/x", 1536),
+            Entry::directory("/var", 0o755),
+        ]
+    }
+
+    fn merged(entries: Vec<Entry>) -> Result<Tree> {
+        let layer = Layer::with_key(entries, Key::of("test", 1).finish())?;
+        let merged = merge(&base(), &[layer])?;
+        let paths: Vec<&String> = merged.iter().map(|entry| &entry.path).collect();
+        assert!(paths.is_sorted(), "{paths:?}");
+        Ok(merged
+            .into_iter()
+            .map(|entry| (entry.path.clone(), entry))
+            .collect())
+    }
+
+    #[test]
+    fn links_in_paths_are_followed_and_parents_made() {
+        let tree = merged(vec![
+            Entry::file("/bin/new", 0o755, "n"),
+            Entry::file("/usr/lib/deep/er/file", 0o644, "f"),
+            Entry::directory("/bin", 0o711),
+        ])
+        .unwrap();
+        assert!(tree.contains_key("/usr/bin/new") && !tree.contains_key("/bin/new"));
+        assert_eq!(tree["/usr/bin"].mode, 0o711);
+        assert_eq!(tree["/bin"].kind, Kind::Symlink("usr/bin".into()));
+        assert_eq!(tree["/usr/lib/deep"].kind, Kind::Directory);
+    }
+
+    #[test]
+    fn a_replaced_file_leaves_its_hard_links_as_they_were() {
+        let tree = merged(vec![Entry::file("/usr/bin/a", 0o755, "mine")]).unwrap();
+        assert_eq!(
+            tree["/usr/bin/a"].kind,
+            Kind::File(Source::Bytes(b"mine".to_vec()))
+        );
+        assert!(matches!(
+            tree["/usr/bin/b"].kind,
+            Kind::File(Source::Range { offset: 512, .. })
+        ));
+    }
+
+    #[test]
+    fn removing_takes_what_is_below() {
+        let tree = merged(vec![Entry::remove("/usr/share"), Entry::remove("/bin")]).unwrap();
+        assert!(!tree.contains_key("/usr/share/x") && !tree.contains_key("/usr/share"));
+        assert!(!tree.contains_key("/bin") && tree.contains_key("/usr/bin"));
+    }
+
+    #[test]
+    fn what_goes_below_var_becomes_a_seed() {
+        let mut secret = Entry::file("/root/.config/x", 0o600, "s");
+        secret.uid = 7;
+        let tree = merged(vec![Entry::directory("/root/.config", 0o700), secret]).unwrap();
+        assert!(tree.contains_key("/usr/share/factory/var/roothome/.config/x"));
+        assert!(!tree.keys().any(|path| path.starts_with("/var/")));
+        let Kind::File(Source::Bytes(text)) = &tree[SEED].kind else {
+            panic!("no seed")
+        };
+        assert_eq!(
+            String::from_utf8_lossy(text)
+                .lines()
+                .skip(1)
+                .collect::<Vec<_>>(),
+            [
+                "d /var/roothome/.config 0700 0 0 -",
+                "C /var/roothome/.config/x 0600 7 0 - /usr/share/factory/var/roothome/.config/x",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_over_a_folder_and_a_folder_below_a_file_are_refused() {
+        for wrong in ["/usr/bin", "/usr/bin/a/b"] {
+            assert!(
+                merged(vec![Entry::file(wrong, 0o644, "")]).is_err(),
+                "{wrong}"
+            );
+        }
+    }
+}

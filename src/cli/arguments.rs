@@ -1,0 +1,423 @@
+//! The command line: what can be asked for, and how answers and errors are printed.
+#![allow(
+    clippy::print_stdout,
+    reason = "this is the layer that prints; results go to stdout, everything else to stderr"
+)]
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use slipway::host::local_files::LocalFiles;
+use slipway::host::progress::{Kind, Progress};
+use slipway::lock::Mode;
+use slipway::recipe::Mistakes;
+use slipway::vm::accel::Choice;
+use slipway::vm::machine::{Bus, Forward};
+use slipway::vm::run;
+
+/// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub output: Output,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How a run speaks.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Output {
+    /// Print results and progress as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print no progress
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Print more; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+impl Output {
+    /// The progress that belongs to these options.
+    pub(crate) fn progress(self) -> Progress {
+        Progress::new(match (self.json, self.quiet) {
+            (_, true) => Kind::Quiet,
+            (true, false) => Kind::Json,
+            (false, false) => Kind::Auto,
+        })
+    }
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Build and boot the demo in QEMU, and say whether its kubelet and etcd are healthy
+    Demo(DemoArgs),
+    /// Build the image of a recipe
+    Build(BuildArgs),
+    /// Boot an image in QEMU, with its console here
+    Run(RunArgs),
+    /// Pin every package and download of a recipe in the lock beside it
+    Lock(LockArgs),
+    /// Check a recipe
+    Check {
+        #[command(flatten)]
+        recipe: RecipeArgs,
+    },
+    /// Say what a built image holds, read from its bytes
+    Inspect {
+        /// An output folder, a disk or a unified kernel image
+        #[arg(value_hint = ValueHint::AnyPath)]
+        image: PathBuf,
+    },
+    /// Show where the time of a boot went
+    Timeline(TimelineArgs),
+    /// Serve images for a boot from the network
+    #[command(subcommand)]
+    Pxe(PxeCommand),
+    /// Look at the cache, or take away what nothing uses any more
+    #[command(subcommand)]
+    Cache(CacheCommand),
+    /// Say what this host can do, and what to do about what it cannot
+    Doctor,
+    /// Print the JSON Schema of recipes, for editors
+    Schema,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Check and merge Ignition and Butane configs, as a node would
+    Ignition {
+        #[command(subcommand)]
+        command: Ignition,
+    },
+}
+
+/// What can be asked about configs, in Ignition's JSON or Butane's YAML.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ignition {
+    /// Check a config by the rules of its version
+    Validate {
+        /// The config
+        #[arg(value_hint = ValueHint::FilePath, required_unless_present = "batch")]
+        config: Option<PathBuf>,
+        /// Answer the cases of this file, one JSON object a line: name, version, raw
+        #[arg(long, value_hint = ValueHint::FilePath, conflicts_with = "config")]
+        batch: Option<PathBuf>,
+        #[command(flatten)]
+        local: LocalArgs,
+    },
+    /// Print what two configs come to
+    Merge {
+        /// The config below
+        #[arg(value_hint = ValueHint::FilePath, required_unless_present = "batch", requires = "child")]
+        parent: Option<PathBuf>,
+        /// The config above, whose word wins
+        #[arg(value_hint = ValueHint::FilePath)]
+        child: Option<PathBuf>,
+        /// Answer the cases of this file, one JSON object a line: name, parent, child
+        #[arg(long, value_hint = ValueHint::FilePath, conflicts_with_all = ["parent", "child"])]
+        batch: Option<PathBuf>,
+        #[command(flatten)]
+        local: LocalArgs,
+    },
+    /// Print the Ignition config that a Butane config becomes
+    FromButane {
+        /// The config; - for stdin
+        #[arg(value_hint = ValueHint::FilePath)]
+        config: PathBuf,
+        #[command(flatten)]
+        local: LocalArgs,
+        /// Let warnings fail as errors do
+        #[arg(long)]
+        strict: bool,
+        /// Print it over several lines
+        #[arg(long)]
+        pretty: bool,
+        /// Write it to this file
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: Option<PathBuf>,
+    },
+}
+
+/// Where a Butane config's local files are.
+#[derive(Debug, Args)]
+pub(crate) struct LocalArgs {
+    /// The folder that a Butane config's local files are relative to; without it they are refused
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    files_dir: Option<PathBuf>,
+}
+
+impl LocalArgs {
+    pub(crate) fn files(self) -> Option<LocalFiles> {
+        self.files_dir.map(LocalFiles)
+    }
+}
+
+impl Command {
+    /// Whether it may start programs in namespaces: an ordinary user must then enter one of its own first.
+    pub(crate) const fn starts_programs(&self) -> bool {
+        !matches!(
+            self,
+            Self::Check { .. }
+                | Self::Completions { .. }
+                | Self::Ignition { .. }
+                | Self::Pxe(_)
+                | Self::Schema
+        )
+    }
+}
+
+/// The recipe that a command is about.
+#[derive(Debug, Args)]
+pub(crate) struct RecipeArgs {
+    /// The recipe
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub recipe: PathBuf,
+}
+
+/// Where builds are written.
+#[derive(Debug, Args)]
+pub(crate) struct OutArgs {
+    /// The folder below which the image's folder is written
+    #[arg(short, long, value_name = "DIR", default_value = "out", value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+}
+
+/// `slipway build`
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub out: OutArgs,
+    /// Fail if the lock is missing or does not fit the recipe, instead of making it
+    #[arg(long)]
+    pub locked: bool,
+    /// Only say what would be fetched and written
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl BuildArgs {
+    pub(crate) const fn mode(&self) -> Mode {
+        if self.locked {
+            Mode::Locked
+        } else {
+            Mode::Make
+        }
+    }
+}
+
+/// `slipway lock`
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Choose everything anew, even if the lock fits the recipe
+    #[arg(long)]
+    pub renew: bool,
+    /// Write nothing: fail unless the lock is there and fits the recipe
+    #[arg(long, conflicts_with = "renew")]
+    pub locked: bool,
+}
+
+impl LockArgs {
+    pub(crate) const fn mode(&self) -> Mode {
+        match (self.renew, self.locked) {
+            (true, _) => Mode::Renew,
+            (false, true) => Mode::Locked,
+            (false, false) => Mode::Make,
+        }
+    }
+}
+
+/// The machine that an image is booted on.
+#[derive(Debug, Args)]
+pub(crate) struct MachineArgs {
+    /// How the guest's instructions are executed: auto (KVM if it is proven to work), kvm or tcg
+    #[arg(long, default_value = "auto")]
+    pub accel: Choice,
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    pub memory: u32,
+    /// Processors
+    #[arg(long, default_value_t = 2)]
+    pub cpus: u32,
+    /// Boot kernel and initrd directly, without firmware
+    #[arg(long)]
+    pub direct: bool,
+}
+
+impl MachineArgs {
+    fn options(&self) -> run::Options {
+        run::Options {
+            direct: self.direct,
+            accel: self.accel,
+            memory: self.memory,
+            cpus: self.cpus,
+            ..run::Options::default()
+        }
+    }
+}
+
+/// `slipway run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A recipe, which is built first, or an output folder of `slipway build`
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub image: PathBuf,
+    #[command(flatten)]
+    pub out: OutArgs,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// The node's Ignition config
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ignition: Option<PathBuf>,
+    /// Forward a port of this host to one of the node; may be repeated
+    #[arg(long, value_name = "HOST:GUEST")]
+    pub forward: Vec<Forward>,
+    /// The controller of the disks: virtio, nvme, scsi or sata; default: what the recipe's first platform has
+    #[arg(long)]
+    pub bus: Option<Bus>,
+    /// No second disk for etcd
+    #[arg(long)]
+    pub no_etcd: bool,
+    /// Give the machine a TPM 2
+    #[arg(long)]
+    pub tpm: bool,
+    /// Keep the node's disks in this folder, and boot them again the next time
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub node: Option<PathBuf>,
+    /// Let the guest live in virtual time, so that its boot takes equally long on every host
+    #[arg(long)]
+    pub icount: bool,
+    /// Add a word to the kernel's command line, with --direct; may be repeated
+    #[arg(long, value_name = "WORD", requires = "direct")]
+    pub append: Vec<String>,
+}
+
+impl RunArgs {
+    pub(crate) fn options(&self) -> run::Options {
+        run::Options {
+            ignition: self.ignition.clone(),
+            forwards: self.forward.clone(),
+            icount: self.icount,
+            etcd: !self.no_etcd,
+            tpm: self.tpm,
+            node: self.node.clone(),
+            append: self.append.clone(),
+            ..self.machine.options()
+        }
+    }
+}
+
+/// `slipway demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    pub out: OutArgs,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+impl DemoArgs {
+    pub(crate) fn options(&self) -> run::Options {
+        self.machine.options()
+    }
+}
+
+/// `slipway timeline`
+#[derive(Debug, Args)]
+pub(crate) struct TimelineArgs {
+    /// The folder of a node that `slipway run --node` kept, or a file of JSON lines
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub from: PathBuf,
+    /// Draw a picture instead
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+}
+
+/// `slipway pxe`
+#[derive(Debug, Subcommand)]
+pub(crate) enum PxeCommand {
+    /// Serve the `pxe` folder of a build by HTTP
+    Serve {
+        /// The folder
+        #[arg(value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+        /// Address and port to listen on
+        #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+        listen: SocketAddr,
+    },
+}
+
+/// `slipway cache`
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Say what it holds, by kind
+    Show,
+    /// Remove steps and downloads that no build has used for some time; they are made or fetched again when needed
+    Prune {
+        /// How many days without use are enough
+        #[arg(long, value_name = "DAYS", default_value_t = 14)]
+        unused: u64,
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// Prints a result.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("writing to stdout")
+}
+
+/// Prints a result as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Prints what was found in a config, for people; nothing if nothing was.
+pub(crate) fn print_findings(report: &ignition::Report) {
+    if !report.entries.is_empty() {
+        // Without stderr there is nobody to tell.
+        writeln!(std::io::stderr().lock(), "{report}").ok();
+    }
+}
+
+/// Prints an error once: a recipe's mistakes as they are shown, everything else as one chain.
+pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
+    let text = if json {
+        let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+        serde_json::json!({ "event": "error", "chain": chain }).to_string()
+    } else if let Some(mistakes) = error.downcast_ref::<Mistakes>() {
+        mistakes.render(std::io::stderr().is_terminal())
+    } else {
+        format!("error: {error:#}")
+    };
+    // Without stderr there is nobody to tell.
+    writeln!(std::io::stderr().lock(), "{text}").ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,448 @@
+//! What each command does: plain functions from the command line's words to a result on stdout.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::CommandFactory as _;
+use slipway::host::cache::Cache;
+use slipway::host::interrupt;
+use slipway::host::progress::{self, Progress};
+use slipway::install::tools::{self, Tools};
+use slipway::lock::{self, Lock, Mode};
+use slipway::recipe::node_config;
+use slipway::recipe::{self, Platform, Recipe};
+use slipway::vm::machine::Bus;
+use slipway::vm::{demo, disks, pxe, run, timeline};
+use slipway::{doctor, inspect, pipeline};
+
+use super::arguments::{
+    self, BuildArgs, CacheCommand, Cli, DemoArgs, LockArgs, Output, RunArgs, TimelineArgs,
+};
+
+/// The work failed, without an error to print.
+const FAILURE: u8 = 1;
+/// A config that was asked about is wrong.
+const WRONG: u8 = 2;
+/// How often a server looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn build(args: &BuildArgs, output: Output) -> Result<ExitCode> {
+    if args.dry_run {
+        return plan(args, output);
+    }
+    let progress = output.progress();
+    let built = pipeline::build(
+        &request(&args.recipe.recipe, &args.out.output, args.mode()),
+        &progress,
+    )?;
+    if output.json {
+        arguments::print_json(&serde_json::json!({
+            "out": built.out,
+            "steps": progress.records(),
+        }))?;
+    } else {
+        if !output.quiet {
+            progress.say(progress.table().trim_end());
+        }
+        arguments::print(&format!("{}\n", built.out.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(recipe: &Path, output: &Path, lock: Mode) -> pipeline::Request {
+    pipeline::Request {
+        recipe: recipe.to_owned(),
+        output: output.to_owned(),
+        lock,
+    }
+}
+
+/// What a build would fetch and write.
+fn plan(args: &BuildArgs, output: Output) -> Result<ExitCode> {
+    let recipe = recipe::load(&args.recipe.recipe)?;
+    let cache = Cache::open()?;
+    let name = format!("{}-{}", recipe.image.name, recipe.image.version);
+    let out = args.out.output.join(name);
+    let lock = lock::pin(
+        &recipe,
+        &cache,
+        &Progress::new(progress::Kind::Quiet),
+        Mode::Locked,
+    );
+    let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
+    let (locked, missing) = match &lock {
+        Ok(lock) => (None, missing(&cache, lock)),
+        Err(error) => (Some(format!("{error:#}")), (0, 0)),
+    };
+    if output.json {
+        arguments::print_json(&serde_json::json!({
+            "out": out, "artifacts": artifacts, "lock": locked,
+            "downloads": missing.0, "bytes": missing.1,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = format!("{}: disk.raw", out.display());
+    for artifact in artifacts {
+        text += &format!(", {artifact}");
+    }
+    text += "\n";
+    text += &match locked {
+        Some(why) => format!("the lock has to be made first: {why}\n"),
+        None => format!(
+            "{} packages to fetch, {}\n",
+            missing.0,
+            progress::bytes(missing.1)
+        ),
+    };
+    arguments::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many locked packages are not in the cache, and their size.
+fn missing(cache: &Cache, lock: &Lock) -> (usize, u64) {
+    let mut wanted: Vec<(&str, u64)> = lock
+        .sets
+        .values()
+        .flatten()
+        .map(|package| (package.sha256.as_str(), package.size))
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted.retain(|(sha256, _)| !cache.object(sha256).exists());
+    (wanted.len(), wanted.iter().map(|(_, size)| size).sum())
+}
+
+pub(crate) fn lock(args: &LockArgs, output: Output) -> Result<ExitCode> {
+    let recipe = recipe::load(&args.recipe.recipe)?;
+    let lock = lock::pin(&recipe, &Cache::open()?, &output.progress(), args.mode())?;
+    if output.json {
+        arguments::print_json(&lock)?;
+    } else {
+        arguments::print(&summary(&recipe, &lock))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The lock's path, then each set with its number of packages and the size of their downloads.
+fn summary(recipe: &Recipe, lock: &Lock) -> String {
+    let mut out = format!("{}\n", recipe.lock_path().display());
+    for (name, packages) in &lock.sets {
+        let size: u64 = packages.iter().map(|package| package.size).sum();
+        let size = progress::bytes(size);
+        out += &format!("  {name:12} {:4} packages {size:>10}\n", packages.len());
+    }
+    out
+}
+
+pub(crate) fn check(recipe: &Path, output: Output) -> Result<ExitCode> {
+    let recipe = recipe::load(recipe)?;
+    if output.json {
+        arguments::print_json(&recipe.sets())?;
+    } else {
+        let parts: Vec<String> = recipe
+            .parts
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect();
+        let image = &recipe.image;
+        arguments::print(&format!(
+            "{} {} from {}: no mistakes\n",
+            image.name,
+            image.version,
+            parts.join(" over ")
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn run(args: &RunArgs, output: Output) -> Result<ExitCode> {
+    let progress = output.progress();
+    let (image, tools, bus) = image(&args.image, &args.out.output, &progress)?;
+    let mut options = args.options();
+    options.bus = args.bus.unwrap_or(bus);
+    run::run(&image, &tools, &Cache::open()?, &options, &progress)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The image that a run is about, built first if a recipe is given; the tools that run it; and the controller that its
+/// disks hang on where it is at home.
+fn image(given: &Path, output: &Path, progress: &Progress) -> Result<(run::Image, Tools, Bus)> {
+    if given.is_dir() {
+        let cache = Cache::open()?;
+        let tools = carried_tools(&cache, progress)?;
+        return Ok((run::Image::open(given)?, tools, Bus::default()));
+    }
+    if given.extension().is_none_or(|kind| kind != "toml") {
+        bail!(
+            "{} is neither a recipe nor an output folder of `slipway build`",
+            given.display()
+        );
+    }
+    let built = pipeline::build(&request(given, output, Mode::Make), progress)?;
+    let tools = tools_run(&built.recipe, &built.lock, progress)?;
+    let bus = home_bus(&built.recipe.kernel.platforms);
+    Ok((run::Image::open(&built.out)?, tools, bus))
+}
+
+/// The controller of the first platform that has one of its own.
+fn home_bus(platforms: &[Platform]) -> Bus {
+    platforms
+        .iter()
+        .find_map(|platform| match platform {
+            Platform::Aws | Platform::Metal => Some(Bus::Nvme),
+            Platform::Gce => Some(Bus::Scsi),
+            _ => None,
+        })
+        .unwrap_or_default()
+}
+
+fn tools_run(recipe: &Recipe, lock: &Lock, progress: &Progress) -> Result<Tools> {
+    let cache = Cache::open()?;
+    let set = recipe::SET_TOOLS_RUN;
+    let debs = lock::fetch_set(recipe, &cache, lock, set, progress)?;
+    tools::install(&cache, &debs, set, progress)
+}
+
+/// The tools of the carried recipe, for what has no recipe of its own.
+fn carried_tools(cache: &Cache, progress: &Progress) -> Result<Tools> {
+    let recipe = recipe::load(&recipe::carried::tools(cache)?)?;
+    let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
+    tools_run(&recipe, &lock, progress)
+}
+
+pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    let (entries, what) = match command {
+        CacheCommand::Show => (cache.entries()?, "in the cache"),
+        CacheCommand::Prune { unused, dry_run } => {
+            let unused = Duration::from_secs(unused.saturating_mul(24 * 3600));
+            let what = if *dry_run {
+                "would be removed"
+            } else {
+                "removed"
+            };
+            (cache.prune(unused, *dry_run)?, what)
+        }
+    };
+    if output.json {
+        arguments::print_json(&entries)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut kinds: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for entry in &entries {
+        let (count, size) = kinds.entry(&entry.kind).or_default();
+        *count += 1;
+        *size += entry.size;
+    }
+    let mut text = String::new();
+    for (kind, (count, size)) in kinds {
+        text += &format!("{kind:<20} {count:>5}  {:>10}\n", progress::bytes(size));
+    }
+    let total = entries.iter().map(|entry| entry.size).sum();
+    text += &format!(
+        "{} {what} ({})\n",
+        progress::bytes(total),
+        cache.root().display()
+    );
+    arguments::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn demo(args: &DemoArgs, output: Output) -> Result<ExitCode> {
+    let progress = output.progress();
+    let cache = Cache::open()?;
+    let recipe = recipe::carried::demo(&cache)?;
+    let built = pipeline::build(&request(&recipe, &args.out.output, Mode::Make), &progress)?;
+    let tools = tools_run(&built.recipe, &built.lock, &progress)?;
+    let image = run::Image::open(&built.out)?;
+    let verdict = demo::run(&image, &tools, &cache, &args.options(), &progress)?;
+    if output.json {
+        arguments::print_json(&verdict)?;
+    } else {
+        if !output.quiet {
+            progress.say(progress.table().trim_end());
+        }
+        arguments::print(&format!("{verdict}\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn inspect(image: &Path, output: Output) -> Result<ExitCode> {
+    let found = inspect::inspect(image)?;
+    if output.json {
+        arguments::print_json(&found)?;
+    } else {
+        arguments::print(&found.to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn timeline(args: &TimelineArgs, output: Output) -> Result<ExitCode> {
+    let (title, text) = boot(&args.from, output)?;
+    let spans = timeline::read(&text)?;
+    if let Some(path) = &args.svg {
+        std::fs::write(path, timeline::svg(&spans, &title))
+            .with_context(|| format!("writing {}", path.display()))?;
+        arguments::print(&format!("{}\n", path.display()))?;
+    } else if output.json {
+        arguments::print_json(&spans)?;
+    } else {
+        arguments::print(&timeline::table(&spans))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The last boot's name and JSON lines, from a file or from the disk of a node that `slipway run --node` kept.
+fn boot(from: &Path, output: Output) -> Result<(String, String)> {
+    if from.is_dir() {
+        let disk = from.join("system.raw");
+        let tools = carried_tools(&Cache::open()?, &output.progress())?;
+        let boots = disks::timelines(&tools, &disk)?;
+        return boots
+            .into_iter()
+            .next_back()
+            .with_context(|| format!("{} has not booted yet", disk.display()));
+    }
+    let text = std::fs::read_to_string(from)
+        .with_context(|| format!("reading the timeline {}", from.display()))?;
+    let name = from.file_stem().unwrap_or_default().to_string_lossy();
+    Ok((name.into_owned(), text))
+}
+
+pub(crate) fn pxe_serve(folder: &Path, listen: std::net::SocketAddr) -> Result<ExitCode> {
+    let _guard = interrupt::Guard::new();
+    let server = pxe::Server::start(folder, listen)?;
+    arguments::print(&format!("http://{}/{}\n", server.address(), pxe::SCRIPT))?;
+    while !interrupt::requested() {
+        std::thread::sleep(LOOK);
+    }
+    bail!("interrupted")
+}
+
+pub(crate) fn doctor(refused: Option<anyhow::Error>, output: Output) -> Result<ExitCode> {
+    let tools = || carried_tools(&Cache::open()?, &output.progress());
+    let findings = doctor::examine(refused, tools);
+    if output.json {
+        arguments::print_json(&findings)?;
+    } else {
+        arguments::print(&doctor::text(&findings))?;
+    }
+    Ok(if findings.iter().any(doctor::Finding::is_fatal) {
+        ExitCode::from(FAILURE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+pub(crate) fn schema() -> Result<ExitCode> {
+    arguments::print(&recipe::schema::text())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "slipway", &mut script);
+    arguments::print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn ignition(command: arguments::Ignition, output: Output) -> Result<ExitCode> {
+    use arguments::Ignition::{FromButane, Merge, Validate};
+
+    let cases = |path: &Path| {
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    };
+    match command {
+        Validate {
+            batch: Some(batch), ..
+        } => {
+            arguments::print(&node_config::check_batch(&cases(&batch)?)?)?;
+        }
+        Merge {
+            batch: Some(batch), ..
+        } => {
+            arguments::print(&node_config::merge_batch(&cases(&batch)?)?)?;
+        }
+        Validate { config, local, .. } => {
+            let config = config.unwrap_or_default();
+            let verdict = node_config::check_file(&config, local.files().as_ref())?;
+            if output.json {
+                arguments::print_json(&verdict.to_json())?;
+            } else if !verdict.report.entries.is_empty() {
+                arguments::print(&format!("{}\n", verdict.report))?;
+            }
+            if verdict.config.is_none() {
+                return Ok(ExitCode::from(WRONG));
+            }
+        }
+        Merge {
+            parent,
+            child,
+            local,
+            ..
+        } => {
+            let (parent, child) = (parent.unwrap_or_default(), child.unwrap_or_default());
+            let files = local.files();
+            arguments::print_json(&node_config::merge(&parent, &child, files.as_ref())?)?;
+        }
+        FromButane {
+            config,
+            local,
+            strict,
+            pretty,
+            output: to,
+        } => {
+            let (json, report) = node_config::from_butane(&config, local.files().as_ref())?;
+            let Some(json) = json.filter(|_| !strict || report.entries.is_empty()) else {
+                return refused(&report, output);
+            };
+            if !output.quiet {
+                arguments::print_findings(&report);
+            }
+            let mut text = match pretty {
+                true => serde_json::to_string_pretty(&json)?,
+                false => json.to_string(),
+            };
+            text.push('\n');
+            match to {
+                Some(path) => write_whole(&path, text.as_bytes())?,
+                None => arguments::print(&text)?,
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A config that cannot be used: what is wrong with it, and the exit code.
+fn refused(report: &ignition::Report, output: Output) -> Result<ExitCode> {
+    if output.json {
+        let entries = node_config::entries(report);
+        arguments::print_json(&serde_json::json!({ "accept": false, "entries": entries }))?;
+    } else {
+        arguments::print_findings(report);
+    }
+    Ok(ExitCode::from(WRONG))
+}
+
+/// Writes a file that is there whole or not at all.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let writing = || format!("writing {}", path.display());
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    // As every other program writes: what the umask leaves.
+    let mode = std::fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new()
+        .permissions(mode)
+        .tempfile_in(folder.unwrap_or(Path::new(".")))
+        .with_context(writing)?;
+    file.write_all(bytes).with_context(writing)?;
+    file.as_file().sync_all().with_context(writing)?;
+    file.persist(path).with_context(writing)?;
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! Host: what the building host offers: namespaces, the cache, the terminal, signals and the user's files.
+
+// Floor: what needs nothing of ours
+pub mod cache;
+pub mod interrupt;
+pub mod local_files;
+pub mod progress;
+pub mod sandbox;

@@ -1,0 +1,418 @@
+//! Takes away what must not be in an image: what differs from build to build, what identifies a machine, what only
+//! the packaging needs, and what nobody asked for. Which files differ was measured; the list follows that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::database::FOLDER;
+use super::unpack::Unpacked;
+use super::{Options, Purpose};
+use crate::host::cache::remove;
+
+/// Files and folders that go, by their path; a `*` at the end stands for any rest of the last part.
+const GONE: &[&str] = &[
+    // Identity of a machine, and secrets of it.
+    "var/lib/dbus/machine-id",
+    "etc/ssh/ssh_host_*",
+    "etc/iscsi/initiatorname.iscsi",
+    "var/lib/systemd/random-seed",
+    "var/lib/systemd/credential.secret",
+    // Of the machine that built it, or written anew by us.
+    "etc/fstab",
+    "etc/hostname",
+    "etc/hosts",
+    "etc/resolv.conf*",
+    "etc/.resolv.conf*",
+    // Holds times and inode numbers.
+    "var/cache/ldconfig/aux-cache",
+    "var/cache/man",
+    "var/cache/fontconfig",
+    // Copies that the user tools make of what they change, and their lock.
+    "etc/passwd-",
+    "etc/group-",
+    "etc/shadow-",
+    "etc/gshadow-",
+    "etc/subuid-",
+    "etc/subgid-",
+    "etc/.pwd.lock",
+    // Left by the scripts.
+    "root/.bash_history",
+    "root/.lesshst",
+    "etc/apt/apt.conf.d/01autoremove-kernels",
+];
+/// Folders whose content goes.
+const EMPTIED: &[&str] = &[
+    "tmp",
+    "run",
+    "var/tmp",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "boot",
+];
+/// The package manager's own folders.
+const MANAGED: &[&str] = &[
+    "var/lib/dpkg",
+    "var/lib/apt",
+    "var/cache/apt",
+    "var/cache/debconf",
+    "var/lib/ucf",
+    "etc/apt",
+    "etc/dpkg",
+    "var/backups",
+    "usr/share/keyrings",
+    "var/lib/pam",
+    "var/lib/shells.state",
+    "var/log/runit",
+    "usr/share/debconf",
+    "usr/share/lintian",
+    "usr/share/bug",
+    "usr/share/doc-base",
+    "var/lib/systemd/deb-systemd-helper-enabled",
+    "var/lib/systemd/deb-systemd-helper-masked",
+    "var/lib/systemd/deb-systemd-user-helper-enabled",
+    "var/lib/systemd/deb-systemd-user-helper-masked",
+    "etc/cron.daily/apt-compat",
+    "etc/cron.daily/dpkg",
+];
+/// Packages that only packaging needs: their files go with the package manager even if a kept package depends on
+/// them, because it does so for its maintainer scripts.
+const PACKAGING: &[&str] = &[
+    "apt",
+    "dpkg",
+    "debconf",
+    "debconf-i18n",
+    "init-system-helpers",
+    "ucf",
+    "adduser",
+    "debian-archive-keyring",
+    "sqv",
+    "sensible-utils",
+    "runit-helper",
+    "lsb-base",
+];
+/// Packages that go with it unless a kept package depends on them.
+const PERHAPS: &[&str] = &[
+    "libapt-pkg7.0",
+    "libdebconfclient0",
+    "libtext-charwidth-perl",
+    "libtext-wrapi18n-perl",
+    "libtext-iconv-perl",
+    "liblocale-gettext-perl",
+    "libxxhash0",
+    "libhogweed6t64",
+    "libnettle8t64",
+    "libgmp10",
+    "perl-base",
+    "libdb5.3t64",
+];
+/// Where links enable units.
+const ENABLED: &[&str] = &["etc/systemd/system", "etc/systemd/user"];
+/// Files of those packages that programs do use.
+const KEPT: &[&str] = &[
+    "etc/alternatives",
+    "etc/default",
+    "etc/logrotate.d",
+    "etc/kernel",
+    "etc/init.d",
+];
+
+/// Where the list of packages stays when the package manager goes: dpkg's status, for scanners and people.
+pub(super) const PACKAGES: &str = "usr/lib/slipway/packages";
+
+/// Whether a path of a package is unpacked at all.
+pub(super) fn wanted(options: &Options, path: &str) -> bool {
+    let below = |folders: &[&str]| {
+        folders.iter().any(|folder| {
+            path.strip_prefix(folder)
+                .is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+        })
+    };
+    if !options.docs
+        && below(&[
+            "usr/share/doc",
+            "usr/share/man",
+            "usr/share/info",
+            "usr/share/groff",
+            "usr/share/gtk-doc",
+        ])
+    {
+        return false;
+    }
+    if let Some(rest) = path.strip_prefix("usr/share/locale/") {
+        let language = rest.split('/').next().unwrap_or_default();
+        return language == "locale.alias" || asked(options, language);
+    }
+    true
+}
+
+/// Whether a folder of messages (`de`, `pt_BR`, `sr@latin`) serves a locale that was asked for (`de_DE.UTF-8`).
+fn asked(options: &Options, language: &str) -> bool {
+    let bare = |text: &str| text.split(['.', '@']).next().unwrap_or_default().to_owned();
+    options.locales.iter().any(|locale| {
+        let locale = bare(locale);
+        bare(language) == locale || Some(bare(language).as_str()) == locale.split('_').next()
+    })
+}
+
+/// Cleans a configured tree.
+pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Result<()> {
+    for pattern in GONE {
+        take(root, pattern)?;
+    }
+    for folder in EMPTIED {
+        empty(&root.join(folder))?;
+    }
+    logs(&root.join("var/log"))?;
+    keep_list(root)?;
+    if options.package_manager {
+        for name in [
+            "status-old",
+            "available-old",
+            "diversions-old",
+            "statoverride-old",
+            "lock",
+            "lock-frontend",
+        ] {
+            remove(&root.join(FOLDER).join(name))?;
+        }
+        remove(&root.join(FOLDER).join("triggers/Lock"))?;
+    } else {
+        let gone = packaging(packages);
+        without_packages(root, packages, &gone)?;
+        for folder in MANAGED {
+            remove(&root.join(folder))?;
+        }
+        for folder in ENABLED {
+            without_dangling(root, &root.join(folder))?;
+        }
+    }
+    let machine_id = root.join("etc/machine-id");
+    remove(&machine_id)?;
+    if options.purpose == Purpose::Node {
+        fs::write(&machine_id, "")?;
+        fs::set_permissions(&machine_id, Permissions::from_mode(0o444))?;
+    }
+    Ok(())
+}
+
+fn take(root: &Path, pattern: &str) -> Result<()> {
+    let Some(pattern) = pattern.strip_suffix('*') else {
+        return remove(&root.join(pattern));
+    };
+    let (folder, prefix) = pattern
+        .rsplit_once('/')
+        .context("a pattern without a folder")?;
+    let folder = root.join(folder);
+    if folder.is_dir() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(prefix.as_bytes())
+            {
+                remove(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn empty(folder: &Path) -> Result<()> {
+    if fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_dir()) {
+        for entry in fs::read_dir(folder)? {
+            remove(&entry?.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Logs go, their folders stay: services expect them with the owner that their package gave them.
+fn logs(folder: &Path) -> Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            logs(&entry.path())?;
+        } else {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps dpkg's status, which dpkg has sorted by name.
+fn keep_list(root: &Path) -> Result<()> {
+    let path = root.join(PACKAGES);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::copy(root.join(FOLDER).join("status"), &path).context("keeping the list of packages")?;
+    Ok(fs::set_permissions(&path, Permissions::from_mode(0o644))?)
+}
+
+/// Which packages go with the package manager.
+fn packaging(packages: &[Unpacked]) -> BTreeSet<&str> {
+    let mut gone: BTreeSet<&str> = PACKAGING.iter().copied().collect();
+    let mut perhaps: BTreeSet<&str> = PERHAPS.iter().copied().collect();
+    let needed: BTreeMap<&str, Vec<&str>> = packages
+        .iter()
+        .map(|package| (package.field("Package"), needs(package)))
+        .collect();
+    loop {
+        let kept: BTreeSet<&str> = needed
+            .iter()
+            .filter(|(name, _)| !gone.contains(*name) && !perhaps.contains(*name))
+            .flat_map(|(_, needs)| needs.iter().copied())
+            .collect();
+        let before = perhaps.len();
+        perhaps.retain(|name| !kept.contains(name));
+        if perhaps.len() == before {
+            gone.extend(perhaps);
+            return gone;
+        }
+    }
+}
+
+fn needs(package: &Unpacked) -> Vec<&str> {
+    ["Pre-Depends", "Depends"]
+        .iter()
+        .flat_map(|field| package.field(field).split([',', '|']))
+        .filter_map(|relation| {
+            relation
+                .split([' ', '\t', '\n', '(', '[', ':'])
+                .find(|word| !word.is_empty())
+        })
+        .collect()
+}
+
+/// Removes the files that only the given packages have, and the folders that are empty then.
+fn without_packages(root: &Path, packages: &[Unpacked], gone: &BTreeSet<&str>) -> Result<()> {
+    let is_gone = |package: &&Unpacked| gone.contains(package.field("Package"));
+    let kept: BTreeSet<&str> = packages
+        .iter()
+        .filter(|package| !is_gone(package))
+        .flat_map(|package| package.paths.iter().map(String::as_str))
+        .collect();
+    let mut paths: Vec<&str> = packages
+        .iter()
+        .filter(is_gone)
+        .flat_map(|package| package.paths.iter())
+        .map(|path| path.trim_start_matches('/'))
+        .filter(|path| *path != "." && !kept.contains(format!("/{path}").as_str()))
+        .filter(|path| !KEPT.iter().any(|keep| Path::new(path).starts_with(keep)))
+        .collect();
+    paths.sort_unstable();
+    // What is below a folder sorts after it.
+    for path in paths.into_iter().rev() {
+        let path = root.join(path);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => {
+                if fs::read_dir(&path)?.next().is_none() {
+                    fs::remove_dir(&path)?;
+                }
+            }
+            Ok(_) => remove(&path)?,
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes links that enable units which went with their packages, and folders that are empty then.
+fn without_dangling(root: &Path, folder: &Path) -> Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let meta = fs::symlink_metadata(&path)?;
+        if meta.is_dir() {
+            without_dangling(root, &path)?;
+            if fs::read_dir(&path)?.next().is_none() {
+                fs::remove_dir(&path)?;
+            }
+        } else if meta.is_symlink() {
+            let target = fs::read_link(&path)?;
+            let found = match target.strip_prefix("/") {
+                // A mask, and what a node makes while it runs.
+                Ok(absolute) if absolute.starts_with("dev") || absolute.starts_with("run") => true,
+                Ok(absolute) => fs::symlink_metadata(root.join(absolute)).is_ok(),
+                Err(_) => fs::symlink_metadata(folder.join(&target)).is_ok(),
+            };
+            if !found {
+                remove(&path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(docs: bool, locales: &[&str]) -> Options {
+        Options {
+            docs,
+            locales: locales.iter().map(|&locale| locale.to_owned()).collect(),
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn links_to_units_that_are_gone_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let wants = root.join("etc/systemd/system/timers.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        fs::create_dir_all(root.join("usr/lib/systemd/system")).unwrap();
+        fs::write(root.join("usr/lib/systemd/system/kept.timer"), "").unwrap();
+        let link = |to: &str, at: &str| {
+            std::os::unix::fs::symlink(to, root.join("etc/systemd/system").join(at)).unwrap();
+        };
+        link(
+            "/usr/lib/systemd/system/gone.timer",
+            "timers.target.wants/gone.timer",
+        );
+        link("/usr/lib/systemd/system/kept.timer", "kept-alias.timer");
+        link("/dev/null", "masked.service");
+        without_dangling(root, &root.join("etc/systemd/system")).unwrap();
+        assert!(!wants.exists());
+        for kept in ["kept-alias.timer", "masked.service"] {
+            assert!(fs::symlink_metadata(root.join("etc/systemd/system").join(kept)).is_ok());
+        }
+    }
+
+    #[test]
+    fn docs_and_locales_are_left_out_unless_asked_for() {
+        let plain = options(false, &[]);
+        for (path, expected) in [
+            ("usr/share/doc", true),
+            ("usr/share/doc/bash", false),
+            ("usr/share/man/man1/x.1.gz", false),
+            ("usr/share/documents/x", true),
+            ("usr/share/locale/locale.alias", true),
+            ("usr/share/locale/de/LC_MESSAGES/x.mo", false),
+            ("usr/lib/locale/C.utf8/LC_CTYPE", true),
+        ] {
+            assert_eq!(wanted(&plain, path), expected, "{path}");
+        }
+        let more = options(true, &["de_DE.UTF-8", "pt_BR.UTF-8"]);
+        for (path, expected) in [
+            ("usr/share/doc/bash/x", true),
+            ("usr/share/locale/de/LC_MESSAGES/x.mo", true),
+            ("usr/share/locale/pt_BR/x", true),
+            ("usr/share/locale/pt/x", true),
+            ("usr/share/locale/fr/x", false),
+        ] {
+            assert_eq!(wanted(&more, path), expected, "{path}");
+        }
+    }
+}

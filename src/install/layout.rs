@@ -1,0 +1,226 @@
+//! Brings a tree into the form that a node boots: links into `/var`, the factory seed of `/var` with the
+//! `tmpfiles.d` lines that bring it there, and the few files of `/etc` that are the builder's.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use image::paths::{FACTORY, VAR_LINKS};
+
+use crate::host::cache::remove;
+
+/// The lines that make `/var` on first boot.
+const SEED: &str = "usr/lib/tmpfiles.d/slipway-var.conf";
+/// Where packages keep their lines.
+const TMPFILES: &str = "usr/lib/tmpfiles.d";
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+/// The file by which systemd knows that `/etc` and `/usr` belong together; else it would redo on first boot what the
+/// build has done. Both have the same time in the image, which counts as up to date.
+const UPDATED: &str = "# Made by the build, see systemd-update-done.service(8).\n";
+/// Folders at the top that a node mounts at.
+const PLACES: &[&str] = &["boot", "efi", "proc", "sys", "dev", "run", "tmp", "var"];
+
+/// Does it.
+pub(super) fn apply(root: &Path) -> Result<()> {
+    for (link, target) in VAR_LINKS {
+        let link = root.join(link.trim_start_matches('/'));
+        let target_in_tree = link.parent().context("a link at the root")?.join(target);
+        move_folder(&link, &normal(root, &target_in_tree))?;
+        symlink(target, &link).with_context(|| format!("linking {}", link.display()))?;
+    }
+    for place in PLACES {
+        fs::create_dir_all(root.join(place))?;
+    }
+    seed(root)?;
+    etc(root)
+}
+
+/// `root/usr/../var/x` without the dots: the tree's own links must not be followed here.
+fn normal(root: &Path, path: &Path) -> std::path::PathBuf {
+    let mut parts = Vec::new();
+    for part in path.strip_prefix(root).unwrap_or(path).components() {
+        match part {
+            std::path::Component::ParentDir => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    root.join(parts.into_iter().collect::<std::path::PathBuf>())
+}
+
+fn move_folder(from: &Path, to: &Path) -> Result<()> {
+    if fs::symlink_metadata(from).is_ok_and(|meta| meta.is_dir()) {
+        remove(to)?;
+        fs::rename(from, to).with_context(|| format!("moving {} into /var", from.display()))
+    } else {
+        remove(from)?;
+        Ok(fs::create_dir_all(to)?)
+    }
+}
+
+/// Moves the content of `/var` to the factory and writes the lines that bring it back.
+fn seed(root: &Path) -> Result<()> {
+    let mut lines =
+        "# What packages and the build have put into /var. Made by the build.\n".to_owned();
+    let known = known(&root.join(TMPFILES))?;
+    seed_folder(root, Path::new("var"), &known, &mut lines)?;
+    let var = root.join("var");
+    remove(&var)?;
+    fs::create_dir(&var)?;
+    fs::set_permissions(&var, Permissions::from_mode(0o755))?;
+    fs::create_dir_all(root.join(TMPFILES))?;
+    fs::write(root.join(SEED), lines).context("writing the seed of /var")
+}
+
+/// Paths that packages bring about by lines of their own.
+fn known(folder: &Path) -> Result<BTreeSet<String>> {
+    let mut paths = BTreeSet::new();
+    if !folder.is_dir() {
+        return Ok(paths);
+    }
+    for entry in fs::read_dir(folder)? {
+        let text = fs::read_to_string(entry?.path())?;
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            if let (Some(kind), Some(path)) = (words.next(), words.next())
+                && kind.starts_with(['d', 'D', 'v', 'q', 'Q', 'L', 'C', 'f', 'F'])
+            {
+                paths.insert(path.trim_end_matches('/').to_owned());
+            }
+        }
+    }
+    Ok(paths)
+}
+
+fn seed_folder(
+    root: &Path,
+    folder: &Path,
+    known: &BTreeSet<String>,
+    lines: &mut String,
+) -> Result<()> {
+    let mut names: Vec<_> = fs::read_dir(root.join(folder))?
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect::<std::io::Result<_>>()?;
+    names.sort_unstable();
+    for name in names {
+        let path = folder.join(name);
+        let full = root.join(&path);
+        let meta = fs::symlink_metadata(&full)?;
+        let shown = path
+            .to_str()
+            .with_context(|| format!("{} is not UTF-8", path.display()))?;
+        let is_known = known.contains(&format!("/{shown}"));
+        let shown = quoted(&format!("/{shown}"));
+        let (mode, uid, gid) = (meta.mode() & 0o7777, meta.uid(), meta.gid());
+        if meta.is_dir() {
+            if !is_known {
+                writeln!(lines, "d {shown} {mode:04o} {uid} {gid} -")?;
+            }
+            seed_folder(root, &path, known, lines)?;
+        } else if is_known {
+            remove(&full)?;
+        } else if meta.is_symlink() {
+            let target = fs::read_link(&full)?;
+            let target = target
+                .to_str()
+                .with_context(|| format!("the target of {shown} is not UTF-8"))?;
+            writeln!(lines, "L {shown} - - - - {}", quoted(target))?;
+        } else {
+            writeln!(lines, "C {shown} {mode:04o} {uid} {gid} - {FACTORY}{shown}")?;
+            let kept = root.join(FACTORY.trim_start_matches('/')).join(&path);
+            if let Some(parent) = kept.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::rename(&full, &kept).with_context(|| format!("keeping {shown} as a seed"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A path as tmpfiles.d(5) reads it: specifiers and spaces escaped.
+pub(crate) fn quoted(path: &str) -> String {
+    path.replace('\\', "\\\\")
+        .replace('%', "%%")
+        .replace(' ', "\\x20")
+}
+
+fn etc(root: &Path) -> Result<()> {
+    let etc = root.join("etc");
+    fs::write(etc.join("hosts"), HOSTS)?;
+    fs::write(etc.join(".updated"), UPDATED)?;
+    for (name, target) in [
+        ("mtab", "../proc/self/mounts"),
+        ("resolv.conf", "../run/systemd/resolve/stub-resolv.conf"),
+    ] {
+        let link = etc.join(name);
+        remove(&link)?;
+        symlink(target, link)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn var_becomes_a_seed_and_the_top_level_links_lead_into_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for path in [
+            "etc",
+            "root",
+            "home",
+            "usr/local/bin",
+            "usr/lib/tmpfiles.d",
+            "var/lib/app",
+            "var/lib/known",
+        ] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        fs::write(root.join("root/.profile"), "p").unwrap();
+        fs::write(root.join("var/lib/app/50% data"), "d").unwrap();
+        symlink("/run", root.join("var/run")).unwrap();
+        fs::write(
+            root.join("usr/lib/tmpfiles.d/a.conf"),
+            "d /var/lib/known 0700 root root -\n",
+        )
+        .unwrap();
+        fs::set_permissions(root.join("root"), Permissions::from_mode(0o700)).unwrap();
+        apply(&root).unwrap();
+        for (link, target) in VAR_LINKS {
+            let link = root.join(link.trim_start_matches('/'));
+            assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
+        }
+        assert_eq!(fs::read_dir(root.join("var")).unwrap().count(), 0);
+        let (uid, gid) = {
+            let meta = fs::metadata(&root).unwrap();
+            (meta.uid(), meta.gid())
+        };
+        let lines = fs::read_to_string(root.join(SEED)).unwrap();
+        for line in [
+            format!("d /var/roothome 0700 {uid} {gid} -"),
+            format!(
+                "C /var/roothome/.profile 0644 {uid} {gid} - /usr/share/factory/var/roothome/.profile"
+            ),
+            format!("d /var/usrlocal/bin 0755 {uid} {gid} -"),
+            format!(
+                "C /var/lib/app/50%%\\x20data 0644 {uid} {gid} - /usr/share/factory/var/lib/app/50%%\\x20data"
+            ),
+            "L /var/run - - - - /run".to_owned(),
+            format!("d /var/opt 0755 {uid} {gid} -"),
+        ] {
+            assert!(
+                lines.lines().any(|found| found == line),
+                "{line}\nnot in\n{lines}"
+            );
+        }
+        assert!(!lines.contains("known"), "{lines}");
+        assert_eq!(
+            fs::read_to_string(root.join("usr/share/factory/var/lib/app/50% data")).unwrap(),
+            "d"
+        );
+    }
+}

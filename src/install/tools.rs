@@ -1,0 +1,75 @@
+//! Tools tree: the programs that a build or a run needs, unpacked once from locked packages.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::Progress;
+use crate::host::sandbox::Sandbox;
+use crate::install;
+use crate::lock::Deb;
+
+/// Users and groups, for programs that want a name for an id; no script of a package has made them.
+const PASSWD: &str =
+    "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
+
+/// A tree of programs. It is read-only to those who run them.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The tree.
+    pub root: PathBuf,
+    /// Hash of everything that it was made from.
+    pub key: Key,
+}
+
+/// Unpacks the packages of set `name` into the cache, if they are not there yet. No script is run.
+///
+/// # Errors
+/// If a package cannot be read.
+pub fn install(cache: &Cache, debs: &[Deb], name: &str, progress: &Progress) -> Result<Tools> {
+    let mut debs = debs.to_vec();
+    debs.sort_by(|a, b| a.package.name.cmp(&b.package.name));
+    let mut key = Key::of("tools", 1);
+    for deb in &debs {
+        key = key.text(&deb.package.name, &deb.package.sha256);
+    }
+    let key = key.finish();
+    let step = progress.step(name);
+    let made = cache.step("tools", &key, |folder| {
+        let root = folder.join("tree");
+        install::unpack_only(&debs, &root)?;
+        for (path, content) in [
+            ("etc/passwd", PASSWD),
+            ("etc/group", GROUP),
+            // Bound over when a program gets the network.
+            ("etc/resolv.conf", ""),
+        ] {
+            let path = root.join(path);
+            if fs::symlink_metadata(&path).is_err() {
+                fs::write(path, content)?;
+            }
+        }
+        fs::create_dir_all(root.join("root"))?;
+        Ok(())
+    })?;
+    if made.hit {
+        step.hit(None)
+    } else {
+        step.made(None)
+    }
+    Ok(Tools {
+        root: made.path.join("tree"),
+        key,
+    })
+}
+
+impl Tools {
+    /// A sandbox with this tree as its root, read-only.
+    #[must_use]
+    pub fn sandbox(&self) -> Sandbox {
+        Sandbox::read_only(&self.root)
+    }
+}

@@ -1,0 +1,246 @@
+//! The demo: boot the built image, a live view of its steps, a verdict.
+
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use image::paths;
+use image::report::{HANDOFF_LINE, LINE};
+use serde::Serialize;
+
+use crate::host::cache::Cache;
+use crate::host::interrupt::{self, Guard};
+use crate::host::progress::Progress;
+use crate::install::tools::Tools;
+use crate::vm::accel;
+use crate::vm::agent::{Agent, PORT, Secret, Start};
+use crate::vm::channel::Waited;
+use crate::vm::disks::Node;
+use crate::vm::process::Vm;
+use crate::vm::run::{self, Image, Options};
+use crate::vm::timeline;
+
+/// From power-on to the handoff. Software emulation on a loaded host takes half a minute of it.
+const HANDOFF: Duration = Duration::from_secs(240);
+/// From the handoff to the agent, which starts with the multi-user target.
+const AGENT: Duration = Duration::from_secs(240);
+/// From the agent to a healthy etcd: import of two images, the kubelet, the pod.
+const HEALTHY: Duration = Duration::from_secs(300);
+/// What the kernel's EFI stub says when it has been started.
+const KERNEL: &str = "EFI stub: ";
+/// One question to the guest.
+const QUESTION: Duration = Duration::from_secs(60);
+/// How much of the console stands under a failure.
+const TAIL: usize = 40;
+
+/// What the demo found, each as the guest says it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// Seconds from power-on to the handoff, by the host's clock.
+    pub handoff_seconds: f64,
+    /// Seconds from power-on to a READY kubelet and a healthy etcd.
+    pub healthy_seconds: f64,
+    /// Device and file system of `/`.
+    pub root: String,
+    /// Device and file system of the etcd data.
+    pub etcd_disk: String,
+    /// What the kubelet's unit says of itself.
+    pub kubelet: String,
+    /// etcd's answer to `/health`.
+    pub etcd: String,
+    /// The boot's timeline, as its JSON lines.
+    pub timeline: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "root       {}", self.root)?;
+        writeln!(f, "etcd disk  {}", self.etcd_disk)?;
+        writeln!(f, "kubelet    {}", self.kubelet)?;
+        writeln!(f, "etcd       {}", self.etcd)?;
+        write!(
+            f,
+            "the node was handed off {:.1} s and healthy {:.1} s after power-on",
+            self.handoff_seconds, self.healthy_seconds
+        )
+    }
+}
+
+/// Asks for what must be true of a control plane; the exit code says whether it is.
+/// Each line is `name`, a tab, and what was found.
+pub const HEALTH: &str = r#"
+say() { printf '%s\t%s\n' "$1" "$2"; }
+root=$(findmnt -no SOURCE,FSTYPE / | tr -s ' ')
+say root "$root"
+disk=$(findmnt -no SOURCE,FSTYPE,OPTIONS /var/lib/etcd | tr -s ' ')
+say etcd-disk "$disk"
+kubelet=$(systemctl show -P ActiveState kubelet.service)/$(systemctl show -P SubState kubelet.service)
+say kubelet "$kubelet"
+etcd=$(exec 3<>/dev/tcp/127.0.0.1/2379 && printf 'GET /health HTTP/1.0\r\n\r\n' >&3 && timeout 5 cat <&3 | tail -n1)
+say etcd "$etcd"
+wal=$(find /var/lib/etcd -xdev -name '*.wal' -size +0 | head -n1)
+say wal "$wal"
+[[ $root == /dev/dm-*" erofs" || $root == /dev/mapper/*" erofs" ]] &&
+[[ $disk == /dev/*" ext4 "* ]] &&
+[[ $kubelet == active/running ]] &&
+[[ $etcd == *'"health":"true"'* ]] &&
+[[ -n $wal ]]
+"#;
+
+/// Boots the image with a blank etcd disk and waits until the kubelet is READY and etcd healthy.
+///
+/// # Errors
+/// What did not come in time or was not as it must be, with the end of the console.
+pub fn run(
+    image: &Image,
+    tools: &Tools,
+    cache: &Cache,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Verdict> {
+    let _guard = Guard::new();
+    let scratch = cache.scratch()?;
+    let secret = Secret::new()?;
+    let config = scratch.path().join("config.ign");
+    fs::write(&config, secret.config(Start::WithServices).to_string())
+        .context("writing the demo's config")?;
+    let step = progress.step("machine");
+    let (accel, why) = accel::choose(tools, options.accel)?;
+    match why {
+        Some(why) => step.note(&format!("software emulation: {why}")),
+        None => step.note(&format!("{accel:?}")),
+    }
+    let node = Node::prepare(scratch.path(), &image.disk, tools)?;
+    let options = Options {
+        ignition: Some(config),
+        etcd: true,
+        ..options.clone()
+    };
+    let mut machine = run::machine(image, &node, &options, accel)?;
+    machine.ports.push(PORT.to_owned());
+    step.made(None);
+    let begin = Instant::now();
+    let vm = Vm::start(tools, &machine, scratch.path(), None)?;
+    let result = watch(&vm, &secret, progress, begin);
+    if result.is_err() {
+        let console = vm.console().text();
+        let lines: Vec<&str> = console.lines().collect();
+        progress.say("the console ended with:");
+        for line in &lines[lines.len().saturating_sub(TAIL)..] {
+            progress.say(&format!("  {line}"));
+        }
+    }
+    vm.pull_plug();
+    result
+}
+
+fn watch(vm: &Vm, secret: &Secret, progress: &Progress, begin: Instant) -> Result<Verdict> {
+    // Each stage of the view ends with a word on the console.
+    for (name, words) in [
+        ("firmware", &[KERNEL, HANDOFF_LINE][..]),
+        ("kernel and init", &[HANDOFF_LINE]),
+    ] {
+        let step = progress.step(name);
+        wait_console(vm, words, HANDOFF)?;
+        step.made(None);
+    }
+    let handoff_seconds = begin.elapsed().as_secs_f64();
+    let step = progress.step("systemd");
+    let agent = Agent::new(vm.port(PORT)?, secret);
+    agent.wait(1, AGENT)?;
+    step.made(None);
+    let timeline = agent.ask(&format!("cat {}", paths::RUN_TIMELINE), QUESTION)?;
+    if timeline.code != 0 {
+        bail!("the node has no timeline: {}", timeline.output);
+    }
+    progress.say(&timeline::table(&timeline::read(&timeline.output)?));
+    let step = progress.step("kubelet and etcd");
+    let until = Instant::now() + HEALTHY;
+    let facts = loop {
+        let answer = agent.ask(HEALTH, QUESTION)?;
+        if answer.code == 0 {
+            break answer.output;
+        }
+        if interrupt::requested() {
+            bail!("interrupted");
+        }
+        if Instant::now() >= until {
+            bail!(
+                "the node is not healthy {} s after its agent started:\n{}",
+                HEALTHY.as_secs(),
+                answer.output
+            );
+        }
+        step.note(&waiting_for(&answer.output));
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    step.made(None);
+    let fact = |name: &str| fact(&facts, name).unwrap_or_default().to_owned();
+    Ok(Verdict {
+        handoff_seconds,
+        healthy_seconds: begin.elapsed().as_secs_f64(),
+        root: fact("root"),
+        etcd_disk: fact("etcd-disk"),
+        kubelet: fact("kubelet"),
+        etcd: fact("etcd"),
+        timeline: timeline.output,
+    })
+}
+
+/// Waits for one of these words on the console; a report of the init ends the wait at once.
+fn wait_console(vm: &Vm, words: &[&str], patience: Duration) -> Result<()> {
+    let until = Instant::now() + patience;
+    loop {
+        let found = vm.console().wait(Duration::from_millis(200), |text| {
+            if words.iter().any(|word| text.contains(word)) {
+                return Some(Ok(()));
+            }
+            let report = text.lines().find_map(|line| line.split_once(LINE));
+            report.map(|(_, report)| Err(report.to_owned()))
+        });
+        match found {
+            Waited::Found(Ok(())) => return Ok(()),
+            Waited::Found(Err(report)) => bail!("the init reports a failure: {report}"),
+            Waited::Closed => {
+                bail!("the machine ended before any of {words:?} stood on its console")
+            }
+            Waited::Late if interrupt::requested() => bail!("interrupted"),
+            Waited::Late if Instant::now() >= until => bail!(
+                "none of {words:?} stood on the console within {} s",
+                patience.as_secs()
+            ),
+            Waited::Late => {}
+        }
+    }
+}
+
+fn fact<'a>(facts: &'a str, name: &str) -> Option<&'a str> {
+    facts
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .find(|(have, _)| *have == name)
+        .map(|(_, value)| value)
+}
+
+fn waiting_for(facts: &str) -> String {
+    let kubelet = fact(facts, "kubelet").unwrap_or("unknown");
+    let etcd = match fact(facts, "etcd") {
+        None | Some("") => "silent",
+        Some(answer) => answer,
+    };
+    format!("kubelet {kubelet}, etcd {etcd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_found_by_name() {
+        let facts = "root\t/dev/dm-0 erofs\netcd\t\nkubelet\tactivating/start\nnoise";
+        assert_eq!(fact(facts, "root"), Some("/dev/dm-0 erofs"));
+        assert_eq!(waiting_for(facts), "kubelet activating/start, etcd silent");
+    }
+}

@@ -1,0 +1,321 @@
+//! The files of one node: its system disk, its etcd disk, its firmware's variables, its identity.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use image::guid::Guid;
+use image::layout::{GIB, LABEL_STATE, SECTOR};
+use image::paths::STATE_TIMELINES;
+use nix::unistd::{Whence, lseek};
+
+use super::machine::{Bus, Disk, Format, OVMF_VARS};
+use crate::install::tools::Tools;
+
+/// Size of the system disk that a node gets: room for both root slots and a `var`.
+pub const SYSTEM_SIZE: u64 = 16 * GIB;
+/// Size of the etcd disk that a node gets: twice the default least size that may be formatted.
+pub const ETCD_SIZE: u64 = 2 * GIB;
+/// Serial number of the system disk.
+pub const SYSTEM_SERIAL: &str = "system";
+/// Serial number of the etcd disk.
+pub const ETCD_SERIAL: &str = "etcd";
+
+/// A folder with the files of one node, which may be booted several times.
+#[derive(Clone, Debug)]
+pub struct Node {
+    folder: PathBuf,
+}
+
+impl Node {
+    /// The node in this folder; what is not there yet is made: the system disk from an image, grown to
+    /// [`SYSTEM_SIZE`], and the identity.
+    ///
+    /// # Errors
+    /// If the image cannot be read or the folder not be written.
+    pub fn prepare(folder: &Path, image: &Path, tools: &Tools) -> Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let node = Self {
+            folder: folder.to_owned(),
+        };
+        if !node.system().exists() {
+            // Renamed when it is whole, so that an interrupted copy is never booted.
+            let half = folder.join("system.raw.part");
+            copy_sparse(image, &half)?;
+            grow(&half, SYSTEM_SIZE)?;
+            fs::rename(&half, node.system()).context("naming the system disk")?;
+        }
+        if !node.vars().exists() {
+            let vars = tools.root.join(OVMF_VARS);
+            fs::copy(&vars, node.vars())
+                .with_context(|| format!("copying the firmware's variables {}", vars.display()))?;
+        }
+        if !node.identity().exists() {
+            let mut bytes = [0; 16];
+            File::open("/dev/urandom")
+                .and_then(|mut random| random.read_exact(&mut bytes))
+                .context("reading random bytes for the node's identity")?;
+            fs::write(node.identity(), Guid::from_random(bytes).to_string())
+                .context("writing the node's identity")?;
+        }
+        Ok(node)
+    }
+
+    /// The system disk's file.
+    #[must_use]
+    pub fn system(&self) -> PathBuf {
+        self.folder.join("system.raw")
+    }
+
+    /// The etcd disk's file.
+    #[must_use]
+    pub fn etcd(&self) -> PathBuf {
+        self.folder.join("etcd.raw")
+    }
+
+    /// The firmware's variables.
+    #[must_use]
+    pub fn vars(&self) -> PathBuf {
+        self.folder.join("vars.fd")
+    }
+
+    /// The folder of the TPM's state.
+    #[must_use]
+    pub fn tpm(&self) -> PathBuf {
+        self.folder.join("tpm")
+    }
+
+    fn identity(&self) -> PathBuf {
+        self.folder.join("uuid")
+    }
+
+    /// The folder that all of it is in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The SMBIOS UUID.
+    ///
+    /// # Errors
+    /// If the folder's file does not hold one.
+    pub fn uuid(&self) -> Result<Guid> {
+        fs::read_to_string(self.identity())
+            .context("reading the node's identity")?
+            .trim()
+            .parse()
+            .map_err(anyhow::Error::msg)
+    }
+
+    /// The system disk on this controller.
+    #[must_use]
+    pub fn system_disk(&self, bus: Bus) -> Disk {
+        Disk {
+            path: self.system(),
+            format: Format::Raw,
+            bus,
+            serial: SYSTEM_SERIAL.into(),
+        }
+    }
+
+    /// The etcd disk on this controller, made blank if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn etcd_disk(&self, bus: Bus) -> Result<Disk> {
+        if !self.etcd().exists() {
+            blank(&self.etcd(), ETCD_SIZE)?;
+        }
+        Ok(Disk {
+            path: self.etcd(),
+            format: Format::Raw,
+            bus,
+            serial: ETCD_SERIAL.into(),
+        })
+    }
+}
+
+/// Makes a file of this many zero bytes, which takes no room.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn blank(path: &Path, size: u64) -> Result<()> {
+    File::create(path)
+        .and_then(|file| file.set_len(size))
+        .with_context(|| format!("making {}", path.display()))
+}
+
+fn grow(path: &Path, size: u64) -> Result<()> {
+    let file = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .with_context(|| format!("opening {}", path.display()))?;
+    let now = file.metadata()?.len();
+    if now < size {
+        file.set_len(size)
+            .with_context(|| format!("growing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Copies a file's data and leaves its holes holes. On file systems that share blocks nothing is copied at all.
+///
+/// # Errors
+/// If one cannot be read or the other not be written.
+pub fn copy_sparse(from: &Path, to: &Path) -> Result<()> {
+    let copy = || {
+        let source = File::open(from)?;
+        let copy = File::create(to)?;
+        let size = source.metadata()?.len();
+        copy.set_len(size)?;
+        copy_data(&source, &copy, 0..size)
+    };
+    copy().with_context(|| format!("copying {} to {}", from.display(), to.display()))
+}
+
+/// Copies the data of a stretch of a file to the same place in another, where that is no hole.
+///
+/// # Errors
+/// If one cannot be read or the other not be written.
+pub fn copy_data(from: &File, to: &File, stretch: Range<u64>) -> Result<()> {
+    let find = |at: u64, whence| -> Result<u64> {
+        match lseek(from.as_fd(), i64::try_from(at)?, whence) {
+            Ok(found) => Ok(u64::try_from(found)?.min(stretch.end)),
+            // Nothing but a hole follows.
+            Err(nix::errno::Errno::ENXIO) => Ok(stretch.end),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let mut at = stretch.start;
+    while at < stretch.end {
+        let data = find(at, Whence::SeekData)?;
+        if data == stretch.end {
+            break;
+        }
+        let hole = find(data, Whence::SeekHole)?;
+        let (mut source, mut copy) = (from, to);
+        source.seek(SeekFrom::Start(data))?;
+        copy.seek(SeekFrom::Start(data))?;
+        std::io::copy(&mut source.take(hole - data), &mut copy)?;
+        at = hole;
+    }
+    Ok(())
+}
+
+/// Where a GPT disk has the partition with this label: (first byte, bytes).
+///
+/// # Errors
+/// If the disk has no readable GPT or no such partition.
+pub fn partition(disk: &Path, label: &str) -> Result<(u64, u64)> {
+    let table = gpt::GptConfig::new()
+        .writable(false)
+        .open(disk)
+        .with_context(|| format!("reading the partition table of {}", disk.display()))?;
+    let found = table.partitions().values().find(|part| part.name == label);
+    let Some(part) = found else {
+        bail!("{} has no partition {label:?}", disk.display());
+    };
+    Ok((
+        part.first_lba * SECTOR,
+        (part.last_lba - part.first_lba + 1) * SECTOR,
+    ))
+}
+
+/// The timelines that a node's disk keeps in `state`, oldest first: (boot's file name, JSON lines). The disk is only
+/// read: what the journal still holds is put in place on a copy of the partition.
+///
+/// # Errors
+/// If the disk has no `state`, or it is no readable ext4.
+pub fn timelines(tools: &Tools, disk: &Path) -> Result<Vec<(String, String)>> {
+    let (start, size) = partition(disk, LABEL_STATE)?;
+    let folder = tempfile::tempdir().context("making a folder for the state partition")?;
+    let copy = folder.path().join("state");
+    let mut source = File::open(disk).with_context(|| format!("opening {}", disk.display()))?;
+    source.seek(SeekFrom::Start(start))?;
+    let mut target = File::create(&copy)?;
+    std::io::copy(&mut source.take(size), &mut target).context("copying the state partition")?;
+    drop(target);
+    let sandbox = tools.sandbox().bind(folder.path(), "/run/state");
+    // Exit code 1 means that the journal was played back.
+    drop(
+        sandbox
+            .command("/usr/sbin/e2fsck")
+            .args(["-fy", "/run/state/state"])
+            .run(),
+    );
+    sandbox
+        .command("/usr/sbin/debugfs")
+        .args(["-R", &format!("rdump /{STATE_TIMELINES} /run/state")])
+        .arg("/run/state/state")
+        .run()
+        .context("reading the timelines from the state partition")?;
+    let mut found = Vec::new();
+    let dumped = folder.path().join(STATE_TIMELINES);
+    for entry in fs::read_dir(&dumped).context("the state partition keeps no timelines")? {
+        let entry = entry?;
+        let text = fs::read_to_string(entry.path())?;
+        found.push((entry.file_name().to_string_lossy().into_owned(), text));
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    #[test]
+    fn of_a_stretch_the_data_is_copied_and_holes_are_passed_over() {
+        let (from, to) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        from.set_len(8 << 20).unwrap();
+        for (at, text) in [(0, b"a"), (4 << 20, b"b"), (6 << 20, b"c")] {
+            from.write_all_at(text, at).unwrap();
+        }
+        to.write_all_at(&vec![b'-'; 8 << 20], 0).unwrap();
+        copy_data(&from, &to, (1 << 20)..(6 << 20)).unwrap();
+        let at = |mib: u64| {
+            let mut byte = [0];
+            to.read_exact_at(&mut byte, mib << 20).unwrap();
+            char::from(byte[0])
+        };
+        let read: String = (0..8).map(at).collect();
+        assert_eq!(read, "----b---");
+        assert_eq!(to.metadata().unwrap().len(), 8 << 20);
+    }
+
+    #[test]
+    fn a_sparse_copy_has_the_data_and_the_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("a"), folder.path().join("b"));
+        blank(&from, 64 << 20).unwrap();
+        let mut file = OpenOptions::new().write(true).open(&from).unwrap();
+        for at in [0, 5 << 20, (64 << 20) - 3] {
+            file.seek(SeekFrom::Start(at)).unwrap();
+            file.write_all(b"abc").unwrap();
+        }
+        copy_sparse(&from, &to).unwrap();
+        assert!(fs::read(&from).unwrap() == fs::read(&to).unwrap());
+        assert!(fs::metadata(&to).unwrap().blocks() * 512 < 1 << 20);
+    }
+
+    #[test]
+    fn a_missing_partition_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        blank(&disk, 8 << 20).unwrap();
+        assert!(partition(&disk, "state").is_err());
+        let mut table = gpt::GptConfig::new().writable(true).create(&disk).unwrap();
+        table
+            .add_partition("root-a", 1 << 20, gpt::partition_types::LINUX_FS, 0, None)
+            .unwrap();
+        table.write().unwrap();
+        let error = partition(&disk, "state").unwrap_err().to_string();
+        assert!(error.contains("\"state\""), "{error}");
+        assert_eq!(partition(&disk, "root-a").unwrap().1, 1 << 20);
+    }
+}

@@ -1,0 +1,285 @@
+//! A running machine: the process, its channels, and its end.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::channel::{Channel, Listener, Sink};
+use super::control::{Control, Event};
+use super::machine::{Machine, Start, files};
+use super::tpm::Tpm;
+use crate::install::tools::Tools;
+
+/// QEMU's program in the tools tree.
+pub(super) const PROGRAM: &str = "qemu-system-x86_64";
+/// QEMU connects its sockets before the guest's first instruction; only an overloaded host needs longer than a second.
+const CONNECT: Duration = Duration::from_secs(60);
+/// How long a killed QEMU is waited for. A process that hangs inside the kernel's KVM cannot be waited for at all.
+const REAP: Duration = Duration::from_secs(5);
+
+/// A running machine. Dropping it ends it.
+#[derive(Debug)]
+pub struct Vm {
+    child: Child,
+    control: Control,
+    console: Channel,
+    ports: Vec<(String, Channel)>,
+    place: PathBuf,
+    ended: Option<ExitStatus>,
+    _tpm: Option<Tpm>,
+}
+
+impl Vm {
+    /// Starts a machine whose own files (sockets, captured packets) are in the folder `place`.
+    /// `sink` gets the console's bytes as they come.
+    ///
+    /// # Errors
+    /// If QEMU does not start; the error has what QEMU said.
+    pub fn start(
+        tools: &Tools,
+        machine: &Machine,
+        place: &Path,
+        sink: Option<Sink>,
+    ) -> Result<Self> {
+        let line = machine.line(place)?;
+        for file in place_files(machine) {
+            match std::fs::remove_file(place.join(&file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("removing an old {file}"));
+                }
+                _ => {}
+            }
+        }
+        let console = Listener::bind(place, files::CONSOLE)?;
+        let control = Listener::bind(place, files::CONTROL)?;
+        let ports = (0..machine.ports.len())
+            .map(|number| Listener::bind(place, &files::port(number)))
+            .collect::<Result<Vec<_>>>()?;
+        let tpm = machine.tpm.as_ref();
+        let tpm = tpm
+            .map(|state| Tpm::start(tools, state, place))
+            .transpose()?;
+        let mut child = spawn(tools, machine, &line, place)?;
+        let connected = connect(&mut child, place, &console, &control, &ports);
+        let (console, control, ports) = match connected {
+            Ok(sockets) => sockets,
+            Err(error) => {
+                end(&mut child);
+                return Err(error);
+            }
+        };
+        let attach = || -> Result<_> {
+            let console = Channel::attach(console, sink)?;
+            let named = machine.ports.iter().cloned();
+            let ports = named
+                .zip(ports)
+                .map(|(name, socket)| Ok((name, Channel::attach(socket, None)?)))
+                .collect::<Result<Vec<_>>>()?;
+            Ok((console, ports, Control::attach(control)?))
+        };
+        match attach() {
+            Ok((console, ports, control)) => Ok(Self {
+                child,
+                control,
+                console,
+                ports,
+                place: place.to_owned(),
+                ended: None,
+                _tpm: tpm,
+            }),
+            Err(error) => {
+                end(&mut child);
+                Err(error)
+            }
+        }
+    }
+
+    /// The serial console.
+    #[must_use]
+    pub fn console(&self) -> &Channel {
+        &self.console
+    }
+
+    /// A virtio serial port by its name.
+    ///
+    /// # Errors
+    /// If the machine has no such port.
+    pub fn port(&self, name: &str) -> Result<&Channel> {
+        self.ports
+            .iter()
+            .find(|(have, _)| have == name)
+            .map(|(_, channel)| channel)
+            .with_context(|| format!("the machine has no port {name:?}"))
+    }
+
+    /// What happened to the machine so far: resets, the watchdog, the shutdown.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.control.events()
+    }
+
+    /// How often the guest has reset the machine.
+    #[must_use]
+    pub fn resets(&self) -> usize {
+        let events = self.events();
+        events.iter().filter(|event| event.name == "RESET").count()
+    }
+
+    /// Presses the power button.
+    ///
+    /// # Errors
+    /// If QEMU does not take the command.
+    pub fn press_power_button(&self) -> Result<()> {
+        self.control.command("system_powerdown").map(drop)
+    }
+
+    /// Pulls the plug: the guest's processors stop between two instructions, and QEMU ends.
+    pub fn pull_plug(mut self) {
+        self.end();
+    }
+
+    /// Whether QEMU has ended.
+    ///
+    /// # Errors
+    /// If the process cannot be asked for.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().context("waiting for QEMU")?;
+        }
+        Ok(self.ended)
+    }
+
+    /// Waits for QEMU's own end, as after the guest's power-off.
+    ///
+    /// # Errors
+    /// If it is not over in time, or QEMU failed; the error has what QEMU said.
+    pub fn wait_end(&mut self, patience: Duration) -> Result<()> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.ended()? {
+                if !status.success() {
+                    bail!("QEMU failed: {status}{}", complaint(&self.place));
+                }
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                bail!(
+                    "the machine is still running after {} s",
+                    patience.as_secs()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn end(&mut self) {
+        if self.ended.is_none() {
+            end(&mut self.child);
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn place_files(machine: &Machine) -> Vec<String> {
+    let mut names = vec![
+        files::CONSOLE.to_owned(),
+        files::CONTROL.to_owned(),
+        files::PACKETS.to_owned(),
+        files::TPM.to_owned(),
+    ];
+    names.extend((0..machine.ports.len()).map(files::port));
+    names
+}
+
+fn spawn(
+    tools: &Tools,
+    machine: &Machine,
+    line: &super::machine::Line,
+    place: &Path,
+) -> Result<Child> {
+    let mut sandbox = tools.sandbox().network(true);
+    for (host, inside) in &line.binds {
+        sandbox = sandbox.bind(host, inside);
+    }
+    if machine.accel == super::machine::Accel::Kvm {
+        sandbox = sandbox.device("/dev/kvm");
+    }
+    let stderr = File::create(place.join(files::STDERR)).context("making QEMU's error file")?;
+    let what = match machine.start {
+        Start::Firmware { .. } => "starting QEMU with UEFI firmware",
+        Start::Direct { .. } => "starting QEMU with a kernel",
+        Start::Network { .. } => "starting QEMU with iPXE",
+    };
+    sandbox
+        .command(PROGRAM)
+        .args(&line.args)
+        .stderr(stderr)
+        .spawn()
+        .context(what)
+}
+
+type Sockets = (
+    std::os::unix::net::UnixStream,
+    std::os::unix::net::UnixStream,
+    Vec<std::os::unix::net::UnixStream>,
+);
+
+fn connect(
+    child: &mut Child,
+    place: &Path,
+    console: &Listener,
+    control: &Listener,
+    ports: &[Listener],
+) -> Result<Sockets> {
+    let until = Instant::now() + CONNECT;
+    let mut accept = |listener: &Listener| loop {
+        if let Some(socket) = listener.accept()? {
+            return Ok(socket);
+        }
+        if let Some(status) = child.try_wait().context("waiting for QEMU")? {
+            bail!("QEMU did not start: {status}{}", complaint(place));
+        }
+        if Instant::now() >= until {
+            bail!(
+                "QEMU did not connect within {} s{}",
+                CONNECT.as_secs(),
+                complaint(place)
+            );
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    Ok((
+        accept(console)?,
+        accept(control)?,
+        ports.iter().map(accept).collect::<Result<_>>()?,
+    ))
+}
+
+/// What QEMU said on its standard error, for the end of an error message.
+fn complaint(place: &Path) -> String {
+    match std::fs::read_to_string(place.join(files::STDERR)) {
+        Ok(text) if !text.trim().is_empty() => format!(": {}", text.trim()),
+        _ => String::new(),
+    }
+}
+
+/// Kills and reaps, but never waits for ever.
+pub(super) fn end(child: &mut Child) {
+    // Failing to kill means that it has ended already.
+    child.kill().ok();
+    let until = Instant::now() + REAP;
+    while Instant::now() < until {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

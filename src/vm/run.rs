@@ -1,0 +1,258 @@
+//! Runs a built image in QEMU from the tools tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::accel::{self, Choice};
+use super::disks::{self, Node};
+use super::machine::{Accel, Bus, Clock, Forward, Machine, OnReset, Start};
+use super::process::Vm;
+use super::terminal::{self, Keys, Left};
+use super::{channel, timeline};
+use crate::host::cache::Cache;
+use crate::host::interrupt::Guard;
+use crate::host::progress::Progress;
+use crate::install::tools::Tools;
+
+/// What a user says about a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The Ignition config to hand over.
+    pub ignition: Option<PathBuf>,
+    /// Forwarded ports.
+    pub forwards: Vec<Forward>,
+    /// Kernel and initrd put into memory by QEMU, without firmware.
+    pub direct: bool,
+    /// Acceleration.
+    pub accel: Choice,
+    /// Virtual time.
+    pub icount: bool,
+    /// The controller of the disks.
+    pub bus: Bus,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Processors.
+    pub cpus: u32,
+    /// Whether there is an etcd disk.
+    pub etcd: bool,
+    /// Whether there is a TPM 2, whose state is kept with the node's disks.
+    pub tpm: bool,
+    /// Folder that keeps the node's disks between runs; else they are made anew and removed at the end.
+    pub node: Option<PathBuf>,
+    /// Words that are added to the kernel's command line, with `direct`.
+    pub append: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            ignition: None,
+            forwards: Vec::new(),
+            direct: false,
+            accel: Choice::Auto,
+            icount: false,
+            bus: Bus::Virtio,
+            memory: 2048,
+            cpus: 2,
+            etcd: true,
+            tpm: false,
+            node: None,
+            append: Vec::new(),
+        }
+    }
+}
+
+/// A built image as a run needs it.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The output folder.
+    pub out: PathBuf,
+    /// The disk.
+    pub disk: PathBuf,
+    /// The unified kernel image.
+    pub uki: PathBuf,
+}
+
+impl Image {
+    /// Finds the files of an output folder.
+    ///
+    /// # Errors
+    /// If the folder has no disk, or not one unified kernel image.
+    pub fn open(out: &Path) -> Result<Self> {
+        let disk = out.join("disk.raw");
+        if !disk.is_file() {
+            bail!(
+                "{} has no disk.raw; expected the output folder of `slipway build`",
+                out.display()
+            );
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(out).with_context(|| format!("reading {}", out.display()))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "efi") {
+                found.push(path);
+            }
+        }
+        match found.as_slice() {
+            [uki] => Ok(Self {
+                out: out.to_owned(),
+                disk,
+                uki: uki.clone(),
+            }),
+            _ => bail!(
+                "{} has {} unified kernel images; expected one",
+                out.display(),
+                found.len()
+            ),
+        }
+    }
+
+    /// Takes kernel, initrd and command line out of the unified kernel image, into a folder.
+    ///
+    /// # Errors
+    /// If the image has no such sections.
+    pub fn direct(&self, folder: &Path, append: &[String]) -> Result<Start> {
+        let bytes =
+            fs::read(&self.uki).with_context(|| format!("reading {}", self.uki.display()))?;
+        let section = |name: &str| {
+            section(&bytes, name).with_context(|| format!("{}: no {name}", self.uki.display()))
+        };
+        let (kernel, initrd) = (folder.join("linux"), folder.join("initrd"));
+        fs::write(&kernel, section(".linux")?).context("writing the kernel")?;
+        fs::write(&initrd, section(".initrd")?).context("writing the initrd")?;
+        let text = String::from_utf8_lossy(section(".cmdline")?);
+        let mut cmdline = text.trim_end_matches('\0').trim().to_owned();
+        for word in append {
+            cmdline.push(' ');
+            cmdline.push_str(word);
+        }
+        Ok(Start::Direct {
+            kernel,
+            initrd,
+            cmdline,
+        })
+    }
+}
+
+/// The data of a section of a PE image, as long as the section says it is in memory (PE format, "Section Table").
+fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let word = |at: usize| -> Option<usize> {
+        let bytes = bytes.get(at..at + 4)?;
+        usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
+    };
+    let half = |at: usize| -> Option<usize> {
+        Some(usize::from(u16::from_le_bytes(
+            bytes.get(at..at + 2)?.try_into().ok()?,
+        )))
+    };
+    let header = word(0x3c)?;
+    if bytes.get(header..header + 4)? != b"PE\0\0" {
+        return None;
+    }
+    let count = half(header + 6)?;
+    let table = header + 24 + half(header + 20)?;
+    (0..count).find_map(|number| {
+        let at = table + 40 * number;
+        let found = bytes.get(at..at + 8)?;
+        let found = found.split(|&b| b == 0).next()?;
+        if found != name.as_bytes() {
+            return None;
+        }
+        let (in_memory, in_file, offset) = (word(at + 8)?, word(at + 16)?, word(at + 20)?);
+        bytes.get(offset..offset + in_memory.min(in_file))
+    })
+}
+
+/// Makes the machine that the options and the node's files say.
+///
+/// # Errors
+/// If a file cannot be made.
+pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> Result<Machine> {
+    let start = if options.direct {
+        image.direct(node.folder(), &options.append)?
+    } else {
+        Start::Firmware { vars: node.vars() }
+    };
+    let mut disks = vec![node.system_disk(options.bus)];
+    if options.etcd {
+        disks.push(node.etcd_disk(options.bus)?);
+    }
+    Ok(Machine {
+        memory: options.memory,
+        cpus: if options.icount { 1 } else { options.cpus },
+        accel,
+        clock: if options.icount {
+            Clock::Virtual
+        } else {
+            Clock::Real
+        },
+        uuid: node.uuid()?,
+        start,
+        disks,
+        tpm: options.tpm.then(|| node.tpm()),
+        folders: Vec::new(),
+        config: options.ignition.clone(),
+        forwards: options.forwards.clone(),
+        ports: Vec::new(),
+        capture: false,
+        on_reset: OnReset::Restart,
+        record: None,
+    })
+}
+
+/// Boots an image with the console on standard input and output, until the person leaves or the node powers off.
+/// Nothing is left behind but the folder in [`Options::node`], if one was named.
+///
+/// # Errors
+/// If the machine does not start, or the user interrupted it.
+pub fn run(
+    image: &Image,
+    tools: &Tools,
+    cache: &Cache,
+    options: &Options,
+    progress: &Progress,
+) -> Result<()> {
+    let _guard = Guard::new();
+    let scratch = cache.scratch()?;
+    let (accel, why) = accel::choose(
+        tools,
+        if options.icount {
+            Choice::Tcg
+        } else {
+            options.accel
+        },
+    )?;
+    if let Some(why) = why {
+        progress.say(&format!(
+            "software emulation, since KVM cannot be used: {why}"
+        ));
+    }
+    let folder = options.node.as_deref().unwrap_or(scratch.path());
+    let node = Node::prepare(folder, &image.disk, tools)?;
+    let machine = machine(image, &node, options, accel)?;
+    progress.say(
+        "the console follows; leave by Ctrl-A X or Ctrl-C (Ctrl-A C sends Ctrl-C to the node)",
+    );
+    let left = {
+        let _keys = Keys::take()?;
+        let sink: channel::Sink = Box::new(terminal::to_stdout);
+        let mut vm = Vm::start(tools, &machine, scratch.path(), Some(sink))?;
+        terminal::attend(&mut vm, |_| None)?
+    };
+    progress.say("");
+    match disks::timelines(tools, &node.system()) {
+        Ok(boots) => {
+            if let Some((boot, lines)) = boots.last() {
+                progress.say(&format!("boot {boot}"));
+                progress.say(&timeline::table(&timeline::read(lines)?));
+            }
+        }
+        Err(error) => progress.say(&format!("no timeline of this boot: {error:#}")),
+    }
+    match left {
+        Left::Interrupted => bail!("interrupted"),
+        Left::Asked | Left::PoweredOff => Ok(()),
+    }
+}

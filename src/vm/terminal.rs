@@ -1,0 +1,171 @@
+//! A person at the machine's console: keys in, text out, and the ways to leave.
+
+use std::io::{IsTerminal, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{self, InputFlags, LocalFlags, OutputFlags, SetArg, Termios};
+
+use super::channel::Channel;
+use super::process::Vm;
+use crate::host::interrupt;
+
+/// Ctrl-A, which begins a command to us.
+const ESCAPE: u8 = 0x01;
+/// Ctrl-C as the guest gets it.
+const CONTROL_C: u8 = 0x03;
+/// How often the machine's end and signals are looked for while no key comes.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How a person's stay at the console ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Ctrl-A X.
+    Asked,
+    /// Ctrl-C or another signal.
+    Interrupted,
+    /// The machine switched itself off.
+    PoweredOff,
+}
+
+/// Puts the terminal into a mode in which keys go to the guest as they are typed; undone when dropped. Ctrl-C stays a
+/// signal: it leaves the machine.
+#[derive(Debug)]
+pub struct Keys {
+    before: Option<Termios>,
+}
+
+impl Keys {
+    /// Changes the mode if standard input is a terminal.
+    ///
+    /// # Errors
+    /// If the terminal refuses.
+    pub fn take() -> Result<Self> {
+        let stdin = std::io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(Self { before: None });
+        }
+        let before = termios::tcgetattr(&stdin).context("reading the terminal's mode")?;
+        let mut mode = before.clone();
+        mode.local_flags
+            .remove(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::IEXTEN);
+        mode.input_flags
+            .remove(InputFlags::ICRNL | InputFlags::INLCR | InputFlags::IXON);
+        mode.output_flags.insert(OutputFlags::OPOST);
+        termios::tcsetattr(&stdin, SetArg::TCSANOW, &mode)
+            .context("setting the terminal's mode")?;
+        Ok(Self {
+            before: Some(before),
+        })
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // The terminal may have gone; then there is nothing to give back.
+            termios::tcsetattr(std::io::stdin(), SetArg::TCSANOW, before).ok();
+        }
+    }
+}
+
+/// Writes the console's bytes to standard output as they come.
+pub fn to_stdout(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    // Nobody may be reading: the machine runs on.
+    out.write_all(bytes).and_then(|()| out.flush()).ok();
+}
+
+/// Passes keys to the guest until the person leaves, a signal comes, or the machine ends. `each` is called between
+/// looks and may end the stay as well.
+///
+/// # Errors
+/// If the machine cannot be watched.
+pub fn attend(vm: &mut Vm, mut each: impl FnMut(&Vm) -> Option<Left>) -> Result<Left> {
+    let mut input = std::io::stdin().lock();
+    let mut open = true;
+    let mut command = false;
+    loop {
+        if interrupt::requested() {
+            return Ok(Left::Interrupted);
+        }
+        if vm.ended()?.is_some() {
+            vm.wait_end(Duration::ZERO)?;
+            return Ok(Left::PoweredOff);
+        }
+        if let Some(left) = each(vm) {
+            return Ok(left);
+        }
+        if !open {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        if !readable(std::io::stdin().as_fd())? {
+            continue;
+        }
+        let mut keys = [0; 256];
+        let count = input.read(&mut keys).unwrap_or(0);
+        open = count > 0;
+        let (bytes, leave) = translate(&keys[..count], &mut command);
+        if leave {
+            return Ok(Left::Asked);
+        }
+        say(vm.console(), &bytes);
+    }
+}
+
+fn readable(descriptor: BorrowedFd<'_>) -> Result<bool> {
+    let mut look = [PollFd::new(descriptor, PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(LOOK)?;
+    match poll(&mut look, timeout) {
+        Ok(count) => Ok(count > 0),
+        Err(nix::errno::Errno::EINTR) => Ok(false),
+        Err(error) => Err(error).context("waiting for keys"),
+    }
+}
+
+fn say(console: &Channel, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        // The machine may have ended since: its end is seen at the next look.
+        console.say(bytes).ok();
+    }
+}
+
+/// What of these keys goes to the guest, and whether they ask to leave. `command` remembers a Ctrl-A between calls.
+fn translate(keys: &[u8], command: &mut bool) -> (Vec<u8>, bool) {
+    let mut out = Vec::new();
+    for &key in keys {
+        if std::mem::take(command) {
+            match key {
+                b'x' | b'X' => return (out, true),
+                b'c' | b'C' => out.push(CONTROL_C),
+                ESCAPE | b'a' => out.push(ESCAPE),
+                _ => {}
+            }
+        } else if key == ESCAPE {
+            *command = true;
+        } else {
+            out.push(key);
+        }
+    }
+    (out, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_a_begins_a_command() {
+        let mut command = false;
+        assert_eq!(translate(b"ls\r", &mut command), (b"ls\r".to_vec(), false));
+        assert_eq!(translate(b"a\x01", &mut command), (b"a".to_vec(), false));
+        assert_eq!(translate(b"x", &mut command), (vec![], true));
+        assert_eq!(
+            translate(b"\x01\x01\x01c\x01qz", &mut command),
+            (vec![ESCAPE, CONTROL_C, b'z'], false)
+        );
+    }
+}
