@@ -14,23 +14,12 @@ pub mod metadata;
 pub mod network;
 pub mod userdata;
 
-mod aws;
-mod azure;
-mod digitalocean;
 mod drive;
-mod file;
 mod flat;
-mod gcp;
-mod hetzner;
-mod kubevirt;
 mod medium;
 mod mime;
-mod nutanix;
-mod openstack;
-mod proxmoxve;
-mod qemu;
+mod providers;
 mod service;
-mod vmware;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -165,8 +154,8 @@ impl std::error::Error for Problem {}
 /// If it cannot be read.
 pub fn shown(platform: Platform, sys: &Path, file: &Path) -> Result<Option<UserConfig>, Problem> {
     match platform {
-        Platform::File => file::shown(file),
-        Platform::Qemu => qemu::shown(sys),
+        Platform::File => providers::file::shown(file),
+        Platform::Qemu => providers::qemu::shown(sys),
         _ => Ok(None),
     }
 }
@@ -178,19 +167,19 @@ pub fn shown(platform: Platform, sys: &Path, file: &Path) -> Result<Option<UserC
 /// for, as long as the machine's patience allows.
 pub fn obtain(platform: Platform, machine: &Machine<'_>) -> Result<Found, Problem> {
     let mut found = match platform {
-        Platform::Aws => aws::obtain(machine),
-        Platform::Azure => azure::obtain(machine),
-        Platform::DigitalOcean => digitalocean::obtain(machine),
-        Platform::File => file::obtain(machine),
-        Platform::Gcp => gcp::obtain(machine),
-        Platform::Hetzner => hetzner::obtain(machine),
-        Platform::Kubevirt => kubevirt::obtain(machine),
+        Platform::Aws => providers::aws::obtain(machine),
+        Platform::Azure => providers::azure::obtain(machine),
+        Platform::DigitalOcean => providers::digitalocean::obtain(machine),
+        Platform::File => providers::file::obtain(machine),
+        Platform::Gcp => providers::gcp::obtain(machine),
+        Platform::Hetzner => providers::hetzner::obtain(machine),
+        Platform::Kubevirt => providers::kubevirt::obtain(machine),
         Platform::Metal => Ok(Found::new(None, Metadata::default())),
-        Platform::Nutanix => nutanix::obtain(machine),
-        Platform::Openstack => openstack::obtain(machine),
-        Platform::Proxmoxve => proxmoxve::obtain(machine),
-        Platform::Qemu => qemu::obtain(machine),
-        Platform::Vmware => vmware::obtain(machine),
+        Platform::Nutanix => providers::nutanix::obtain(machine),
+        Platform::Openstack => providers::openstack::obtain(machine),
+        Platform::Proxmoxve => providers::proxmoxve::obtain(machine),
+        Platform::Qemu => providers::qemu::obtain(machine),
+        Platform::Vmware => providers::vmware::obtain(machine),
     }?;
     let dropped = found.metadata.clean();
     found.notes.extend(dropped);
