@@ -148,3 +148,6 @@ fn file(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
         Err(error) => Err(wrong(&error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,8 @@ mod medium;
 mod mime;
 mod providers;
 mod service;
+#[cfg(test)]
+mod testing;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

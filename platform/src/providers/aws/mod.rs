@@ -131,3 +131,6 @@ fn ssh_keys(imds: &Imds<'_>) -> Result<Vec<SshKey>, Problem> {
     }
     Ok(keys)
 }
+
+#[cfg(test)]
+mod tests;

@@ -170,3 +170,6 @@ fn metadata(instance: Instance) -> Metadata {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

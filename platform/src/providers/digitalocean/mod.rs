@@ -74,3 +74,6 @@ fn metadata(droplet: Droplet) -> Metadata {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,3 +28,6 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     found.notes.extend(notes);
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

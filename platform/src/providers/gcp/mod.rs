@@ -130,3 +130,6 @@ fn lines(text: &str) -> Vec<SshKey> {
     };
     text.lines().filter_map(key).collect()
 }
+
+#[cfg(test)]
+mod tests;

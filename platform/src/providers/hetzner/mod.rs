@@ -54,3 +54,6 @@ fn values(yaml: &str, key: &str) -> Vec<String> {
     };
     yaml.lines().filter_map(value).collect()
 }
+
+#[cfg(test)]
+mod tests;

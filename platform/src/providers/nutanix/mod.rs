@@ -9,3 +9,6 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
         None => Err(Problem::remote(format!("{medium} did not appear"))),
     }
 }
+
+#[cfg(test)]
+mod tests;

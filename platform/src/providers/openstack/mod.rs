@@ -135,3 +135,6 @@ fn by_service(machine: &Machine<'_>, data: Option<Vec<u8>>) -> Result<Found, Pro
     found.notes.extend(notes);
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,3 +20,6 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,3 +79,6 @@ fn without_padding(mut data: Vec<u8>) -> Vec<u8> {
     data.truncate(end.map_or(0, |last| last + 1));
     data
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! A machine on a bench: folders for sysfs and devices, a medium that can be put in, and everything that was said.
 
+pub(crate) mod server;
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,10 +9,17 @@ use std::time::Duration;
 
 use fetch::Patience;
 use image::platform::Platform;
-use platform::{Endpoints, Found, Machine, Medium, Problem, obtain};
+
 use tempfile::TempDir;
 
-use crate::server::Server;
+use crate::{Endpoints, Found, Machine, Medium, Problem, obtain};
+use server::Server;
+
+/// A config, short enough to be read in a failure.
+pub(crate) const CONFIG: &str = r#"{"ignition": {"version": "3.5.0"}}"#;
+/// A public key.
+pub(crate) const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBjYTHGYkNK7DZ4Gn0NGN1sjFUVapus4GXybEYg me";
 
 pub(crate) struct Bench {
     pub(crate) folder: TempDir,

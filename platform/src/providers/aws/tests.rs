@@ -4,9 +4,8 @@ use std::sync::Mutex;
 
 use image::platform::Platform;
 
-use crate::bench::{Bench, text};
-use crate::server::{ABSENT, Reply, Request, Server, ok, serve};
-use crate::{CONFIG, KEY};
+use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
+use crate::testing::{Bench, CONFIG, KEY, text};
 
 const DOCUMENT: &str =
     r#"{"accountId": "123456789012", "region": "eu-central-1", "instanceId": "i-0abc"}"#;
@@ -73,7 +72,7 @@ fn config_and_metadata_come_with_one_token() {
     let tokens = asked.iter().filter(|path| path.contains("api/token"));
     assert_eq!(tokens.count(), 1, "{asked:?}");
     assert_eq!(
-        platform::env::render(Platform::Aws, data),
+        crate::env::render(Platform::Aws, data),
         "AFTERBURN_AWS_AVAILABILITY_ZONE=eu-central-1a\n\
          AFTERBURN_AWS_HOSTNAME=ip-10-0-0-7.eu-central-1.compute.internal\n\
          AFTERBURN_AWS_INSTANCE_ID=i-0abc\n\

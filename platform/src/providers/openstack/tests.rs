@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use image::platform::Platform;
 
-use crate::bench::{Bench, text};
-use crate::server::{ABSENT, Reply, Request, Server, ok, serve};
-use crate::{CONFIG, KEY};
+use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
+use crate::testing::{Bench, CONFIG, KEY, text};
 
 fn meta_data() -> String {
     format!(
@@ -61,7 +60,7 @@ fn the_service_answers_where_there_is_no_drive() {
     assert_eq!(text(&found), CONFIG);
     assert_eq!(found.metadata.ssh_keys[0].key, KEY);
     assert_eq!(
-        platform::env::render(Platform::Openstack, &found.metadata),
+        crate::env::render(Platform::Openstack, &found.metadata),
         ENV
     );
 }
@@ -74,7 +73,7 @@ fn the_drive_answers_where_there_is_no_network() {
         let found = bench.obtain(Platform::Openstack).unwrap();
         assert_eq!(text(&found), r#"{"drive": 1}"#);
         assert_eq!(
-            platform::env::render(Platform::Openstack, &found.metadata),
+            crate::env::render(Platform::Openstack, &found.metadata),
             ENV
         );
         // The network was tried meanwhile, and told to stop.

@@ -2,9 +2,8 @@
 
 use image::platform::Platform;
 
-use crate::bench::{Bench, text};
-use crate::server::{ABSENT, Reply, Request, Server, ok, serve};
-use crate::{CONFIG, KEY};
+use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
+use crate::testing::{Bench, CONFIG, KEY, text};
 
 const INSTANCE: &str = r#"{
   "attributes": {"ssh-keys": "alice:KEY\nbob:ssh-rsa AAAA google-ssh {\"userName\":\"bob\",\"expireOn\":\"2026-01-01T00:00:00+0000\"}",
@@ -53,7 +52,7 @@ fn config_and_metadata_come_in_three_requests() {
     assert_eq!(users, [Some("alice"), Some("carol")]);
     assert_eq!(keys[0].key, KEY);
     assert_eq!(
-        platform::env::render(Platform::Gcp, &found.metadata),
+        crate::env::render(Platform::Gcp, &found.metadata),
         "AFTERBURN_GCP_HOSTNAME=web-1.europe-west3-a.c.demo.internal\n\
          AFTERBURN_GCP_IP_EXTERNAL_0=192.0.2.8\n\
          AFTERBURN_GCP_IP_LOCAL_0=10.156.0.2\n\

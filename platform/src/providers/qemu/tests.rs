@@ -1,9 +1,8 @@
-//! Providers without a service: QEMU, a file, bare metal, and VMware where there is none.
+//! QEMU: fw_cfg, the disk and the port are files here.
 
 use image::platform::Platform;
 
-use crate::CONFIG;
-use crate::bench::{Bench, text};
+use crate::testing::{Bench, CONFIG, text};
 
 const FW_CFG: &str = "sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
 
@@ -39,28 +38,4 @@ fn the_firmwares_uuid_names_a_machine_that_nobody_else_names() {
     bench.write("sys/class/dmi/id/product_uuid", "4C4C4544-0031\n");
     let found = bench.obtain(Platform::Qemu).unwrap();
     assert_eq!(found.metadata.instance_id.as_deref(), Some("4c4c4544-0031"));
-}
-
-#[test]
-fn a_file_and_bare_metal() {
-    let bench = Bench::new();
-    assert_eq!(bench.obtain(Platform::File).unwrap().config, None);
-    bench.write("config.ign", CONFIG);
-    assert_eq!(text(&bench.obtain(Platform::File).unwrap()), CONFIG);
-    assert_eq!(bench.obtain(Platform::Metal).unwrap().config, None);
-}
-
-#[test]
-fn vmware_is_refused_elsewhere() {
-    let bench = Bench::new();
-    bench.write("sys/class/dmi/id/sys_vendor", "QEMU\n");
-    let problem = bench.obtain(Platform::Vmware).unwrap_err();
-    assert!(
-        problem.what.contains("QEMU") && !problem.remote,
-        "{problem}"
-    );
-    // A firmware that lies does not end the program: the processor is asked next.
-    bench.write("sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
-    let problem = bench.obtain(Platform::Vmware).unwrap_err();
-    assert!(problem.what.contains("guestinfo"), "{problem}");
 }

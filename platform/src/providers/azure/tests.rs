@@ -2,9 +2,8 @@
 
 use image::platform::Platform;
 
-use crate::bench::{Bench, text};
-use crate::server::{ABSENT, Reply, Request, Server, ok, serve};
-use crate::{CONFIG, KEY};
+use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
+use crate::testing::{Bench, CONFIG, KEY, text};
 
 const USER_DATA: &str = "/metadata/instance/compute/userData?api-version=2021-01-01&format=text";
 const INSTANCE: &str = "/metadata/instance?api-version=2021-02-01";
@@ -51,7 +50,7 @@ fn user_data_is_in_base64() {
         (Some("azureuser"), KEY)
     );
     assert_eq!(
-        platform::env::render(Platform::Azure, &found.metadata),
+        crate::env::render(Platform::Azure, &found.metadata),
         "AFTERBURN_AZURE_IPV4_DYNAMIC=10.144.133.132\n\
          AFTERBURN_AZURE_IPV4_VIRTUAL=192.0.2.9\n\
          AFTERBURN_AZURE_VMSIZE=Standard_D2s_v5\n\
