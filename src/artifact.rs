@@ -17,14 +17,14 @@ use image::layout::{Architecture, GIB, MIB, Sizes};
 use image::manifest::ImageId;
 use sha2::{Digest, Sha256};
 
-use crate::build::bootable::Bootable;
-use crate::build::disk::Disk;
-use crate::build::root::Root;
 use crate::format::sparse;
 use crate::host::cache::hex;
 use crate::host::progress::Progress;
 use crate::install::tools::Tools;
 use crate::recipe::ArtifactKind;
+use crate::steps::bootable::Bootable;
+use crate::steps::disk::Disk;
+use crate::steps::root::Root;
 
 /// The raw disk in the output folder.
 pub const DISK: &str = "disk.raw";

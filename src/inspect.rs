@@ -23,11 +23,11 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::artifact;
-use crate::build::disk;
 use crate::format::cpio;
 use crate::format::gpt::Table;
 use crate::format::uki;
 use crate::publish::sbom::{self, Component};
+use crate::steps::disk;
 
 /// More than any initramfs unpacks to: what claims more is damaged.
 const INITRD_LIMIT: u64 = 512 << 20;

@@ -23,7 +23,7 @@ pub mod install;
 pub mod lock;
 
 // Floor: build steps
-pub mod build;
+pub mod steps;
 
 // Floor: output formats
 pub mod artifact;

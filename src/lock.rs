@@ -9,7 +9,6 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::build::kubelet::{self, LockedKubelet};
 use crate::debian::archive::{Archive, Request, suites};
 use crate::debian::mirror::Host;
 use crate::debian::packages::Pool;
@@ -19,6 +18,7 @@ use crate::debian::{Mirrors, release};
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::{Progress, Step};
 use crate::recipe::{Recipe, SetWish};
+use crate::steps::kubelet::{self, LockedKubelet};
 
 pub use fetching::{Deb, fetch_set};
 

@@ -8,11 +8,6 @@ use image::manifest::{self, CONTRACT, ImageId, Manifest};
 
 use crate::INIT_PROGRAM;
 use crate::artifact::{self, Inputs};
-use crate::build::bootable::{self, Bootable};
-use crate::build::initramfs::{self, Contents};
-use crate::build::kubelet::Program;
-use crate::build::root::{self, Root};
-use crate::build::{disk, kernel, kubelet};
 use crate::host::cache::{self, Cache, Key};
 use crate::host::progress::Progress;
 use crate::install::tools::{self, Tools};
@@ -24,6 +19,11 @@ use crate::publish::sbom;
 use crate::recipe::{
     self, Recipe, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT, SET_TOOLS_BUILD, SET_TOOLS_RUN,
 };
+use crate::steps::bootable::{self, Bootable};
+use crate::steps::initramfs::{self, Contents};
+use crate::steps::kubelet::Program;
+use crate::steps::root::{self, Root};
+use crate::steps::{disk, kernel, kubelet};
 
 /// What is asked of a build.
 #[derive(Clone, Debug)]

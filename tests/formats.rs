@@ -18,11 +18,6 @@ use image::layout::{Architecture, GIB, LABEL_VERITY_A, MIB, Sizes};
 use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::modules::ModuleIndex;
 use slipway::artifact::{self, Inputs};
-use slipway::build::bootable::{self, Bootable};
-use slipway::build::disk::{self, Disk};
-use slipway::build::initramfs::{self, Contents};
-use slipway::build::kernel::{self, Kernel};
-use slipway::build::root::Root;
 use slipway::format::cpio;
 use slipway::host::cache::{Cache, Key};
 use slipway::host::progress::{Kind, Progress};
@@ -34,6 +29,11 @@ use slipway::lock;
 use slipway::oci;
 use slipway::publish::sbom::{self, Component};
 use slipway::recipe::{ArtifactKind, Platform, Recipe, SetWish, load};
+use slipway::steps::bootable::{self, Bootable};
+use slipway::steps::disk::{self, Disk};
+use slipway::steps::initramfs::{self, Contents};
+use slipway::steps::kernel::{self, Kernel};
+use slipway::steps::root::Root;
 use slipway::vm::disks::partition;
 
 /// What is asked, and the programs that the builder itself runs.

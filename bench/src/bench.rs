@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 use image::report::Handoff;
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::patience;
-use slipway::build::kernel;
 use slipway::host::cache::{Cache, Scratch};
 use slipway::host::progress::{Kind, Progress};
 use slipway::install::tools;
 use slipway::lock;
 use slipway::recipe::{SET_KERNEL, SET_TOOLS_BUILD};
+use slipway::steps::kernel;
 use slipway::vm::disks::Node;
 
 use crate::dracut;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use slipway::build::kernel::Kernel;
+use slipway::steps::kernel::Kernel;
 
 use crate::peers::{Peers, WORK};
 

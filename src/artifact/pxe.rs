@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use image::cmdline::ROOT_URL;
 use image::verity::BLOCK;
 
-use crate::build::bootable::Bootable;
-use crate::build::root::Root;
 use crate::format::sparse;
+use crate::steps::bootable::Bootable;
+use crate::steps::root::Root;
 
 /// The folder in the output.
 pub const FOLDER: &str = "pxe";

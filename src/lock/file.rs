@@ -114,8 +114,8 @@ fn string(text: &str) -> toml::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::kubelet::{LockedFrom, LockedKubelet};
     use crate::lock::{LockedPackage, LockedSource};
+    use crate::steps::kubelet::{LockedFrom, LockedKubelet};
 
     fn lock() -> Lock {
         let package = |name: &str, version: &str| LockedPackage {

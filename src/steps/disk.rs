@@ -15,13 +15,13 @@ use image::layout::{
 use image::manifest::ImageId;
 use image::verity::RootHash;
 
-use crate::build::bootable::{self, Bootable};
-use crate::build::root::Root;
 use crate::format::gpt::{Partition, Table, seeded};
 use crate::format::{fat, sparse};
 use crate::host::cache::Key;
 use crate::host::progress::Progress;
 use crate::install::tools::Tools;
+use crate::steps::bootable::{self, Bootable};
+use crate::steps::root::Root;
 
 /// systemd-boot in the tools tree, and the path in the ESP that every firmware tries by itself.
 const fn boot_loader(architecture: Architecture) -> (&'static str, &'static str) {

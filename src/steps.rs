@@ -1,4 +1,4 @@
-//! Build: one module a step, in the order of the line.
+//! Steps of a build: one module each, in the order of the line.
 
 // Floor: packages
 pub mod kernel;

@@ -14,12 +14,12 @@ use image::manifest::Manifest;
 use image::modules::ModuleIndex;
 use image::paths::{INITRD_CONFIG, INITRD_MANIFEST, INITRD_MODULES, INITRD_MODULES_INDEX};
 
-use crate::build::kernel::Kernel;
-use crate::build::kernel::catalogue::Catalogue;
 use crate::format::cpio;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Progress;
 use crate::recipe::Platform;
+use crate::steps::kernel::Kernel;
+use crate::steps::kernel::catalogue::Catalogue;
 
 /// Best that takes seconds: one in the hundred smaller would cost twice the time.
 const LEVEL: i32 = 19;

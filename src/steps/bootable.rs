@@ -9,12 +9,12 @@ use image::addon;
 use image::cmdline::LIMIT;
 use image::layout::Architecture;
 
-use crate::build::initramfs::Initramfs;
-use crate::build::kernel::Kernel;
 use crate::format::uki;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Progress;
 use crate::install::tools::Tools;
+use crate::steps::initramfs::Initramfs;
+use crate::steps::kernel::Kernel;
 
 /// The UKI's name in its step's folder.
 const FILE: &str = "linux.efi";
