@@ -4,6 +4,7 @@ pub mod archive;
 pub mod deb822;
 pub mod mirror;
 pub mod packages;
+pub mod pinned;
 pub mod relation;
 pub mod release;
 pub mod signature;

@@ -1,4 +1,4 @@
-//! Formats of the files that a build writes, as functions of their content alone.
+//! Formats of files and of texts, as functions of their content alone.
 
 // Floor: sparse files
 pub mod sparse;
@@ -7,5 +7,6 @@ pub mod sparse;
 pub mod cpio;
 pub mod fat;
 pub mod gpt;
+pub mod time;
 pub mod uki;
 pub mod verity;

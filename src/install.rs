@@ -20,10 +20,10 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) use layout::quoted;
 
+use crate::debian::pinned::{Deb, LockedPackage};
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Progress;
 use crate::layer::{Entry, Kind, Layer, Source};
-use crate::lock::{Deb, LockedPackage};
 
 /// The tar stream in a step's folder.
 const TAR: &str = "rootfs.tar";

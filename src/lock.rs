@@ -1,80 +1,33 @@
 //! Lock: every package, download and container image of a recipe, pinned by path, size and digest.
 
-mod fetching;
+// Floor: the lock file
 mod file;
+
+// Floor: packages as files
+mod fetching;
+
+// Floor: programs that are no packages
+pub mod kubelet;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize};
 
+use crate::debian::Mirrors;
 use crate::debian::archive::{Archive, Request, suites};
 use crate::debian::mirror::Host;
 use crate::debian::packages::Pool;
+use crate::debian::pinned::LockedPackage;
 use crate::debian::signature::Keyring;
 use crate::debian::solve::{self, Wish};
-use crate::debian::{Mirrors, release};
+use crate::format::time::rfc3339;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::{Progress, Step};
 use crate::recipe::{Recipe, SetWish};
-use crate::steps::kubelet::{self, LockedKubelet};
 
-pub use fetching::{Deb, fetch_set};
-
-/// Version of the lock file's form.
-pub const VERSION: u32 = 1;
-
-/// Everything that a recipe's build takes from elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Lock {
-    /// Version of this form, [`VERSION`].
-    pub version: u32,
-    /// Hash of what the recipe wishes: the lock is for these wishes and no others.
-    pub recipe_digest: String,
-    /// The newest `Date` of the sources, seconds since 1970: the time that everything in the image bears.
-    pub epoch: u64,
-    /// The suites that the packages were chosen from.
-    pub sources: Vec<LockedSource>,
-    /// The packages of each set, sorted by name.
-    pub sets: BTreeMap<String, Vec<LockedPackage>>,
-    /// The kubelet, if the recipe has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubelet: Option<LockedKubelet>,
-}
-
-/// A suite as it was when the lock was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct LockedSource {
-    /// `debian` or `debian-security`.
-    pub archive: String,
-    /// The suite's name.
-    pub suite: String,
-    /// `Date` of its signed list, seconds since 1970.
-    pub date: u64,
-}
-
-/// A package, pinned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct LockedPackage {
-    /// Its name.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// Its architecture, or `all`.
-    pub architecture: String,
-    /// `debian` or `debian-security`.
-    pub archive: String,
-    /// Path below the archive's base.
-    pub path: String,
-    /// Size of the file in bytes.
-    pub size: u64,
-    /// SHA-256 of the file, hexadecimal.
-    pub sha256: String,
-}
+pub use fetching::fetch_set;
+pub use file::{Lock, LockedFrom, LockedKubelet, LockedSource, VERSION};
 
 /// When a lock is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,8 +214,8 @@ fn warn_of_older_sources(known: &Lock, new: &Lock, progress: &Progress) {
             progress.say(&format!(
                 "note: this mirror's {} is of {}, the last lock's was of {}",
                 source.suite,
-                release::shown_time(source.date),
-                release::shown_time(known.date)
+                rfc3339(source.date),
+                rfc3339(known.date)
             ));
         }
     }

@@ -13,6 +13,7 @@ use crate::host::progress::Progress;
 use crate::install::tools::{self, Tools};
 use crate::install::{self, Rootfs};
 use crate::layer::{Entry, Layer};
+use crate::lock::kubelet::Program;
 use crate::lock::{self, Lock, Mode};
 use crate::publish::Output;
 use crate::publish::sbom;
@@ -21,7 +22,6 @@ use crate::recipe::{
 };
 use crate::steps::bootable::{self, Bootable};
 use crate::steps::initramfs::{self, Contents};
-use crate::steps::kubelet::Program;
 use crate::steps::root::{self, Root};
 use crate::steps::{disk, kernel, kubelet};
 
@@ -151,7 +151,7 @@ impl Kubelet {
             return Ok(None);
         };
         let fetch = |set: &str| lock::fetch_set(recipe, cache, lock, set, progress);
-        let program = kubelet::obtain(recipe, cache, lock, locked, progress)?;
+        let program = lock::kubelet::obtain(recipe, cache, lock, locked, progress)?;
         let options = install::Options {
             purpose: install::Purpose::Container,
             ..rootfs_options(recipe, lock)

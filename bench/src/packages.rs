@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use slipway::lock::LockedPackage;
+use slipway::debian::pinned::LockedPackage;
 
 /// Names and versions.
 pub(crate) type Installed = BTreeMap<String, String>;

@@ -5,11 +5,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use slipway::debian::pinned::Deb;
 use slipway::host::cache::{Cache, Key};
 use slipway::host::progress::Progress;
 use slipway::host::sandbox::Sandbox;
 use slipway::install::{self, Purpose};
-use slipway::lock::{self, Deb, Mode};
+use slipway::lock::{self, Mode};
 use slipway::recipe::{self, Recipe, SET_ROOT};
 
 /// The recipe, beside this package's manifest.

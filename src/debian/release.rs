@@ -1,9 +1,9 @@
 //! The signed list of an archive's indexes (`InRelease`): identity, times, digests.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use jiff::Timestamp;
 
 use super::deb822::Reader;
+use crate::format::time::rfc3339;
 
 /// What an `InRelease` file says, once its signature is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,16 +104,16 @@ impl Release {
         ensure!(
             self.date <= now + CLOCK_TOLERANCE,
             "it was made at {}, in the future of this machine, whose clock says {}; set the clock",
-            shown_time(self.date),
-            shown_time(now)
+            rfc3339(self.date),
+            rfc3339(now)
         );
         if let Some(end) = self.valid_until {
             ensure!(
                 now <= end,
                 "it was valid until {}, and now it is {}; the mirror is out of date: use another one, or set this \
                  machine's clock if that is wrong",
-                shown_time(end),
-                shown_time(now)
+                rfc3339(end),
+                rfc3339(now)
             );
         }
         Ok(())
@@ -156,15 +156,6 @@ fn time(text: &str) -> Result<u64> {
         .with_context(|| format!("reading the date {text:?}"))?;
     u64::try_from(time.timestamp().as_second())
         .with_context(|| format!("reading the date {text:?}"))
-}
-
-/// A time as people read it.
-#[must_use]
-pub fn shown_time(seconds: u64) -> String {
-    i64::try_from(seconds)
-        .ok()
-        .and_then(|seconds| Timestamp::from_second(seconds).ok())
-        .map_or_else(|| seconds.to_string(), |time| time.to_string())
 }
 
 #[cfg(test)]

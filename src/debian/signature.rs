@@ -11,6 +11,8 @@ use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Signature, SignatureType};
 use pgp::types::{KeyDetails, Tag, VerifyingKey};
 
+use crate::format::time::rfc3339;
+
 /// An archive key: its primary fingerprint, pinned, and the certificate.
 struct Pinned {
     /// Who the key belongs to.
@@ -313,7 +315,7 @@ fn newest(signatures: Vec<&Signature>) -> Option<&Signature> {
 fn not_expired(own: &Signature, key: &impl VerifyingKey, now: u64) -> Result<()> {
     if let Some(lifetime) = own.key_expiration_time().filter(|d| d.as_secs() > 0) {
         let end = u64::from(key.created_at().as_secs()) + u64::from(lifetime.as_secs());
-        ensure!(end > now, "expired at {}", super::release::shown_time(end));
+        ensure!(end > now, "expired at {}", rfc3339(end));
     }
     Ok(())
 }

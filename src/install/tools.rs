@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::debian::pinned::Deb;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Progress;
 use crate::host::sandbox::Sandbox;
 use crate::install;
-use crate::lock::Deb;
 
 /// Users and groups, for programs that want a name for an id; no script of a package has made them.
 const PASSWD: &str =

@@ -20,7 +20,7 @@ use nix::unistd::{
 };
 
 use super::deb::{self, ControlFile};
-use crate::lock::Deb;
+use crate::debian::pinned::Deb;
 
 /// Folders that a merged `/usr` has, and the links at the top that lead into it.
 const MERGED: &[(&str, &str)] = &[

@@ -1,7 +1,6 @@
 //! Fetches the packages of a set: several at once, each by its digest, kept in the cache.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -9,24 +8,17 @@ use std::thread;
 use anyhow::{Context as _, Result, bail};
 use fetch::{Digest, Failure, Want, blocking};
 
-use super::{Lock, LockedPackage};
+use super::file::Lock;
 use crate::debian::Mirrors;
 use crate::debian::mirror::Host;
+use crate::debian::pinned::{Deb, LockedPackage};
+use crate::format::time::rfc3339;
 use crate::host::cache::Cache;
 use crate::host::progress::{Progress, Step};
 use crate::recipe::Recipe;
 
 /// Downloads at once. Mirrors bear it, and more does not make one faster.
 const AT_ONCE: usize = 8;
-
-/// A package as a file.
-#[derive(Clone, Debug)]
-pub struct Deb {
-    /// What was pinned.
-    pub package: LockedPackage,
-    /// Where it is.
-    pub path: PathBuf,
-}
 
 /// The packages of a set as files, fetched as far as they are not in the cache.
 ///
@@ -116,7 +108,7 @@ impl Places {
                 .entry(source.archive.clone())
                 .or_insert_with(|| vec![base.to_owned()]);
             for snapshot in snapshots {
-                let time = crate::debian::release::shown_time(lock.epoch).replace(['-', ':'], "");
+                let time = rfc3339(lock.epoch).replace(['-', ':'], "");
                 let base = snapshot
                     .trim_end_matches('/')
                     .replace("{archive}", &source.archive)

@@ -1,12 +1,93 @@
 //! The lock file: TOML, one line for each package, so that a renewal reads well as a diff.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Lock, VERSION};
+use serde::{Deserialize, Serialize};
+
+use crate::debian::pinned::LockedPackage;
+
+/// Version of the lock file's form.
+pub const VERSION: u32 = 1;
+
+/// Everything that a recipe's build takes from elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Lock {
+    /// Version of this form, [`VERSION`].
+    pub version: u32,
+    /// Hash of what the recipe wishes: the lock is for these wishes and no others.
+    pub recipe_digest: String,
+    /// The newest `Date` of the sources, seconds since 1970: the time that everything in the image bears.
+    pub epoch: u64,
+    /// The suites that the packages were chosen from.
+    pub sources: Vec<LockedSource>,
+    /// The packages of each set, sorted by name.
+    pub sets: BTreeMap<String, Vec<LockedPackage>>,
+    /// The kubelet, if the recipe has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<LockedKubelet>,
+}
+
+/// A suite as it was when the lock was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct LockedSource {
+    /// `debian` or `debian-security`.
+    pub archive: String,
+    /// The suite's name.
+    pub suite: String,
+    /// `Date` of its signed list, seconds since 1970.
+    pub date: u64,
+}
+
+/// The kubelet that a lock pins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct LockedKubelet {
+    /// Release, as `v1.36.3`.
+    pub version: String,
+    /// SHA-256 of the program, hexadecimal.
+    pub sha256: String,
+    /// Size of the program in bytes.
+    pub size: u64,
+    /// Where it comes from.
+    pub source: LockedFrom,
+}
+
+/// Where a pinned kubelet comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum LockedFrom {
+    /// A release server.
+    Release {
+        /// URL of the program.
+        url: String,
+    },
+    /// A program of the building host, the one that the recipe names.
+    File {
+        /// Its path, as the recipe gives it.
+        path: String,
+    },
+    /// An OCI image.
+    Oci {
+        /// Its reference, as the recipe gives it.
+        reference: String,
+        /// Digest of its manifest, as `sha256:…`.
+        digest: String,
+    },
+    /// The Go module, compiled here.
+    GoModule {
+        /// `go.mod` of the program that is compiled.
+        go_mod: String,
+        /// `go.sum`: the hash of every module.
+        go_sum: String,
+    },
+}
 
 const HEAD: &str = "# Made by `slipway lock`: what the recipe beside it takes from elsewhere, pinned. Keep it with the recipe.\n";
 
@@ -114,8 +195,8 @@ fn string(text: &str) -> toml::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::{LockedPackage, LockedSource};
-    use crate::steps::kubelet::{LockedFrom, LockedKubelet};
+    use crate::debian::pinned::LockedPackage;
+    use crate::lock::LockedSource;
 
     fn lock() -> Lock {
         let package = |name: &str, version: &str| LockedPackage {

@@ -13,7 +13,7 @@ use super::types::{
     RunConfig,
 };
 use super::{BLOBS, INDEX, LAYOUT, LAYOUT_TEXT};
-use crate::debian::release::shown_time;
+use crate::format::time::rfc3339;
 use crate::host::cache::{file_digest, hex};
 use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Source};
@@ -124,7 +124,7 @@ impl Documents {
             let config = Config {
                 architecture: image.architecture.clone(),
                 os: "linux".to_owned(),
-                created: Some(shown_time(created)),
+                created: Some(rfc3339(created)),
                 config: image.run.clone(),
                 rootfs: DiffIds {
                     kind: "layers".to_owned(),

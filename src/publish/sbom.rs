@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::lock::LockedPackage;
+use crate::debian::pinned::LockedPackage;
 
 /// The document's name in the output folder.
 pub const FILE: &str = "sbom.cdx.json";

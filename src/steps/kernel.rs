@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::debian::pinned::Deb;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Progress;
 use crate::install;
 use crate::install::tools::Tools;
 use crate::layer::{Entry, Layer};
-use crate::lock::Deb;
 
 /// Where modules stand in the package and in the root.
 const MODULES: &str = "usr/lib/modules";

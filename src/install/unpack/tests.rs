@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
+use crate::debian::pinned::LockedPackage;
 use crate::install::deb::tests::write;
 use crate::layer::Entry;
 use crate::layer::stream::{Form, Stream};
-use crate::lock::LockedPackage;
 
 /// What a made package holds.
 enum Item<'a> {

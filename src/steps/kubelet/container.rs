@@ -8,11 +8,11 @@ use anyhow::Result;
 use image::kubelet::{LINKS, MOUNTS, PROGRAM, Source as MountSource};
 use image::paths::{KUBELET_ROOTFS, VAR_LINKS};
 
-use super::Program;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Progress;
 use crate::install::Rootfs;
 use crate::layer::{Entry, Kind, Layer};
+use crate::lock::kubelet::Program;
 use crate::oci::{self, RunConfig};
 
 /// The container's files as a folder of the root.

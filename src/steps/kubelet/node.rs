@@ -10,12 +10,12 @@ use image::kubelet::{CONFIG, ETCD_IMAGE, FOLDERS, PAUSE_IMAGE, RUNTIME_SOCKET, S
 use image::node::Role;
 use image::paths::{CONTAINER_IMAGES, ETCD, NODE_PROGRAM};
 
+use crate::debian::pinned::Deb;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Progress;
 use crate::host::sandbox::Sandbox;
 use crate::install;
 use crate::layer::{Entry, Kind, Layer};
-use crate::lock::Deb;
 use crate::oci::{self, RunConfig};
 use crate::recipe::{ContainerImage, Recipe};
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use fetch::{Digest, Options, Patience, Want, blocking};
 
-use super::{LIMIT, LockedFrom, LockedKubelet, Work, version};
+use super::program::{LIMIT, Work, ask_version};
+use super::version;
 use crate::host::progress::Step;
+use crate::lock::file::{LockedFrom, LockedKubelet};
 use crate::recipe::Kubernetes;
 
 /// A server that does not answer is given up soon: the next source is waiting.
@@ -57,7 +59,7 @@ pub(super) fn pin(
         fetch(&url, &sha256, work, step)?;
     }
     let object = work.cache.object(&sha256);
-    let found = super::ask_version(work.cache, &object)?;
+    let found = ask_version(work.cache, &object)?;
     ensure!(
         found == release,
         "{url} says that it is {found}, expected {release}"

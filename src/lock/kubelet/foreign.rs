@@ -4,9 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{LIMIT, LockedFrom, LockedKubelet, Work};
+use super::program::{LIMIT, Work, ask_version, keep};
 use crate::host::cache::file_digest;
 use crate::host::progress::Step;
+use crate::lock::file::{LockedFrom, LockedKubelet};
 use crate::oci;
 use crate::recipe::KubeletSource;
 
@@ -19,8 +20,8 @@ const PLACES: &[&str] = &[
 ];
 
 pub(super) fn pin_file(path: &Path, work: &Work<'_>) -> Result<(LockedKubelet, bool)> {
-    let version = super::ask_version(work.cache, path)?;
-    let (sha256, size) = super::keep(work.cache, path)?;
+    let version = ask_version(work.cache, path)?;
+    let (sha256, size) = keep(work.cache, path)?;
     let locked = LockedKubelet {
         version,
         sha256,
@@ -53,7 +54,7 @@ pub(super) fn fetch_file(path: &str, locked: &LockedKubelet, work: &Work<'_>) ->
         named.display(),
         locked.sha256
     );
-    super::keep(work.cache, named)?;
+    keep(work.cache, named)?;
     Ok(())
 }
 
@@ -68,8 +69,8 @@ pub(super) fn pin_image(
     let scratch = work.cache.scratch()?;
     let program = scratch.path().join("kubelet");
     pulled.extract_file(PLACES, LIMIT, &program)?;
-    let version = super::ask_version(work.cache, &program)?;
-    let (sha256, size) = super::keep(work.cache, &program)?;
+    let version = ask_version(work.cache, &program)?;
+    let (sha256, size) = keep(work.cache, &program)?;
     let locked = LockedKubelet {
         version,
         sha256,
@@ -96,7 +97,7 @@ pub(super) fn fetch_image(
     let scratch = work.cache.scratch()?;
     let program = scratch.path().join("kubelet");
     pulled.extract_file(PLACES, LIMIT, &program)?;
-    let (found, _) = super::keep(work.cache, &program)?;
+    let (found, _) = keep(work.cache, &program)?;
     ensure!(
         found == locked.sha256,
         "the kubelet of {digest} has SHA-256 {found}, expected {} as the lock says",

@@ -12,14 +12,16 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{LockedFrom, LockedKubelet, Work, version};
+use super::program::{Work, ask_version, keep};
+use super::version;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
 use crate::host::sandbox::{Cmd, Sandbox};
 use crate::install::tools::Tools;
+use crate::lock::file::{LockedFrom, LockedKubelet};
 
 /// The program: what upstream's own `main` consists of.
-const MAIN: &str = include_str!("program/main.go");
+const MAIN: &str = include_str!("module/main.go");
 /// The module.
 const MODULE: &str = "k8s.io/kubernetes";
 /// Where the work is seen inside the sandbox.
@@ -35,8 +37,8 @@ pub(super) fn pin(wanted: &str, work: &Work<'_>, step: &Step) -> Result<(LockedK
     let release = go.newest(wanted)?;
     let (go_mod, go_sum) = resolve(&go, &release, work.cache, step)?;
     let (program, hit) = compile(&go, &release, &go_mod, &go_sum, work.cache, step)?;
-    let (sha256, size) = super::keep(work.cache, &program)?;
-    let found = super::ask_version(work.cache, &program)?;
+    let (sha256, size) = keep(work.cache, &program)?;
+    let found = ask_version(work.cache, &program)?;
     ensure!(
         found == release,
         "the compiled kubelet says that it is {found}, expected {release}"
@@ -81,7 +83,7 @@ pub(super) fn fetch(
 ) -> Result<()> {
     let go = Go::new(work.go()?, work.cache)?;
     let (program, _) = compile(&go, &locked.version, go_mod, go_sum, work.cache, step)?;
-    let (sha256, _) = super::keep(work.cache, &program)?;
+    let (sha256, _) = keep(work.cache, &program)?;
     ensure!(
         sha256 == locked.sha256,
         "the compiled kubelet has SHA-256 {sha256}, expected {} as the lock says: it was made \

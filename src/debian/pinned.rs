@@ -1,0 +1,34 @@
+//! A package of the archive, pinned by path, size and digest; and the same as a file.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A package, pinned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct LockedPackage {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its architecture, or `all`.
+    pub architecture: String,
+    /// `debian` or `debian-security`.
+    pub archive: String,
+    /// Path below the archive's base.
+    pub path: String,
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+}
+
+/// A package as a file.
+#[derive(Clone, Debug)]
+pub struct Deb {
+    /// What was pinned.
+    pub package: LockedPackage,
+    /// Where it is.
+    pub path: PathBuf,
+}

@@ -1,0 +1,97 @@
+//! A kubelet as a file: kept in the cache, and asked for its version.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::version;
+use crate::host::cache::{Cache, file_digest};
+use crate::host::progress::Progress;
+use crate::host::sandbox::Sandbox;
+use crate::install::tools::{self, Tools};
+use crate::lock::fetching::fetch_set;
+use crate::lock::file::Lock;
+use crate::recipe::{Recipe, SET_TOOLS_GO};
+
+/// The most bytes that a kubelet may have: today's has 84 million.
+pub(super) const LIMIT: u64 = 512 << 20;
+
+/// The kubelet as a file.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Release, as `v1.36.3`.
+    pub version: String,
+    /// SHA-256, hexadecimal.
+    pub sha256: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// What the sources work with.
+pub(super) struct Work<'a> {
+    pub(super) recipe: &'a Recipe,
+    pub(super) cache: &'a Cache,
+    /// Its packages are pinned already, its kubelet perhaps not.
+    pub(super) lock: &'a Lock,
+    pub(super) progress: &'a Progress,
+}
+
+impl Work<'_> {
+    /// The Go toolchain of the tools tree.
+    pub(super) fn go(&self) -> Result<Tools> {
+        let debs = fetch_set(
+            self.recipe,
+            self.cache,
+            self.lock,
+            SET_TOOLS_GO,
+            self.progress,
+        )?;
+        tools::install(self.cache, &debs, SET_TOOLS_GO, self.progress)
+    }
+}
+
+/// Takes a program into the cache's objects, under its own digest: digest and size.
+pub(super) fn keep(cache: &Cache, program: &Path) -> Result<(String, u64)> {
+    let sha256 = file_digest(program)?;
+    let object = cache.object(&sha256);
+    if let Some(folder) = object.parent() {
+        fs::create_dir_all(folder)?;
+        let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
+        std::io::copy(&mut fs::File::open(program)?, &mut temporary)?;
+        temporary
+            .as_file()
+            .set_permissions(fs::Permissions::from_mode(0o644))?;
+        temporary.as_file().sync_all()?;
+        temporary.persist(&object)?;
+    }
+    Ok((sha256, fs::metadata(&object)?.len()))
+}
+
+/// What a kubelet says of itself, as `v1.36.3`: it is run in an empty root, which only a static program survives.
+pub(super) fn ask_version(cache: &Cache, program: &Path) -> Result<String> {
+    let scratch = cache.scratch()?;
+    let inside = scratch.path().join("kubelet");
+    fs::copy(program, &inside)?;
+    fs::set_permissions(&inside, fs::Permissions::from_mode(0o755))?;
+    let said = Sandbox::new(scratch.path())
+        .command("/kubelet")
+        .arg("--version")
+        .run()
+        .with_context(|| {
+            format!(
+                "asking {} for its version in an empty root (a kubelet must be linked statically)",
+                program.display()
+            )
+        })?;
+    let said = String::from_utf8_lossy(&said);
+    let version = said.trim().strip_prefix("Kubernetes ").unwrap_or_default();
+    ensure!(
+        version::parse(version).is_some(),
+        "{} says {:?} to --version, expected \"Kubernetes v1.…\"",
+        program.display(),
+        said.trim()
+    );
+    Ok(version.to_owned())
+}
