@@ -25,6 +25,10 @@ soak N="50":
 bench *WHAT:
     cargo run --release -p bench --bin bench -- {{WHAT}}
 
+# The structure of the source, read from it: the table of docs/architecture.md and what breaks its rules.
+house:
+    cargo run --quiet -p house
+
 # Feeds TARGET (json_config, butane_config, yaml, unit, cmdline, modules) what libFuzzer thinks of, for SECONDS.
 fuzz TARGET SECONDS="600":
     mkdir -p fuzz/found/{{TARGET}}

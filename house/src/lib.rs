@@ -1,0 +1,21 @@
+//! The structure of the workspace, read from its sources: floors, circles, arrows between crates, sizes.
+//!
+//! It depends on no other crate of the workspace, so that its test runs seconds after a change. The rules are those of
+//! `docs/architecture.md`: [`rules`] reports what breaks them, [`table`] shows the structure as it is.
+
+// Floor: reading
+pub mod floors;
+pub mod source;
+pub mod workspace;
+
+// Floor: who uses whom
+pub mod graph;
+
+// Floor: numbers
+pub mod metrics;
+
+// Floor: rules
+pub mod rules;
+
+// Floor: showing
+pub mod table;

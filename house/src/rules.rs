@@ -1,0 +1,212 @@
+//! The rules of the house, and what breaks them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::graph::{Arrow, Crate};
+use crate::metrics;
+use crate::workspace::Package;
+
+/// Which package may use which, beside those that follow: what a package may use, its users may use too.
+/// `docs/architecture.md` has the same arrows with their reasons.
+pub const ARROWS: &[(&str, &[&str])] = &[
+    ("image", &[]),
+    ("house", &[]),
+    ("linux", &["image"]),
+    ("ignition", &["image"]),
+    ("fetch", &["image"]),
+    ("net", &["linux"]),
+    ("etcd", &["linux"]),
+    ("apply", &["linux", "ignition", "fetch"]),
+    ("platform", &["ignition", "fetch"]),
+    ("initrd", &["apply", "etcd", "net", "platform"]),
+    ("dropin", &["apply", "platform"]),
+    ("node", &["etcd", "linux", "platform", "fetch"]),
+    ("slipway", &["image", "ignition", "fetch", "platform"]),
+    ("qemu-tests", &["slipway"]),
+    // The measured guests are driven by the laboratory of the promises.
+    ("bench", &["slipway", "qemu-tests"]),
+];
+
+/// The most that a room may have of its crate's lines, in tenths of a per cent.
+pub const LARGEST: usize = 170;
+/// Crates with fewer lines may have rooms of any size.
+pub const SMALL: usize = 2000;
+
+/// A rule that is broken, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file, below the workspace's folder.
+    pub file: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.text)
+    }
+}
+
+/// All that is wrong within a crate.
+#[must_use]
+pub fn check(krate: &Crate) -> Vec<Finding> {
+    let mut findings = without_floor(krate);
+    findings.extend(back_arrows(krate));
+    findings.extend(circles(krate));
+    findings.extend(too_large(krate));
+    findings
+}
+
+/// Modules at the top of a target that stand on no floor.
+#[must_use]
+pub fn without_floor(krate: &Crate) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (tree, floors) in krate.trees.iter().zip(&krate.floors) {
+        for module in tree.modules[0].children.keys() {
+            if floors.of(module).is_none() {
+                findings.push(Finding {
+                    file: tree.files[0].path.clone(),
+                    line: floors.line_of(module),
+                    text: format!("`{module}` stands under no `// Floor: ` comment"),
+                });
+            }
+        }
+    }
+    findings
+}
+
+/// Uses of a module on the same floor or on a higher one.
+#[must_use]
+pub fn back_arrows(krate: &Crate) -> Vec<Finding> {
+    let paths = krate.paths();
+    krate
+        .arrows
+        .iter()
+        .filter_map(|arrow| {
+            let text = back_arrow(krate, arrow)?;
+            Some(Finding {
+                file: paths[arrow.from].clone(),
+                line: arrow.line,
+                text,
+            })
+        })
+        .collect()
+}
+
+fn back_arrow(krate: &Crate, arrow: &Arrow) -> Option<String> {
+    let user = arrow.room.as_ref()?;
+    let floors = &krate.floors[user.target];
+    let below = floors.of(&user.name)?;
+    arrow.used.iter().find_map(|room| {
+        if room.target != user.target || room.name == user.name {
+            return None;
+        }
+        let above = floors.of(&room.name)?;
+        let name = |floor: usize| &floors.floors[floor].name;
+        (above >= below).then(|| {
+            format!(
+                "`{}` goes up: `{}` stands on the floor \"{}\", `{}` on \"{}\"",
+                arrow.path,
+                user.name,
+                name(below),
+                room.name,
+                name(above)
+            )
+        })
+    })
+}
+
+/// Files that use each other in a circle, each circle with the uses that make it.
+#[must_use]
+pub fn circles(krate: &Crate) -> Vec<Finding> {
+    let paths = krate.paths();
+    let mut findings = Vec::new();
+    for circle in metrics::circles(krate) {
+        let mut seen = BTreeSet::new();
+        for arrow in &krate.arrows {
+            let inside = circle.contains(&arrow.from)
+                && circle.contains(&arrow.to)
+                && !krate.is_ancestor(arrow.to, arrow.from);
+            if inside && seen.insert((arrow.from, arrow.to)) {
+                findings.push(Finding {
+                    file: paths[arrow.from].clone(),
+                    line: arrow.line,
+                    text: format!(
+                        "`{}` is part of a circle of {} files: it leads to {}",
+                        arrow.path,
+                        circle.len(),
+                        paths[arrow.to].display()
+                    ),
+                });
+            }
+        }
+    }
+    findings
+}
+
+/// Rooms that are too large a part of their crate.
+#[must_use]
+pub fn too_large(krate: &Crate) -> Vec<Finding> {
+    let all = metrics::lines(krate);
+    if all <= SMALL {
+        return Vec::new();
+    }
+    metrics::rooms(krate)
+        .into_iter()
+        .filter(|(_, lines)| metrics::share(*lines, all) > LARGEST)
+        .map(|(room, lines)| Finding {
+            file: krate.package.roots[room.target].clone(),
+            line: krate.floors[room.target].line_of(&room.name),
+            text: format!(
+                "`{}` has {lines} of the crate's {all} lines; the most is {} %",
+                room.name,
+                LARGEST / 10
+            ),
+        })
+        .collect()
+}
+
+/// Dependencies of packages on each other that the table of arrows does not allow.
+#[must_use]
+pub fn dependencies(packages: &[Package], arrows: &[(&str, &[&str])]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let manifest = package.manifest();
+        if !arrows.iter().any(|(name, _)| *name == package.name) {
+            findings.push(Finding {
+                file: manifest.clone(),
+                line: 1,
+                text: format!("`{}` is not in the table of arrows", package.name),
+            });
+        }
+        let allowed = reachable(&package.name, arrows);
+        for (name, line) in &package.dependencies {
+            if !allowed.contains(name.as_str()) {
+                findings.push(Finding {
+                    file: manifest.clone(),
+                    line: *line,
+                    text: format!("`{}` must not depend on `{name}`", package.name),
+                });
+            }
+        }
+    }
+    findings
+}
+
+fn reachable<'a>(name: &str, arrows: &[(&'a str, &[&'a str])]) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![name];
+    while let Some(name) = next.pop() {
+        let used = arrows.iter().find(|(other, _)| *other == name);
+        for used in used.map_or(&[][..], |(_, used)| used) {
+            if found.insert(*used) {
+                next.push(used);
+            }
+        }
+    }
+    found
+}
