@@ -10,12 +10,12 @@ use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, copy_sparse};
 use slipway::vm::machine::{Accel, Clock, Start};
 
-use crate::bench::Bench;
-use crate::printk::{self, Boot, Kind};
-use crate::table::{Goal, Row, Table, Unit};
+use crate::kernel_log::{self, Boot, Kind};
+use crate::session::Session;
+use crate::table::{Goal, Row, Table, Unit, mebibytes};
 
 /// A peer's boot in virtual time, on one emulated processor of a loaded host.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// Everything is said to the kernel's log and shown with its time; systemd keeps its status lines to itself.
 const TOLD: &str = " quiet loglevel=7";
 /// How a generic initrd finds the verified root that `roothash=` names.
@@ -35,10 +35,10 @@ struct Initrd {
 ///
 /// # Errors
 /// If one does not come to the root's systemd.
-pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> Result<()> {
-    let dracut = bench.dracut_initrd()?;
-    let mkosi = bench.mkosi()?.initrd()?;
-    let (clean, _) = bench.provisioned()?;
+pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) -> Result<()> {
+    let dracut = session.dracut_initrd()?;
+    let mkosi = session.mkosi()?.initrd()?;
+    let (clean, _) = session.provisioned()?;
     let initrd = |name, path, kind| Initrd {
         name,
         path,
@@ -53,9 +53,9 @@ pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> R
     ];
     for run in 1..=repeats {
         for initrd in &mut initrds {
-            let console = bench.folder().join(format!("boot-{}.log", initrd.name));
-            let (boot, size) = once(bench.lab()?, &clean, initrd, &console)?;
-            bench.say(&format!(
+            let console = session.folder().join(format!("boot-{}.log", initrd.name));
+            let (boot, size) = once(session.lab()?, &clean, initrd, &console)?;
+            session.say(&format!(
                 "boot {run} of {repeats} with {}: kernel {:.3} s, /init to the handoff {:.3} s, to systemd {:.3} s more",
                 initrd.name,
                 boot.init,
@@ -98,7 +98,7 @@ fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<
     let found = running
         .vm
         .console()
-        .wait(PATIENCE, |text| printk::find(text, initrd.kind));
+        .wait(TIMEOUT, |text| kernel_log::find(text, initrd.kind));
     let text = running.vm.console().text();
     fs::write(console, &text)?;
     let Waited::Found(boot) = found else {
@@ -173,10 +173,4 @@ fn rows(initrds: &[Initrd], table: &mut Table) {
          --no-hostonly with systemd-veritysetup; mkosi: its default initrd"
             .into(),
     );
-}
-
-/// Bytes in units of 2^20.
-#[allow(clippy::cast_precision_loss, reason = "no file here has 2^53 bytes")]
-pub(crate) fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

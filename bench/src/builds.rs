@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use crate::bench::Bench;
 use crate::mkosi::Run;
 use crate::ours::{Ours, Timed};
 use crate::packages;
+use crate::session::Session;
 use crate::table::{Goal, Row, Table, Unit, median};
 
 /// A build that has nothing to do is short: more runs cost nothing.
@@ -15,21 +15,21 @@ const AGAIN: usize = 9;
 ///
 /// # Errors
 /// If one fails.
-pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> Result<()> {
-    let ours = bench.ours()?;
-    let mkosi = bench.mkosi()?;
+pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) -> Result<()> {
+    let ours = session.ours()?;
+    let mkosi = session.mkosi()?;
     compare(&ours, &mkosi.installed()?, table);
     let mut cold = (Vec::new(), Vec::new());
     let mut last = None;
     for run in 1..=repeats {
         ours.make_cold()?;
         let built = ours.build()?;
-        bench.say(&format!(
+        session.say(&format!(
             "cold {run} of {repeats}: ours {:.1} s",
             built.seconds
         ));
         let peer = mkosi.build(if run < repeats { Run::Cold } else { Run::Prime })?;
-        bench.say(&format!("cold {run} of {repeats}: mkosi {peer:.1} s"));
+        session.say(&format!("cold {run} of {repeats}: mkosi {peer:.1} s"));
         cold.0.push(built.seconds);
         // The one that also writes the incremental image is not a cold build's best.
         if run < repeats || repeats == 1 {
@@ -42,12 +42,12 @@ pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> R
     for run in 1..=repeats {
         ours.change(&format!("change {run}"))?;
         let built = ours.build()?;
-        bench.say(&format!(
+        session.say(&format!(
             "overlay {run} of {repeats}: ours {:.2} s",
             built.seconds
         ));
         let peer = mkosi.build(Run::Overlay)?;
-        bench.say(&format!("overlay {run} of {repeats}: mkosi {peer:.1} s"));
+        session.say(&format!("overlay {run} of {repeats}: mkosi {peer:.1} s"));
         overlay.0.push(built.seconds);
         overlay.1.push(peer);
         changed = Some(built);
@@ -59,7 +59,7 @@ pub(crate) fn measure(bench: &mut Bench, repeats: usize, table: &mut Table) -> R
             again.1.push(mkosi.build(Run::Again)?);
         }
     }
-    bench.say(&format!(
+    session.say(&format!(
         "nothing changed: ours {:.3} s, mkosi {:.3} s",
         median(&again.0),
         median(&again.1)

@@ -1,12 +1,6 @@
 //! Ignition's stages: a config applied by `slipway-init` in Ignition's place and by Debian's Ignition, in turns, to
 //! equal roots. Five processes each, `fetch` to `umount`; what is counted is from each one's start to its end.
 
-mod cases;
-mod disk;
-mod programs;
-mod slow;
-mod systemd;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
-use crate::boots::mebibytes;
-use crate::table::{Goal, Row, Table, Unit, Unmeasured, median};
-use cases::{Case, Root};
-use disk::Disk;
-use programs::{Measure, Programs, Stage, Whose};
+use crate::loop_device::LoopDevice;
+use crate::servers::delayed_http;
+use crate::session::Session;
+use crate::stages::cases::{Case, Root};
+use crate::stages::programs::{Measure, Programs, Stage, Whose};
+use crate::table::{Goal, Row, Table, Unit, Unmeasured, mebibytes, median};
 
 const GROUP: &str = "ignition";
 /// How long the server waits before each file.
@@ -80,7 +74,7 @@ struct Outcome {
 
 /// What is the same for all runs.
 struct Ground<'a> {
-    bench: &'a Bench,
+    session: &'a Session,
     programs: Programs,
     server: SocketAddr,
     folder: PathBuf,
@@ -90,13 +84,18 @@ struct Ground<'a> {
 ///
 /// # Errors
 /// If the packages cannot be had, or our stages fail or do not do what the config says.
-pub(crate) fn measure(bench: &Bench, repeats: usize, table: &mut Table) -> Result<()> {
-    let folder = bench.scratch().join(GROUP);
+pub(crate) fn measure(session: &Session, repeats: usize, table: &mut Table) -> Result<()> {
+    let folder = session.scratch().join(GROUP);
     fs::create_dir_all(&folder)?;
     let ground = Ground {
-        programs: Programs::open(bench.cache(), bench.folder(), &folder, bench.progress())?,
-        server: slow::serve(DELAY).context("serving files")?,
-        bench,
+        programs: Programs::open(
+            session.cache(),
+            session.folder(),
+            &folder,
+            session.progress(),
+        )?,
+        server: delayed_http::serve(DELAY).context("serving files")?,
+        session,
         folder,
     };
     table.notes.push(format!(
@@ -128,8 +127,8 @@ pub(crate) fn measure(bench: &Bench, repeats: usize, table: &mut Table) -> Resul
 }
 
 impl Ground<'_> {
-    fn disk(&self) -> Result<Disk> {
-        Disk::attach(self.programs.tools(), &self.folder, DISK)
+    fn disk(&self) -> Result<LoopDevice> {
+        LoopDevice::attach(self.programs.tools(), &self.folder, DISK)
     }
 
     /// Runs both in turns. The first turn is for memory, and has both in the page cache.
@@ -151,7 +150,7 @@ impl Ground<'_> {
             }
         }
         let peer = theirs.as_ref().map_or(0.0, |runs| median(&runs.totals()));
-        self.bench.say(&format!(
+        self.session.say(&format!(
             "{case:?}: ours {:.3} s, ignition {peer:.3} s",
             median(&ours.totals())
         ));

@@ -7,18 +7,30 @@
     reason = "a program that speaks to whoever runs it"
 )]
 
-mod bench;
-mod boots;
-mod builds;
-mod dracut;
-mod ignition;
-mod mkosi;
-mod ours;
+// Floor: figures, and what they are read from
+mod kernel_log;
+mod loop_device;
 mod packages;
 mod peers;
-mod printk;
-mod sizes;
+mod servers;
 mod table;
+
+// Floor: the programs that are measured
+mod dracut;
+mod ours;
+mod stages;
+
+// Floor: a build by mkosi of what ours builds
+mod mkosi;
+
+// Floor: one run of this program
+mod session;
+
+// Floor: the measurements
+mod boots;
+mod builds;
+mod ignition;
+mod sizes;
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +39,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 
-use crate::bench::Bench;
+use crate::session::Session;
 use crate::table::Table;
 
 /// Measures Slipway beside its peers and prints both, with the goals; ends with 1 where a goal is missed.
@@ -66,21 +78,21 @@ fn main() -> Result<ExitCode> {
     let wish = Wish::parse();
     let repeats = usize::from(wish.repeats);
     slipway::host::sandbox::become_root_of_namespace()?;
-    let mut bench = Bench::open()?;
+    let mut session = Session::open()?;
     let mut table = Table::default();
     // A part that fails takes nothing from the others: each costs minutes.
     let mut failed = Vec::new();
     if wish.wants(Part::Boots) {
-        failed.extend(boots::measure(&mut bench, repeats, &mut table).err());
+        failed.extend(boots::measure(&mut session, repeats, &mut table).err());
     }
     if wish.wants(Part::Sizes) {
-        failed.extend(sizes::measure(&mut bench, &mut table).err());
+        failed.extend(sizes::measure(&mut session, &mut table).err());
     }
     if wish.wants(Part::Ignition) {
-        failed.extend(ignition::measure(&bench, repeats, &mut table).err());
+        failed.extend(ignition::measure(&session, repeats, &mut table).err());
     }
     if wish.wants(Part::Builds) {
-        failed.extend(builds::measure(&mut bench, repeats, &mut table).err());
+        failed.extend(builds::measure(&mut session, repeats, &mut table).err());
     }
     print!("{}", table.text());
     if let Some(path) = &wish.json {
@@ -88,7 +100,7 @@ fn main() -> Result<ExitCode> {
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     for error in &failed {
-        bench.say(&format!("failed: {error:#}"));
+        session.say(&format!("failed: {error:#}"));
     }
     let missed = table.rows.iter().any(|row| row.reached() == Some(false));
     Ok(if missed || !failed.is_empty() {

@@ -10,9 +10,8 @@ use slipway::pipeline::{self, Request};
 use slipway::vm::machine::Start;
 use slipway::{INIT_PROGRAM, inspect};
 
-use crate::bench::Bench;
-use crate::boots::mebibytes;
-use crate::table::{Goal, Row, Table, Unit};
+use crate::session::Session;
+use crate::table::{Goal, Row, Table, Unit, mebibytes};
 
 /// Drivers of every platform, from the kernel that has them all.
 const ALL: &str = r#"
@@ -29,7 +28,7 @@ platforms = ["qemu", "aws", "gce", "azure", "vmware", "metal"]
 ///
 /// # Errors
 /// If the image cannot be built or its node does not boot.
-pub(crate) fn measure(bench: &mut Bench, table: &mut Table) -> Result<()> {
+pub(crate) fn measure(session: &mut Session, table: &mut Table) -> Result<()> {
     let mut row = |what: &str, value: f64, most: f64| {
         table.rows.push(Row {
             group: "sizes",
@@ -40,8 +39,8 @@ pub(crate) fn measure(bench: &mut Bench, table: &mut Table) -> Result<()> {
             goals: vec![Goal::AtMost(most)],
         });
     };
-    let (node, peak) = bench.provisioned()?;
-    let lab = bench.lab()?;
+    let (node, peak) = session.provisioned()?;
+    let lab = session.lab()?;
     let Start::Direct { initrd, .. } = lab.machine(&node, &Plan::default())?.start else {
         anyhow::bail!("a plan is direct unless it says otherwise");
     };
@@ -53,7 +52,7 @@ pub(crate) fn measure(bench: &mut Bench, table: &mut Table) -> Result<()> {
     );
     row(
         "initrd with the drivers of all platforms",
-        mebibytes(all_platforms(bench)?),
+        mebibytes(all_platforms(session)?),
         10.0,
     );
     let init = u64::try_from(INIT_PROGRAM.len())?;
@@ -67,18 +66,18 @@ pub(crate) fn measure(bench: &mut Bench, table: &mut Table) -> Result<()> {
 }
 
 /// Bytes of the initrd in a UKI for every platform.
-fn all_platforms(bench: &mut Bench) -> Result<u64> {
-    let folder = bench.scratch().join("all-platforms");
+fn all_platforms(session: &mut Session) -> Result<u64> {
+    let folder = session.scratch().join("all-platforms");
     fs::create_dir_all(&folder)?;
     let recipe = folder.join("all.toml");
     fs::write(&recipe, ALL)?;
-    bench.say("building an image for all platforms");
+    session.say("building an image for all platforms");
     let request = Request {
         recipe,
         output: folder.clone(),
         lock: Mode::Make,
     };
-    let built = pipeline::build_in(bench.cache(), &request, &Progress::new(Kind::Quiet))?;
+    let built = pipeline::build_in(session.cache(), &request, &Progress::new(Kind::Quiet))?;
     let uki = built.out.join("all-platforms.efi");
     let report = inspect::inspect(&uki)?;
     let kernel = report.kernels.first().context("the UKI has no kernel")?;

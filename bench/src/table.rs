@@ -226,6 +226,12 @@ impl Table {
     }
 }
 
+/// Bytes in units of 2^20.
+#[allow(clippy::cast_precision_loss, reason = "no file here has 2^53 bytes")]
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

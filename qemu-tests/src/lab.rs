@@ -20,7 +20,7 @@ use slipway::vm::machine::{Accel, Bus, Disk, Machine, OnReset, files};
 use slipway::vm::process::Vm;
 use slipway::vm::run::{self, Image, Options};
 
-use crate::patience;
+use crate::timeouts;
 
 /// What asks whether a control plane is healthy: exit code 0 if it is.
 pub const HEALTH: &str = slipway::vm::demo::HEALTH;
@@ -272,7 +272,7 @@ impl Lab {
                     ..Plan::default()
                 };
                 let running = self.boot(&node, &plan)?;
-                running.wait_handoff(patience::HANDOFF)?;
+                running.wait_handoff(timeouts::HANDOFF)?;
                 running.wait_services()?;
                 running.wait_healthy()?;
                 running
@@ -368,7 +368,7 @@ impl Running {
     /// # Errors
     /// If it does not start in time.
     pub fn wait_agent(&self) -> Result<()> {
-        self.agent()?.wait(1, patience::AGENT).map(drop)
+        self.agent()?.wait(1, timeouts::AGENT).map(drop)
     }
 
     /// Waits until systemd has come to the services of a running node.
@@ -378,7 +378,7 @@ impl Running {
     pub fn wait_services(&self) -> Result<()> {
         self.wait_agent()?;
         let script = "until systemctl -q is-active basic.target; do sleep 0.3; done";
-        self.tell_within(script, patience::AGENT).map(drop)
+        self.tell_within(script, timeouts::AGENT).map(drop)
     }
 
     /// Has the guest run a script.
@@ -386,7 +386,7 @@ impl Running {
     /// # Errors
     /// If no answer comes.
     pub fn ask(&self, script: &str) -> Result<Answer> {
-        self.agent()?.ask(script, patience::QUESTION)
+        self.agent()?.ask(script, timeouts::QUESTION)
     }
 
     /// Has the guest run a script that must succeed, and gives its output.
@@ -394,15 +394,15 @@ impl Running {
     /// # Errors
     /// If it does not succeed; the error has its output.
     pub fn tell(&self, script: &str) -> Result<String> {
-        self.tell_within(script, patience::QUESTION)
+        self.tell_within(script, timeouts::QUESTION)
     }
 
-    /// As [`Running::tell`], with its own patience.
+    /// As [`Running::tell`], with another timeout.
     ///
     /// # Errors
     /// As there.
-    pub fn tell_within(&self, script: &str, patience: Duration) -> Result<String> {
-        let answer = self.agent()?.ask(script, patience)?;
+    pub fn tell_within(&self, script: &str, timeout: Duration) -> Result<String> {
+        let answer = self.agent()?.ask(script, timeout)?;
         ensure!(
             answer.code == 0,
             "in the guest, `{script}` ended with {}: {}",
@@ -416,17 +416,17 @@ impl Running {
     ///
     /// # Errors
     /// If they do not in time; the error names the first that is missing.
-    pub fn wait_console(&self, words: &[&str], patience: Duration) -> Result<String> {
+    pub fn wait_console(&self, words: &[&str], timeout: Duration) -> Result<String> {
         let all = |text: &str| {
             words
                 .iter()
                 .all(|word| text.contains(word))
                 .then(|| text.to_owned())
         };
-        let how = match self.vm.console().wait(patience, all) {
+        let how = match self.vm.console().wait(timeout, all) {
             Waited::Found(text) => return Ok(text),
             Waited::Closed => "when the machine ended".to_owned(),
-            Waited::Late => format!("within {} s", patience.as_secs()),
+            Waited::Late => format!("within {} s", timeout.as_secs()),
         };
         let text = self.vm.console().text();
         let missing = words.iter().find(|word| !text.contains(*word));
@@ -440,15 +440,15 @@ impl Running {
     ///
     /// # Errors
     /// If none comes in time.
-    pub fn wait_report(&self, patience: Duration) -> Result<String> {
-        let found = self.vm.console().wait(patience, |text| {
+    pub fn wait_report(&self, timeout: Duration) -> Result<String> {
+        let found = self.vm.console().wait(timeout, |text| {
             let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
             Some(line.trim().to_owned())
         });
         match found {
             Waited::Found(line) => Ok(line),
             Waited::Closed => bail!("the machine ended without a report"),
-            Waited::Late => bail!("no report within {} s", patience.as_secs()),
+            Waited::Late => bail!("no report within {} s", timeout.as_secs()),
         }
     }
 
@@ -456,8 +456,8 @@ impl Running {
     ///
     /// # Errors
     /// The report, or that it took too long.
-    pub fn wait_handoff(&self, patience: Duration) -> Result<()> {
-        let found = self.vm.console().wait(patience, |text| {
+    pub fn wait_handoff(&self, timeout: Duration) -> Result<()> {
+        let found = self.vm.console().wait(timeout, |text| {
             if text.contains(HANDOFF_LINE) {
                 return Some(Ok(()));
             }
@@ -468,16 +468,16 @@ impl Running {
             Waited::Found(Ok(())) => Ok(()),
             Waited::Found(Err(report)) => bail!("the init reports a failure: {report}"),
             Waited::Closed => bail!("the machine ended before the handoff"),
-            Waited::Late => bail!("no handoff within {} s", patience.as_secs()),
+            Waited::Late => bail!("no handoff within {} s", timeout.as_secs()),
         }
     }
 
     /// Waits until the kubelet is READY and etcd healthy with its data on the etcd disk.
     ///
     /// # Errors
-    /// What was found at the end of the patience.
+    /// What was found at the end of the timeout.
     pub fn wait_healthy(&self) -> Result<String> {
-        let until = Instant::now() + patience::HEALTHY;
+        let until = Instant::now() + timeouts::HEALTHY;
         loop {
             let answer = self.ask(HEALTH)?;
             if answer.code == 0 {
@@ -486,7 +486,7 @@ impl Running {
             ensure!(
                 Instant::now() < until,
                 "not healthy within {} s:\n{}",
-                patience::HEALTHY.as_secs(),
+                timeouts::HEALTHY.as_secs(),
                 answer.output
             );
             std::thread::sleep(Duration::from_secs(1));
@@ -525,7 +525,7 @@ impl Running {
     /// If it does not.
     pub fn power_off(mut self) -> Result<()> {
         self.tell(POWER_OFF)?;
-        self.vm.wait_end(patience::SHUTDOWN)
+        self.vm.wait_end(timeouts::SHUTDOWN)
     }
 }
 

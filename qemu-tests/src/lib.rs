@@ -3,8 +3,13 @@
 //! The image is the recipe's own, unchanged. Probes arrive by Ignition and answer through a virtio serial port, with a
 //! token that only this run knows. Builds are cached between runs, verdicts never.
 
-pub mod content;
+// Floor: disks and deadlines
+pub mod disk_content;
+pub mod timeouts;
+pub mod write_log;
+
+// Floor: the machine
 pub mod lab;
-pub mod patience;
+
+// Floor: the order of the promises
 pub mod runner;
-pub mod writes;

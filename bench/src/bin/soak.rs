@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Parser;
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 
 /// Boots the demo again and again, each time a new node with blank disks; ends with 1 if one does not come up.
 #[derive(Debug, Parser)]
@@ -71,7 +71,7 @@ fn once(lab: &mut Lab) -> Result<(f64, f64)> {
     };
     let begin = Instant::now();
     let running = lab.boot(&node, &plan)?;
-    running.wait_handoff(patience::HANDOFF)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
     let handoff = begin.elapsed().as_secs_f64();
     running.wait_services()?;
     running.wait_healthy()?;

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use image::layout::{LABEL_STATE, LABEL_VAR};
 use image::report::HANDOFF_LINE;
-use qemu_tests::content::ext4_identity;
+use qemu_tests::disk_content::ext4_identity;
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
 use slipway::vm::machine::Bus;
@@ -61,7 +61,7 @@ pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) ->
         ..Plan::default()
     };
     let second = lab.boot(&node, &plan)?;
-    let found = second.vm.console().wait(patience::HANDOFF, |text| {
+    let found = second.vm.console().wait(timeouts::HANDOFF, |text| {
         text.contains(HANDOFF_LINE).then(|| second.captured())
     });
     let Waited::Found(captured) = found else {
@@ -99,7 +99,7 @@ pub(crate) fn on_nvme_and_scsi_controllers(lab: &mut Lab) -> Result<()> {
         };
         let running = lab.boot(&node, &plan)?;
         running
-            .wait_handoff(patience::INIT)
+            .wait_handoff(timeouts::INIT)
             .with_context(|| format!("booting from {bus:?}"))?;
         running.wait_agent()?;
         let disk = running.tell("findmnt -no SOURCE /var/lib/etcd")?;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use image::report::HANDOFF_LINE;
-use qemu_tests::content::{digest, ext4_identity};
+use qemu_tests::disk_content::{digest, ext4_identity};
 use qemu_tests::lab::{Lab, Plan, Running};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 use slipway::vm::disks::{Node, blank, partition};
@@ -41,7 +41,7 @@ pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
 /// all of its work takes longer than the rest of the boot.
 pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan, names: &[&str]) -> Result<Running> {
     let running = lab.boot(node, plan)?;
-    running.wait_handoff(patience::INIT)?;
+    running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
     for name in names {
         running.tell(&format!("until [ -e {name} ]; do sleep 0.2; done"))?;
@@ -235,7 +235,7 @@ pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result
     };
     let before = [digest(&old.path)?, digest(&blank.path)?];
     let running = lab.boot(&node, &plan)?;
-    let report = running.wait_report(patience::INIT)?;
+    let report = running.wait_report(timeouts::INIT)?;
     let text = running.vm.console().text();
     for word in ["disks.1.partitions.0", "expected label", "found", "data"] {
         ensure!(report.contains(word), "{word:?} is not in {report}");

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use image::paths::ETCD;
 use image::report::HANDOFF_LINE;
-use qemu_tests::content::{Content, digest, ext4_identity, remove};
+use qemu_tests::disk_content::{Content, digest, ext4_identity, remove};
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 
 use crate::ignition::probes;
@@ -57,7 +57,7 @@ pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Re
         }
         running = lab.boot(&node, &Plan::default())?;
         running
-            .wait_handoff(patience::INIT)
+            .wait_handoff(timeouts::INIT)
             .with_context(|| format!("after reboot {reboot}"))?;
         running.wait_agent()?;
         let kept = running.tell(&format!("cat {ETCD}/probe"))?;
@@ -97,12 +97,12 @@ pub(crate) fn absent_the_kubelet_does_not_start_and_the_console_says_why(
     let waited = running
         .vm
         .console()
-        .wait(patience::INIT, |text| (lines(text) >= 1).then_some(()));
+        .wait(timeouts::INIT, |text| (lines(text) >= 1).then_some(()));
     ensure!(
         waited == Waited::Found(()),
         "no line about the etcd disk: {waited:?}"
     );
-    let waited = running.vm.console().wait(patience::WAITING_LINES, |text| {
+    let waited = running.vm.console().wait(timeouts::WAITING_LINES, |text| {
         (lines(text) >= 3).then_some(())
     });
     ensure!(
@@ -128,7 +128,7 @@ pub(crate) fn foreign_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<
         let text = running
             .wait_console(
                 &["etcd", "expected", "found", word(content)],
-                patience::INIT,
+                timeouts::INIT,
             )
             .with_context(|| format!("a disk with {content:?}"))?;
         // Time for whoever would go on after the refusal.

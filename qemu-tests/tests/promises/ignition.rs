@@ -4,9 +4,9 @@ use anyhow::{Result, bail, ensure};
 use image::layout::LABEL_VAR;
 use image::paths::ETC_UPPER;
 use image::report::{HANDOFF_LINE, Handoff, LINE};
-use qemu_tests::content::{debugfs, dump};
+use qemu_tests::disk_content::{debugfs, dump};
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 use slipway::vm::channel::Waited;
@@ -124,10 +124,10 @@ pub(crate) fn a_changed_one_is_told_and_not_applied(lab: &mut Lab) -> Result<()>
             ..Plan::default()
         };
         let running = lab.boot(&node, &plan)?;
-        running.wait_handoff(patience::INIT)?;
+        running.wait_handoff(timeouts::INIT)?;
         let captured = running.captured()?;
         let whole = |text: &str| Handoff::find(text);
-        let Waited::Found(handoff) = running.vm.console().wait(patience::INIT, whole) else {
+        let Waited::Found(handoff) = running.vm.console().wait(timeouts::INIT, whole) else {
             bail!("the handoff's line has no end");
         };
         ensure!(
@@ -185,7 +185,7 @@ pub(crate) fn a_failing_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()>
             "files",
             "hash that the config gives",
         ],
-        patience::INIT,
+        timeouts::INIT,
     )?;
     ensure!(!text.contains(HANDOFF_LINE), "the node was handed off");
     running.vm.pull_plug();
@@ -217,7 +217,7 @@ pub(crate) fn kernel_arguments_arrive_with_one_reboot(lab: &mut Lab) -> Result<(
         ..Plan::default()
     };
     let running = lab.boot(&node, &plan)?;
-    let report = running.wait_report(patience::INIT)?;
+    let report = running.wait_report(timeouts::INIT)?;
     ensure!(
         report.contains("kernel-arguments") && report.contains("by something else"),
         "{report}"
@@ -231,7 +231,7 @@ pub(crate) fn kernel_arguments_arrive_with_one_reboot(lab: &mut Lab) -> Result<(
     };
     for (boot, reboots) in [("first", 1), ("second", 0)] {
         let running = lab.boot(&node, &plan)?;
-        running.wait_handoff(patience::HANDOFF + patience::HANDOFF)?;
+        running.wait_handoff(timeouts::HANDOFF + timeouts::HANDOFF)?;
         running.wait_agent()?;
         let cmdline = running.tell("cat /proc/cmdline")?;
         ensure!(

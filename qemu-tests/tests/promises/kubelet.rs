@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use image::layout::LABEL_ESP;
 use qemu_tests::lab::{HEALTH, Lab};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::inspect::fat;
 use slipway::vm::disks::partition;
 
@@ -36,7 +36,7 @@ pub(crate) fn ready_it_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let disk = node.node.system();
     let (start, _) = partition(&disk, LABEL_ESP)?;
-    let until = Instant::now() + patience::BLESSING;
+    let until = Instant::now() + timeouts::BLESSING;
     loop {
         let entries: Vec<String> = fat::files(&mut File::open(&disk)?, start)?
             .into_keys()
@@ -64,7 +64,7 @@ pub(crate) fn ready_it_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
 /// Killed five times, the kubelet comes back within 15 s each time, and neither the node's mounts nor etcd suffer.
 pub(crate) fn killed_it_comes_back_and_mounts_do_not_grow(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
-    let answer = node.tell_within(KILLS, patience::KILLS)?;
+    let answer = node.tell_within(KILLS, timeouts::KILLS)?;
     let mut returns = 0;
     for line in answer.lines() {
         if let Some(tenths) = line.strip_prefix("back ") {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, ensure};
 use image::cmdline::CONFIG_URL;
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::vm::machine::Start;
 
 /// The machine's one interface, by the name that udev makes of its Ethernet address.
@@ -45,7 +45,7 @@ pub(crate) fn a_fixed_address_fetches_the_config_and_is_handed_over(lab: &mut La
             seen.push(request);
         }
     });
-    running.wait_handoff(patience::INIT)?;
+    running.wait_handoff(timeouts::INIT)?;
     let requests = asked.lock().map_or(0, |asked| asked.len());
     ensure!(requests == 1, "the config was fetched {requests} times");
     running.wait_services()?;
@@ -92,7 +92,7 @@ pub(crate) fn a_vlan_over_a_bond_tags_its_packets(lab: &mut Lab) -> Result<()> {
     // QEMU's network answers no tagged packet, so the VLAN waits for ever.
     let console = running.wait_console(
         &["bond0: has its address", "vlan5: asking for a lease"],
-        patience::INIT,
+        timeouts::INIT,
     )?;
     ensure!(
         !console.contains("eth0: asking for a lease"),

@@ -14,10 +14,10 @@ use image::paths::{
     ETC_UPPER, ETC_WORK, ETCD_IDENTITY, IGNITION_RESULT, STATE_DISKS, STATE_FILES,
     STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
 };
-use qemu_tests::content::{debugfs, dump, ext4_identity, partitions, same};
+use qemu_tests::disk_content::{debugfs, dump, ext4_identity, partitions, same};
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
-use qemu_tests::writes::{Writes, clear};
+use qemu_tests::timeouts;
+use qemu_tests::write_log::{Writes, clear};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use slipway::install::tools::Tools;
@@ -358,7 +358,7 @@ pub(crate) fn cuts_anywhere_in_the_first_boot_converge(lab: &mut Lab) -> Result<
         cut(lab, &node, &disks, &writes, moment, &expected)
             .with_context(|| format!("the power was cut after {moment} writes and flushes"))?;
         ensure!(
-            begin.elapsed() < patience::INIT,
+            begin.elapsed() < timeouts::INIT,
             "cut {moment} took too long"
         );
     }
@@ -388,7 +388,7 @@ fn boot(
     disks.give(&mut machine, file);
     machine.record = record.map(Path::to_owned);
     let running = lab.start(node, machine, Some(config()))?;
-    running.wait_handoff(patience::INIT).with_context(|| {
+    running.wait_handoff(timeouts::INIT).with_context(|| {
         let said = fs::read_to_string(node.folder().join(files::STDERR)).unwrap_or_default();
         format!("QEMU says {said:?}")
     })?;

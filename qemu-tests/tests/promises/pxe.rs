@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::vm::machine::Start;
 use slipway::vm::pxe::{SCRIPT, Server};
 
@@ -38,7 +38,7 @@ pub(crate) fn ipxe_boots_kernel_initrd_and_root_by_http(lab: &mut Lab) -> Result
     machine.disks.clear();
     machine.memory = 2048;
     let running = lab.start(&node, machine, plan.config)?;
-    let booted = running.wait_handoff(patience::HANDOFF);
+    let booted = running.wait_handoff(timeouts::HANDOFF);
     booted.with_context(|| format!("requests were {:#?}", server.requests()))?;
     running.wait_agent()?;
     let root = running.tell("findmnt -no FSTYPE / && ls /sys/block | grep -c '^vd' || true")?;

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 use qemu_tests::lab::{Lab, Plan, Running};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::vm::machine::Bus;
 use slipway::vm::run::Image;
 
@@ -61,7 +61,7 @@ fn boots_at_home(lab: &mut Lab, recipe: &str, homes: &[(Bus, &str)], image: &Ima
         let about = || format!("booting recipes/{recipe}.toml from {bus:?}");
         let running = lab.boot(&node, &plan)?;
         running
-            .wait_handoff(patience::HANDOFF)
+            .wait_handoff(timeouts::HANDOFF)
             .with_context(about)?;
         running.wait_agent().with_context(about)?;
         let found = running.tell(". /etc/os-release; echo $IMAGE_ID; findmnt -no SOURCE /var")?;

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use image::cmdline::REPORT_URL;
 use image::layout::LABEL_ROOT_A;
 use image::report::{LINE, PORT, Report};
-use qemu_tests::content::flip;
+use qemu_tests::disk_content::flip;
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
 use slipway::vm::machine::{OnReset, Start};
@@ -48,12 +48,12 @@ pub(crate) fn goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Result<()> {
         cmdline.push_str(&format!(" {REPORT_URL}=http://10.0.2.2:{port}/report"));
     }
     let running = lab.start(&node, machine, None)?;
-    let shown = running.wait_report(patience::INIT)?;
+    let shown = running.wait_report(timeouts::INIT)?;
     let report: Report = serde_json::from_str(&shown).context("reading the report")?;
     ensure!(report.step == "root", "the report is of {:?}", report.step);
     for _ in 0..2 {
         let body = told
-            .recv_timeout(patience::INIT)
+            .recv_timeout(timeouts::INIT)
             .context("waiting for the report's arrival")?
             .context("reading what was posted")?;
         ensure!(body == shown, "posted {body:?}, shown {shown:?}");
@@ -69,7 +69,7 @@ pub(crate) fn goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Result<()> {
         line == Waited::Found(shown.clone()),
         "the port has {line:?}, the console {shown:?}"
     );
-    running.wait_console(&["the server has taken the report"], patience::INIT)?;
+    running.wait_console(&["the server has taken the report"], timeouts::INIT)?;
     Ok(())
 }
 

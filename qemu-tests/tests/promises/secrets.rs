@@ -10,9 +10,9 @@ use image::cmdline::REPORT_URL;
 use image::layout::LABEL_STATE;
 use image::paths::{IGNITION_RESULT, NODE_SETTINGS, STATE_PROVISIONED};
 use image::report::{HANDED_OFF, PORT};
-use qemu_tests::content::dump;
+use qemu_tests::disk_content::dump;
 use qemu_tests::lab::{Lab, Plan, Running};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 use slipway::vm::channel::Waited;
@@ -226,7 +226,7 @@ pub(crate) fn of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
         let before = server.posted().len();
         let running = boot(lab, &node, &server, config)?;
         let report = running
-            .wait_report(patience::INIT)
+            .wait_report(timeouts::INIT)
             .with_context(|| format!("failure {number}, in {step}"))?;
         let found: Value = serde_json::from_str(&report)?;
         ensure!(found["step"] == step, "expected one of {step}: {report}");
@@ -243,7 +243,7 @@ pub(crate) fn of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let running = boot(lab, &node, &server, config(&server, "missing"))?;
     let waits = |text: &str| (text.matches("answered 404").count() > 0).then_some(());
-    let waited = running.vm.console().wait(patience::INIT, waits);
+    let waited = running.vm.console().wait(timeouts::INIT, waits);
     ensure!(
         waited == Waited::Found(()),
         "the console does not say that the server refuses: {waited:?}"
@@ -256,7 +256,7 @@ pub(crate) fn of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
 fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
     let node = lab.node()?;
     let running = boot(lab, &node, server, config(server, "file"))?;
-    running.wait_handoff(patience::INIT)?;
+    running.wait_handoff(timeouts::INIT)?;
     quiet("the console", &running.vm.console().text())?;
     running.wait_services()?;
     // All of it was applied.

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use image::paths::NODE_PROGRAM;
 use qemu_tests::lab::{Lab, Plan, Running};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 use slipway::vm::machine::OnReset;
@@ -233,7 +233,7 @@ pub(crate) fn an_array_that_is_made_is_not_made_again(lab: &mut Lab) -> Result<(
     let mut made = Vec::new();
     for attempt in ["first", "second"] {
         let running = lab.boot(&node, &plan)?;
-        let report = running.wait_report(patience::INIT)?;
+        let report = running.wait_report(timeouts::INIT)?;
         ensure!(
             report.contains("storage.luks.0") && report.contains("no-such-option"),
             "the {attempt} attempt failed otherwise: {report}"
@@ -253,7 +253,7 @@ fn stage(node: &Running, name: &str) -> Result<()> {
         "IGNITION_CONFIG_FILE=/run/probe/config.ign /run/probe/ignition -platform file -stage {name} \
          -root /run/newroot -log-to-stdout"
     );
-    let said = node.tell_within(&script, patience::INIT)?;
+    let said = node.tell_within(&script, timeouts::INIT)?;
     ensure!(
         said.contains("finished successfully") && !said.contains(KEY),
         "the stage {name} said:\n{said}"

@@ -7,7 +7,7 @@ use image::layout::GIB;
 use image::paths::NODE_SETTINGS;
 use image::report::LINE;
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 
 /// By how much the disk grows, in bytes.
@@ -25,7 +25,7 @@ pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
             .with_context(|| format!("reading the size {text:?}"))
     };
     let running = lab.boot(&node, &Plan::default())?;
-    running.wait_handoff(patience::INIT)?;
+    running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
     let before = size(&running)?;
     running.tell("echo kept > /var/kept && sync /var/kept")?;
@@ -35,7 +35,7 @@ pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
     disk.set_len(disk.metadata()?.len() + MORE)?;
     drop(disk);
     let running = lab.boot(&node, &Plan::default())?;
-    running.wait_handoff(patience::INIT)?;
+    running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
     let after = size(&running)?;
     // The tables of a larger ext4 take a few per cent of what it gained.
@@ -52,7 +52,7 @@ pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
 pub(crate) fn the_third_failure_for_one_reason_stays_up(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let running = lab.boot(&node, &Plan::default())?;
-    running.wait_handoff(patience::INIT)?;
+    running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
     running.tell(&format!(
         "mkdir -p /etc/slipway && echo 'role = \"kontroll-plane\"' > {NODE_SETTINGS}"
@@ -63,7 +63,7 @@ pub(crate) fn the_third_failure_for_one_reason_stays_up(lab: &mut Lab) -> Result
     let running = lab.boot(&node, &Plan::default())?;
     let reports = |text: &str| text.matches(LINE).count();
     for number in 1..=ENOUGH {
-        let waited = running.vm.console().wait(patience::INIT, |text| {
+        let waited = running.vm.console().wait(timeouts::INIT, |text| {
             (reports(text) >= number).then_some(())
         });
         ensure!(
@@ -87,7 +87,7 @@ pub(crate) fn the_third_failure_for_one_reason_stays_up(lab: &mut Lab) -> Result
             bail!("the report does not name {word:?}");
         }
     }
-    let waited = running.vm.console().wait(patience::STAYS_UP, |text| {
+    let waited = running.vm.console().wait(timeouts::STAYS_UP, |text| {
         (reports(text) > ENOUGH || text.matches("Linux version").count() > ENOUGH).then_some(())
     });
     ensure!(

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use image::layout::{LABEL_ESP, LABEL_ROOT_A};
 use image::report::LINE;
-use qemu_tests::content::flip;
+use qemu_tests::disk_content::flip;
 use qemu_tests::lab::{HEALTH, Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::inspect::fat;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
@@ -52,7 +52,7 @@ pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab)
     };
     let running = lab.boot(&node, &plan)?;
     // The whole line: it arrives byte by byte.
-    let found = running.vm.console().wait(patience::INIT, |text| {
+    let found = running.vm.console().wait(timeouts::INIT, |text| {
         let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
         Some((line.trim().to_owned(), text.to_owned()))
     });
@@ -89,14 +89,14 @@ pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot(
         ..Plan::default()
     };
     let mut running = lab.boot(&node, &plan)?;
-    let text = running.wait_console(&["Kernel panic"], patience::PANIC)?;
+    let text = running.wait_console(&["Kernel panic"], timeouts::PANIC)?;
     ensure!(
         text.contains("dm-verity") || text.contains("verity"),
         "the panic does not speak of verity"
     );
     running
         .vm
-        .wait_end(patience::PANIC)
+        .wait_end(timeouts::PANIC)
         .context("waiting for the reset after the panic")?;
     let events = running.vm.events();
     ensure!(

@@ -12,8 +12,8 @@ use slipway::host::progress::Progress;
 use slipway::install::tools::{self, Tools};
 use tempfile::TempDir;
 
-use super::systemd;
 use crate::peers;
+use crate::servers::systemd;
 
 /// The recipe, beside this package's manifest.
 const RECIPE: &str = "ignition.toml";

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use image::report::Handoff;
 use qemu_tests::lab::{Lab, Plan};
-use qemu_tests::patience;
+use qemu_tests::timeouts;
 use slipway::host::cache::{Cache, Scratch};
 use slipway::host::progress::{Kind, Progress};
 use slipway::install::tools;
@@ -22,7 +22,7 @@ use crate::ours::Ours;
 use crate::peers::Peers;
 
 /// The state of a run.
-pub(crate) struct Bench {
+pub(crate) struct Session {
     // Before the scratch folder that they work in: fields are dropped in this order.
     lab: Option<Lab>,
     ours: Option<Rc<Ours>>,
@@ -36,7 +36,7 @@ pub(crate) struct Bench {
     progress: Progress,
 }
 
-impl Bench {
+impl Session {
     /// Begins a run. What must survive it (locks, consoles) goes to `target/bench`.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Bench {
             let lab = self.lab()?;
             let node = lab.node()?;
             let running = lab.boot(&node, &Plan::default())?;
-            running.wait_handoff(patience::HANDOFF)?;
+            running.wait_handoff(timeouts::HANDOFF)?;
             running.wait_services()?;
             let handoff = Handoff::find(&running.vm.console().text());
             let peak = handoff

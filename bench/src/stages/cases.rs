@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::disk::Disk;
-use super::slow;
+use crate::loop_device::LoopDevice;
+use crate::servers::delayed_http;
 
 /// The newest version that Debian's knows.
 const VERSION: &str = "3.3.0";
@@ -43,7 +43,7 @@ pub(crate) enum Case {
 
 impl Case {
     /// The config.
-    pub(crate) fn config(self, disk: Option<&Disk>, server: SocketAddr) -> Value {
+    pub(crate) fn config(self, disk: Option<&LoopDevice>, server: SocketAddr) -> Value {
         let mut config = json!({
             "ignition": { "version": VERSION },
             "storage": {
@@ -71,7 +71,7 @@ impl Case {
                 });
             }
             Self::Disks => {
-                let device = disk.map_or("/dev/none", Disk::path);
+                let device = disk.map_or("/dev/none", LoopDevice::path);
                 let storage = &mut config["storage"];
                 storage["disks"] = json!([{ "device": device, "wipeTable": true, "partitions": [
                     { "number": 1, "label": "one", "sizeMiB": 128 }, { "number": 2, "label": "two" },
@@ -93,10 +93,10 @@ impl Case {
     ///
     /// # Errors
     /// What is not as the config says.
-    pub(crate) fn expect(self, root: &Root, disk: Option<&Disk>) -> Result<()> {
+    pub(crate) fn expect(self, root: &Root, disk: Option<&LoopDevice>) -> Result<()> {
         if self == Self::Remote {
             return (1..=REMOTE)
-                .try_for_each(|n| root.expect(&remote(n), &slow::content(&n.to_string())));
+                .try_for_each(|n| root.expect(&remote(n), &delayed_http::content(&n.to_string())));
         }
         for n in 1..=3 {
             root.expect(&local(n), &format!("file {n}"))?;

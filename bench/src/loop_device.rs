@@ -19,14 +19,14 @@ const LABEL: usize = 0x78;
 
 /// The device.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct LoopDevice {
     path: String,
     // The kernel frees the device when nothing has it open any more: after this program, however that ends.
     _open: File,
     _image: NamedTempFile,
 }
 
-impl Disk {
+impl LoopDevice {
     /// Attaches a file of `size` bytes in `folder`.
     ///
     /// # Errors
