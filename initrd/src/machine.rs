@@ -11,7 +11,8 @@ use image::manifest::Manifest;
 use image::modules::{FW_CFG, PORTS};
 use image::paths;
 use image::platform::Platform;
-use platform::detect::{self, Dmi};
+use platform::detect;
+use platform::dmi::Dmi;
 use platform::network::Described;
 use platform::{Endpoints, Found, Machine, Medium, Problem};
 
@@ -107,7 +108,7 @@ pub(crate) fn on_device(
     let medium = Medium::Labels(&labels);
     let until = Instant::now() + MEDIA_WAIT;
     let found = ask(boot, media, fetch::Patience::default(), false, |machine| {
-        platform::wait_for(machine, &medium, Some(until))
+        machine.wait_for(&medium, Some(until))
     })?;
     let key = image::cmdline::CONFIG_DEVICE;
     let folder = found.ok_or_else(|| {

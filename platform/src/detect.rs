@@ -4,51 +4,11 @@
 //! is one of those that the image was built for and fits what the firmware says.
 //! A machine that fits none of them is `metal`, which has no source of its own.
 
-use std::fs;
-use std::path::Path;
-
 use image::platform::Platform;
 
-/// The firmware's words.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dmi {
-    /// `sys_vendor`
-    pub vendor: String,
-    /// `product_name`
-    pub product: String,
-    /// `product_family`
-    pub family: String,
-    /// `bios_vendor`
-    pub bios: String,
-    /// `bios_version`
-    pub bios_version: String,
-    /// `chassis_asset_tag`
-    pub asset_tag: String,
-    /// `product_uuid`, in lower case.
-    pub uuid: Option<String>,
-}
+use crate::dmi::Dmi;
 
 impl Dmi {
-    /// Reads them; what is not there is empty.
-    #[must_use]
-    pub fn read(sys: &Path) -> Self {
-        let text = |name: &str| {
-            fs::read_to_string(sys.join("class/dmi/id").join(name))
-                .map(|text| text.trim().to_owned())
-                .unwrap_or_default()
-        };
-        let uuid = text("product_uuid").to_lowercase();
-        Self {
-            vendor: text("sys_vendor"),
-            product: text("product_name"),
-            family: text("product_family"),
-            bios: text("bios_vendor"),
-            bios_version: text("bios_version"),
-            asset_tag: text("chassis_asset_tag"),
-            uuid: (!uuid.is_empty()).then_some(uuid),
-        }
-    }
-
     /// Whether a machine of this platform says this. Proxmox says what QEMU says; `metal` and `file` say nothing.
     #[must_use]
     pub fn fits(&self, platform: Platform) -> bool {
@@ -169,18 +129,5 @@ mod tests {
         ] {
             assert_eq!(choose(&platforms, &q35), expected, "{platforms:?}");
         }
-    }
-
-    #[test]
-    fn the_words_are_read_from_sysfs() {
-        let sys = tempfile::tempdir().unwrap();
-        assert_eq!(Dmi::read(sys.path()), Dmi::default());
-        let folder = sys.path().join("class/dmi/id");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("sys_vendor"), "QEMU\n").unwrap();
-        fs::write(folder.join("product_uuid"), "ABCD-1\n").unwrap();
-        let read = Dmi::read(sys.path());
-        assert_eq!(read.vendor, "QEMU");
-        assert_eq!(read.uuid.as_deref(), Some("abcd-1"));
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use image::platform::Platform;
 
-use crate::Metadata;
+use crate::metadata::Metadata;
 
 /// The file's text: sorted lines, only of what the machine said.
 #[must_use]

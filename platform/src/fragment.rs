@@ -4,7 +4,7 @@
 use image::platform::Platform;
 use serde_json::json;
 
-use crate::Metadata;
+use crate::metadata::Metadata;
 
 /// The user whose keys are those that the vendor gives to nobody in particular.
 const USUAL: &str = "core";

@@ -6,148 +6,54 @@
 //! Providers mount nothing and set no link up: the init does that through [`Machine`], so that all of this
 //! runs on a laptop against a server on loopback and a plain folder.
 
-pub mod detect;
+// Floor: words
+mod base64;
 pub mod endpoints;
-pub mod env;
-pub mod fragment;
-pub mod metadata;
+pub mod medium;
 pub mod network;
+pub mod problem;
+mod vendor_yaml;
+
+// Floor: what a machine says, and what it needs
+pub mod machine;
+pub mod metadata;
+mod mime;
+
+// Floor: user data
 pub mod userdata;
 
-mod drive;
-mod flat;
-mod medium;
-mod mime;
-mod providers;
+// Floor: what a machine gives
+pub mod dmi;
+pub mod env;
+pub mod found;
+pub mod fragment;
+
+// Floor: services
 mod service;
+
+// Floor: drives
+mod config_drive;
+
+// Floor: providers
+mod providers;
+
+// Floor: which platform this is
+pub mod detect;
+
 #[cfg(test)]
 mod testing;
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::path::Path;
 
-use fetch::Patience;
 use image::platform::Platform;
 
 pub use endpoints::Endpoints;
-pub use medium::{Medium, wait_for};
+pub use found::Found;
+pub use machine::Machine;
+pub use medium::Medium;
 pub use metadata::Metadata;
-
-/// The most that user data may hold, unpacked, in bytes.
-pub const LIMIT: u64 = 64 << 20;
-
-/// How the network is brought up: returns when it is there, or when it is told to stop.
-pub type Network<'a> = &'a (dyn Fn(&AtomicBool) -> anyhow::Result<()> + Sync);
-/// How a medium is mounted: the folder of its root, or none if no such medium is there now.
-pub type Mount<'a> = &'a (dyn Fn(&Medium<'_>) -> anyhow::Result<Option<PathBuf>> + Sync);
-
-/// Every outside fact that a provider may use.
-#[derive(Clone, Copy)]
-pub struct Machine<'a> {
-    /// Where the vendors' services are.
-    pub endpoints: &'a Endpoints,
-    /// sysfs.
-    pub sys: &'a Path,
-    /// Device nodes.
-    pub dev: &'a Path,
-    /// The file that the provider `file` reads.
-    pub file: &'a Path,
-    /// How a service is waited for. Its `total` ends the waiting for media too.
-    pub patience: Patience,
-    /// How often is looked for a medium that is not there yet.
-    pub look_every: Duration,
-    /// How long a medium is waited for by those who can do without it.
-    pub media_wait: Duration,
-    /// Brings the network up. Called only by providers that need it, before their first request.
-    pub network: Network<'a>,
-    /// Mounts a medium read-only.
-    pub mount: Mount<'a>,
-    /// Hears what is waited for, at least every five seconds.
-    pub say: &'a (dyn Fn(&str) + Sync),
-}
-
-impl fmt::Debug for Machine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machine")
-            .field("endpoints", &self.endpoints)
-            .field("sys", &self.sys)
-            .field("dev", &self.dev)
-            .field("patience", &self.patience)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What a machine gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The user's config, if there is one.
-    pub config: Option<UserConfig>,
-    /// What the machine says of itself.
-    pub metadata: Metadata,
-    /// What was passed over, for the log.
-    pub notes: Vec<String>,
-}
-
-impl Found {
-    fn new(config: Option<UserConfig>, metadata: Metadata) -> Self {
-        Self {
-            config,
-            metadata,
-            notes: Vec::new(),
-        }
-    }
-}
-
-/// A config as the machine gave it, unpacked.
-#[derive(Clone, PartialEq, Eq)]
-pub struct UserConfig {
-    /// Ignition's JSON or Butane's YAML.
-    pub text: Vec<u8>,
-    /// What messages call it.
-    pub name: String,
-}
-
-/// It may hold secrets: only its size is shown.
-impl fmt::Debug for UserConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UserConfig({}, {} bytes)", self.name, self.text.len())
-    }
-}
-
-/// Why a machine gave nothing that can be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// What is wrong, without any of the user data.
-    pub what: String,
-    /// Whether it came from a service, so that asking again may help.
-    pub remote: bool,
-}
-
-impl Problem {
-    fn local(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            remote: false,
-        }
-    }
-
-    fn remote(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            remote: true,
-        }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Problem {}
+pub use problem::Problem;
+pub use userdata::UserConfig;
 
 /// The user's config as far as the machine shows it again at every boot, without network, medium or waiting: QEMU's
 /// fw_cfg and the file. None for what is asked of others, and where there is none now.
@@ -176,7 +82,7 @@ pub fn obtain(platform: Platform, machine: &Machine<'_>) -> Result<Found, Proble
         Platform::Gcp => providers::gcp::obtain(machine),
         Platform::Hetzner => providers::hetzner::obtain(machine),
         Platform::Kubevirt => providers::kubevirt::obtain(machine),
-        Platform::Metal => Ok(Found::new(None, Metadata::default())),
+        Platform::Metal => Ok(Found::new((None, Vec::new()), Metadata::default())),
         Platform::Nutanix => providers::nutanix::obtain(machine),
         Platform::Openstack => providers::openstack::obtain(machine),
         Platform::Proxmoxve => providers::proxmoxve::obtain(machine),
@@ -186,7 +92,7 @@ pub fn obtain(platform: Platform, machine: &Machine<'_>) -> Result<Found, Proble
     let dropped = found.metadata.clean();
     found.notes.extend(dropped);
     if found.metadata.instance_id.is_none() {
-        found.metadata.instance_id = detect::Dmi::read(machine.sys).uuid;
+        found.metadata.instance_id = dmi::Dmi::read(machine.sys).uuid;
     }
     Ok(found)
 }

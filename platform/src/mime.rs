@@ -54,7 +54,7 @@ fn collect(data: &[u8], depth: usize, out: &mut Vec<Part>) -> Result<(), String>
     let encoding = field("content-transfer-encoding").unwrap_or("8bit");
     let body = match encoding.trim().to_ascii_lowercase().as_str() {
         "7bit" | "8bit" | "binary" => body.to_vec(),
-        "base64" => crate::userdata::base64(body, "a MIME part")?,
+        "base64" => crate::base64::decode(body, "a MIME part")?,
         "quoted-printable" => quoted_printable(body),
         _ => return Err("a MIME part has an unknown transfer encoding".to_owned()),
     };

@@ -5,7 +5,9 @@ use std::time::Duration;
 use fetch::{Failure, Method, Options, Patience, Want, blocking};
 use serde::de::DeserializeOwned;
 
-use crate::{LIMIT, Machine, Problem};
+use crate::machine::Machine;
+use crate::problem::Problem;
+use crate::userdata::LIMIT;
 
 /// The most that one answer other than the user data may hold.
 const SMALL: u64 = 4 << 20;

@@ -11,10 +11,30 @@
 //!
 //! Base64 is taken off by those providers whose vendor puts it on, before all of this.
 
+use std::fmt;
 use std::io::Read;
 
 use crate::mime::{self, Part};
-use crate::{LIMIT, Problem, UserConfig};
+use crate::problem::Problem;
+
+/// The most that user data may hold, unpacked, in bytes.
+pub const LIMIT: u64 = 64 << 20;
+
+/// A config as the machine gave it, unpacked.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UserConfig {
+    /// Ignition's JSON or Butane's YAML.
+    pub text: Vec<u8>,
+    /// What messages call it.
+    pub name: String,
+}
+
+/// It may hold secrets: only its size is shown.
+impl fmt::Debug for UserConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UserConfig({}, {} bytes)", self.name, self.text.len())
+    }
+}
 
 /// What becomes of user data that is for cloud-init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,16 +197,6 @@ fn reads_like_config(text: &[u8]) -> bool {
         .any(|line| line.starts_with(b"variant:"))
 }
 
-/// Takes base64 off, with or without line breaks.
-pub(crate) fn base64(data: &[u8], name: &str) -> Result<Vec<u8>, String> {
-    let text: String = data
-        .iter()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .map(|byte| char::from(*byte))
-        .collect();
-    ignition::source::decode_base64(&text).map_err(|why| format!("{name}: {why}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,13 +320,5 @@ mod tests {
         assert!(error.contains("2 of its MIME parts"), "{error}");
         let none = read_text(&multipart(&[cloud])).unwrap();
         assert!(matches!(none, Content::Foreign(_)), "{none:?}");
-    }
-
-    #[test]
-    fn base64_comes_with_and_without_line_breaks() {
-        for text in ["e30=", "e3\r\n0=\n", "  e30=  "] {
-            assert_eq!(base64(text.as_bytes(), "x").unwrap(), b"{}");
-        }
-        assert!(base64(b"e30", "x").unwrap_err().starts_with("x: "));
     }
 }

@@ -167,7 +167,7 @@ impl Run<'_> {
             let labels = [label];
             let medium = Medium::Labels(&labels);
             let until = std::time::Instant::now() + MEDIA_WAIT;
-            let folder = platform::wait_for(machine, &medium, Some(until))?.with_context(|| {
+            let folder = machine.wait_for(&medium, Some(until))?.with_context(|| {
                 format!("{medium} did not appear within {} s", MEDIA_WAIT.as_secs())
             })?;
             let about = || format!("reading {path} of {label}");

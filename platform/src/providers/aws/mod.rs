@@ -8,10 +8,12 @@ use std::cell::RefCell;
 use fetch::{Failure, Method};
 use serde::Deserialize;
 
+use crate::found::Found;
+use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
+use crate::problem::Problem;
 use crate::service::{Ask, Service, present, text};
-use crate::userdata::{self, Foreign};
-use crate::{Found, LIMIT, Machine, Problem};
+use crate::userdata::{self, Foreign, LIMIT};
 
 /// The newest version whose form this reads.
 const VERSION: &str = "/2019-10-01";
@@ -36,10 +38,8 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
         service,
     };
     let data = imds.get("/user-data", Some(LIMIT))?;
-    let (config, notes) = userdata::only(data, "EC2's user data", Foreign::Refuse, true)?;
-    let mut found = Found::new(config, metadata(&imds, machine)?);
-    found.notes.extend(notes);
-    Ok(found)
+    let config = userdata::only(data, "EC2's user data", Foreign::Refuse, true)?;
+    Ok(Found::new(config, metadata(&imds, machine)?))
 }
 
 fn token(service: &Service<'_>) -> Result<Option<String>, Problem> {

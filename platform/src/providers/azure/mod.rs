@@ -10,10 +10,14 @@ use std::time::Instant;
 use fetch::Failure;
 use serde::Deserialize;
 
+use crate::base64;
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::medium::Medium;
 use crate::metadata::{Metadata, SshKey};
+use crate::problem::Problem;
 use crate::service::{Ask, Service, json, present};
-use crate::userdata::{self, Foreign};
-use crate::{Found, LIMIT, Machine, Medium, Problem, wait_for};
+use crate::userdata::{self, Foreign, LIMIT};
 
 const USER_DATA: &str = "/metadata/instance/compute/userData?api-version=2021-01-01&format=text";
 const INSTANCE: &str = "/metadata/instance?api-version=2021-02-01";
@@ -83,21 +87,19 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let service = Service::new(machine, &machine.endpoints.azure, &[("Metadata", "true")])?;
     let name = "Azure's user data";
     let data = settled(machine, &service, USER_DATA, LIMIT)?.unwrap_or_default();
-    let data = userdata::base64(&data, name).map_err(Problem::remote)?;
-    let (mut config, mut notes) = userdata::only(Some(data), name, Foreign::Refuse, true)?;
+    let data = base64::decode(&data, name).map_err(Problem::remote)?;
+    let mut config = userdata::only(Some(data), name, Foreign::Refuse, true)?;
     let instance = settled(machine, &service, INSTANCE, LIMIT)?
         .and_then(|bytes| json(&bytes, "Azure's instance metadata", machine.say))
         .unwrap_or_default();
-    if config.is_none() {
+    if config.0.is_none() {
         let data = custom_data(machine)?;
         let name = "Azure's custom data";
-        let (other, more) = userdata::only(data, name, Foreign::Refuse, false)?;
-        config = other;
-        notes.extend(more);
+        let (custom, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
+        config.0 = custom;
+        config.1.extend(notes);
     }
-    let mut found = Found::new(config, metadata(instance));
-    found.notes.extend(notes);
-    Ok(found)
+    Ok(Found::new(config, metadata(instance)))
 }
 
 /// What stands at `path` once the service is not being updated.
@@ -130,7 +132,7 @@ fn settled(
 /// The provisioning disc is UDF. A machine that was made from a specialised image has none.
 fn custom_data(machine: &Machine<'_>) -> Result<Option<Vec<u8>>, Problem> {
     let until = Instant::now() + machine.media_wait;
-    let Some(folder) = wait_for(machine, &Medium::Disc, Some(until))? else {
+    let Some(folder) = machine.wait_for(&Medium::Disc, Some(until))? else {
         return Ok(None);
     };
     match fs::read(folder.join(CUSTOM_DATA)) {

@@ -2,10 +2,12 @@
 
 use serde::Deserialize;
 
+use crate::found::Found;
+use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
+use crate::problem::Problem;
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
-use crate::{Found, Machine, Problem};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -42,11 +44,9 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let service = Service::new(machine, &machine.endpoints.digitalocean, &[])?;
     let data = service.user_data("/metadata/v1/user-data")?;
     let name = "the droplet's user data";
-    let (config, notes) = userdata::only(data, name, Foreign::Refuse, true)?;
+    let config = userdata::only(data, name, Foreign::Refuse, true)?;
     let droplet = service.json("/metadata/v1.json")?.unwrap_or_default();
-    let mut found = Found::new(config, metadata(droplet));
-    found.notes.extend(notes);
-    Ok(found)
+    Ok(Found::new(config, metadata(droplet)))
 }
 
 fn metadata(droplet: Droplet) -> Metadata {

@@ -4,8 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::userdata::{self, Foreign};
-use crate::{Found, Machine, Metadata, Problem, UserConfig};
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::metadata::Metadata;
+use crate::problem::Problem;
+use crate::userdata::{self, Foreign, UserConfig};
 
 /// What the file has.
 pub(crate) fn shown(file: &Path) -> Result<Option<UserConfig>, Problem> {
@@ -23,10 +26,8 @@ fn read(file: &Path) -> Result<(Option<UserConfig>, Vec<String>), Problem> {
 }
 
 pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let (config, notes) = read(machine.file)?;
-    let mut found = Found::new(config, Metadata::default());
-    found.notes.extend(notes);
-    Ok(found)
+    let config = read(machine.file)?;
+    Ok(Found::new(config, Metadata::default()))
 }
 
 #[cfg(test)]

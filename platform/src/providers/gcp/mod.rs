@@ -4,10 +4,13 @@
 
 use serde::Deserialize;
 
+use crate::base64;
+use crate::found::Found;
+use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
+use crate::problem::Problem;
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
-use crate::{Found, Machine, Problem};
 
 const ROOT: &str = "/computeMetadata/v1";
 
@@ -59,16 +62,14 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     // Attributes are texts: whoever packs the config says that it is in base64.
     let data = match instance.attributes.user_data_encoding.as_deref() {
         Some("base64") => data
-            .map(|data| userdata::base64(&data, name))
+            .map(|data| base64::decode(&data, name))
             .transpose()
             .map_err(Problem::remote)?,
         _ => data,
     };
-    let (config, notes) = userdata::only(data, name, Foreign::Refuse, true)?;
+    let config = userdata::only(data, name, Foreign::Refuse, true)?;
     let ssh_keys = ssh_keys(&service, &instance.attributes)?;
-    let mut found = Found::new(config, metadata(instance, ssh_keys));
-    found.notes.extend(notes);
-    Ok(found)
+    Ok(Found::new(config, metadata(instance, ssh_keys)))
 }
 
 fn metadata(instance: Instance, ssh_keys: Vec<SshKey>) -> Metadata {

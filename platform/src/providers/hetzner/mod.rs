@@ -4,10 +4,12 @@
 
 use std::net::Ipv6Addr;
 
+use crate::found::Found;
+use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
+use crate::problem::Problem;
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
-use crate::{Found, Machine, Problem};
 
 const ROOT: &str = "/hetzner/v1";
 
@@ -15,7 +17,7 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let service = Service::new(machine, &machine.endpoints.hetzner, &[])?;
     let data = service.user_data(&format!("{ROOT}/userdata"))?;
     let name = "the server's user data";
-    let (config, notes) = userdata::only(data, name, Foreign::Refuse, true)?;
+    let config = userdata::only(data, name, Foreign::Refuse, true)?;
     let item = |name: &str| service.text(&format!("{ROOT}/metadata/{name}"));
     let keys: Option<Vec<String>> = service.json(&format!("{ROOT}/metadata/public-keys"))?;
     let networks = item("private-networks")?.unwrap_or_default();
@@ -39,9 +41,7 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
             .collect(),
         ..Metadata::default()
     };
-    let mut found = Found::new(config, metadata);
-    found.notes.extend(notes);
-    Ok(found)
+    Ok(Found::new(config, metadata))
 }
 
 /// The values of a key in a list of YAML mappings, at whatever depth.

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use fetch::Want;
 use tokio::sync::oneshot;
 
-use crate::drive::{self, Ec2, Nova};
+use crate::config_drive::{self, Ec2, Nova};
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::medium::Medium;
+use crate::problem::Problem;
 use crate::service::{Service, options, present};
-use crate::userdata::{self, Foreign};
-use crate::{Found, LIMIT, Machine, Medium, Problem, medium};
+use crate::userdata::{self, Foreign, LIMIT};
 
 const USER_DATA: &str = "/openstack/latest/user_data";
 const META_DATA: &str = "/openstack/latest/meta_data.json";
@@ -36,7 +39,7 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
         won
     })?;
     match winner {
-        Winner::Drive(folder) => drive::openstack(machine, &folder),
+        Winner::Drive(folder) => config_drive::openstack(machine, &folder),
         Winner::Service(data) => by_service(machine, data),
     }
 }
@@ -67,11 +70,11 @@ fn race(
 }
 
 async fn watch_drive(machine: &Machine<'_>) -> PathBuf {
-    let medium = Medium::Labels(drive::CONFIG_2);
+    let medium = Medium::Labels(config_drive::CONFIG_2);
     let began = Instant::now();
     let mut next_line = PAUSE;
     loop {
-        let missing = match medium::look(machine, &medium) {
+        let missing = match machine.look(&medium) {
             Ok(Some(folder)) => return folder,
             Ok(None) => String::new(),
             // The service may answer all the same.
@@ -121,7 +124,7 @@ async fn ask_service(
 
 fn by_service(machine: &Machine<'_>, data: Option<Vec<u8>>) -> Result<Found, Problem> {
     let name = "OpenStack's user data";
-    let (config, notes) = userdata::only(data, name, Foreign::Refuse, true)?;
+    let config = userdata::only(data, name, Foreign::Refuse, true)?;
     let service = Service::new(machine, &machine.endpoints.openstack, &[])?;
     let nova: Nova = service.json(META_DATA)?.unwrap_or_default();
     let one = |key: &str| service.text(&format!("/latest/meta-data/{key}"));
@@ -131,9 +134,7 @@ fn by_service(machine: &Machine<'_>, data: Option<Vec<u8>>) -> Result<Found, Pro
         local_ipv4: one("local-ipv4")?,
         public_ipv4: one("public-ipv4")?,
     };
-    let mut found = Found::new(config, drive::nova_metadata(nova, ec2));
-    found.notes.extend(notes);
-    Ok(found)
+    Ok(Found::new(config, config_drive::nova_metadata(nova, ec2)))
 }
 
 #[cfg(test)]

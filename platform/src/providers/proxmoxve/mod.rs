@@ -3,20 +3,24 @@
 
 use std::time::Instant;
 
+use crate::config_drive;
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::medium::Medium;
+use crate::metadata::Metadata;
+use crate::problem::Problem;
 use crate::userdata::Foreign;
-use crate::{Found, Machine, Medium, Metadata, Problem, drive, wait_for};
 
 pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let medium = Medium::Labels(drive::CIDATA);
+    let medium = Medium::Labels(config_drive::CIDATA);
     let until = Instant::now() + machine.media_wait;
-    match wait_for(machine, &medium, Some(until))? {
-        Some(folder) => drive::nocloud(&folder, &["user-data", "vendor-data"], Foreign::Skip),
+    match machine.wait_for(&medium, Some(until))? {
+        Some(folder) => {
+            config_drive::nocloud(&folder, &["user-data", "vendor-data"], Foreign::Skip)
+        }
         None => {
-            let mut found = Found::new(None, Metadata::default());
-            found
-                .notes
-                .push(format!("{medium} did not appear; there is no config"));
-            Ok(found)
+            let note = format!("{medium} did not appear; there is no config");
+            Ok(Found::new((None, vec![note]), Metadata::default()))
         }
     }
 }

@@ -5,8 +5,11 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use crate::userdata::{self, Foreign};
-use crate::{Found, LIMIT, Machine, Metadata, Problem, UserConfig};
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::metadata::Metadata;
+use crate::problem::Problem;
+use crate::userdata::{self, Foreign, LIMIT, UserConfig};
 
 /// Below sysfs, once the module `qemu_fw_cfg` is loaded.
 const FW_CFG: &str = "firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
@@ -31,10 +34,8 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
             },
         },
     };
-    let (config, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
-    let mut found = Found::new(config, Metadata::default());
-    found.notes.extend(notes);
-    Ok(found)
+    let config = userdata::only(data, name, Foreign::Refuse, false)?;
+    Ok(Found::new(config, Metadata::default()))
 }
 
 /// What fw_cfg has.

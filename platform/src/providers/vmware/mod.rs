@@ -6,9 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::detect::Dmi;
-use crate::userdata::{self, Foreign};
-use crate::{Found, LIMIT, Machine, Metadata, Problem};
+use crate::base64;
+use crate::dmi::Dmi;
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::metadata::Metadata;
+use crate::problem::Problem;
+use crate::userdata::{self, Foreign, LIMIT};
 
 const DATA: &str = "guestinfo.ignition.config.data";
 const ENCODING: &str = "guestinfo.ignition.config.data.encoding";
@@ -71,14 +75,12 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
         Some(data) => Some(decoded(data, encoding.unwrap_or_default()).map_err(Problem::local)?),
         None => None,
     };
-    let (config, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
+    let config = userdata::only(data, name, Foreign::Refuse, false)?;
     let metadata = Metadata {
         hostname: hostname.as_deref().and_then(crate::service::text),
         ..Metadata::default()
     };
-    let mut found = Found::new(config, metadata);
-    found.notes.extend(notes);
-    Ok(found)
+    Ok(Found::new(config, metadata))
 }
 
 /// Takes off what the encoding's variable says.
@@ -87,10 +89,10 @@ fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
     let gunzip = |data: &[u8]| ignition::contents::gunzip(data, LIMIT);
     match encoding.as_str() {
         "" => Ok(data),
-        "b64" | "base64" => userdata::base64(&data, DATA),
+        "b64" | "base64" => base64::decode(&data, DATA),
         "gz" | "gzip" => gunzip(&data),
         "gz+base64" | "gzip+base64" | "gz+b64" | "gzip+b64" => {
-            gunzip(&userdata::base64(&data, DATA)?)
+            gunzip(&base64::decode(&data, DATA)?)
         }
         other => Err(format!(
             "{ENCODING}: {other:?} is no encoding; there are none, base64, gzip and gzip+base64"

@@ -7,11 +7,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::found::Found;
+use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
 use crate::network::Described;
+use crate::problem::Problem;
 use crate::service::json;
-use crate::userdata::{self, Foreign};
-use crate::{Found, LIMIT, Machine, Problem, flat};
+use crate::userdata::{self, Foreign, LIMIT};
+use crate::vendor_yaml;
 
 /// Labels of OpenStack's drive: lower case on ISO 9660, upper case where VFAT's tools made it.
 pub(crate) const CONFIG_2: &[&str] = &["config-2", "CONFIG-2"];
@@ -47,14 +50,13 @@ pub(crate) struct Ec2 {
 pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, Problem> {
     let data = file(&folder.join("openstack/latest/user_data"))?;
     let name = "the config drive's user data";
-    let (config, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
+    let config = userdata::only(data, name, Foreign::Refuse, false)?;
     let nova = file(&folder.join("openstack/latest/meta_data.json"))?
         .and_then(|bytes| json(&bytes, "the config drive's meta_data.json", machine.say));
     let ec2 = file(&folder.join("ec2/latest/meta-data.json"))?
         .and_then(|bytes| json(&bytes, "the config drive's meta-data.json", machine.say));
     let metadata = nova_metadata(nova.unwrap_or_default(), ec2.unwrap_or_default());
     let mut found = Found::new(config, metadata);
-    found.notes.extend(notes);
     if let Some(text) = file(&folder.join(NETWORK_DATA))? {
         let name = format!("the config drive's {NETWORK_DATA}");
         match Described::read(text, &name) {
@@ -100,7 +102,7 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
             .as_ref()
             .filter(|data| data.starts_with(b"#cloud-config"))
         {
-            vendor = flat::read(&String::from_utf8_lossy(data));
+            vendor = vendor_yaml::read(&String::from_utf8_lossy(data));
         }
         let shown = format!("the drive's {name}");
         let (found, more) = userdata::only(data, &shown, foreign, false)?;
@@ -111,7 +113,7 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
         }
     }
     let said = file(&folder.join("meta-data"))?.unwrap_or_default();
-    let said = flat::read(&String::from_utf8_lossy(&said));
+    let said = vendor_yaml::read(&String::from_utf8_lossy(&said));
     let one = |map: &BTreeMap<String, Vec<String>>, key: &str| map.get(key)?.first().cloned();
     let keys = ["ssh_authorized_keys", "public-keys"];
     let keys = keys
@@ -128,9 +130,7 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
         ssh_keys: keys.map(|key| SshKey::for_anybody(key)).collect(),
         ..Metadata::default()
     };
-    let mut found = Found::new(config, metadata);
-    found.notes.extend(notes);
-    Ok(found)
+    Ok(Found::new((config, notes), metadata))
 }
 
 /// A file of a drive; none if it is not there.

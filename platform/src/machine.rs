@@ -1,0 +1,92 @@
+//! Machine: what providers need from outside. The init and the program `ignition` each make one.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use fetch::Patience;
+
+use crate::endpoints::Endpoints;
+use crate::medium::Medium;
+use crate::problem::Problem;
+
+/// How the network is brought up: returns when it is there, or when it is told to stop.
+pub type Network<'a> = &'a (dyn Fn(&AtomicBool) -> anyhow::Result<()> + Sync);
+/// How a medium is mounted: the folder of its root, or none if no such medium is there now.
+pub type Mount<'a> = &'a (dyn Fn(&Medium<'_>) -> anyhow::Result<Option<PathBuf>> + Sync);
+
+/// Every outside fact and act that a provider may use.
+#[derive(Clone, Copy)]
+pub struct Machine<'a> {
+    /// Where the vendors' services are.
+    pub endpoints: &'a Endpoints,
+    /// sysfs.
+    pub sys: &'a Path,
+    /// Device nodes.
+    pub dev: &'a Path,
+    /// The file that the provider `file` reads.
+    pub file: &'a Path,
+    /// How a service is waited for. Its `total` ends the waiting for media too.
+    pub patience: Patience,
+    /// How often is looked for a medium that is not there yet.
+    pub look_every: Duration,
+    /// How long a medium is waited for by those who can do without it.
+    pub media_wait: Duration,
+    /// Brings the network up. Called only by providers that need it, before their first request.
+    pub network: Network<'a>,
+    /// Mounts a medium read-only.
+    pub mount: Mount<'a>,
+    /// Hears what is waited for, at least every five seconds.
+    pub say: &'a (dyn Fn(&str) + Sync),
+}
+
+impl fmt::Debug for Machine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine")
+            .field("endpoints", &self.endpoints)
+            .field("sys", &self.sys)
+            .field("dev", &self.dev)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How often a wait says what it waits for.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+impl Machine<'_> {
+    /// Waits for a medium, for ever or until a time; the folder where it is mounted, or none if the time is over.
+    ///
+    /// # Errors
+    /// If it is there and does not mount.
+    pub fn wait_for(
+        &self,
+        medium: &Medium<'_>,
+        until: Option<Instant>,
+    ) -> Result<Option<PathBuf>, Problem> {
+        let began = Instant::now();
+        let limit = self.patience.total.map(|total| began + total);
+        let until = [until, limit].into_iter().flatten().min();
+        let mut next_line = LINE_EVERY;
+        loop {
+            if let Some(folder) = self.look(medium)? {
+                return Ok(Some(folder));
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(None);
+            }
+            if began.elapsed() >= next_line {
+                let seconds = began.elapsed().as_secs();
+                (self.say)(&format!("waiting for {medium} for {seconds} s"));
+                next_line += LINE_EVERY;
+            }
+            std::thread::sleep(self.look_every);
+        }
+    }
+
+    /// The folder of a medium if it is there now.
+    pub(crate) fn look(&self, medium: &Medium<'_>) -> Result<Option<PathBuf>, Problem> {
+        (self.mount)(medium).map_err(|error| Problem::local(format!("{error:#}")))
+    }
+}
