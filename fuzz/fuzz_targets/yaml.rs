@@ -1,7 +1,7 @@
 //! YAML: any text is a tree of bounded depth and size, or refused with a place in it.
 #![no_main]
 
-use ignition::json::{Json, Value};
+use ignition::read::json::{Json, Value};
 
 fn depth(json: &Json) -> usize {
     match &json.value {
@@ -12,7 +12,7 @@ fn depth(json: &Json) -> usize {
 }
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
-    match ignition::yaml::parse(text, "fuzz") {
+    match ignition::read::yaml::parse(text, "fuzz") {
         Ok(json) => assert!(depth(&json) <= 64),
         Err(report) => {
             let at = report.entries[0].at.as_ref().expect("a place");

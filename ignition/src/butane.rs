@@ -7,11 +7,11 @@
 //!
 //! Local files come from the caller: the tool has a folder for them, a node has none.
 
-use crate::json::{self, Json, Value};
+use crate::read::json::{self, Json, Value};
+use crate::read::yaml;
 use crate::report::{At, Report};
 use crate::schema::CONFIG;
 use crate::tree::{self, Node};
-use crate::yaml;
 
 pub(crate) mod contents;
 mod mounts;

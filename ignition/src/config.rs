@@ -1,10 +1,11 @@
 //! A config: read from text, checked by its own version's rules, and held in the newest form.
 
 use crate::butane::{self, Options, Origins, Text};
+use crate::read::json;
 use crate::report::Report;
 use crate::schema::CONFIG;
 use crate::tree::{Node, Value};
-use crate::{json, merge, model, tree, validate};
+use crate::{merge, model, tree, validate};
 
 /// The newest version, the form of every [`Config`].
 pub const NEWEST: &str = "3.7.0-experimental";

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::json::{Json, Value as JsonValue};
+use crate::read::json::{Json, Value as JsonValue};
+use crate::read::yaml;
 use crate::report::{At, Report};
 use crate::schema::{Field, Item, Shape, Struct};
-use crate::yaml;
 
 /// The fields of an object that are there.
 pub(crate) type Fields = BTreeMap<&'static str, Node>;
@@ -456,7 +456,7 @@ mod tests {
 
     fn read_text(text: &str) -> (Node, Report) {
         let mut report = Report::default();
-        let json = crate::json::parse(text.as_bytes(), "t").unwrap();
+        let json = crate::read::json::parse(text.as_bytes(), "t").unwrap();
         let node = read(&json, &CONFIG, 7, &mut report);
         (node, report)
     }

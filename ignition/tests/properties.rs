@@ -5,7 +5,8 @@
 
 use ignition::butane::{Options, gzip};
 use ignition::config::from_butane;
-use ignition::{Config, json, unit, yaml};
+use ignition::read::{json, yaml};
+use ignition::{Config, unit};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};

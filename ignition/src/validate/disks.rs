@@ -201,7 +201,9 @@ impl Rules {
                 self.error(&tang, "thumbprint", "thumbprint is required");
             }
             let advertisement = tang.text("advertisement").filter(|text| !text.is_empty());
-            if advertisement.is_some_and(|text| crate::json::parse(text.as_bytes(), "").is_err()) {
+            if advertisement
+                .is_some_and(|text| crate::read::json::parse(text.as_bytes(), "").is_err())
+            {
                 self.error(&tang, "advertisement", "advertisement is not valid JSON");
             }
         }

@@ -1,7 +1,7 @@
 //! JSON with the line and column of every value, read as strictly and as loosely as Go reads it.
 //!
 //! Duplicate keys are kept in order, lone surrogates and broken UTF-8 become U+FFFD, numbers stay text.
-//! [`crate::yaml`] makes the same tree, so that everything after it has one form to read.
+//! [`crate::read::yaml`] makes the same tree, so that everything after it has one form to read.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! YAML 1.2 as the tree that [`crate::json`] makes, every value with its line and column.
+//! YAML 1.2 as the tree that [`crate::read::json`] makes, every value with its line and column.
 //!
 //! What go-yaml, Butane's reader, takes besides: merge keys, octal numbers with a plain leading zero, and
 //! `yes` or `off` where a boolean belongs. What is bounded: depth, and what aliases may copy.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use crate::json::{Json, Value};
+use crate::read::json::{Json, Value};
 use crate::report::{At, Report};
 
 /// Nesting beyond this is refused. Butane itself needs ten.
