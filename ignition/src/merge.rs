@@ -48,15 +48,6 @@ fn append(old: &Node, new: &Node) -> Node {
     }
 }
 
-/// The key of a list's entry.
-#[must_use]
-pub fn key(node: &Node, item: Item) -> String {
-    match item {
-        Item::Text => node.as_text().unwrap_or_default().to_owned(),
-        Item::Struct(schema) => (schema.key)(node),
-    }
-}
-
 /// Keys that the child has in the other lists of the same key space.
 fn elsewhere(child: &Node, schema: &'static Struct, name: &str) -> Vec<String> {
     if !schema.shared.contains(&name) {
@@ -65,7 +56,7 @@ fn elsewhere(child: &Node, schema: &'static Struct, name: &str) -> Vec<String> {
     let mut out = Vec::new();
     for other in schema.shared.iter().filter(|other| **other != name) {
         if let Some(Shape::List(item, _)) = schema.field(other).map(|field| field.shape) {
-            out.extend(child.items(other).iter().map(|node| key(node, item)));
+            out.extend(child.items(other).iter().map(|node| node.key(item)));
         }
     }
     out
@@ -75,8 +66,8 @@ fn by_key(old: Option<&Node>, new: Option<&Node>, item: Item, elsewhere: &[Strin
     let (parents, children) = (items(old), items(new));
     let mut out = Vec::new();
     for parent in parents {
-        let name = key(parent, item);
-        match (children.iter().find(|c| key(c, item) == name), item) {
+        let name = parent.key(item);
+        match (children.iter().find(|c| c.key(item) == name), item) {
             // A header without a value takes the parent's away.
             (Some(child), Item::Struct(schema)) => {
                 let header = schema.fields.iter().any(|f| f.name == "value");
@@ -90,8 +81,8 @@ fn by_key(old: Option<&Node>, new: Option<&Node>, item: Item, elsewhere: &[Strin
         }
     }
     for child in children {
-        let name = key(child, item);
-        if !parents.iter().any(|parent| key(parent, item) == name) {
+        let name = child.key(item);
+        if !parents.iter().any(|parent| parent.key(item) == name) {
             out.push(child.clone());
         }
     }

@@ -1,8 +1,6 @@
 //! The fields of the language as one table: names, kinds, the version that brought each, and what makes
 //! two list entries the same one.
 
-use crate::tree::Node;
-
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
@@ -40,6 +38,17 @@ pub enum Join {
     Append,
 }
 
+/// What identifies an entry of a list of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// Nothing: no list has such objects, or no two entries are the same one.
+    None,
+    /// The string in this field.
+    Field(&'static str),
+    /// A partition's number, or its label where it has no number.
+    NumberOrLabel,
+}
+
 /// One field.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
@@ -57,7 +66,7 @@ pub struct Struct {
     /// Its fields.
     pub fields: &'static [Field],
     /// What identifies an entry of a list of these.
-    pub key: fn(&Node) -> String,
+    pub key: Key,
     /// Lists that share one key space, as files, directories and links do.
     pub shared: &'static [&'static str],
     /// What Butane adds to it. Gone once a config is translated.
@@ -72,6 +81,26 @@ impl Struct {
     }
 }
 
+/// The spelling of an Ignition key or path in Butane: `sizeMiB` is `size_mib`.
+#[must_use]
+pub fn snake(camel: &str) -> String {
+    let mut out = String::new();
+    let mut rest = camel;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("MiB") {
+            out.push_str("_mib");
+            rest = after;
+            continue;
+        }
+        if c.is_ascii_uppercase() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
+        rest = &rest[c.len_utf8()..];
+    }
+    out
+}
+
 const fn f(name: &'static str, shape: Shape, since: u8) -> Field {
     Field { name, shape, since }
 }
@@ -79,16 +108,16 @@ const fn f(name: &'static str, shape: Shape, since: u8) -> Field {
 const fn plain(fields: &'static [Field]) -> Struct {
     Struct {
         fields,
-        key: |_| String::new(),
+        key: Key::None,
         shared: &[],
         sugar: &[],
     }
 }
 
-const fn keyed(fields: &'static [Field], key: fn(&Node) -> String) -> Struct {
+const fn keyed(fields: &'static [Field], name: &'static str) -> Struct {
     Struct {
         fields,
-        key,
+        key: Key::Field(name),
         shared: &[],
         sugar: &[],
     }
@@ -100,30 +129,6 @@ const fn list(item: &'static Struct) -> Shape {
 
 const TEXTS: Shape = Shape::List(Item::Text, Join::ByKey);
 const TEXTS_APPENDED: Shape = Shape::List(Item::Text, Join::Append);
-
-fn by_path(node: &Node) -> String {
-    node.text("path").unwrap_or_default().to_owned()
-}
-
-fn by_name(node: &Node) -> String {
-    node.text("name").unwrap_or_default().to_owned()
-}
-
-fn by_device(node: &Node) -> String {
-    node.text("device").unwrap_or_default().to_owned()
-}
-
-fn by_source(node: &Node) -> String {
-    node.text("source").unwrap_or_default().to_owned()
-}
-
-fn by_number_or_label(node: &Node) -> String {
-    match (node.number("number"), node.text("label")) {
-        (Some(number), _) if number != 0 => format!("number:{number}"),
-        (_, Some(label)) => format!("label:{label}"),
-        _ => String::new(),
-    }
-}
 
 /// The whole config.
 pub static CONFIG: Struct = Struct {
@@ -173,12 +178,12 @@ pub static RESOURCE: Struct = Struct {
             f("source", Shape::MaybeText, 0),
             f("verification", Shape::Struct(&VERIFICATION), 0),
         ],
-        by_source,
+        "source",
     )
 };
 static HEADER: Struct = keyed(
     &[f("name", Shape::Text, 1), f("value", Shape::MaybeText, 1)],
-    by_name,
+    "name",
 );
 static VERIFICATION: Struct = plain(&[f("hash", Shape::MaybeText, 0)]);
 
@@ -196,7 +201,7 @@ static GROUP: Struct = keyed(
         f("shouldExist", Shape::MaybeFlag, 2),
         f("system", Shape::MaybeFlag, 0),
     ],
-    by_name,
+    "name",
 );
 static USER: Struct = Struct {
     sugar: &[f("ssh_authorized_keys_local", TEXTS, 4)],
@@ -217,7 +222,7 @@ static USER: Struct = Struct {
             f("system", Shape::MaybeFlag, 0),
             f("uid", Shape::MaybeNumber, 0),
         ],
-        by_name,
+        "name",
     )
 };
 
@@ -246,7 +251,7 @@ static DIRECTORY: Struct = keyed(
         f("path", Shape::Text, 0),
         f("user", Shape::Struct(&OWNER), 0),
     ],
-    by_path,
+    "path",
 );
 static FILE: Struct = keyed(
     &[
@@ -262,7 +267,7 @@ static FILE: Struct = keyed(
         f("path", Shape::Text, 0),
         f("user", Shape::Struct(&OWNER), 0),
     ],
-    by_path,
+    "path",
 );
 static LINK: Struct = keyed(
     &[
@@ -273,7 +278,7 @@ static LINK: Struct = keyed(
         f("target", Shape::MaybeText, 0),
         f("user", Shape::Struct(&OWNER), 0),
     ],
-    by_path,
+    "path",
 );
 static DISK: Struct = keyed(
     &[
@@ -281,10 +286,11 @@ static DISK: Struct = keyed(
         f("partitions", list(&PARTITION), 0),
         f("wipeTable", Shape::MaybeFlag, 0),
     ],
-    by_device,
+    "device",
 );
-static PARTITION: Struct = keyed(
-    &[
+static PARTITION: Struct = Struct {
+    key: Key::NumberOrLabel,
+    ..plain(&[
         f("guid", Shape::MaybeText, 0),
         f("label", Shape::MaybeText, 0),
         f("number", Shape::Number, 0),
@@ -294,9 +300,8 @@ static PARTITION: Struct = keyed(
         f("startMiB", Shape::MaybeNumber, 0),
         f("typeGuid", Shape::MaybeText, 0),
         f("wipePartitionEntry", Shape::MaybeFlag, 0),
-    ],
-    by_number_or_label,
-);
+    ])
+};
 static FILESYSTEM: Struct = Struct {
     sugar: &[f("with_mount_unit", Shape::MaybeFlag, 1)],
     ..keyed(
@@ -310,7 +315,7 @@ static FILESYSTEM: Struct = Struct {
             f("uuid", Shape::MaybeText, 0),
             f("wipeFilesystem", Shape::MaybeFlag, 0),
         ],
-        by_device,
+        "device",
     )
 };
 static RAID: Struct = keyed(
@@ -321,7 +326,7 @@ static RAID: Struct = keyed(
         f("options", TEXTS_APPENDED, 0),
         f("spares", Shape::MaybeNumber, 0),
     ],
-    by_name,
+    "name",
 );
 static LUKS: Struct = keyed(
     &[
@@ -337,7 +342,7 @@ static LUKS: Struct = keyed(
         f("uuid", Shape::MaybeText, 2),
         f("wipeVolume", Shape::MaybeFlag, 2),
     ],
-    by_name,
+    "name",
 );
 static CEX: Struct = plain(&[f("enabled", Shape::MaybeFlag, 5)]);
 static CLEVIS: Struct = plain(&[
@@ -357,7 +362,7 @@ static TANG: Struct = keyed(
         f("thumbprint", Shape::MaybeText, 2),
         f("url", Shape::Text, 2),
     ],
-    |node| node.text("url").unwrap_or_default().to_owned(),
+    "url",
 );
 
 /// Units.
@@ -375,7 +380,7 @@ static UNIT: Struct = Struct {
             f("mask", Shape::MaybeFlag, 0),
             f("name", Shape::Text, 0),
         ],
-        by_name,
+        "name",
     )
 };
 static DROPIN: Struct = Struct {
@@ -385,7 +390,7 @@ static DROPIN: Struct = Struct {
             f("contents", Shape::MaybeText, 0),
             f("name", Shape::Text, 0),
         ],
-        by_name,
+        "name",
     )
 };
 const CONTENTS_LOCAL: &[Field] = &[f("contents_local", Shape::MaybeText, 4)];

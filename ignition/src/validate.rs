@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::merge::key;
 use crate::report::{At, Report};
 use crate::schema::{CONFIG, Item, Join, Shape, Struct};
 use crate::tree::{Node, Value};
@@ -95,7 +94,7 @@ impl Rules {
                         false => &mut own,
                     };
                     for entry in spot.items(field.name) {
-                        if join == Join::ByKey && !seen.insert(key(entry.node, item)) {
+                        if join == Join::ByKey && !seen.insert(entry.node.key(item)) {
                             self.error(&entry, "", "duplicate entry defined");
                         }
                         if let Item::Struct(schema) = item {

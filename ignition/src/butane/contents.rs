@@ -6,8 +6,8 @@ use std::io::Write as _;
 use super::{Files, Options, Work};
 use crate::config::Config;
 use crate::report::{At, Kind};
-use crate::schema::{CONFIG, Item, RESOURCE, Shape, Struct};
-use crate::tree::{Node, Value, snake};
+use crate::schema::{CONFIG, Item, RESOURCE, Shape, Struct, snake};
+use crate::tree::{Node, Value};
 
 /// Puts all contents where Ignition looks for them.
 pub(super) fn translate(work: &mut Work<'_>, tree: &mut Node) {

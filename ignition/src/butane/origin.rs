@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::Report;
-use crate::tree::snake;
+use crate::schema::snake;
 
 /// Where parts of the translated config came from, by their paths. What is not named stands in the same place,
 /// in the other spelling.
