@@ -2,8 +2,10 @@
 #![no_main]
 
 use ignition::Config;
-use ignition::butane::{Files, Found, Kind, Options, gzip};
+use ignition::butane::Options;
 use ignition::config::from_butane;
+use ignition::contents::gzip;
+use ignition::local_files::{EntryKind, Files, TreeEntry};
 
 struct Local;
 
@@ -16,12 +18,12 @@ impl Files for Local {
         }
     }
 
-    fn tree(&self, path: &str) -> Result<Vec<Found>, String> {
-        let found = |path: &str, kind| Found { path: path.to_owned(), kind };
+    fn tree(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
+        let found = |path: &str, kind| TreeEntry { path: path.to_owned(), kind };
         Ok(vec![
-            found("", Kind::Directory),
-            found("a", Kind::File(self.read(path)?, true)),
-            found("b", Kind::Link("a".to_owned())),
+            found("", EntryKind::Directory),
+            found("a", EntryKind::File(self.read(path)?, true)),
+            found("b", EntryKind::Link("a".to_owned())),
         ])
     }
 }

@@ -1,11 +1,17 @@
 //! A config: read from text, checked by its own version's rules, and held in the newest form.
 
-use crate::butane::{self, Options, Origins, Text};
+mod language;
+
+use crate::butane::{self, Options};
+use crate::data_url;
+use crate::origins::Origins;
 use crate::read::json;
 use crate::report::Report;
 use crate::schema::CONFIG;
+use crate::sugar::CheckInner;
 use crate::tree::{Node, Value};
 use crate::{merge, model, tree, validate};
+use language::{Text, detect};
 
 /// The newest version, the form of every [`Config`].
 pub const NEWEST: &str = "3.7.0-experimental";
@@ -50,15 +56,9 @@ impl Config {
             minor,
             report,
             ..
-        } = checked(read(text, source, options, false)?)?;
+        } = checked(read(text, source, options, Some(check_inner))?)?;
         translate(&mut tree, minor);
         Ok((Self { tree }, report))
-    }
-
-    /// What there is to say about a config that stands in another one.
-    pub(crate) fn parse_nested(text: &[u8], source: &str) -> Result<Report, Report> {
-        let document = checked(read(text, source, Options::BARE, true)?)?;
-        Ok(document.report)
     }
 
     /// As [`Config::parse`] without the rules: what can be read, valid or not.
@@ -71,7 +71,7 @@ impl Config {
             minor,
             report,
             ..
-        } = read(text, source, Options::BARE, false)?;
+        } = read(text, source, Options::BARE, Some(check_inner))?;
         if report.is_fatal() {
             return Err(report);
         }
@@ -109,7 +109,7 @@ impl Config {
             .get_mut("ignition")
             .and_then(|ignition| ignition.get_mut("security")?.get_mut("tls"));
         if let Some(tls) = tls.filter(|tls| !tls.items("certificateAuthorities").is_empty()) {
-            let url = format!("data:;base64,{}", butane::contents::base64(pem));
+            let url = data_url::base64_encoded(pem);
             let mut authority = Node::empty();
             authority.put("source", Node::text_at(url, None));
             let list = Node {
@@ -152,7 +152,7 @@ pub fn from_butane(
     source: &str,
     options: Options<'_>,
 ) -> Result<(serde_json::Value, Report), Report> {
-    let document = checked(read(text, source, options, false)?)?;
+    let document = checked(read(text, source, options, Some(check_inner))?)?;
     if document.origins.is_none() {
         let mut report = Report::default();
         let message = "this is Ignition JSON already; expected Butane YAML";
@@ -174,7 +174,7 @@ pub fn to_ignition(
     source: &str,
     options: Options<'_>,
 ) -> Result<(Vec<u8>, Report), Report> {
-    let document = checked(read(text, source, options, false)?)?;
+    let document = checked(read(text, source, options, Some(check_inner))?)?;
     let text = match document.origins {
         Some(_) => tree::to_sparse_json(&document.tree, &CONFIG)
             .to_string()
@@ -196,10 +196,23 @@ struct Document {
     origins: Option<Origins>,
 }
 
-fn read(text: &[u8], source: &str, options: Options<'_>, nested: bool) -> Result<Document, Report> {
-    let json = match butane::detect(text, source)? {
+/// What is wrong with a config that stands inside another one.
+fn check_inner(text: &[u8], source: &str) -> Report {
+    let document = read(text, source, Options::BARE, None).and_then(checked);
+    match document {
+        Ok(Document { report, .. }) | Err(report) => report,
+    }
+}
+
+fn read(
+    text: &[u8],
+    source: &str,
+    options: Options<'_>,
+    check_inner: Option<CheckInner>,
+) -> Result<Document, Report> {
+    let json = match detect(text, source)? {
         Text::Butane(yaml) => {
-            let translated = butane::translate(&yaml, options, nested)?;
+            let translated = butane::translate(&yaml, options, check_inner)?;
             return Ok(Document {
                 tree: translated.tree,
                 minor: translated.minor,

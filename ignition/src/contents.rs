@@ -1,6 +1,6 @@
 //! Contents: fetched bytes unpacked and verified. Hashes are over the unpacked data, as in Ignition.
 
-use std::io::Read;
+use std::io::{Read, Write as _};
 
 use sha2::{Digest, Sha256, Sha512};
 
@@ -100,6 +100,15 @@ pub fn open(data: Vec<u8>, gzip: bool, hash: Option<&Hash>, limit: u64) -> Resul
     }
 }
 
+/// gzip as small as it gets, without name and time.
+#[must_use]
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::GzBuilder::new().write(Vec::new(), flate2::Compression::best());
+    // Writing to memory does not fail.
+    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.unwrap_or_default()
+}
+
 /// Unpacks gzip, several members included.
 ///
 /// # Errors
@@ -119,7 +128,6 @@ pub fn gunzip(data: &[u8], limit: u64) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     #[test]
     fn hashes_are_over_the_unpacked_data() {
@@ -143,5 +151,12 @@ mod tests {
         for text in ["", "sha512", "md5-00", "sha512-00", "sha256-zz"] {
             assert!(Hash::parse(text, 6).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn packing_is_reversible_and_names_no_time() {
+        let packed = gzip(b"hello hello hello");
+        assert_eq!(packed[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255]);
+        assert_eq!(gunzip(&packed, 99).unwrap(), b"hello hello hello");
     }
 }

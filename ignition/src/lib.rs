@@ -1,28 +1,45 @@
 //! The configuration language, pure: what the tool checks and the init applies.
 //!
-//! A config goes through plain functions, each in a room of its own:
-//! text → [`read`] (a tree with lines and columns) → [`tree`] by [`schema`] (Go's JSON habits folded away,
-//! unknown keys and wrong types reported) → [`validate`] (by the rules of the config's own version) →
-//! translated to the newest version → [`merge`] (base under user) → validated again → [`model`]
-//! (the types that the init applies). Nothing here touches a disk or a network: sources are checked by
-//! [`source`] and their bytes, once somebody fetched them, are unpacked and verified by [`contents`].
+//! A config goes through plain functions, each in a room of its own: text → [`read`] (JSON or YAML with lines and columns)
+//! → [`tree`] by [`schema`] (Go's JSON habits folded away, unknown keys and wrong types reported; [`butane`] expands its
+//! sugar) → [`validate`] (by the rules of the config's own version) → translated to the newest version → [`merge`] (base
+//! under user) → validated again → [`model`] (the types that the init applies). Nothing here touches a disk or a network:
+//! [`source`] checks sources, and [`contents`] unpacks and verifies the bytes that the caller fetched.
 //!
-//! No message of this crate ever holds a value of the config that may be secret (contents, password
-//! hashes, keys): messages name the place, and only values that are names, paths or numbers.
+//! No message of this crate holds a value of the config that may be secret (contents, password hashes, keys): messages
+//! name the place, and only values that are names, paths or numbers.
 
-pub mod butane;
-pub mod config;
+// Floor: single values
 pub mod contents;
-
-pub mod merge;
-pub mod model;
-pub mod read;
+pub mod encoding;
+pub mod local_files;
+mod mode;
 pub mod report;
 pub mod schema;
+pub mod unit;
+
+// Floor: texts
+pub mod data_url;
+mod origins;
+pub mod read;
+
+// Floor: trees
 pub mod source;
 pub mod tree;
-pub mod unit;
+
+// Floor: what is done with a tree
+pub mod merge;
+pub mod model;
 pub mod validate;
+
+// Floor: sugar
+mod sugar;
+
+// Floor: Butane
+pub mod butane;
+
+// Floor: configs
+pub mod config;
 
 pub use config::Config;
 pub use report::{Entry, Kind, Report};

@@ -2,6 +2,7 @@
 
 mod from_text;
 mod node;
+pub mod scalar;
 mod to_json;
 
 pub use from_text::{read, read_butane};

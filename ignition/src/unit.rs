@@ -1,4 +1,6 @@
-//! systemd unit files: the syntax that Ignition accepts, and the `[Install]` section.
+//! systemd unit files: the syntax that Ignition accepts, the `[Install]` section, names of instances.
+
+pub mod mount;
 
 /// The longest line, bytes; systemd's own limit for unit files as go-systemd has it.
 const LONGEST: usize = 2048;
@@ -117,6 +119,14 @@ impl Install {
             list.extend(setting.value.split_whitespace().map(str::to_owned));
         }
     }
+}
+
+/// The template of an instance, as `a@.container` of `a@b.container`.
+#[must_use]
+pub fn template_of(name: &str) -> Option<String> {
+    let (stem, rest) = name.split_once('@')?;
+    let (instance, kind) = rest.rsplit_once('.')?;
+    (!instance.is_empty()).then(|| format!("{stem}@.{kind}"))
 }
 
 #[cfg(test)]

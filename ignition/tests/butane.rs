@@ -3,11 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "butane/variants.rs"]
+mod variants;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ignition::butane::{Files, Found, Kind, Options, gzip};
+use ignition::butane::Options;
 use ignition::config::from_butane;
+use ignition::contents::gzip;
+use ignition::local_files::{EntryKind, Files, TreeEntry};
 use ignition::{Config, Report};
 use serde_json::Value;
 
@@ -23,7 +28,7 @@ impl Files for Local {
         std::fs::read(folder().join("files").join(path)).map_err(|error| error.to_string())
     }
 
-    fn tree(&self, path: &str) -> Result<Vec<Found>, String> {
+    fn tree(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
         let top = folder().join("files").join(path);
         if !top.is_dir() {
             return Err("no folder".into());
@@ -34,14 +39,14 @@ impl Files for Local {
     }
 }
 
-fn walk(top: &Path, below: &str, out: &mut Vec<Found>) {
+fn walk(top: &Path, below: &str, out: &mut Vec<TreeEntry>) {
     use std::os::unix::fs::PermissionsExt as _;
     let full = top.join(below);
     let status = full.symlink_metadata().unwrap();
     let path = below.to_owned();
     if status.is_dir() {
-        let kind = Kind::Directory;
-        out.push(Found { path, kind });
+        let kind = EntryKind::Directory;
+        out.push(TreeEntry { path, kind });
         let names = std::fs::read_dir(&full).unwrap();
         let mut names: Vec<String> = names
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -54,7 +59,7 @@ fn walk(top: &Path, below: &str, out: &mut Vec<Found>) {
         return;
     }
     let kind = match status.is_symlink() {
-        true => Kind::Link(
+        true => EntryKind::Link(
             std::fs::read_link(&full)
                 .unwrap()
                 .to_str()
@@ -63,10 +68,10 @@ fn walk(top: &Path, below: &str, out: &mut Vec<Found>) {
         ),
         false => {
             let executable = status.permissions().mode() & 0o111 != 0;
-            Kind::File(std::fs::read(&full).unwrap(), executable)
+            EntryKind::File(std::fs::read(&full).unwrap(), executable)
         }
     };
-    out.push(Found { path, kind });
+    out.push(TreeEntry { path, kind });
 }
 
 const OPTIONS: Options<'static> = Options {
@@ -129,7 +134,7 @@ fn unpacked(value: &mut Value) {
         Value::Object(fields) => {
             if fields.get("compression") == Some(&"gzip".into())
                 && let Some(url) = fields.get_mut("source")
-                && let Ok(data) = ignition::source::decode_data(url.as_str().unwrap())
+                && let Ok(data) = ignition::data_url::decode(url.as_str().unwrap())
                 && let Ok(data) = ignition::contents::gunzip(&data, 1 << 20)
             {
                 *url = String::from_utf8(data).unwrap().into();

@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use ignition::butane::{Options, gzip};
+use ignition::butane::Options;
 use ignition::config::from_butane;
+use ignition::contents::gzip;
 use ignition::read::{json, yaml};
 use ignition::{Config, unit};
 use proptest::collection::vec;
@@ -195,7 +196,7 @@ proptest! {
             let files = model.storage.and_then(|storage| storage.files).unwrap_or_default();
             files.into_iter().map(|file| {
                 let contents = file.contents.unwrap();
-                let data = ignition::source::decode_data(&contents.source.unwrap()).unwrap();
+                let data = ignition::data_url::decode(&contents.source.unwrap()).unwrap();
                 let packed = contents.compression.as_deref() == Some("gzip");
                 ignition::contents::open(data, packed, None, 1 << 20).unwrap()
             }).collect()

@@ -7,7 +7,7 @@ pub(crate) fn decode(data: &[u8], name: &str) -> Result<Vec<u8>, String> {
         .filter(|byte| !byte.is_ascii_whitespace())
         .map(|byte| char::from(*byte))
         .collect();
-    ignition::source::decode_base64(&text).map_err(|why| format!("{name}: {why}"))
+    ignition::encoding::decode_base64(&text).map_err(|why| format!("{name}: {why}"))
 }
 
 #[cfg(test)]

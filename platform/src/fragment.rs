@@ -116,7 +116,7 @@ mod tests {
         let file = &model.storage.as_ref().unwrap().files.as_ref().unwrap()[0];
         let source = file.contents.as_ref().unwrap().source.as_deref().unwrap();
         assert_eq!(
-            ignition::source::decode_data(source).unwrap(),
+            ignition::data_url::decode(source).unwrap(),
             b"web-1.example\n"
         );
         assert_eq!(

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ignition::butane::{Files, Found, Kind};
+use ignition::local_files::{EntryKind, Files, TreeEntry};
 
 /// A folder of local files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Files for LocalFiles {
         fs::read(&path).map_err(|error| told(&path, &error))
     }
 
-    fn tree(&self, path: &str) -> Result<Vec<Found>, String> {
+    fn tree(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
         let top = self.at(path);
         let status = fs::metadata(&top).map_err(|error| told(&top, &error))?;
         if !status.is_dir() {
@@ -51,13 +51,13 @@ impl Files for LocalFiles {
 }
 
 /// A folder and all in it, names in order.
-fn enter(top: &Path, path: String, out: &mut Vec<Found>) {
+fn enter(top: &Path, path: String, out: &mut Vec<TreeEntry>) {
     let full = match path.as_str() {
         "" => top.to_owned(),
         path => top.join(path),
     };
-    let kind = Kind::Directory;
-    out.push(Found {
+    let kind = EntryKind::Directory;
+    out.push(TreeEntry {
         path: path.clone(),
         kind,
     });
@@ -68,8 +68,8 @@ fn enter(top: &Path, path: String, out: &mut Vec<Found>) {
     let mut names = match names {
         Ok(names) => names,
         Err(error) => {
-            let kind = Kind::Other(error.to_string());
-            return out.push(Found { path, kind });
+            let kind = EntryKind::Other(error.to_string());
+            return out.push(TreeEntry { path, kind });
         }
     };
     names.sort();
@@ -80,40 +80,40 @@ fn enter(top: &Path, path: String, out: &mut Vec<Found>) {
             path => format!("{path}/{name}"),
         };
         if name.contains(char::REPLACEMENT_CHARACTER) {
-            let kind = Kind::Other("the name is not UTF-8".to_owned());
-            out.push(Found { path, kind });
+            let kind = EntryKind::Other("the name is not UTF-8".to_owned());
+            out.push(TreeEntry { path, kind });
             continue;
         }
         match kind_of(&top.join(&path)) {
-            Ok(Kind::Directory) => enter(top, path, out),
-            Ok(kind) => out.push(Found { path, kind }),
+            Ok(EntryKind::Directory) => enter(top, path, out),
+            Ok(kind) => out.push(TreeEntry { path, kind }),
             Err(error) => {
-                let kind = Kind::Other(error.to_string());
-                out.push(Found { path, kind });
+                let kind = EntryKind::Other(error.to_string());
+                out.push(TreeEntry { path, kind });
             }
         }
     }
 }
 
-fn kind_of(path: &Path) -> std::io::Result<Kind> {
+fn kind_of(path: &Path) -> std::io::Result<EntryKind> {
     let status = fs::symlink_metadata(path)?;
     let kind = status.file_type();
     if kind.is_dir() {
-        return Ok(Kind::Directory);
+        return Ok(EntryKind::Directory);
     }
     if kind.is_file() {
         let executable = status.permissions().mode() & 0o111 != 0;
-        return Ok(Kind::File(fs::read(path)?, executable));
+        return Ok(EntryKind::File(fs::read(path)?, executable));
     }
     if kind.is_symlink() {
         let target = fs::read_link(path)?;
         return Ok(match target.to_str() {
-            Some(target) => Kind::Link(target.to_owned()),
-            None => Kind::Other("the link's target is not UTF-8".to_owned()),
+            Some(target) => EntryKind::Link(target.to_owned()),
+            None => EntryKind::Other("the link's target is not UTF-8".to_owned()),
         });
     }
     let wanted = "expected a file, a folder or a symbolic link";
-    Ok(Kind::Other(wanted.to_owned()))
+    Ok(EntryKind::Other(wanted.to_owned()))
 }
 
 #[cfg(test)]
@@ -138,15 +138,15 @@ mod tests {
             .map(|found| (found.path, found.kind))
             .collect();
         let wanted = [
-            ("", Kind::Directory),
-            ("a", Kind::File(b"A".to_vec(), false)),
-            ("b", Kind::Directory),
-            ("b/c", Kind::Directory),
-            ("b/l", Kind::Link("../a".into())),
-            ("b/x", Kind::File(b"X".to_vec(), true)),
+            ("", EntryKind::Directory),
+            ("a", EntryKind::File(b"A".to_vec(), false)),
+            ("b", EntryKind::Directory),
+            ("b/c", EntryKind::Directory),
+            ("b/l", EntryKind::Link("../a".into())),
+            ("b/x", EntryKind::File(b"X".to_vec(), true)),
             (
                 "s",
-                Kind::Other("expected a file, a folder or a symbolic link".into()),
+                EntryKind::Other("expected a file, a folder or a symbolic link".into()),
             ),
         ];
         assert_eq!(found, wanted.map(|(path, kind)| (path.to_owned(), kind)));

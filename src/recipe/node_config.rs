@@ -4,7 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ignition::butane::{self, NoFiles, Options};
+use ignition::butane::Options;
+use ignition::contents::gzip;
+use ignition::local_files::NoFiles;
 use ignition::{Config, Entry, Kind, Report, config};
 use serde_json::{Value, json};
 
@@ -26,7 +28,7 @@ fn options(files: Option<&LocalFiles>) -> Options<'_> {
             Some(files) => files,
             None => &NoFiles,
         },
-        pack: Some(butane::gzip),
+        pack: Some(gzip),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Rules of Butane itself, before anything is made of the sugar.
 
-use super::Variant;
+use super::version::Variant;
+use crate::mode::is_octal_in_decimal;
 use crate::report::Report;
 use crate::tree::Node;
+use crate::unit::template_of;
 
 /// Checks what only Butane knows of.
 pub(super) fn check(tree: &Node, variant: Variant, minor: u8, report: &mut Report) {
@@ -52,45 +54,16 @@ pub(super) fn check(tree: &Node, variant: Variant, minor: u8, report: &mut Repor
     }
 }
 
-/// A mode that makes no sense as it is but would with its digits read as octal ones: somebody forgot the zero.
+/// Warns of a mode whose leading zero was forgotten.
 fn mode(node: &Node, directory: bool, path: &str, report: &mut Report) {
     let Some(found) = node.number("mode") else {
         return;
     };
-    let digits = found.to_string();
-    let meant = i64::from_str_radix(&digits, 8)
-        .ok()
-        .filter(|_| digits.len() <= 4);
-    if meant.is_some_and(|meant| !usual(found, directory) && usual(meant, directory)) {
+    if is_octal_in_decimal(found, directory) {
         let at = node.get("mode").and_then(|mode| mode.at.as_ref());
         let message = format!("found {found} in decimal; expected octal, as 0{found}");
         report.warn(&format!("{path}.mode"), at, message);
     }
-}
-
-/// Whether anybody would give these permissions: nobody may do what its betters may not, who writes or executes
-/// also reads, somebody reads at all; and special bits stand where they mean something.
-fn usual(mode: i64, directory: bool) -> bool {
-    if mode == 0 {
-        return true;
-    }
-    let (other, group, owner) = (mode & 7, mode >> 3 & 7, mode >> 6 & 7);
-    let sane = |bits: i64| bits == 0 || bits & 4 != 0;
-    // From the least to the most: all that was allowed stays, and execution is not new where reading is not.
-    let grows = |less: i64, more: i64| less & !more == 0 && !(less & 5 == 4 && more & 1 != 0);
-    let plain = [other, group, owner].into_iter().all(sane)
-        && grows(other, group)
-        && grows(group | other, owner)
-        && owner & 4 != 0;
-    let (executes, writes) = (owner & 1 != 0, owner & 2 != 0);
-    let special = match directory {
-        true => executes && mode & 0o4000 == 0 && (mode & 0o3000 == 0 || writes),
-        false => {
-            let raised = mode & 0o6000 != 0;
-            mode & 0o1000 == 0 && (!raised || (executes && other & 2 == 0))
-        }
-    };
-    plain && special
 }
 
 fn mount_unit(node: &Node, variant: Variant, minor: u8, path: &str, report: &mut Report) {
@@ -218,7 +191,7 @@ fn quadlet(node: &Node, path: &str, report: &mut Report) {
             "a quadlet's name, and that of its drop-ins, holds no slash",
         );
     }
-    if super::trees::template_of(name).is_none() {
+    if template_of(name).is_none() {
         one_contents(node, path, report);
     } else {
         for contents in ["contents", "contents_local"] {
@@ -229,53 +202,4 @@ fn quadlet(node: &Node, path: &str, report: &mut Report) {
         }
     }
     dropins(node, path, report);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tree::Value;
-
-    #[test]
-    fn decimal_modes_are_noticed() {
-        for (mode, directory, usual_) in [
-            (0o644, false, true),
-            (0o755, false, true),
-            (0o600, false, true),
-            (0o4755, false, true),
-            (0o755, true, true),
-            (0o1777, true, true),
-            (0o2775, true, true),
-            (0, false, true),
-            (644, false, false),
-            (755, false, false),
-            (600, false, false),
-            (755, true, false),
-            (700, true, false),
-            (0o644, true, false),
-            (0o4644, false, false),
-            (0o4757, false, false),
-            (0o1644, false, false),
-            (0o4755, true, false),
-            (0o046, false, false),
-            (0o744, false, false),
-        ] {
-            assert_eq!(usual(mode, directory), usual_, "{mode:o} {directory}");
-        }
-        let node = |mode: i64| {
-            let mut node = Node::empty();
-            let value = Value::Number(mode);
-            node.put("mode", Node { at: None, value });
-            node
-        };
-        for (found, warned) in [(644, true), (0o644, false), (999, false), (0, false)] {
-            let mut report = Report::default();
-            mode(&node(found), false, "$", &mut report);
-            assert_eq!(
-                report.entries.len(),
-                usize::from(warned),
-                "{found}: {report}"
-            );
-        }
-    }
 }

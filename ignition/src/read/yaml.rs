@@ -1,7 +1,7 @@
 //! YAML 1.2 as the tree that [`crate::read::json`] makes, every value with its line and column.
 //!
-//! What go-yaml, Butane's reader, takes besides: merge keys, octal numbers with a plain leading zero, and
-//! `yes` or `off` where a boolean belongs. What is bounded: depth, and what aliases may copy.
+//! Merge keys are read as go-yaml, Butane's reader, reads them. Scalars without quotes stay text: the schema decides what
+//! they are ([`crate::tree::scalar`]). Depth, and the amount that aliases may copy, are bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,55 +57,6 @@ pub fn parse(text: &[u8], source: &str) -> Result<Json, Report> {
 #[must_use]
 pub fn is_null(plain: &str) -> bool {
     matches!(plain, "" | "~" | "null" | "Null" | "NULL")
-}
-
-/// What a boolean field makes of a scalar.
-#[must_use]
-pub fn flag(text: &str) -> Option<bool> {
-    match text {
-        "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "on" => Some(true),
-        "false" | "False" | "FALSE" | "n" | "N" | "no" | "off" => Some(false),
-        _ => None,
-    }
-}
-
-/// What a number's field makes of a scalar without quotes: `0644` and `0o644` are octal, `0x` and `0b` are
-/// hexadecimal and binary, `_` may group digits. What begins as a number and is none stays one by its kind,
-/// for the message.
-#[must_use]
-pub fn number(plain: &str) -> Value {
-    match integer(plain) {
-        Some(number) => Value::Number(number.to_string()),
-        None if plain.parse::<i64>().is_ok() => Value::Number(format!("{plain} as octal")),
-        None if plain.starts_with(|c: char| c.is_ascii_digit()) && plain.len() < 24 => {
-            Value::Number(plain.to_owned())
-        }
-        None => Value::Text(plain.to_owned()),
-    }
-}
-
-fn integer(plain: &str) -> Option<i64> {
-    let digits = plain.replace('_', "");
-    let (sign, digits) = match digits.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, digits.strip_prefix('+').unwrap_or(&digits)),
-    };
-    let based = |prefix: [&str; 2], radix| {
-        let rest = digits
-            .strip_prefix(prefix[0])
-            .or(digits.strip_prefix(prefix[1]))?;
-        Some((rest, radix))
-    };
-    let octal = || digits.strip_prefix('0').filter(|rest| !rest.is_empty());
-    let (digits, radix) = based(["0x", "0X"], 16)
-        .or(based(["0b", "0B"], 2))
-        .or(based(["0o", "0O"], 8))
-        .or(octal().map(|rest| (rest, 8)))
-        .unwrap_or((digits, 10));
-    if !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return None;
-    }
-    i64::from_str_radix(digits, radix).ok()?.checked_mul(sign)
 }
 
 /// A place: line and column from 1.

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use super::node::{Node, Value};
+use super::scalar;
 use crate::read::json::{Json, Value as JsonValue};
 use crate::read::yaml;
 use crate::report::Report;
@@ -162,9 +163,9 @@ impl Reader<'_> {
     fn resolved<'j>(&self, json: &'j Json, shape: Shape) -> Cow<'j, Json> {
         let value = match (&json.value, shape) {
             (JsonValue::Plain(text), _) if yaml::is_null(text) => JsonValue::Null,
-            (JsonValue::Plain(text), Shape::Number | Shape::MaybeNumber) => yaml::number(text),
+            (JsonValue::Plain(text), Shape::Number | Shape::MaybeNumber) => scalar::number(text),
             (JsonValue::Plain(text) | JsonValue::Text(text), Shape::MaybeFlag) if self.butane => {
-                yaml::flag(text).map_or(JsonValue::Text(text.clone()), JsonValue::Bool)
+                scalar::flag(text).map_or(JsonValue::Text(text.clone()), JsonValue::Bool)
             }
             (JsonValue::Plain(text), _) => JsonValue::Text(text.clone()),
             _ => return Cow::Borrowed(json),

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Rules, Spot, clean};
+use crate::mode::SPECIAL;
 use crate::unit;
-
-/// The special mode bits: setuid, setgid, sticky.
-pub(crate) const SPECIAL: i64 = 0o7000;
 
 impl Rules {
     pub(super) fn nodes(&mut self, root: &Spot<'_>) {

@@ -410,7 +410,7 @@ impl<'a> Gather<'a> {
         for (i, (path, resource)) in wanted.iter().enumerate() {
             let url = resource.source.as_deref().unwrap_or_default();
             match source::split(url).map(|url| url.scheme).as_deref() {
-                Ok("data") => match source::decode_data(url) {
+                Ok("data") => match ignition::data_url::decode(url) {
                     Ok(data) => out[i] = data,
                     Err(why) => lines.push(format!("{path}.source: {why}")),
                 },

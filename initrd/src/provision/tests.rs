@@ -92,7 +92,7 @@ fn fetched(text: &str) -> Fetched {
         resource
             .source
             .as_ref()
-            .map(|url| ignition::source::decode_data(url).unwrap())
+            .map(|url| ignition::data_url::decode(url).unwrap())
     };
     let storage = model.storage.clone().unwrap_or_default();
     let files = storage.files.iter().flatten();

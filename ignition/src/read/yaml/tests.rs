@@ -40,47 +40,6 @@ fn values_have_their_places() {
 }
 
 #[test]
-fn scalars_are_what_their_field_is() {
-    for (text, wanted) in [
-        ("0644", Some(420)),
-        ("0o644", Some(420)),
-        ("0x1F", Some(31)),
-        ("0b101", Some(5)),
-        ("1_000", Some(1000)),
-        ("-12", Some(-12)),
-        ("+7", Some(7)),
-        ("0", Some(0)),
-        ("-0x10", Some(-16)),
-        ("9223372036854775807", Some(i64::MAX)),
-        ("9223372036854775808", None),
-        ("0888", None),
-        ("08", None),
-        ("0x", None),
-        ("0x-1", None),
-        ("--1", None),
-        ("1.5", None),
-        ("1e3", None),
-        ("", None),
-        ("_", None),
-        ("-", None),
-        ("x", None),
-    ] {
-        assert_eq!(integer(text), wanted, "{text}");
-    }
-    assert_eq!(number("0888"), Value::Number("0888 as octal".into()));
-    assert_eq!(number("1.5"), Value::Number("1.5".into()));
-    assert_eq!(number("word"), Value::Text("word".into()));
-    for (text, wanted) in [
-        ("yes", Some(true)),
-        ("off", Some(false)),
-        ("True", Some(true)),
-        ("tRue", None),
-    ] {
-        assert_eq!(flag(text), wanted);
-    }
-}
-
-#[test]
 fn anchors_and_merge_keys_work() {
     let json = read("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [{x: 9}, *a]}\nd: *a\n");
     let text = |name: &str, key: &str| match &json

@@ -1,10 +1,8 @@
-//! Contents: what stands in the YAML or in a local file becomes a data URL, a unit's text or keys.
+//! Contents: inline text and local files become data URLs, the text of units, and keys.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
-
-use super::{Files, Options, Work};
-use crate::config::Config;
+use super::work::{Options, Work};
+use crate::data_url;
+use crate::local_files::inside;
 use crate::report::{At, Kind};
 use crate::schema::{CONFIG, Item, RESOURCE, Shape, Struct, snake};
 use crate::tree::{Node, Value};
@@ -89,8 +87,8 @@ fn resource(work: &mut Work<'_>, node: &mut Node, path: &str) {
     let packed = node
         .text("compression")
         .is_some_and(|text| !text.is_empty());
-    if path.starts_with("$.ignition.config") && !packed && !work.nested {
-        nested(work, &bytes, &format!("{place}.{name}"), from.at.as_ref());
+    if path.starts_with("$.ignition.config") && !packed {
+        inner(work, &bytes, &format!("{place}.{name}"), from.at.as_ref());
     }
     let url = data_url(&bytes, packed, work.minor, work.options);
     work.origins
@@ -106,12 +104,12 @@ fn resource(work: &mut Work<'_>, node: &mut Node, path: &str) {
     }
 }
 
-/// A config inside the config is checked too, as a node would when it comes to it.
-fn nested(work: &mut Work<'_>, bytes: &[u8], place: &str, at: Option<&At>) {
-    let report = match Config::parse_nested(bytes, place) {
-        Ok(report) | Err(report) => report,
+/// A config inside the config is checked too, as a node will do when it reads it.
+fn inner(work: &mut Work<'_>, bytes: &[u8], place: &str, at: Option<&At>) {
+    let Some(check) = work.check_inner else {
+        return;
     };
-    for entry in report.entries {
+    for entry in check(bytes, place).entries {
         let inside = entry.at.map_or_else(String::new, |at| {
             format!(" (line {}, column {} of it)", at.line, at.column)
         });
@@ -185,7 +183,7 @@ fn text(work: &mut Work<'_>, local: &Node, place: &str) -> Option<String> {
 /// A local file's bytes; an error if there are none.
 pub(super) fn file(work: &mut Work<'_>, local: &Node, place: &str) -> Option<Vec<u8>> {
     let path = inside(local.as_text().unwrap_or_default());
-    let read = |path: String| (work.options.files as &dyn Files).read(&path);
+    let read = |path: String| work.options.files.read(&path);
     match path.map_err(str::to_owned).and_then(read) {
         Ok(bytes) => Some(bytes),
         Err(why) => {
@@ -193,22 +191,6 @@ pub(super) fn file(work: &mut Work<'_>, local: &Node, place: &str) -> Option<Vec
             None
         }
     }
-}
-
-/// The shortest form of a path in the folder of local files, where a leading slash means nothing.
-pub(super) fn inside(path: &str) -> Result<String, &'static str> {
-    let mut out: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                let outside = "the path leads out of the folder of local files";
-                out.pop().ok_or(outside)?;
-            }
-            part => out.push(part),
-        }
-    }
-    Ok(out.join("/"))
 }
 
 /// A data URL, and what its compression is to be.
@@ -220,7 +202,7 @@ pub(super) struct DataUrl {
 /// The shortest of three forms: escaped, base64, and packed base64 unless the contents are `packed` already. The
 /// compression is always said, so that a parent's is not inherited; the first version did none of that.
 pub(super) fn data_url(bytes: &[u8], packed: bool, minor: u8, options: Options<'_>) -> DataUrl {
-    let escaped = format!("data:,{}", escape(bytes));
+    let escaped = data_url::percent_encoded(bytes);
     if minor == 0 {
         return DataUrl {
             text: escaped,
@@ -231,105 +213,16 @@ pub(super) fn data_url(bytes: &[u8], packed: bool, minor: u8, options: Options<'
         text: escaped,
         compression: (!packed).then_some(""),
     };
-    let plain = format!("data:;base64,{}", base64(bytes));
+    let plain = data_url::base64_encoded(bytes);
     if plain.len() < shortest.text.len() {
         shortest.text = plain;
     }
     if let Some(pack) = options.pack.filter(|_| !packed) {
-        let text = format!("data:;base64,{}", base64(&pack(bytes)));
+        let text = data_url::base64_encoded(&pack(bytes));
         if text.len() + "gzip".len() < shortest.text.len() {
             let compression = Some("gzip");
             shortest = DataUrl { text, compression };
         }
     }
     shortest
-}
-
-/// gzip as small as it gets, without name and time.
-#[must_use]
-pub fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::GzBuilder::new().write(Vec::new(), flate2::Compression::best());
-    // Writing to memory does not fail.
-    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
-    written.unwrap_or_default()
-}
-
-/// All but the unreserved characters of RFC 2396 as `%XX`.
-fn escape(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(char::from(*byte)),
-            b'-' | b'_' | b'.' | b'!' | b'~' | b'*' | b'\'' | b'(' | b')' => {
-                out.push(char::from(*byte))
-            }
-            _ => {
-                // Writing to a string does not fail.
-                write!(out, "%{byte:02X}").ok();
-            }
-        }
-    }
-    out
-}
-
-/// Standard base64 with padding.
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let mut word = [0; 4];
-        word[1..=chunk.len()].copy_from_slice(chunk);
-        let word = u32::from_be_bytes(word);
-        for i in 0..4 {
-            let digit = word >> (18 - 6 * i) & 63;
-            let digit = DIGITS.get(usize::try_from(digit).unwrap_or(0));
-            let digit = digit.filter(|_| i <= chunk.len()).unwrap_or(&b'=');
-            out.push(char::from(*digit));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::source::{decode_base64, decode_data};
-
-    #[test]
-    fn urls_hold_what_they_were_made_of() {
-        let all: Vec<u8> = (0..=255).collect();
-        for len in [0, 1, 2, 3, 4, 100, 256] {
-            assert_eq!(decode_base64(&base64(&all[..len])).unwrap(), &all[..len]);
-            let escaped = format!("data:,{}", escape(&all[..len]));
-            assert_eq!(decode_data(&escaped).unwrap(), &all[..len]);
-        }
-        assert_eq!(base64(b"hi"), "aGk=");
-        assert_eq!(escape(b"a /'%\n\xff"), "a%20%2F'%25%0A%FF");
-    }
-
-    #[test]
-    fn paths_stay_inside() {
-        for (path, wanted) in [
-            ("a/b", Ok("a/b")),
-            ("/a//b/./c/../d/", Ok("a/b/d")),
-            ("", Ok("")),
-            (".", Ok("")),
-            ("a/..", Ok("")),
-            ("..", Err(())),
-            ("a/../../b", Err(())),
-        ] {
-            let wanted = wanted.map(str::to_owned);
-            assert_eq!(inside(path).map_err(|_| ()), wanted, "{path}");
-        }
-    }
-
-    #[test]
-    fn packing_is_reversible_and_names_no_time() {
-        let packed = gzip(b"hello hello hello");
-        assert_eq!(packed[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255]);
-        assert_eq!(
-            crate::contents::gunzip(&packed, 99).unwrap(),
-            b"hello hello hello"
-        );
-    }
 }

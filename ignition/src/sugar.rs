@@ -1,0 +1,22 @@
+//! What Butane adds to Ignition's language, expanded to what Ignition knows: inline and local contents, mount units, trees
+//! of local files, Quadlets.
+
+mod contents;
+mod mounts;
+mod quadlets;
+mod storage;
+mod trees;
+mod work;
+
+use crate::tree::Node;
+
+pub(crate) use work::{CheckInner, Work};
+pub use work::{Options, Pack};
+
+/// Expands all sugar of a config. Contents come first: a tree completes a file only where it has none.
+pub(crate) fn expand(work: &mut Work<'_>, tree: &mut Node) {
+    contents::translate(work, tree);
+    mounts::add(work, tree);
+    trees::add(work, tree);
+    quadlets::add(work, tree);
+}
