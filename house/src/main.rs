@@ -1,25 +1,30 @@
-//! Prints the table of the workspace's structure.
+//! Prints the table of the workspace's structure, and draws it.
 #![allow(
     clippy::print_stdout,
     reason = "a program that speaks to whoever runs it"
 )]
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
 use house::graph::Crate;
-use house::{rules, table, workspace};
+use house::{picture, rules, table, workspace};
 
 /// Prints files, lines, circles, back arrows, largest room and function lengths of each crate, and the rules that are
 /// broken.
 #[derive(Debug, Parser)]
 #[command(name = "house")]
-struct Arguments {}
+struct Arguments {
+    /// Also draw the crates and their rooms into FILE
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
 
 fn main() -> Result<ExitCode> {
-    Arguments::parse();
+    let arguments = Arguments::parse();
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let top = top.parent().context("finding the workspace")?;
     let packages = workspace::read(top)?;
@@ -28,6 +33,10 @@ fn main() -> Result<ExitCode> {
         crates.push(Crate::read(top, package)?);
     }
     print!("{}", table::markdown(&crates));
+    if let Some(path) = &arguments.svg {
+        fs::write(path, picture::svg(&crates))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
     let mut findings = rules::dependencies(&packages, rules::ARROWS);
     findings.extend(crates.iter().flat_map(rules::check));
     for finding in &findings {

@@ -276,3 +276,43 @@ fn a_dependency_against_the_arrows_is_found() {
         ]
     );
 }
+
+#[test]
+fn the_picture_has_every_room_and_only_direct_arrows() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(
+        "Cargo.toml",
+        "[workspace]\nmembers = [\"low\", \"middle\", \"high\"]\n",
+    );
+    for (name, uses) in [
+        ("low", ""),
+        ("middle", "low = {}\n"),
+        ("high", "low = {}\nmiddle = {}\n"),
+    ] {
+        write(
+            &format!("{name}/Cargo.toml"),
+            &format!("[package]\nname = \"{name}\"\n[dependencies]\n{uses}"),
+        );
+        write(
+            &format!("{name}/src/lib.rs"),
+            "// Floor: <ground>\nmod a;\n\nmod b;\n",
+        );
+        write(&format!("{name}/src/a.rs"), "//\n");
+        write(&format!("{name}/src/b.rs"), "//\n");
+    }
+    let packages = workspace::read(folder.path()).unwrap();
+    let crates: Vec<_> = packages
+        .iter()
+        .map(|package| Crate::read(folder.path(), package).unwrap())
+        .collect();
+    let svg = house::picture::svg(&crates);
+    assert_eq!(svg.matches("fill-opacity").count(), 6);
+    assert_eq!(svg.matches("stroke-width=\"1.6\"").count(), 2);
+    assert!(svg.contains("&lt;ground>") && !svg.contains("NaN"), "{svg}");
+    assert_eq!(svg, house::picture::svg(&crates));
+}

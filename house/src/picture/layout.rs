@@ -1,0 +1,300 @@
+//! Where everything stands: crates in layers by what they use, rooms in rows by floors.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::room::{Box, HEIGHT, count, letters};
+use crate::graph::{Crate, Room};
+use crate::metrics;
+
+/// Width of the picture.
+pub(super) const WIDTH: f64 = 1200.0;
+/// Around the picture.
+pub(super) const MARGIN: f64 = 20.0;
+/// Between crates side by side, and between layers, where the arrows run.
+const GAP: f64 = 18.0;
+const BETWEEN: f64 = 46.0;
+/// The least width of a crate.
+const LEAST: f64 = 165.0;
+/// Within a crate: its border to its rooms, its head, a floor's name, between rooms.
+const INSIDE: f64 = 12.0;
+const HEAD: f64 = 30.0;
+const CAPTION: f64 = 14.0;
+const APART: f64 = 5.0;
+/// The least width for rooms beside their floors' names.
+const ROOMS: f64 = 260.0;
+/// Size of the letters of a floor's name.
+pub(super) const FLOOR_FONT: f64 = 10.0;
+
+/// A crate in its place.
+#[derive(Debug)]
+pub(super) struct Placed<'a> {
+    pub(super) krate: &'a Crate,
+    /// From 0 for crates that use none.
+    pub(super) layer: usize,
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// From the top down.
+    pub(super) floors: Vec<FloorBox>,
+}
+
+/// A floor's name, at `y` below its crate's top, and its rooms.
+#[derive(Clone, Debug)]
+pub(super) struct FloorBox {
+    pub(super) name: String,
+    pub(super) y: f64,
+    pub(super) rooms: Vec<Box>,
+}
+
+/// Places all crates; also says how high they stand.
+pub(super) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
+    let layers = layers(crates);
+    let mut placed: Vec<Placed<'_>> = crates
+        .iter()
+        .zip(&layers)
+        .map(|(krate, layer)| Placed {
+            krate,
+            layer: *layer,
+            x: MARGIN,
+            y: 0.0,
+            width: LEAST,
+            height: 0.0,
+            floors: floors(krate),
+        })
+        .collect();
+    let top = layers.iter().copied().max().unwrap_or_default();
+    let mut rows: Vec<Vec<usize>> = (0..=top)
+        .map(|layer| {
+            (0..crates.len())
+                .filter(|number| layers[*number] == layer)
+                .collect()
+        })
+        .collect();
+    for row in &rows {
+        widen(&mut placed, row);
+    }
+    order(&mut placed, &mut rows);
+    let mut y = MARGIN;
+    for row in rows.iter().rev() {
+        let tallest = row
+            .iter()
+            .map(|number| flow(&mut placed[*number]))
+            .fold(0.0, f64::max);
+        for number in row {
+            placed[*number].y = y;
+            placed[*number].height = tallest;
+        }
+        y += tallest + BETWEEN;
+    }
+    (placed, y - BETWEEN)
+}
+
+/// A crate stands on the layer above all that it uses; one that uses none and is used by none stands on the top layer.
+fn layers(crates: &[Crate]) -> Vec<usize> {
+    let mut layers = vec![0; crates.len()];
+    // As many times as the longest chain can be long.
+    for _ in crates {
+        for (number, krate) in crates.iter().enumerate() {
+            let used = |other: &&usize| {
+                krate
+                    .package
+                    .dependencies
+                    .contains_key(&crates[**other].package.name)
+            };
+            let all: Vec<usize> = (0..crates.len()).collect();
+            let below = all
+                .iter()
+                .filter(used)
+                .map(|other| layers[*other] + 1)
+                .max();
+            layers[number] = below.unwrap_or_default().min(crates.len());
+        }
+    }
+    let top = layers.iter().copied().max().unwrap_or_default();
+    for (number, krate) in crates.iter().enumerate() {
+        let name = &krate.package.name;
+        let used = crates
+            .iter()
+            .any(|other| other.package.dependencies.contains_key(name));
+        if !used && krate.package.dependencies.is_empty() {
+            layers[number] = top;
+        }
+    }
+    layers
+}
+
+/// The floors of a crate from the top down, rooms not yet placed. A crate without floors has one without a name.
+fn floors(krate: &Crate) -> Vec<FloorBox> {
+    let lines: BTreeMap<Room, usize> = metrics::rooms(krate).into_iter().collect();
+    let mut all = Vec::new();
+    for (target, floors) in krate.floors.iter().enumerate() {
+        let room = |name: &String| {
+            let room = Room {
+                target,
+                name: name.clone(),
+            };
+            lines.get(&room).map(|lines| Box {
+                name: name.clone(),
+                lines: lines.to_string(),
+                x: 0.0,
+                y: 0.0,
+            })
+        };
+        let on_floors = floors
+            .floors
+            .iter()
+            .map(|floor| (floor.name.clone(), &floor.modules));
+        for (name, modules) in on_floors {
+            all.push((name, modules.iter().filter_map(room).collect()));
+        }
+        let others = floors
+            .declared
+            .iter()
+            .filter(|(name, _)| floors.of(name).is_none());
+        all.push((
+            String::new(),
+            others.filter_map(|(name, _)| room(name)).collect(),
+        ));
+    }
+    all.retain(|(_, rooms): &(String, Vec<Box>)| !rooms.is_empty());
+    let top_down = all.into_iter().rev();
+    top_down
+        .map(|(name, rooms)| FloorBox {
+            name,
+            y: 0.0,
+            rooms,
+        })
+        .collect()
+}
+
+/// Gives the crates of a row the whole width, each by how much it has to show.
+fn widen(placed: &mut [Placed<'_>], row: &[usize]) {
+    let content = |each: &Placed<'_>| -> f64 {
+        let rooms = each.floors.iter().flat_map(|floor| &floor.rooms);
+        rooms.map(|room| room.width() + APART).sum::<f64>() + 1.0
+    };
+    let count = count(row.len());
+    let free = WIDTH - 2.0 * MARGIN - GAP * (count - 1.0) - LEAST * count;
+    let all: f64 = row.iter().map(|number| content(&placed[*number])).sum();
+    for number in row {
+        placed[*number].width = LEAST + free.max(0.0) * content(&placed[*number]) / all;
+    }
+}
+
+/// Orders each row by where the crates stand that it uses or that use it, a few times up and down.
+fn order(placed: &mut [Placed<'_>], rows: &mut [Vec<usize>]) {
+    let uses = direct_uses(placed);
+    for row in rows.iter() {
+        line_up(placed, row);
+    }
+    for sweep in 0..8 {
+        let up = sweep % 2 == 0;
+        let top = rows.len().saturating_sub(1);
+        for number in 0..rows.len() {
+            let row = &mut rows[if up { number } else { top - number }];
+            let mean = |each: usize| {
+                let others = uses.iter().filter_map(|(user, used)| match up {
+                    true if *user == each => Some(*used),
+                    false if *used == each => Some(*user),
+                    _ => None,
+                });
+                let centres: Vec<f64> = others
+                    .map(|other| placed[other].x + placed[other].width / 2.0)
+                    .collect();
+                match centres.is_empty() {
+                    true => placed[each].x + placed[each].width / 2.0,
+                    false => centres.iter().sum::<f64>() / count(centres.len()),
+                }
+            };
+            let means: BTreeMap<usize, f64> = row.iter().map(|each| (*each, mean(*each))).collect();
+            row.sort_by(|a, b| means[a].total_cmp(&means[b]));
+            line_up(placed, row);
+        }
+    }
+}
+
+fn line_up(placed: &mut [Placed<'_>], row: &[usize]) {
+    let mut x = MARGIN;
+    for number in row {
+        placed[*number].x = x;
+        x += placed[*number].width + GAP;
+    }
+}
+
+/// Puts the rooms into rows within their crate's width; the height that this takes. The floors' names stand at the left of
+/// their rooms, in a narrow crate above them.
+fn flow(placed: &mut Placed<'_>) -> f64 {
+    let right = placed.width - INSIDE;
+    let names = placed.floors.iter().map(|floor| name_width(&floor.name));
+    let column = names.fold(0.0, f64::max);
+    let beside = column > 0.0 && right - column > ROOMS;
+    let left = if beside { INSIDE + column } else { INSIDE };
+    let mut y = HEAD;
+    for floor in &mut placed.floors {
+        if beside {
+            floor.y = y + 14.0;
+        } else if !floor.name.is_empty() {
+            floor.y = y + CAPTION - 4.0;
+            y += CAPTION;
+        }
+        let mut x = left;
+        for room in &mut floor.rooms {
+            if x > left && x + room.width() > right {
+                x = left;
+                y += HEIGHT + APART;
+            }
+            (room.x, room.y) = (x, y);
+            x += room.width() + APART;
+        }
+        y += HEIGHT + APART + if beside { 1.0 } else { 3.0 };
+    }
+    y + 4.0
+}
+
+/// The width of a floor's name, with the space behind it.
+fn name_width(name: &str) -> f64 {
+    match letters(name) {
+        0.0 => 0.0,
+        letters => letters * FLOOR_FONT * 0.6 + 14.0,
+    }
+}
+
+/// Which crate uses which, by number: without those uses that follow from others.
+pub(super) fn direct_uses(placed: &[Placed<'_>]) -> Vec<(usize, usize)> {
+    let number = |name: &str| {
+        placed
+            .iter()
+            .position(|each| each.krate.package.name == name)
+    };
+    let uses: Vec<BTreeSet<usize>> = placed
+        .iter()
+        .map(|each| {
+            each.krate
+                .package
+                .dependencies
+                .keys()
+                .filter_map(|name| number(name))
+                .collect()
+        })
+        .collect();
+    let mut reached = uses.clone();
+    for _ in placed {
+        for reached in &mut reached {
+            let more: Vec<usize> = reached.iter().flat_map(|to| uses[*to].clone()).collect();
+            reached.extend(more);
+        }
+    }
+    let mut direct = Vec::new();
+    for (from, used) in uses.iter().enumerate() {
+        for to in used {
+            if !used
+                .iter()
+                .any(|other| other != to && reached[*other].contains(to))
+            {
+                direct.push((from, *to));
+            }
+        }
+    }
+    direct
+}
