@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::floors::Floors;
-use crate::source::{File, Module, Tree};
+use crate::source;
+use crate::tree::{File, Module, Tree};
 use crate::workspace::Package;
 
 /// Imports that lead to imports: more than any real chain, fewer than a circle of them.
@@ -82,7 +83,7 @@ impl Crate {
             arrows: Vec::new(),
         };
         for root in &package.roots {
-            found.trees.push(Tree::read(workspace, root)?);
+            found.trees.push(source::read(workspace, root)?);
             let text = fs::read_to_string(workspace.join(root))
                 .with_context(|| format!("reading {}", root.display()))?;
             found.floors.push(Floors::read(&text));

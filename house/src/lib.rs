@@ -3,6 +3,10 @@
 //! It depends on no other crate of the workspace, so that its test runs seconds after a change. The rules are those of
 //! `docs/architecture.md`: [`rules`] reports what breaks them, [`table`] and [`picture`] show the structure as it is.
 
+// Floor: a target's modules
+mod test_code;
+pub mod tree;
+
 // Floor: reading
 pub mod floors;
 pub mod source;
@@ -16,6 +20,9 @@ pub mod metrics;
 
 // Floor: rules
 pub mod rules;
+
+// Floor: places in the picture
+mod layout;
 
 // Floor: showing
 pub mod picture;

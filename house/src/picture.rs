@@ -3,14 +3,11 @@
 //! Plain presentation attributes and a background of its own, so that it is legible in light and dark pages and in every
 //! viewer of SVG.
 
-mod layout;
-mod room;
-
 use std::collections::BTreeMap;
 
 use crate::graph::Crate;
+use crate::layout::{self, Placed, WIDTH, room};
 use crate::metrics;
-use layout::{Placed, WIDTH};
 
 /// Room for the legend below the crates.
 const LEGEND: f64 = 64.0;

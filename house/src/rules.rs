@@ -120,32 +120,59 @@ fn back_arrow(krate: &Crate, arrow: &Arrow) -> Option<String> {
     })
 }
 
-/// Files that use each other in a circle, each circle with the uses that make it.
+/// Files that use each other in a circle: of each group its shortest circle, one finding for each use in it.
 #[must_use]
 pub fn circles(krate: &Crate) -> Vec<Finding> {
     let paths = krate.paths();
     let mut findings = Vec::new();
-    for circle in metrics::circles(krate) {
-        let mut seen = BTreeSet::new();
-        for arrow in &krate.arrows {
-            let inside = circle.contains(&arrow.from)
-                && circle.contains(&arrow.to)
-                && !krate.is_ancestor(arrow.to, arrow.from);
-            if inside && seen.insert((arrow.from, arrow.to)) {
-                findings.push(Finding {
-                    file: paths[arrow.from].clone(),
-                    line: arrow.line,
-                    text: format!(
-                        "`{}` is part of a circle of {} files: it leads to {}",
-                        arrow.path,
-                        circle.len(),
-                        paths[arrow.to].display()
-                    ),
-                });
-            }
+    for group in metrics::circles(krate) {
+        for arrow in shortest(krate, &group) {
+            findings.push(Finding {
+                file: paths[arrow.from].clone(),
+                line: arrow.line,
+                text: format!(
+                    "`{}` closes a circle ({} files reach each other): it leads to {}",
+                    arrow.path,
+                    group.len(),
+                    paths[arrow.to].display()
+                ),
+            });
         }
     }
     findings
+}
+
+/// The arrows of the shortest circle within a group of files that all reach each other.
+fn shortest<'a>(krate: &'a Crate, group: &[usize]) -> Vec<&'a Arrow> {
+    let inside = |arrow: &&Arrow| {
+        group.contains(&arrow.from)
+            && group.contains(&arrow.to)
+            && !krate.is_ancestor(arrow.to, arrow.from)
+    };
+    let arrows: Vec<&Arrow> = krate.arrows.iter().filter(inside).collect();
+    let mut best: Vec<&Arrow> = Vec::new();
+    for start in group {
+        // Paths from `start`, shorter ones first, until one comes back.
+        let mut paths: Vec<Vec<&Arrow>> = vec![Vec::new()];
+        let mut seen = BTreeSet::new();
+        let mut next = 0;
+        while let Some(path) = paths.get(next).cloned() {
+            next += 1;
+            let at = path.last().map_or(*start, |arrow| arrow.to);
+            if !path.is_empty() && at == *start {
+                if best.is_empty() || path.len() < best.len() {
+                    best = path;
+                }
+                break;
+            }
+            for arrow in arrows.iter().filter(|arrow| arrow.from == at) {
+                if seen.insert(arrow.to) {
+                    paths.push([path.as_slice(), &[*arrow]].concat());
+                }
+            }
+        }
+    }
+    best
 }
 
 /// Rooms that are too large a part of their crate.

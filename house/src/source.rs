@@ -1,6 +1,5 @@
-//! One target's modules: their files, what each defines, and every path that their code names. Tests are left out.
+//! Reads the modules of a target from its source files. Tests are left out.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,137 +9,55 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Meta, UseTree};
 
-/// A path that code names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// Its segments, `crate` and `super` included.
-    pub segments: Vec<String>,
-    /// Where, from 1.
-    pub line: usize,
+use crate::test_code;
+use crate::tree::{File, Function, Module, Named, Tree};
+
+/// Reads a target from its root file, a path below the workspace's folder.
+///
+/// # Errors
+/// If a file is missing or is not Rust.
+pub fn read(workspace: &Path, root: &Path) -> Result<Tree> {
+    let mut tree = Tree::default();
+    tree.modules.push(Module::default());
+    let folder = root.parent().context("finding the root's folder")?;
+    read_file(&mut tree, workspace, root, folder, 0)?;
+    Ok(tree)
 }
 
-/// A module, in its own file or within another's.
-#[derive(Clone, Debug, Default)]
-pub struct Module {
-    /// Its name in its parent; empty for a root.
-    pub name: String,
-    /// Number of its parent.
-    pub parent: Option<usize>,
-    /// Number of its file.
-    pub file: usize,
-    /// Child modules by name.
-    pub children: BTreeMap<String, usize>,
-    /// Names of the items that it defines.
-    pub items: BTreeSet<String>,
-    /// What its `use` items bring into scope: name and path.
-    pub imports: BTreeMap<String, Vec<String>>,
-    /// Modules and enums whose names a `use …::*` brings into scope.
-    pub globs: Vec<Vec<String>>,
-    /// All that it names.
-    pub named: Vec<Named>,
-}
-
-/// A function with a body.
-#[derive(Clone, Debug)]
-pub struct Function {
-    /// Its name.
-    pub name: String,
-    /// Line of its signature.
-    pub line: usize,
-    /// Lines from its signature to the closing brace.
-    pub lines: usize,
-}
-
-/// A source file.
-#[derive(Clone, Debug)]
-pub struct File {
-    /// Its path below the workspace's folder.
-    pub path: PathBuf,
-    /// Number of the module whose file it is.
-    pub module: usize,
-    /// Its lines, all of them.
-    pub lines: usize,
-    /// Its functions, those of tests left out.
-    pub functions: Vec<Function>,
-}
-
-/// All modules of one target. The root is module 0 and file 0.
-#[derive(Clone, Debug, Default)]
-pub struct Tree {
-    /// Its modules.
-    pub modules: Vec<Module>,
-    /// Its files.
-    pub files: Vec<File>,
-    /// Modules for tests alone, which are not read: their paths without `.rs`.
-    pub tests: Vec<PathBuf>,
-}
-
-impl Tree {
-    /// Reads a target from its root file, a path below the workspace's folder.
-    ///
-    /// # Errors
-    /// If a file is missing or is not Rust.
-    pub fn read(workspace: &Path, root: &Path) -> Result<Self> {
-        let mut tree = Self::default();
-        tree.modules.push(Module::default());
-        let folder = root.parent().context("finding the root's folder")?;
-        tree.file(workspace, root, folder, 0)?;
-        Ok(tree)
+/// Reads the file of a module whose children stand in `folder`.
+fn read_file(
+    tree: &mut Tree,
+    workspace: &Path,
+    path: &Path,
+    folder: &Path,
+    module: usize,
+) -> Result<()> {
+    let full = workspace.join(path);
+    let text = fs::read_to_string(&full).with_context(|| format!("reading {}", path.display()))?;
+    let parsed = syn::parse_file(&text).with_context(|| format!("parsing {}", path.display()))?;
+    let file = tree.files.len();
+    tree.files.push(File {
+        path: path.to_owned(),
+        module,
+        lines: text.lines().count(),
+        functions: Vec::new(),
+    });
+    tree.modules[module].file = file;
+    let mut reader = Reader {
+        tree,
+        file,
+        module,
+        folder: folder.to_owned(),
+        outlined: Vec::new(),
+    };
+    for item in &parsed.items {
+        reader.visit_item(item);
     }
-
-    /// Reads the file of a module whose children stand in `folder`.
-    fn file(&mut self, workspace: &Path, path: &Path, folder: &Path, module: usize) -> Result<()> {
-        let full = workspace.join(path);
-        let text =
-            fs::read_to_string(&full).with_context(|| format!("reading {}", path.display()))?;
-        let parsed =
-            syn::parse_file(&text).with_context(|| format!("parsing {}", path.display()))?;
-        let file = self.files.len();
-        self.files.push(File {
-            path: path.to_owned(),
-            module,
-            lines: text.lines().count(),
-            functions: Vec::new(),
-        });
-        self.modules[module].file = file;
-        let mut reader = Reader {
-            tree: self,
-            file,
-            module,
-            folder: folder.to_owned(),
-            outlined: Vec::new(),
-        };
-        for item in &parsed.items {
-            reader.visit_item(item);
-        }
-        for child in reader.outlined {
-            let path = child.found(workspace)?;
-            self.file(workspace, &path, &child.folder, child.module)?;
-        }
-        Ok(())
+    for child in reader.outlined {
+        let path = child.found(workspace)?;
+        read_file(tree, workspace, &path, &child.folder, child.module)?;
     }
-
-    /// The file of a module.
-    #[must_use]
-    pub fn file_of(&self, module: usize) -> usize {
-        self.modules[module].file
-    }
-
-    /// The names of a module's ancestors and its own, from the root's child down; empty for the root.
-    #[must_use]
-    pub fn path_of(&self, module: usize) -> Vec<&str> {
-        let mut names = Vec::new();
-        let mut at = Some(module);
-        while let Some(number) = at {
-            let module = &self.modules[number];
-            if module.parent.is_some() {
-                names.push(module.name.as_str());
-            }
-            at = module.parent;
-        }
-        names.reverse();
-        names
-    }
+    Ok(())
 }
 
 /// A module that is declared with `mod name;`.
@@ -328,7 +245,7 @@ impl Reader<'_> {
 
 impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
-        if attributes(item).iter().any(is_test) {
+        if test_code::is_item(item) {
             if let Item::Mod(item) = item {
                 let path = self.folder.join(item.ident.to_string());
                 self.tree.tests.push(path);
@@ -349,7 +266,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        if item.attrs.iter().any(is_test) {
+        if test_code::any(&item.attrs) {
             return;
         }
         self.function(&item.sig, &item.block);
@@ -387,51 +304,4 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     // `pub(in crate::a)` says who sees an item, it uses nothing.
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
-}
-
-fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
-    }
-}
-
-/// `#[test]`, `#[cfg(test)]`, and `#[cfg(all(test, …))]`; what is compiled in other cases too is not of the tests alone.
-fn is_test(attribute: &Attribute) -> bool {
-    if attribute.path().is_ident("test") {
-        return true;
-    }
-    let Meta::List(list) = &attribute.meta else {
-        return false;
-    };
-    list.path.is_ident("cfg") && requires_test(list.tokens.clone())
-}
-
-fn requires_test(tokens: TokenStream) -> bool {
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
-        let TokenTree::Ident(ident) = token else {
-            continue;
-        };
-        if ident == "test" {
-            return true;
-        }
-        if let Some(TokenTree::Group(group)) = tokens.peek() {
-            if ident == "all" && requires_test(group.stream()) {
-                return true;
-            }
-            tokens.next();
-        }
-    }
-    false
 }

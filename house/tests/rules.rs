@@ -158,8 +158,8 @@ fn a_circle_within_a_room_is_found() {
     assert_eq!(
         found,
         [
-            "src/a/one.rs:1: `super::two::Two` is part of a circle of 2 files: it leads to src/a/three.rs",
-            "src/a/three.rs:2: `super::one::One` is part of a circle of 2 files: it leads to src/a/one.rs",
+            "src/a/one.rs:1: `super::two::Two` closes a circle (2 files reach each other): it leads to src/a/three.rs",
+            "src/a/three.rs:2: `super::one::One` closes a circle (2 files reach each other): it leads to src/a/one.rs",
         ]
     );
 }

@@ -1,32 +1,32 @@
 //! A room's box.
 
 /// Height of a box.
-pub(super) const HEIGHT: f64 = 20.0;
+pub(crate) const HEIGHT: f64 = 20.0;
 /// Between a box's border and its text.
-pub(super) const PADDING: f64 = 6.0;
+pub(crate) const PADDING: f64 = 6.0;
 
 /// A box with a room's name and lines. Its place is relative to the crate's.
 #[derive(Clone, Debug)]
-pub(super) struct Box {
-    pub(super) name: String,
-    pub(super) lines: String,
-    pub(super) x: f64,
-    pub(super) y: f64,
+pub(crate) struct Box {
+    pub(crate) name: String,
+    pub(crate) lines: String,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
 }
 
 impl Box {
     /// As wide as its text: a letter of a monospaced font has six tenths of the font's size.
-    pub(super) fn width(&self) -> f64 {
+    pub(crate) fn width(&self) -> f64 {
         letters(&self.name) * 11.0 * 0.6 + letters(&self.lines) * 8.5 * 0.6 + 3.0 * PADDING
     }
 }
 
 /// How many letters a text has.
-pub(super) fn letters(text: &str) -> f64 {
+pub(crate) fn letters(text: &str) -> f64 {
     count(text.chars().count())
 }
 
 /// A number of things, for places.
-pub(super) fn count(things: usize) -> f64 {
+pub(crate) fn count(things: usize) -> f64 {
     f64::from(u32::try_from(things).unwrap_or(u32::MAX))
 }

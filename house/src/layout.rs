@@ -1,15 +1,17 @@
 //! Where everything stands: crates in layers by what they use, rooms in rows by floors.
 
+pub(crate) mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::room::{Box, HEIGHT, count, letters};
+use self::room::{Box, HEIGHT, count, letters};
 use crate::graph::{Crate, Room};
 use crate::metrics;
 
 /// Width of the picture.
-pub(super) const WIDTH: f64 = 1200.0;
+pub(crate) const WIDTH: f64 = 1200.0;
 /// Around the picture.
-pub(super) const MARGIN: f64 = 20.0;
+pub(crate) const MARGIN: f64 = 20.0;
 /// Between crates side by side, and between layers, where the arrows run.
 const GAP: f64 = 18.0;
 const BETWEEN: f64 = 46.0;
@@ -23,32 +25,32 @@ const APART: f64 = 5.0;
 /// The least width for rooms beside their floors' names.
 const ROOMS: f64 = 260.0;
 /// Size of the letters of a floor's name.
-pub(super) const FLOOR_FONT: f64 = 10.0;
+pub(crate) const FLOOR_FONT: f64 = 10.0;
 
 /// A crate in its place.
 #[derive(Debug)]
-pub(super) struct Placed<'a> {
-    pub(super) krate: &'a Crate,
+pub(crate) struct Placed<'a> {
+    pub(crate) krate: &'a Crate,
     /// From 0 for crates that use none.
-    pub(super) layer: usize,
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) width: f64,
-    pub(super) height: f64,
+    pub(crate) layer: usize,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
     /// From the top down.
-    pub(super) floors: Vec<FloorBox>,
+    pub(crate) floors: Vec<FloorBox>,
 }
 
 /// A floor's name, at `y` below its crate's top, and its rooms.
 #[derive(Clone, Debug)]
-pub(super) struct FloorBox {
-    pub(super) name: String,
-    pub(super) y: f64,
-    pub(super) rooms: Vec<Box>,
+pub(crate) struct FloorBox {
+    pub(crate) name: String,
+    pub(crate) y: f64,
+    pub(crate) rooms: Vec<Box>,
 }
 
 /// Places all crates; also says how high they stand.
-pub(super) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
+pub(crate) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
     let layers = layers(crates);
     let mut placed: Vec<Placed<'_>> = crates
         .iter()
@@ -261,7 +263,7 @@ fn name_width(name: &str) -> f64 {
 }
 
 /// Which crate uses which, by number: without those uses that follow from others.
-pub(super) fn direct_uses(placed: &[Placed<'_>]) -> Vec<(usize, usize)> {
+pub(crate) fn direct_uses(placed: &[Placed<'_>]) -> Vec<(usize, usize)> {
     let number = |name: &str| {
         placed
             .iter()
