@@ -166,7 +166,7 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>) -> Result<ExitCode> {
         Command::Pxe(PxeCommand::Serve { folder, listen }) => commands::pxe_serve(&folder, listen),
         Command::Cache(command) => commands::cache(&command, output),
         Command::Doctor => commands::doctor(refused, output),
-        Command::Schema => commands::schema(),
+        Command::Schema { markdown } => commands::schema(markdown),
         Command::Completions { shell } => commands::completions(shell),
         Command::Ignition { command } => commands::ignition(command, output),
     }

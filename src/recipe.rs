@@ -9,6 +9,7 @@ mod load;
 mod mistakes;
 pub mod node_config;
 mod raw;
+pub mod reference;
 pub mod schema;
 #[cfg(test)]
 mod tests;

@@ -85,7 +85,11 @@ pub(crate) enum Command {
     /// Say what this host can do, and what to do about what it cannot
     Doctor,
     /// Print the JSON Schema of recipes, for editors
-    Schema,
+    Schema {
+        /// Print the reference of all keys instead, as Markdown
+        #[arg(long)]
+        markdown: bool,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -168,7 +172,7 @@ impl Command {
                 | Self::Completions { .. }
                 | Self::Ignition { .. }
                 | Self::Pxe(_)
-                | Self::Schema
+                | Self::Schema { .. }
         )
     }
 }

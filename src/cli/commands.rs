@@ -339,8 +339,11 @@ pub(crate) fn doctor(refused: Option<anyhow::Error>, output: Output) -> Result<E
     })
 }
 
-pub(crate) fn schema() -> Result<ExitCode> {
-    arguments::print(&recipe::schema::text())?;
+pub(crate) fn schema(markdown: bool) -> Result<ExitCode> {
+    arguments::print(&match markdown {
+        true => recipe::reference::markdown(),
+        false => recipe::schema::text(),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

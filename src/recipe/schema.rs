@@ -18,7 +18,7 @@ pub fn text() -> String {
     text
 }
 
-fn value() -> Json {
+pub(super) fn value() -> Json {
     schemars::schema_for!(RawRecipe).to_value()
 }
 
@@ -179,7 +179,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Follows references and takes the branch of an optional value that is a value.
-fn resolve<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
+pub(super) fn resolve<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
     loop {
         let inner = if let Some(reference) = schema["$ref"].as_str() {
             root.pointer(reference.trim_start_matches('#'))
@@ -196,7 +196,7 @@ fn resolve<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
 }
 
 /// The words that a value is chosen from, if it is.
-fn words(schema: &Json) -> Option<Vec<&str>> {
+pub(super) fn words(schema: &Json) -> Option<Vec<&str>> {
     if let Some(words) = schema["enum"].as_array() {
         return Some(words.iter().filter_map(Json::as_str).collect());
     }
@@ -213,7 +213,7 @@ fn words(schema: &Json) -> Option<Vec<&str>> {
     )
 }
 
-fn allows(schema: &Json, kind: &str) -> bool {
+pub(super) fn allows(schema: &Json, kind: &str) -> bool {
     match &schema["type"] {
         Json::String(only) => only == kind,
         Json::Array(kinds) => kinds.iter().any(|allowed| allowed == kind),
