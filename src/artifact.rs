@@ -1,25 +1,18 @@
-//! Artifact: the forms in which an image leaves the house, and the list of their hashes.
+//! Output formats: one module each.
 
 pub mod aws;
 pub mod gce;
 pub mod gzip;
 pub mod pxe;
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context, Result};
 use image::layout::{Architecture, GIB, MIB, Sizes};
 use image::manifest::ImageId;
-use sha2::{Digest, Sha256};
 
-use crate::format::sparse;
-use crate::host::cache::hex;
-use crate::host::progress::Progress;
+use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::recipe::ArtifactKind;
 use crate::steps::bootable::Bootable;
@@ -34,16 +27,14 @@ pub const QCOW2: &str = "disk.qcow2";
 pub const GCE: &str = "gce.tar.gz";
 /// The request that registers [`DISK`] at AWS.
 pub const AWS: &str = "aws-register-image.json";
-/// The list of hashes, as `sha256sum --check` reads it.
-pub const SUMS: &str = "SHA256SUMS";
-/// What [`SUMS`] leaves out: it holds times.
-pub const REPORT: &str = "build-report.json";
 /// Where the output folder is inside qemu-img's namespace.
 const INSIDE: &str = "/work";
 
 /// What artifacts are made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
+    /// The tools tree, which has `qemu-img`.
+    pub tools: &'a Tools,
     /// Name and version of the image.
     pub image: &'a ImageId,
     /// What machines it is for.
@@ -71,21 +62,36 @@ pub fn whole(kinds: &[ArtifactKind]) -> u64 {
     }
 }
 
+/// Writes the artifacts of these kinds into the folder `output`.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_all(
+    session: &Session,
+    kinds: &[ArtifactKind],
+    inputs: &Inputs,
+    output: &Path,
+) -> Result<()> {
+    for kind in kinds {
+        write(session, *kind, inputs, output)?;
+    }
+    Ok(())
+}
+
 /// Writes one artifact into the folder `output`. Gives its files, relative to that.
 ///
 /// # Errors
 /// When it cannot be written.
 pub fn write(
+    session: &Session,
     kind: ArtifactKind,
     inputs: &Inputs,
-    tools: &Tools,
     output: &Path,
-    progress: &Progress,
 ) -> Result<Vec<PathBuf>> {
-    let step = progress.step(kind.name());
+    let step = session.progress.step(kind.name());
     let naming = || format!("making the artifact {}", kind.name());
     let files = match kind {
-        ArtifactKind::Qcow2 => qcow2(inputs.disk, tools, output).with_context(naming)?,
+        ArtifactKind::Qcow2 => qcow2(inputs.disk, inputs.tools, output).with_context(naming)?,
         ArtifactKind::Gce => {
             gce::write(&inputs.disk.path, &output.join(GCE), inputs.epoch).with_context(naming)?;
             vec![PathBuf::from(GCE)]
@@ -131,142 +137,4 @@ fn qcow2(disk: &Disk, tools: &Tools, output: &Path) -> Result<Vec<PathBuf>> {
         .args([format!("/disk/{name}"), format!("{INSIDE}/{QCOW2}")])
         .run()?;
     Ok(vec![PathBuf::from(QCOW2)])
-}
-
-/// Hashes every file below `output`, on all cores, but those that are `known` by path, and writes the list beside
-/// them. Gives its lines as (path, hash).
-///
-/// # Errors
-/// When a file cannot be read or the list not written.
-pub fn sums(
-    output: &Path,
-    known: Vec<(String, String)>,
-    progress: &Progress,
-) -> Result<Vec<(String, String)>> {
-    let step = progress.step("hashes");
-    let mut files = Vec::new();
-    list(output, "", &mut files)?;
-    files.retain(|(name, _)| known.iter().all(|(known, _)| known != name));
-    // The largest first: nobody then waits for one that was begun last.
-    let mut order: Vec<&(String, u64)> = files.iter().collect();
-    order.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
-    step.total(files.iter().map(|(_, size)| size).sum());
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some((name, size)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let hash = sha256(&output.join(name));
-                    step.advance(*size);
-                    if let Ok(mut done) = done.lock() {
-                        done.push((name.clone(), hash));
-                    }
-                }
-            });
-        }
-    });
-    let mut out = known;
-    for (name, hash) in done.into_inner().unwrap_or_default() {
-        out.push((name, hash?));
-    }
-    out.sort();
-    let text: String = out
-        .iter()
-        .map(|(name, hash)| format!("{hash}  {name}\n"))
-        .collect();
-    fs::write(output.join(SUMS), text).with_context(|| format!("writing {SUMS}"))?;
-    step.made(None);
-    Ok(out)
-}
-
-/// Files below a folder with their sizes, by path; the list itself and the report are not among them.
-fn list(folder: &Path, prefix: &str, out: &mut Vec<(String, u64)>) -> Result<()> {
-    let naming = || format!("reading {}", folder.display());
-    for entry in fs::read_dir(folder).with_context(naming)? {
-        let entry = entry.with_context(naming)?;
-        let name = entry.file_name();
-        let name = format!("{prefix}{}", name.to_string_lossy());
-        let kind = entry.file_type().with_context(naming)?;
-        if kind.is_dir() {
-            list(&entry.path(), &format!("{name}/"), out)?;
-        } else if kind.is_file() && name != SUMS && name != REPORT {
-            out.push((name, entry.metadata().with_context(naming)?.len()));
-        }
-    }
-    Ok(())
-}
-
-/// SHA-256 of a file in hexadecimal digits. Holes are hashed, not read.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn sha256(path: &Path) -> Result<String> {
-    let naming = || format!("hashing {}", path.display());
-    let file = File::open(path).with_context(naming)?;
-    let size = file.metadata().with_context(naming)?.len();
-    let mut hash = Sha256::new();
-    let mut at = 0;
-    for (start, length) in sparse::data(&file).with_context(naming)? {
-        skip(&mut hash, at, start);
-        let mut reader = BufReader::with_capacity(1 << 20, &file);
-        std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(start)).with_context(naming)?;
-        let mut reader = std::io::Read::take(reader, length);
-        loop {
-            let read = reader.fill_buf().with_context(naming)?;
-            if read.is_empty() {
-                break;
-            }
-            hash.update(read);
-            let count = read.len();
-            reader.consume(count);
-        }
-        at = start + length;
-    }
-    skip(&mut hash, at, size);
-    Ok(hex(&hash.finalize()))
-}
-
-/// Hashes the zeros of a hole.
-fn skip(hash: &mut Sha256, from: u64, to: u64) {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    let mut left = to.saturating_sub(from);
-    while left > 0 {
-        let part = left.min(ZEROS.len() as u64);
-        hash.update(&ZEROS[..usize::try_from(part).unwrap_or(ZEROS.len())]);
-        left -= part;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::progress::Kind;
-    use std::os::unix::fs::FileExt;
-
-    #[test]
-    fn holes_hash_as_the_zeros_that_they_are() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sparse");
-        let file = File::create(&path).unwrap();
-        file.set_len((5 << 20) + 17).unwrap();
-        file.write_all_at(b"one", 4096).unwrap();
-        file.write_all_at(b"two", 3 << 20).unwrap();
-        let whole = fs::read(&path).unwrap();
-        assert_eq!(sha256(&path).unwrap(), hex(&Sha256::digest(&whole)));
-    }
-
-    #[test]
-    fn the_list_holds_every_file_but_itself_and_the_report() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("pxe")).unwrap();
-        for name in ["b", "a", "pxe/root", SUMS, REPORT] {
-            fs::write(folder.path().join(name), name).unwrap();
-        }
-        let known = vec![("b".to_owned(), hex(&Sha256::digest(b"b")))];
-        sums(folder.path(), known, &Progress::new(Kind::Quiet)).unwrap();
-        let text = fs::read_to_string(folder.path().join(SUMS)).unwrap();
-        let names: Vec<&str> = text.lines().map(|line| &line[66..]).collect();
-        assert_eq!(names, ["a", "b", "pxe/root"]);
-        assert!(text.starts_with(&hex(&Sha256::digest(b"a"))));
-    }
 }

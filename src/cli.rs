@@ -3,5 +3,8 @@
 // Floor: arguments and how results are printed
 pub(crate) mod arguments;
 
+// Floor: signals
+pub(crate) mod signals;
+
 // Floor: commands
 pub(crate) mod commands;

@@ -6,3 +6,6 @@ pub mod interrupt;
 pub mod local_files;
 pub mod progress;
 pub mod sandbox;
+
+// Floor: one run of the program
+pub mod session;

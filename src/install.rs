@@ -21,8 +21,8 @@ use anyhow::{Context, Result, bail};
 pub(crate) use layout::quoted;
 
 use crate::debian::pinned::{Deb, LockedPackage};
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::Key;
+use crate::host::session::Session;
 use crate::layer::{Entry, Kind, Layer, Source};
 
 /// The tar stream in a step's folder.
@@ -67,16 +67,11 @@ pub struct Rootfs {
     entries: Vec<Entry>,
 }
 
-/// Installs the packages.
+/// Installs the packages; `name` is what the step is called.
 ///
 /// # Errors
 /// If a package cannot be read or a maintainer script fails; says which.
-pub fn install(
-    cache: &Cache,
-    debs: &[Deb],
-    options: &Options,
-    progress: &Progress,
-) -> Result<Rootfs> {
+pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -> Result<Rootfs> {
     let mut debs = debs.to_vec();
     debs.sort_by(|a, b| {
         a.package
@@ -85,8 +80,8 @@ pub fn install(
             .then_with(|| a.package.architecture.cmp(&b.package.architecture))
     });
     let key = key(&debs, options);
-    let step = progress.step("rootfs");
-    let made = cache.step("rootfs", &key, |folder| {
+    let step = session.progress.step(name);
+    let made = session.cache.step("rootfs", &key, |folder| {
         step.total(debs.iter().map(|deb| deb.package.size).sum());
         let root = folder.join("tree");
         let packages = unpack::unpack(
@@ -112,11 +107,7 @@ pub fn install(
         debs.into_iter().map(|deb| deb.package).collect(),
     )?;
     let bytes = Some(fs::metadata(&rootfs.tar)?.len());
-    if made.hit {
-        step.hit(bytes)
-    } else {
-        step.made(bytes)
-    }
+    step.done(made.hit, bytes);
     Ok(rootfs)
 }
 

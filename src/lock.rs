@@ -22,11 +22,12 @@ use crate::debian::pinned::LockedPackage;
 use crate::debian::signature::Keyring;
 use crate::debian::solve::{self, Wish};
 use crate::format::time::rfc3339;
-use crate::host::cache::{Cache, Key};
+use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
+use crate::host::session::Session;
 use crate::recipe::{Recipe, SetWish};
 
-pub use fetching::fetch_set;
+pub use fetching::LockedRecipe;
 pub use file::{Lock, LockedFrom, LockedKubelet, LockedSource, VERSION};
 
 /// When a lock is made.
@@ -44,16 +45,16 @@ pub enum Mode {
 ///
 /// # Errors
 /// If the archive cannot be read or trusted, a wish cannot be met, or `mode` forbids what would be needed.
-pub fn pin(recipe: &Recipe, cache: &Cache, progress: &Progress, mode: Mode) -> Result<Lock> {
+pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe> {
     let path = recipe.lock_path();
-    let wishes = digest(recipe)?;
+    let wishes = digest(&recipe)?;
     let known = file::read(&path)?;
-    let step = progress.step("lock");
+    let step = session.progress.step("lock");
     match (&known, mode) {
         (Some(known), Mode::Make | Mode::Locked) if known.recipe_digest == wishes => {
             let lock = known.clone();
             step.hit(None);
-            return Ok(lock);
+            return Ok(LockedRecipe { recipe, lock });
         }
         (Some(_), Mode::Locked) => bail!(
             "{} was made for other wishes than {} has now; `slipway lock {}` makes a new one",
@@ -68,15 +69,16 @@ pub fn pin(recipe: &Recipe, cache: &Cache, progress: &Progress, mode: Mode) -> R
         ),
         _ => {}
     }
-    let mut lock = make(recipe, &recipe.sets(), cache, &step, wishes)?;
+    let lock = make(session, &recipe, &recipe.sets(), &step, wishes)?;
+    let mut locked = LockedRecipe { recipe, lock };
     // Compiling one takes its toolchain from the packages that were just chosen.
-    lock.kubelet = kubelet::pin(recipe, cache, &lock, progress)?;
+    locked.lock.kubelet = kubelet::pin(session, &locked)?;
     if let Some(known) = &known {
-        warn_of_older_sources(known, &lock, progress);
+        warn_of_older_sources(known, &locked.lock, &session.progress);
     }
-    let size = file::write(&path, &lock)?;
+    let size = file::write(&path, &locked.lock)?;
     step.made(Some(size));
-    Ok(lock)
+    Ok(locked)
 }
 
 /// Hash of everything in the recipe that decides what the lock holds.
@@ -94,26 +96,24 @@ fn digest(recipe: &Recipe) -> Result<String> {
 }
 
 /// Chooses other sets than the recipe's own from the archive as it is now; no file is read or written. For tools that
-/// only tests need: the result goes to [`fetch_set`].
+/// only tests need.
 ///
 /// # Errors
 /// As [`pin`].
-pub fn resolve(
-    recipe: &Recipe,
-    sets: &[SetWish],
-    cache: &Cache,
-    progress: &Progress,
-) -> Result<Lock> {
-    let step = progress.step("choose packages");
-    let lock = make(recipe, sets, cache, &step, String::new())?;
+pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetWish]) -> Result<LockedRecipe> {
+    let step = session.progress.step("choose packages");
+    let lock = make(session, recipe, sets, &step, String::new())?;
     step.made(None);
-    Ok(lock)
+    Ok(LockedRecipe {
+        recipe: recipe.clone(),
+        lock,
+    })
 }
 
 fn make(
+    session: &Session,
     recipe: &Recipe,
     sets: &[SetWish],
-    cache: &Cache,
     step: &Step,
     recipe_digest: String,
 ) -> Result<Lock> {
@@ -137,7 +137,7 @@ fn make(
         now: now.as_secs(),
     };
     step.note("reading the archive's indexes");
-    let archive = Archive::read(&request, cache, step)?;
+    let archive = Archive::read(&request, &session.cache, step)?;
     let pool = archive.pool()?;
     step.note("choosing packages");
     let mut lock = Lock {

@@ -3,16 +3,15 @@
 mod cli;
 
 use std::process::ExitCode;
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser as _;
-use slipway::host::{interrupt, sandbox};
+use slipway::host::interrupt::Interrupt;
+use slipway::host::sandbox;
 use slipway::recipe::Mistakes;
 
 use cli::arguments::{self, Cli, Command, PxeCommand};
-use cli::commands;
+use cli::{commands, signals};
 
 /// The work failed.
 const FAILURE: u8 = 1;
@@ -20,9 +19,6 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 /// Interrupted, as shells say it of Ctrl-C.
 const INTERRUPTED: u8 = 130;
-/// How long guarded work may take to end in order.
-const GRACE: Duration = Duration::from_secs(20);
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.output.json;
@@ -42,10 +38,15 @@ fn main() -> ExitCode {
             return ExitCode::from(FAILURE);
         }
     };
-    speak(cli.output.verbose);
-    match interruptible(move || dispatch(cli, root)).flatten() {
+    trace(cli.output.verbose);
+    let interrupt = Interrupt::default();
+    let work = {
+        let interrupt = interrupt.clone();
+        move || dispatch(cli, root, &interrupt)
+    };
+    match signals::interruptible(&interrupt, work).flatten() {
         Ok(code) => code,
-        Err(_) if interrupt::requested() => {
+        Err(_) if interrupt.requested() => {
             arguments::print_error(&anyhow::anyhow!("interrupted"), json);
             ExitCode::from(INTERRUPTED)
         }
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 /// Sends what libraries and steps trace to stderr.
-fn speak(verbose: u8) {
+fn trace(verbose: u8) {
     let level = match verbose {
         0 => tracing::Level::WARN,
         1 => tracing::Level::INFO,
@@ -74,98 +75,21 @@ fn speak(verbose: u8) {
         .init();
 }
 
-/// Does the work in a thread of its own, and gives up on it when a signal comes: at once, or when the last
-/// [`interrupt::Guard`] is gone.
-fn interruptible(
-    work: impl FnOnce() -> Result<ExitCode> + Send + 'static,
-) -> Result<Result<ExitCode>> {
-    let (tell, told) = mpsc::channel();
-    let signalled = tell.clone();
-    let thread = std::thread::Builder::new();
-    thread.name("signals".to_owned()).spawn(move || {
-        if let Err(error) = wait_for_signals(&signalled) {
-            tracing::warn!("signals are not handled: {error:#}");
-        }
-    })?;
-    let thread = std::thread::Builder::new();
-    let worker = thread.name("work".to_owned()).spawn(move || {
-        let result = work();
-        tell.send(Event::Done).ok();
-        result
-    })?;
-    let mut deadline = None;
-    loop {
-        let event = match deadline {
-            None => told.recv().context("waiting for the work")?,
-            Some(_) => told
-                .recv_timeout(Duration::from_millis(50))
-                .unwrap_or(Event::Tick),
-        };
-        let over = match (event, deadline) {
-            (Event::Done, _) => {
-                return Ok(match worker.join() {
-                    Ok(result) => result,
-                    Err(_) => Err(anyhow::anyhow!("a bug: the work panicked")),
-                });
-            }
-            (Event::Signal, None) => {
-                interrupt::request();
-                deadline = Some(Instant::now() + GRACE);
-                !interrupt::guarded()
-            }
-            (Event::Signal, Some(_)) => true,
-            (Event::Tick, deadline) => {
-                !interrupt::guarded() || deadline.is_some_and(|deadline| deadline < Instant::now())
-            }
-        };
-        if over {
-            anyhow::bail!("interrupted");
-        }
-    }
-}
-
-/// What the main thread waits for.
-enum Event {
-    Done,
-    Signal,
-    Tick,
-}
-
-fn wait_for_signals(tell: &mpsc::Sender<Event>) -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-            if tell.send(Event::Signal).is_err() {
-                return Ok(());
-            }
-        }
-    })
-}
-
-fn dispatch(cli: Cli, refused: Option<anyhow::Error>) -> Result<ExitCode> {
+fn dispatch(cli: Cli, refused: Option<anyhow::Error>, interrupt: &Interrupt) -> Result<ExitCode> {
     let output = cli.output;
     match cli.command {
-        Command::Demo(args) => commands::demo(&args, output),
-        Command::Build(args) => commands::build(&args, output),
+        Command::Demo(args) => commands::demo(&args, output, interrupt),
+        Command::Build(args) => commands::build(&args, output, interrupt),
         Command::Inspect { image } => commands::inspect(&image, output),
-        Command::Run(args) => commands::run(&args, output),
-        Command::Lock(args) => commands::lock(&args, output),
+        Command::Run(args) => commands::run(&args, output, interrupt),
+        Command::Lock(args) => commands::lock(&args, output, interrupt),
         Command::Check { recipe } => commands::check(&recipe.recipe, output),
-        Command::Timeline(args) => commands::timeline(&args, output),
-        Command::Pxe(PxeCommand::Serve { folder, listen }) => commands::pxe_serve(&folder, listen),
+        Command::Timeline(args) => commands::timeline(&args, output, interrupt),
+        Command::Pxe(PxeCommand::Serve { folder, listen }) => {
+            commands::pxe_serve(&folder, listen, interrupt)
+        }
         Command::Cache(command) => commands::cache(&command, output),
-        Command::Doctor => commands::doctor(refused, output),
+        Command::Doctor => commands::doctor(refused, output, interrupt),
         Command::Schema { markdown } => commands::schema(markdown),
         Command::Completions { shell } => commands::completions(shell),
         Command::Ignition { command } => commands::ignition(command, output),

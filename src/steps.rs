@@ -1,9 +1,17 @@
 //! Steps of a build: one module each, in the order of the line.
 
-// Floor: packages
+// Floor: the packages of the root
+pub mod rootfs;
+
+// Floor: kernel and kubelet
 pub mod kernel;
 pub mod kubelet;
-pub mod overlay;
+
+// Floor: what the image says of itself
+pub mod identity;
+
+// Floor: what is laid over the packages
+pub mod layers;
 
 // Floor: the sealed root
 pub mod root;

@@ -16,9 +16,9 @@ use anyhow::{Context as _, Result, ensure};
 use slipway::debian::Mirrors;
 use slipway::debian::archive::suites;
 use slipway::debian::mirror::{ARCHIVE, Host};
-use slipway::host::cache::Cache;
-use slipway::host::progress::{Kind, Progress};
+use slipway::host::progress::Kind;
 use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
+use slipway::host::session::Session;
 use slipway::install::tools;
 use slipway::lock::{self, Lock};
 use slipway::recipe::{Recipe, SetWish, load};
@@ -65,9 +65,8 @@ fn run() -> Result<()> {
     }
     recipes.sort_by(|a, b| a.path.cmp(&b.path));
     ensure!(!recipes.is_empty(), "there is no recipe to ask apt about");
-    let cache = Cache::open()?;
-    let progress = Progress::new(Kind::Quiet);
-    let oracle = Oracle::new(&recipes[0], &cache, &progress)?;
+    let session = Session::open(Kind::Quiet)?;
+    let oracle = Oracle::new(&session, &recipes[0])?;
     oracle.has_the_pinned_keys(&folder.join("src/debian/keys"))?;
     println!("test {KEYS_TEST} ... ok");
     let mut asked: Vec<SetWish> = Vec::new();
@@ -81,7 +80,7 @@ fn run() -> Result<()> {
         if wishes.is_empty() {
             continue;
         }
-        let chosen = lock::resolve(recipe, &wishes, &cache, &progress)?;
+        let chosen = lock::resolve(&session, recipe, &wishes)?.lock;
         for wish in &wishes {
             oracle
                 .agrees(wish, &chosen)
@@ -106,7 +105,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn new(recipe: &Recipe, cache: &Cache, progress: &Progress) -> Result<Self> {
+    fn new(session: &Session, recipe: &Recipe) -> Result<Self> {
         let wish = SetWish {
             name: "tools-apt",
             packages: APT.iter().map(|name| (*name).to_owned()).collect(),
@@ -114,9 +113,8 @@ impl Oracle {
             essential: false,
             backports: Vec::new(),
         };
-        let chosen = lock::resolve(recipe, std::slice::from_ref(&wish), cache, progress)?;
-        let debs = lock::fetch_set(recipe, cache, &chosen, wish.name, progress)?;
-        let tools = tools::install(cache, &debs, wish.name, progress)?;
+        let locked = lock::resolve(session, recipe, std::slice::from_ref(&wish))?;
+        let tools = tools::install(session, wish.name, &locked.fetch(session, wish.name)?)?;
         let place = tempfile::tempdir()?;
         for folder in ["lists/partial", "cache/archives/partial", "etc/parts"] {
             fs::create_dir_all(place.path().join(folder))?;

@@ -19,9 +19,10 @@ use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::modules::ModuleIndex;
 use slipway::artifact::{self, Inputs};
 use slipway::format::cpio;
-use slipway::host::cache::{Cache, Key};
-use slipway::host::progress::{Kind, Progress};
+use slipway::host::cache::Key;
+use slipway::host::progress::Kind;
 use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
+use slipway::host::session::Session;
 use slipway::inspect::inspect;
 use slipway::install::tools::{self, Tools};
 use slipway::layer::Entry;
@@ -119,10 +120,10 @@ impl Bench {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let recipe = load(&folder.join("recipes/demo.toml"))
             .map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
-        let (cache, progress) = (Cache::open()?, Progress::new(Kind::Quiet));
-        let tools = programs(&recipe, &cache, &progress)?;
+        let session = Session::open(Kind::Quiet)?;
+        let tools = programs(&session, &recipe)?;
         let place = tempfile::tempdir()?;
-        let kernel = kernel(&recipe, &cache, &tools, &progress)?;
+        let kernel = kernel(&session, &recipe, &tools)?;
         let manifest = Manifest {
             contract: CONTRACT,
             image: image(),
@@ -142,19 +143,19 @@ impl Bench {
             platforms: &[Platform::Qemu],
             modules: &[],
         };
-        let initramfs = initramfs::pack(&cache, &kernel, &contents, &progress)?;
+        let initramfs = initramfs::pack(&session, &kernel, &contents)?;
         let root = root(&tools, place.path())?;
-        let cmdline = [format!("roothash={}", root.hash), "console=ttyS0".into()];
+        let cmdline = vec![format!("roothash={}", root.hash), "console=ttyS0".into()];
         let options = bootable::Options {
-            cmdline: &cmdline,
+            cmdline,
             os_release: OS_RELEASE,
             architecture: Architecture::X86_64,
         };
-        let bootable = bootable::link(&cache, &tools, &kernel, &initramfs, &options, &progress)?;
+        let bootable = bootable::link(&session, &tools, &kernel, &initramfs, &options)?;
         let package = Component::program("kubelet", "v1.36.3", "pkg:generic/kubelet@v1.36.3", "ab");
         let sbom = sbom::text(&image(), EPOCH, [package])?;
         let path = place.path().join(artifact::DISK);
-        let disk = write_disk(&path, &bootable, &root, &tools, &sbom)?;
+        let disk = write_disk(&session, &path, &bootable, &root, &tools, &sbom)?;
         Ok(Self {
             tools,
             place,
@@ -381,6 +382,7 @@ impl Bench {
 
     fn archives(&self) -> Result<()> {
         let inputs = Inputs {
+            tools: &self.tools,
             image: &image(),
             architecture: Architecture::X86_64,
             disk: &self.disk,
@@ -389,14 +391,14 @@ impl Bench {
             sizes: &Sizes::default(),
             epoch: EPOCH,
         };
-        let progress = Progress::new(Kind::Quiet);
+        let session = Session::open(Kind::Quiet)?;
         for kind in [
             ArtifactKind::Qcow2,
             ArtifactKind::Gce,
             ArtifactKind::Aws,
             ArtifactKind::Pxe,
         ] {
-            for file in artifact::write(kind, &inputs, &self.tools, self.place.path(), &progress)? {
+            for file in artifact::write(&session, kind, &inputs, self.place.path())? {
                 ensure!(
                     self.place.path().join(&file).exists(),
                     "{} is missing",
@@ -476,7 +478,15 @@ impl Bench {
     fn twice(&self) -> Result<()> {
         let other = tempfile::tempdir()?;
         let path = other.path().join("another name.raw");
-        write_disk(&path, &self.bootable, &self.root, &self.tools, &self.sbom)?;
+        let session = Session::open(Kind::Quiet)?;
+        write_disk(
+            &session,
+            &path,
+            &self.bootable,
+            &self.root,
+            &self.tools,
+            &self.sbom,
+        )?;
         fs::rename(&path, self.place.path().join("again.raw"))
             .or_else(|_| fs::copy(&path, self.place.path().join("again.raw")).map(drop))?;
         self.shell("cmp disk.raw again.raw")?;
@@ -484,7 +494,7 @@ impl Bench {
     }
 }
 
-fn programs(recipe: &Recipe, cache: &Cache, progress: &Progress) -> Result<Tools> {
+fn programs(session: &Session, recipe: &Recipe) -> Result<Tools> {
     let wish = SetWish {
         name: "tools-formats",
         packages: PROGRAMS.iter().map(|name| (*name).to_owned()).collect(),
@@ -492,20 +502,18 @@ fn programs(recipe: &Recipe, cache: &Cache, progress: &Progress) -> Result<Tools
         essential: false,
         backports: Vec::new(),
     };
-    let chosen = lock::resolve(recipe, std::slice::from_ref(&wish), cache, progress)?;
-    let debs = lock::fetch_set(recipe, cache, &chosen, wish.name, progress)?;
-    tools::install(cache, &debs, wish.name, progress)
+    let locked = lock::resolve(session, recipe, std::slice::from_ref(&wish))?;
+    tools::install(session, wish.name, &locked.fetch(session, wish.name)?)
 }
 
-fn kernel(recipe: &Recipe, cache: &Cache, tools: &Tools, progress: &Progress) -> Result<Kernel> {
+fn kernel(session: &Session, recipe: &Recipe, tools: &Tools) -> Result<Kernel> {
     let wishes = recipe.sets();
     let wish = wishes
         .iter()
         .find(|wish| wish.name == "kernel")
         .context("a recipe has a kernel")?;
-    let chosen = lock::resolve(recipe, std::slice::from_ref(wish), cache, progress)?;
-    let debs = lock::fetch_set(recipe, cache, &chosen, wish.name, progress)?;
-    kernel::unpack(cache, tools, &debs, progress)
+    let locked = lock::resolve(session, recipe, std::slice::from_ref(wish))?;
+    kernel::unpack(session, tools, &locked.fetch(session, wish.name)?)
 }
 
 /// A root that nobody mounts, with a tree by veritysetup.
@@ -546,13 +554,17 @@ fn root(tools: &Tools, place: &Path) -> Result<Root> {
 }
 
 fn write_disk(
+    session: &Session,
     path: &Path,
     bootable: &Bootable,
     root: &Root,
     tools: &Tools,
     sbom: &str,
 ) -> Result<Disk> {
-    let options = disk::Options {
+    let parts = disk::Parts {
+        tools,
+        bootable,
+        root,
         image: &image(),
         architecture: Architecture::X86_64,
         sizes: &sizes(),
@@ -560,12 +572,5 @@ fn write_disk(
         sbom,
         whole: artifact::whole(&[ArtifactKind::Aws]),
     };
-    disk::write(
-        path,
-        bootable,
-        root,
-        tools,
-        &options,
-        &Progress::new(Kind::Quiet),
-    )
+    disk::write(session, &parts, path)
 }

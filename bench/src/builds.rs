@@ -102,7 +102,9 @@ fn rows(table: &mut Table, cold: Runs, overlay: Runs, again: Runs) {
 /// What is not the same in the two images, and what each found in its caches.
 fn compare(ours: &Ours, theirs: &packages::Installed, table: &mut Table) {
     let sets = ["root", "kernel"];
-    let locked = sets.iter().filter_map(|set| ours.lock.sets.get(*set));
+    let locked = sets
+        .iter()
+        .filter_map(|set| ours.locked.lock.sets.get(*set));
     let own = packages::of_lock(locked.flatten());
     let same = own
         .iter()

@@ -88,12 +88,7 @@ pub(crate) fn measure(session: &Session, repeats: usize, table: &mut Table) -> R
     let folder = session.scratch().join(GROUP);
     fs::create_dir_all(&folder)?;
     let ground = Ground {
-        programs: Programs::open(
-            session.cache(),
-            session.folder(),
-            &folder,
-            session.progress(),
-        )?,
+        programs: Programs::open(session.tool(), session.folder(), &folder)?,
         server: delayed_http::serve(DELAY).context("serving files")?,
         session,
         folder,

@@ -7,9 +7,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use slipway::host::cache::{self, Cache};
 use slipway::host::progress::{Kind, Progress};
-use slipway::lock::{self, Lock, Mode};
+use slipway::host::session::Session;
+use slipway::lock::{self, LockedRecipe, Mode};
 use slipway::pipeline::{self, Request};
-use slipway::recipe::{self, Recipe, SET_KERNEL, SET_ROOT, SET_TOOLS_BUILD};
+use slipway::recipe::{self, SET_KERNEL, SET_ROOT, SET_TOOLS_BUILD};
 
 /// The recipe that the set of packages, the files and the units are taken from; mkosi gets them from the same.
 const BASE: &str = "node.toml";
@@ -24,10 +25,8 @@ const SETS: &[&str] = &[SET_TOOLS_BUILD, SET_ROOT, SET_KERNEL];
 /// Our builds.
 #[derive(Debug)]
 pub(crate) struct Ours {
-    /// The recipe.
-    pub(crate) recipe: Recipe,
-    /// Its lock, as new as the archive.
-    pub(crate) lock: Lock,
+    /// The recipe, with a lock as new as the archive.
+    pub(crate) locked: LockedRecipe,
     folder: PathBuf,
     downloads: PathBuf,
 }
@@ -46,12 +45,7 @@ impl Ours {
     ///
     /// # Errors
     /// If the archive cannot be reached.
-    pub(crate) fn prepare(
-        cache: &Cache,
-        folder: &Path,
-        base: &Path,
-        progress: &Progress,
-    ) -> Result<Self> {
+    pub(crate) fn prepare(session: &Session, folder: &Path, base: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let path = folder.join("bench.toml");
         let text = fs::read_to_string(base.join(BASE)).context("reading the base recipe")?;
@@ -59,14 +53,13 @@ impl Ours {
         change(folder, "first")?;
         let recipe = recipe::load(&path)?;
         // mkosi takes what the archive has now; the comparison wants the same.
-        let lock = lock::pin(&recipe, cache, progress, Mode::Renew)?;
-        let downloads = cache.root().join("downloads");
+        let locked = lock::pin(session, recipe, Mode::Renew)?;
+        let downloads = session.cache.root().join("downloads");
         for set in SETS {
-            lock::fetch_set(&recipe, cache, &lock, set, progress)?;
+            locked.fetch(session, set)?;
         }
         Ok(Self {
-            recipe,
-            lock,
+            locked,
             folder: folder.to_owned(),
             downloads,
         })
@@ -84,7 +77,9 @@ impl Ours {
         cache::remove(&self.cache_folder())?;
         cache::remove(&self.folder.join("out"))?;
         let cache = Cache::at(self.cache_folder())?;
-        let packages = SETS.iter().filter_map(|set| self.lock.sets.get(*set));
+        let packages = SETS
+            .iter()
+            .filter_map(|set| self.locked.lock.sets.get(*set));
         for package in packages.flatten() {
             let to = cache.object(&package.sha256);
             if let Some(folder) = to.parent() {
@@ -118,16 +113,17 @@ impl Ours {
     /// If a step fails.
     pub(crate) fn build(&self) -> Result<Timed> {
         let request = Request {
-            recipe: self.recipe.path.clone(),
+            recipe: self.locked.recipe.path.clone(),
             output: self.folder.join("out"),
             lock: Mode::Locked,
         };
-        let progress = Progress::new(Kind::Quiet);
         let begin = Instant::now();
         let cache = Cache::at(self.cache_folder())?;
-        pipeline::build_in(&cache, &request, &progress)?;
+        let session = Session::new(cache, Progress::new(Kind::Quiet));
+        pipeline::build(&session, &request)?;
         let seconds = begin.elapsed().as_secs_f64();
-        let steps = progress
+        let steps = session
+            .progress
             .records()
             .into_iter()
             .filter(|step| step.outcome == slipway::host::progress::Outcome::Made)

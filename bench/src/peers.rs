@@ -6,50 +6,34 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use slipway::debian::pinned::Deb;
-use slipway::host::cache::{Cache, Key};
-use slipway::host::progress::Progress;
+use slipway::host::cache::Key;
 use slipway::host::sandbox::Sandbox;
+use slipway::host::session::Session;
 use slipway::install::{self, Purpose};
-use slipway::lock::{self, Mode};
-use slipway::recipe::{self, Recipe, SET_ROOT};
+use slipway::lock::{self, LockedRecipe, Mode};
+use slipway::recipe::{self, SET_ROOT};
 
 /// The recipe, beside this package's manifest.
 const RECIPE: &str = "peers.toml";
 /// Where the peers find the benchmark's folder.
 pub(crate) const WORK: &str = "/work";
 
-/// Packages of a recipe beside this package's manifest.
-#[derive(Debug)]
-pub(crate) struct Locked {
-    /// The recipe.
-    pub(crate) recipe: Recipe,
-    /// The newest date in the lock's sources, seconds since 1970.
-    pub(crate) epoch: u64,
-    /// The packages of its root, as files.
-    pub(crate) debs: Vec<Deb>,
-}
-
 /// Locks the recipe, as far as it is not, in `folder`, and fetches the packages of its root.
 ///
 /// # Errors
 /// If a package cannot be had.
 pub(crate) fn fetch(
+    session: &Session,
     recipe: &str,
-    cache: &Cache,
     folder: &Path,
-    progress: &Progress,
-) -> Result<Locked> {
+) -> Result<(LockedRecipe, Vec<Deb>)> {
     let path = folder.join(recipe);
     fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), &path)
         .with_context(|| format!("copying {recipe}"))?;
     let recipe = recipe::load(&path)?;
-    let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
-    let debs = lock::fetch_set(&recipe, cache, &lock, SET_ROOT, progress)?;
-    Ok(Locked {
-        recipe,
-        epoch: lock.epoch,
-        debs,
-    })
+    let locked = lock::pin(session, recipe, Mode::Make)?;
+    let debs = locked.fetch(session, SET_ROOT)?;
+    Ok((locked, debs))
 }
 
 /// The tree.
@@ -64,18 +48,18 @@ impl Peers {
     ///
     /// # Errors
     /// If a package cannot be had or configured.
-    pub(crate) fn open(cache: &Cache, folder: &Path, progress: &Progress) -> Result<Self> {
-        let locked = fetch(RECIPE, cache, folder, progress)?;
+    pub(crate) fn open(session: &Session, folder: &Path) -> Result<Self> {
+        let (locked, debs) = fetch(session, RECIPE, folder)?;
         let options = install::Options {
             purpose: Purpose::Container,
-            epoch: locked.epoch,
+            epoch: locked.lock.epoch,
             package_manager: locked.recipe.debian.package_manager,
             ..install::Options::default()
         };
-        let rootfs = install::install(cache, &locked.debs, &options, progress)?;
+        let rootfs = install::install(session, "rootfs", &debs, &options)?;
         let key = Key::of("peers", 1).key("rootfs", &rootfs.key).finish();
-        let step = progress.step("unpack peers");
-        let made = cache.step("peers", &key, |folder| {
+        let step = session.progress.step("unpack peers");
+        let made = session.cache.step("peers", &key, |folder| {
             let mut archive = tar::Archive::new(File::open(&rootfs.tar)?);
             archive.set_preserve_permissions(true);
             archive.set_preserve_ownerships(true);
@@ -88,7 +72,7 @@ impl Peers {
         step.made(None);
         Ok(Self {
             root: made.path.join("tree"),
-            epoch: locked.epoch,
+            epoch: locked.lock.epoch,
         })
     }
 

@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use image::report::Handoff;
 use qemu_tests::lab::{Lab, Plan};
 use qemu_tests::timeouts;
-use slipway::host::cache::{Cache, Scratch};
-use slipway::host::progress::{Kind, Progress};
+use slipway::host::cache::Scratch;
+use slipway::host::progress::Kind;
+use slipway::host::session;
 use slipway::install::tools;
-use slipway::lock;
 use slipway::recipe::{SET_KERNEL, SET_TOOLS_BUILD};
 use slipway::steps::kernel;
 use slipway::vm::disks::Node;
@@ -30,10 +30,9 @@ pub(crate) struct Session {
     mkosi: Option<Rc<Mkosi>>,
     dracut: Option<PathBuf>,
     provisioned: Option<(Node, u64)>,
-    cache: Cache,
+    tool: session::Session,
     folder: PathBuf,
     scratch: Scratch,
-    progress: Progress,
 }
 
 impl Session {
@@ -44,8 +43,8 @@ impl Session {
     pub(crate) fn open() -> Result<Self> {
         let folder = workspace()?.join("target/bench");
         fs::create_dir_all(&folder)?;
-        let cache = Cache::open()?;
-        let scratch = cache.scratch()?;
+        let tool = session::Session::open(Kind::Plain)?;
+        let scratch = tool.cache.scratch()?;
         Ok(Self {
             lab: None,
             ours: None,
@@ -53,16 +52,15 @@ impl Session {
             mkosi: None,
             dracut: None,
             provisioned: None,
-            cache,
+            tool,
             folder,
             scratch,
-            progress: Progress::new(Kind::Plain),
         })
     }
 
-    /// The cache that everything but the measured builds uses.
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.cache
+    /// The tool's session for everything but the measured builds.
+    pub(crate) fn tool(&self) -> &session::Session {
+        &self.tool
     }
 
     /// What is kept after the run.
@@ -75,14 +73,9 @@ impl Session {
         self.scratch.path()
     }
 
-    /// Where what is done is told.
-    pub(crate) fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
     /// Tells the person how far it is.
     pub(crate) fn say(&self, text: &str) {
-        self.progress.say(text);
+        self.tool.progress.say(text);
     }
 
     /// Our builds.
@@ -93,7 +86,7 @@ impl Session {
         if self.ours.is_none() {
             let recipes = workspace()?.join("recipes");
             let folder = self.scratch.path().join("ours");
-            let ours = Ours::prepare(&self.cache, &folder, &recipes, &self.progress)?;
+            let ours = Ours::prepare(&self.tool, &folder, &recipes)?;
             self.ours = Some(Rc::new(ours));
         }
         self.ours.clone().context("preparing our builds")
@@ -108,7 +101,7 @@ impl Session {
 
     fn peers(&mut self) -> Result<Rc<Peers>> {
         if self.peers.is_none() {
-            let peers = Peers::open(&self.cache, &self.folder, &self.progress)?;
+            let peers = Peers::open(&self.tool, &self.folder)?;
             self.peers = Some(Rc::new(peers));
         }
         self.peers.clone().context("installing the peers")
@@ -122,7 +115,7 @@ impl Session {
         if self.mkosi.is_none() {
             let (peers, ours, work) = (self.peers()?, self.ours()?, self.work()?);
             self.say("mkosi builds once, to have its packages");
-            self.mkosi = Some(Rc::new(Mkosi::prepare(&peers, &work, &ours.recipe)?));
+            self.mkosi = Some(Rc::new(Mkosi::prepare(&peers, &work, &ours.locked.recipe)?));
         }
         self.mkosi.clone().context("preparing mkosi")
     }
@@ -134,11 +127,10 @@ impl Session {
     pub(crate) fn dracut_initrd(&mut self) -> Result<PathBuf> {
         if self.dracut.is_none() {
             let (peers, ours, work) = (self.peers()?, self.ours()?, self.work()?);
-            let fetch =
-                |set| lock::fetch_set(&ours.recipe, &self.cache, &ours.lock, set, &self.progress);
-            let (tools, kernel) = (fetch(SET_TOOLS_BUILD)?, fetch(SET_KERNEL)?);
-            let tools = tools::install(&self.cache, &tools, "tools", &self.progress)?;
-            let kernel = kernel::unpack(&self.cache, &tools, &kernel, &self.progress)?;
+            let session = &self.tool;
+            let fetch = |set| ours.locked.fetch(session, set);
+            let tools = tools::install(session, "tools", &fetch(SET_TOOLS_BUILD)?)?;
+            let kernel = kernel::unpack(session, &tools, &fetch(SET_KERNEL)?)?;
             self.say("dracut makes its initrd");
             self.dracut = Some(dracut::make(&peers, &work, &kernel)?);
         }

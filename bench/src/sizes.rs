@@ -4,7 +4,8 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use qemu_tests::lab::Plan;
-use slipway::host::progress::{Kind, Progress};
+use slipway::host;
+use slipway::host::progress::Kind;
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Request};
 use slipway::vm::machine::Start;
@@ -77,7 +78,7 @@ fn all_platforms(session: &mut Session) -> Result<u64> {
         output: folder.clone(),
         lock: Mode::Make,
     };
-    let built = pipeline::build_in(session.cache(), &request, &Progress::new(Kind::Quiet))?;
+    let built = pipeline::build(&host::session::Session::open(Kind::Quiet)?, &request)?;
     let uki = built.out.join("all-platforms.efi");
     let report = inspect::inspect(&uki)?;
     let kernel = report.kernels.first().context("the UKI has no kernel")?;

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use image::report::{HANDOFF_LINE, LINE};
 use serde_json::Value;
-use slipway::host::cache::{Cache, Scratch};
-use slipway::host::progress::{Kind, Progress};
+use slipway::host::cache::Scratch;
+use slipway::host::progress::Kind;
+use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Built, Request};
+use slipway::recipe::SET_TOOLS_BUILD;
 use slipway::vm::accel;
 use slipway::vm::agent::{Agent, Answer, PORT, Secret, Start};
 use slipway::vm::channel::{Channel, Waited};
@@ -41,7 +43,7 @@ pub struct Lab {
     /// What images are made and examined with.
     pub build_tools: Tools,
     accel: Accel,
-    cache: Cache,
+    session: Session,
     scratch: Scratch,
     folder: PathBuf,
     nodes: usize,
@@ -107,26 +109,19 @@ impl Lab {
     pub fn open() -> Result<Self> {
         let folder = workspace()?.join("target/qemu-tests");
         fs::create_dir_all(&folder)?;
-        let progress = Progress::new(Kind::Quiet);
+        let session = Session::open(Kind::Quiet)?;
         let built = build("recipes/demo", &folder)?;
-        let cache = Cache::open()?;
-        let tools = pipeline::tools_run(&built, &progress)?;
-        let debs = slipway::lock::fetch_set(
-            &built.recipe,
-            &cache,
-            &built.lock,
-            slipway::recipe::SET_TOOLS_BUILD,
-            &progress,
-        )?;
-        let build_tools = tools::install(&cache, &debs, "tools", &progress)?;
+        let tools = pipeline::tools_run(&session, &built.locked)?;
+        let debs = built.locked.fetch(&session, SET_TOOLS_BUILD)?;
+        let build_tools = tools::install(&session, "tools", &debs)?;
         let (accel, _) = accel::choose(&tools, accel::Choice::Auto)?;
         Ok(Self {
             image: Image::open(&built.out)?,
             tools,
             build_tools,
             accel,
-            scratch: cache.scratch()?,
-            cache,
+            scratch: session.cache.scratch()?,
+            session,
             folder,
             nodes: 0,
             consoles: Vec::new(),
@@ -142,10 +137,10 @@ impl Lab {
         }
     }
 
-    /// The cache of this run.
+    /// The session of this run: its cache, and steps that are not shown.
     #[must_use]
-    pub fn cache(&self) -> &Cache {
-        &self.cache
+    pub fn session(&self) -> &Session {
+        &self.session
     }
 
     /// Where things are kept between runs.
@@ -329,7 +324,7 @@ fn build(recipe: &str, folder: &Path) -> Result<Built> {
         output: folder.to_owned(),
         lock: Mode::Make,
     };
-    pipeline::build(&request, &Progress::new(Kind::Quiet))
+    pipeline::build(&Session::open(Kind::Quiet)?, &request)
 }
 
 /// One secret a node: its config is applied at its first boot only.

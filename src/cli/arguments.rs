@@ -9,8 +9,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use slipway::host::interrupt::Interrupt;
 use slipway::host::local_files::LocalFiles;
-use slipway::host::progress::{Kind, Progress};
+use slipway::host::progress::Kind;
+use slipway::host::session::Session;
 use slipway::lock::Mode;
 use slipway::recipe::Mistakes;
 use slipway::vm::accel::Choice;
@@ -42,13 +44,18 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The progress that belongs to these options.
-    pub(crate) fn progress(self) -> Progress {
-        Progress::new(match (self.json, self.quiet) {
+    /// A session whose progress is shown as these options say.
+    ///
+    /// # Errors
+    /// If the cache cannot be opened.
+    pub(crate) fn session(self, interrupt: &Interrupt) -> anyhow::Result<Session> {
+        let mut session = Session::open(match (self.json, self.quiet) {
             (_, true) => Kind::Quiet,
             (true, false) => Kind::Json,
             (false, false) => Kind::Auto,
-        })
+        })?;
+        session.interrupt = interrupt.clone();
+        Ok(session)
     }
 }
 

@@ -10,12 +10,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::CommandFactory as _;
 use slipway::host::cache::Cache;
-use slipway::host::interrupt;
-use slipway::host::progress::{self, Progress};
-use slipway::install::tools::{self, Tools};
-use slipway::lock::{self, Lock, Mode};
+use slipway::host::interrupt::Interrupt;
+use slipway::host::progress::{self, Kind};
+use slipway::host::session::Session;
+use slipway::install::tools::Tools;
+use slipway::lock::{self, Lock, LockedRecipe, Mode};
 use slipway::recipe::node_config;
-use slipway::recipe::{self, Platform, Recipe};
+use slipway::recipe::{self, Platform};
 use slipway::vm::machine::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
 use slipway::{doctor, inspect, pipeline};
@@ -31,15 +32,14 @@ const WRONG: u8 = 2;
 /// How often a server looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(crate) fn build(args: &BuildArgs, output: Output) -> Result<ExitCode> {
+pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     if args.dry_run {
         return plan(args, output);
     }
-    let progress = output.progress();
-    let built = pipeline::build(
-        &request(&args.recipe.recipe, &args.out.output, args.mode()),
-        &progress,
-    )?;
+    let session = output.session(interrupt)?;
+    let request = request(&args.recipe.recipe, &args.out.output, args.mode());
+    let built = pipeline::build(&session, &request)?;
+    let progress = &session.progress;
     if output.json {
         arguments::print_json(&serde_json::json!({
             "out": built.out,
@@ -64,19 +64,13 @@ fn request(recipe: &Path, output: &Path, lock: Mode) -> pipeline::Request {
 
 /// What a build would fetch and write.
 fn plan(args: &BuildArgs, output: Output) -> Result<ExitCode> {
+    let session = Session::open(Kind::Quiet)?;
     let recipe = recipe::load(&args.recipe.recipe)?;
-    let cache = Cache::open()?;
     let name = format!("{}-{}", recipe.image.name, recipe.image.version);
     let out = args.out.output.join(name);
-    let lock = lock::pin(
-        &recipe,
-        &cache,
-        &Progress::new(progress::Kind::Quiet),
-        Mode::Locked,
-    );
     let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
-    let (locked, missing) = match &lock {
-        Ok(lock) => (None, missing(&cache, lock)),
+    let (locked, missing) = match lock::pin(&session, recipe, Mode::Locked) {
+        Ok(locked) => (None, missing(&session.cache, &locked.lock)),
         Err(error) => (Some(format!("{error:#}")), (0, 0)),
     };
     if output.json {
@@ -117,21 +111,21 @@ fn missing(cache: &Cache, lock: &Lock) -> (usize, u64) {
     (wanted.len(), wanted.iter().map(|(_, size)| size).sum())
 }
 
-pub(crate) fn lock(args: &LockArgs, output: Output) -> Result<ExitCode> {
+pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let recipe = recipe::load(&args.recipe.recipe)?;
-    let lock = lock::pin(&recipe, &Cache::open()?, &output.progress(), args.mode())?;
+    let locked = lock::pin(&output.session(interrupt)?, recipe, args.mode())?;
     if output.json {
-        arguments::print_json(&lock)?;
+        arguments::print_json(&locked.lock)?;
     } else {
-        arguments::print(&summary(&recipe, &lock))?;
+        arguments::print(&summary(&locked))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The lock's path, then each set with its number of packages and the size of their downloads.
-fn summary(recipe: &Recipe, lock: &Lock) -> String {
-    let mut out = format!("{}\n", recipe.lock_path().display());
-    for (name, packages) in &lock.sets {
+fn summary(locked: &LockedRecipe) -> String {
+    let mut out = format!("{}\n", locked.recipe.lock_path().display());
+    for (name, packages) in &locked.lock.sets {
         let size: u64 = packages.iter().map(|package| package.size).sum();
         let size = progress::bytes(size);
         out += &format!("  {name:12} {:4} packages {size:>10}\n", packages.len());
@@ -160,21 +154,20 @@ pub(crate) fn check(recipe: &Path, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn run(args: &RunArgs, output: Output) -> Result<ExitCode> {
-    let progress = output.progress();
-    let (image, tools, bus) = image(&args.image, &args.out.output, &progress)?;
+pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let session = &output.session(interrupt)?;
+    let (image, tools, bus) = image(session, &args.image, &args.out.output)?;
     let mut options = args.options();
     options.bus = args.bus.unwrap_or(bus);
-    run::run(&image, &tools, &Cache::open()?, &options, &progress)?;
+    run::run(session, &image, &tools, &options)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The image that a run is about, built first if a recipe is given; the tools that run it; and the controller that its
 /// disks hang on where it is at home.
-fn image(given: &Path, output: &Path, progress: &Progress) -> Result<(run::Image, Tools, Bus)> {
+fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, Tools, Bus)> {
     if given.is_dir() {
-        let cache = Cache::open()?;
-        let tools = carried_tools(&cache, progress)?;
+        let tools = carried_tools(session)?;
         return Ok((run::Image::open(given)?, tools, Bus::default()));
     }
     if given.extension().is_none_or(|kind| kind != "toml") {
@@ -183,9 +176,9 @@ fn image(given: &Path, output: &Path, progress: &Progress) -> Result<(run::Image
             given.display()
         );
     }
-    let built = pipeline::build(&request(given, output, Mode::Make), progress)?;
-    let tools = tools_run(&built.recipe, &built.lock, progress)?;
-    let bus = home_bus(&built.recipe.kernel.platforms);
+    let built = pipeline::build(session, &request(given, output, Mode::Make))?;
+    let tools = pipeline::tools_run(session, &built.locked)?;
+    let bus = home_bus(&built.locked.recipe.kernel.platforms);
     Ok((run::Image::open(&built.out)?, tools, bus))
 }
 
@@ -201,18 +194,11 @@ fn home_bus(platforms: &[Platform]) -> Bus {
         .unwrap_or_default()
 }
 
-fn tools_run(recipe: &Recipe, lock: &Lock, progress: &Progress) -> Result<Tools> {
-    let cache = Cache::open()?;
-    let set = recipe::SET_TOOLS_RUN;
-    let debs = lock::fetch_set(recipe, &cache, lock, set, progress)?;
-    tools::install(&cache, &debs, set, progress)
-}
-
 /// The tools of the carried recipe, for what has no recipe of its own.
-fn carried_tools(cache: &Cache, progress: &Progress) -> Result<Tools> {
-    let recipe = recipe::load(&recipe::carried::tools(cache)?)?;
-    let lock = lock::pin(&recipe, cache, progress, Mode::Make)?;
-    tools_run(&recipe, &lock, progress)
+fn carried_tools(session: &Session) -> Result<Tools> {
+    let recipe = recipe::load(&recipe::carried::tools(&session.cache)?)?;
+    let locked = lock::pin(session, recipe, Mode::Make)?;
+    pipeline::tools_run(session, &locked)
 }
 
 pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> {
@@ -253,14 +239,14 @@ pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn demo(args: &DemoArgs, output: Output) -> Result<ExitCode> {
-    let progress = output.progress();
-    let cache = Cache::open()?;
-    let recipe = recipe::carried::demo(&cache)?;
-    let built = pipeline::build(&request(&recipe, &args.out.output, Mode::Make), &progress)?;
-    let tools = tools_run(&built.recipe, &built.lock, &progress)?;
+pub(crate) fn demo(args: &DemoArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let session = &output.session(interrupt)?;
+    let progress = &session.progress;
+    let recipe = recipe::carried::demo(&session.cache)?;
+    let built = pipeline::build(session, &request(&recipe, &args.out.output, Mode::Make))?;
+    let tools = pipeline::tools_run(session, &built.locked)?;
     let image = run::Image::open(&built.out)?;
-    let verdict = demo::run(&image, &tools, &cache, &args.options(), &progress)?;
+    let verdict = demo::run(session, &image, &tools, &args.options())?;
     if output.json {
         arguments::print_json(&verdict)?;
     } else {
@@ -282,8 +268,12 @@ pub(crate) fn inspect(image: &Path, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn timeline(args: &TimelineArgs, output: Output) -> Result<ExitCode> {
-    let (title, text) = boot(&args.from, output)?;
+pub(crate) fn timeline(
+    args: &TimelineArgs,
+    output: Output,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
+    let (title, text) = boot(&args.from, output, interrupt)?;
     let spans = timeline::read(&text)?;
     if let Some(path) = &args.svg {
         std::fs::write(path, timeline::svg(&spans, &title))
@@ -298,10 +288,10 @@ pub(crate) fn timeline(args: &TimelineArgs, output: Output) -> Result<ExitCode> 
 }
 
 /// The last boot's name and JSON lines, from a file or from the disk of a node that `slipway run --node` kept.
-fn boot(from: &Path, output: Output) -> Result<(String, String)> {
+fn boot(from: &Path, output: Output, interrupt: &Interrupt) -> Result<(String, String)> {
     if from.is_dir() {
         let disk = from.join("system.raw");
-        let tools = carried_tools(&Cache::open()?, &output.progress())?;
+        let tools = carried_tools(&output.session(interrupt)?)?;
         let boots = disks::timelines(&tools, &disk)?;
         return boots
             .into_iter()
@@ -314,18 +304,26 @@ fn boot(from: &Path, output: Output) -> Result<(String, String)> {
     Ok((name.into_owned(), text))
 }
 
-pub(crate) fn pxe_serve(folder: &Path, listen: std::net::SocketAddr) -> Result<ExitCode> {
-    let _guard = interrupt::Guard::new();
+pub(crate) fn pxe_serve(
+    folder: &Path,
+    listen: std::net::SocketAddr,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
+    let _guard = interrupt.guard();
     let server = pxe::Server::start(folder, listen)?;
     arguments::print(&format!("http://{}/{}\n", server.address(), pxe::SCRIPT))?;
-    while !interrupt::requested() {
+    while !interrupt.requested() {
         std::thread::sleep(LOOK);
     }
     bail!("interrupted")
 }
 
-pub(crate) fn doctor(refused: Option<anyhow::Error>, output: Output) -> Result<ExitCode> {
-    let tools = || carried_tools(&Cache::open()?, &output.progress());
+pub(crate) fn doctor(
+    refused: Option<anyhow::Error>,
+    output: Output,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
+    let tools = || carried_tools(&output.session(interrupt)?);
     let findings = doctor::examine(refused, tools);
     if output.json {
         arguments::print_json(&findings)?;

@@ -1,52 +1,54 @@
-//! Interruption: Ctrl-C and its kin become one flag, and work that must not be torn says so.
+//! Signal handling: one flag, and guards around work that must finish.
 //!
-//! Steps need nothing of this: what they leave half made is in folders that the next build sweeps, and
-//! their programs die with the tool. A guest that must be stopped, or a terminal that must be given back,
-//! holds a [`Guard`] and looks at [`requested`].
+//! Steps of a build need nothing of this: what they leave half made is in folders that the next build removes, and
+//! their programs end with the tool. A guest that must be stopped, or a terminal whose settings must be restored,
+//! holds a [`Guard`] and checks [`Interrupt::requested`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-static REQUESTED: AtomicBool = AtomicBool::new(false);
-static GUARDS: AtomicUsize = AtomicUsize::new(0);
+/// Whether the user asked to stop. Clones share the flag and the guards.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<State>);
 
-/// Whether the user has asked to stop.
-#[must_use]
-pub fn requested() -> bool {
-    REQUESTED.load(Ordering::SeqCst)
+#[derive(Debug, Default)]
+struct State {
+    requested: AtomicBool,
+    guards: AtomicUsize,
 }
 
-/// Asks to stop; what the program does when a signal comes.
-pub fn request() {
-    REQUESTED.store(true, Ordering::SeqCst);
+impl Interrupt {
+    /// Whether the user has asked to stop.
+    #[must_use]
+    pub fn requested(&self) -> bool {
+        self.0.requested.load(Ordering::SeqCst)
+    }
+
+    /// Asks to stop; called when a signal comes.
+    pub fn request(&self) {
+        self.0.requested.store(true, Ordering::SeqCst);
+    }
+
+    /// Begins work that must finish. Its owner checks [`Interrupt::requested`] often.
+    #[must_use]
+    pub fn guard(&self) -> Guard {
+        self.0.guards.fetch_add(1, Ordering::SeqCst);
+        Guard(self.clone())
+    }
+
+    /// Whether any [`Guard`] lives.
+    #[must_use]
+    pub fn guarded(&self) -> bool {
+        self.0.guards.load(Ordering::SeqCst) > 0
+    }
 }
 
 /// As long as one lives, an interrupted program waits for it before it ends.
 #[derive(Debug)]
-pub struct Guard(());
-
-impl Guard {
-    /// Begins work that must be ended in order. Its owner looks at [`requested`] often.
-    #[must_use]
-    pub fn new() -> Self {
-        GUARDS.fetch_add(1, Ordering::SeqCst);
-        Self(())
-    }
-}
-
-impl Default for Guard {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+pub struct Guard(Interrupt);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        GUARDS.fetch_sub(1, Ordering::SeqCst);
+        self.0.0.guards.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// Whether any [`Guard`] lives.
-#[must_use]
-pub fn guarded() -> bool {
-    GUARDS.load(Ordering::SeqCst) > 0
 }

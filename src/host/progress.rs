@@ -241,6 +241,15 @@ impl Step {
         self.end(Outcome::Made, bytes);
     }
 
+    /// Ends the step: its product was in the cache (`hit`) or was made.
+    pub fn done(self, hit: bool, bytes: Option<u64>) {
+        if hit {
+            self.hit(bytes)
+        } else {
+            self.made(bytes)
+        }
+    }
+
     fn may_speak(&self) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let due = said.elapsed() >= PLAIN_EVERY;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::debian::pinned::Deb;
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
+use crate::host::session::Session;
 use crate::install;
 
 /// Users and groups, for programs that want a name for an id; no script of a package has made them.
@@ -29,7 +29,7 @@ pub struct Tools {
 ///
 /// # Errors
 /// If a package cannot be read.
-pub fn install(cache: &Cache, debs: &[Deb], name: &str, progress: &Progress) -> Result<Tools> {
+pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
     let mut debs = debs.to_vec();
     debs.sort_by(|a, b| a.package.name.cmp(&b.package.name));
     let mut key = Key::of("tools", 1);
@@ -37,8 +37,8 @@ pub fn install(cache: &Cache, debs: &[Deb], name: &str, progress: &Progress) -> 
         key = key.text(&deb.package.name, &deb.package.sha256);
     }
     let key = key.finish();
-    let step = progress.step(name);
-    let made = cache.step("tools", &key, |folder| {
+    let step = session.progress.step(name);
+    let made = session.cache.step("tools", &key, |folder| {
         let root = folder.join("tree");
         install::unpack_only(&debs, &root)?;
         for (path, content) in [
@@ -55,11 +55,7 @@ pub fn install(cache: &Cache, debs: &[Deb], name: &str, progress: &Progress) -> 
         fs::create_dir_all(root.join("root"))?;
         Ok(())
     })?;
-    if made.hit {
-        step.hit(None)
-    } else {
-        step.made(None)
-    }
+    step.done(made.hit, None);
     Ok(Tools {
         root: made.path.join("tree"),
         key,

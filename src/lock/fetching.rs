@@ -13,60 +13,64 @@ use crate::debian::Mirrors;
 use crate::debian::mirror::Host;
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::format::time::rfc3339;
-use crate::host::cache::Cache;
-use crate::host::progress::{Progress, Step};
+use crate::host::progress::Step;
+use crate::host::session::Session;
 use crate::recipe::Recipe;
 
 /// Downloads at once. Mirrors bear it, and more does not make one faster.
 const AT_ONCE: usize = 8;
 
-/// The packages of a set as files, fetched as far as they are not in the cache.
-///
-/// # Errors
-/// If the lock has no such set, or a package can be had neither from the mirror nor from the snapshots, or not with the
-/// digest of the lock; all such packages are named.
-pub fn fetch_set(
-    recipe: &Recipe,
-    cache: &Cache,
-    lock: &Lock,
-    set: &str,
-    progress: &Progress,
-) -> Result<Vec<Deb>> {
-    let debian = &recipe.debian;
-    let mirrors = || {
-        Mirrors::find(
-            debian.mirror.as_deref(),
-            debian.security_mirror.as_deref(),
-            &Host::here(),
-        )
-    };
-    fetch_from(mirrors, &debian.snapshots, cache, lock, set, progress).with_context(|| {
-        format!(
-            "fetching packages of the lock {}",
-            recipe.lock_path().display()
-        )
-    })
+/// A recipe with its lock.
+#[derive(Clone, Debug)]
+pub struct LockedRecipe {
+    /// What the user asked for.
+    pub recipe: Recipe,
+    /// What it takes from elsewhere, pinned.
+    pub lock: Lock,
 }
 
-/// [`fetch_set`] with the recipe's part of it; the mirrors are asked for only if something has to be fetched.
+impl LockedRecipe {
+    /// The packages of a set as files, fetched as far as they are not in the cache.
+    ///
+    /// # Errors
+    /// If the lock has no such set, or a package can be had neither from the mirror nor from the snapshots, or not with the
+    /// digest of the lock; all such packages are named.
+    pub fn fetch(&self, session: &Session, set: &str) -> Result<Vec<Deb>> {
+        let debian = &self.recipe.debian;
+        let mirrors = || {
+            Mirrors::find(
+                debian.mirror.as_deref(),
+                debian.security_mirror.as_deref(),
+                &Host::here(),
+            )
+        };
+        fetch_from(session, mirrors, &debian.snapshots, &self.lock, set).with_context(|| {
+            format!(
+                "fetching packages of the lock {}",
+                self.recipe.lock_path().display()
+            )
+        })
+    }
+}
+
+/// [`LockedRecipe::fetch`] with the recipe's part of it; the mirrors are asked for only if something has to be fetched.
 fn fetch_from(
+    session: &Session,
     mirrors: impl FnOnce() -> Result<Mirrors>,
     snapshots: &[String],
-    cache: &Cache,
     lock: &Lock,
     set: &str,
-    progress: &Progress,
 ) -> Result<Vec<Deb>> {
     let packages = lock
         .sets
         .get(set)
         .with_context(|| format!("the lock has no set {set}"))?;
-    let step = progress.step(&format!("fetch {set}"));
+    let step = session.progress.step(&format!("fetch {set}"));
     let debs: Vec<Deb> = packages
         .iter()
         .map(|package| Deb {
             package: package.clone(),
-            path: cache.object(&package.sha256),
+            path: session.cache.object(&package.sha256),
         })
         .collect();
     // A file of this name was renamed to it after its digest was found right.
@@ -77,7 +81,7 @@ fn fetch_from(
         })
         .collect();
     for package in packages {
-        cache.use_object(&package.sha256);
+        session.cache.use_object(&package.sha256);
     }
     let size = packages.iter().map(|package| package.size).sum();
     if missing.is_empty() {

@@ -13,57 +13,47 @@ use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::file::{Lock, LockedFrom, LockedKubelet};
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::{Progress, Step};
+use super::fetching::LockedRecipe;
+use super::file::{LockedFrom, LockedKubelet};
+use crate::host::cache::Key;
+use crate::host::progress::Step;
+use crate::host::session::Session;
 use crate::recipe::{KubeletSource, Kubernetes, Recipe};
-use program::Work;
 
 pub use program::Program;
 
-/// Pins the kubelet of a recipe: asks its sources in order and takes the first that answers. `lock` must hold the
-/// recipe's packages already, because compiling takes the toolchain from there.
+/// Pins the kubelet of a recipe: asks its sources in order and takes the first that answers. The lock must hold
+/// the packages already, because compiling takes the toolchain from there.
 ///
 /// # Errors
 /// If no source answers; says of each why.
-pub fn pin(
-    recipe: &Recipe,
-    cache: &Cache,
-    lock: &Lock,
-    progress: &Progress,
-) -> Result<Option<LockedKubelet>> {
+pub fn pin(session: &Session, locked: &LockedRecipe) -> Result<Option<LockedKubelet>> {
+    let recipe = &locked.recipe;
     let Some(kubernetes) = &recipe.kubernetes else {
         return Ok(None);
     };
-    let work = Work {
-        recipe,
-        cache,
-        lock,
-        progress,
-    };
     let mut refusals = Vec::new();
     for source in &kubernetes.kubelet {
-        let step = progress.step(&format!("kubelet from {}", name(source)));
-        match pin_from(source, kubernetes, &work, &step) {
-            Ok((locked, hit)) => {
+        let step = session
+            .progress
+            .step(&format!("kubelet from {}", name(source)));
+        match pin_from(session, locked, source, kubernetes, &step) {
+            Ok((kubelet, hit)) => {
                 ensure!(
-                    version::fits(&locked.version, &kubernetes.version),
+                    version::fits(&kubelet.version, &kubernetes.version),
                     "{}: the recipe wants Kubernetes {}, {} gave {}",
                     recipe.path.display(),
                     kubernetes.version,
                     name(source),
-                    locked.version
+                    kubelet.version
                 );
-                let size = Some(locked.size);
-                if hit {
-                    step.hit(size)
-                } else {
-                    step.made(size)
-                }
-                return Ok(Some(locked));
+                step.done(hit, Some(kubelet.size));
+                return Ok(Some(kubelet));
             }
             Err(error) => {
-                progress.say(&format!("kubelet from {}: {error:#}", name(source)));
+                session
+                    .progress
+                    .say(&format!("kubelet from {}: {error:#}", name(source)));
                 refusals.push(format!("{}: {error:#}", name(source)));
             }
         }
@@ -87,16 +77,17 @@ fn name(source: &KubeletSource) -> String {
 
 /// Gives the pin, and whether nothing had to be fetched or made for it.
 fn pin_from(
+    session: &Session,
+    locked: &LockedRecipe,
     source: &KubeletSource,
     kubernetes: &Kubernetes,
-    work: &Work<'_>,
     step: &Step,
 ) -> Result<(LockedKubelet, bool)> {
     match source {
-        KubeletSource::Release { url } => release::pin(url, kubernetes, work, step),
-        KubeletSource::File { path } => foreign::pin_file(path, work),
-        KubeletSource::Oci { reference } => foreign::pin_image(reference, work, step),
-        KubeletSource::GoModule => module::pin(&kubernetes.version, work, step),
+        KubeletSource::Release { url } => release::pin(url, kubernetes, session, locked, step),
+        KubeletSource::File { path } => foreign::pin_file(path, session, locked),
+        KubeletSource::Oci { reference } => foreign::pin_image(reference, session, locked, step),
+        KubeletSource::GoModule => module::pin(&kubernetes.version, session, locked, step),
     }
 }
 
@@ -105,45 +96,32 @@ fn pin_from(
 /// # Errors
 /// If its source has it no more, or gives other bytes than the lock says.
 pub fn obtain(
-    recipe: &Recipe,
-    cache: &Cache,
-    lock: &Lock,
-    locked: &LockedKubelet,
-    progress: &Progress,
+    session: &Session,
+    locked: &LockedRecipe,
+    kubelet: &LockedKubelet,
 ) -> Result<Program> {
-    let work = Work {
-        recipe,
-        cache,
-        lock,
-        progress,
-    };
-    let step = progress.step("kubelet");
-    let path = cache.object(&locked.sha256);
-    let hit = fs::metadata(&path).is_ok_and(|found| found.len() == locked.size);
+    let step = session.progress.step("kubelet");
+    let path = session.cache.object(&kubelet.sha256);
+    let hit = fs::metadata(&path).is_ok_and(|found| found.len() == kubelet.size);
     if !hit {
-        let about = || format!("getting the locked kubelet {}", locked.version);
-        match &locked.source {
-            LockedFrom::Release { url } => release::fetch(url, &locked.sha256, &work, &step),
-            LockedFrom::File { path } => foreign::fetch_file(path, locked, &work),
+        let about = || format!("getting the locked kubelet {}", kubelet.version);
+        match &kubelet.source {
+            LockedFrom::Release { url } => release::fetch(url, &kubelet.sha256, session, &step),
+            LockedFrom::File { path } => foreign::fetch_file(path, kubelet, session, locked),
             LockedFrom::Oci { reference, digest } => {
-                foreign::fetch_image(reference, digest, locked, &work, &step)
+                foreign::fetch_image(reference, digest, kubelet, session, locked, &step)
             }
             LockedFrom::GoModule { go_mod, go_sum } => {
-                module::fetch(go_mod, go_sum, locked, &work, &step)
+                module::fetch(go_mod, go_sum, kubelet, session, locked, &step)
             }
         }
         .with_context(about)?;
     }
-    cache.use_object(&locked.sha256);
-    let size = Some(locked.size);
-    if hit {
-        step.hit(size)
-    } else {
-        step.made(size)
-    }
+    session.cache.use_object(&kubelet.sha256);
+    step.done(hit, Some(kubelet.size));
     Ok(Program {
-        version: locked.version.clone(),
-        sha256: locked.sha256.clone(),
+        version: kubelet.version.clone(),
+        sha256: kubelet.sha256.clone(),
         path,
     })
 }

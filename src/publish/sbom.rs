@@ -13,6 +13,10 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::debian::pinned::LockedPackage;
+use crate::lock::LockedRecipe;
+use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT};
+use crate::steps::identity::Identity;
+use crate::steps::kubelet::Kubelet;
 
 /// The document's name in the output folder.
 pub const FILE: &str = "sbom.cdx.json";
@@ -108,6 +112,31 @@ impl Hash {
             content: content.to_owned(),
         }
     }
+}
+
+/// The document of an image: every package in it, and the kubelet.
+///
+/// # Errors
+/// As [`text`].
+pub fn list(
+    locked: &LockedRecipe,
+    identity: &Identity,
+    kubelet: Option<&Kubelet>,
+) -> Result<String> {
+    let suite = &locked.recipe.debian.suite;
+    let components = [SET_ROOT, SET_KERNEL, SET_KUBELET, SET_ETCD]
+        .into_iter()
+        .flat_map(|set| {
+            let packages = locked.lock.sets.get(set).into_iter().flatten();
+            packages.map(move |package| Component::package(package, set, suite))
+        });
+    let kubelet = kubelet.map(|kubelet| {
+        let version = &kubelet.program.version;
+        let purl = format!("pkg:golang/k8s.io/kubernetes@{version}#cmd/kubelet");
+        Component::program("kubelet", version, &purl, &kubelet.program.sha256)
+    });
+    let components = components.chain(kubelet);
+    text(&identity.manifest.image, locked.lock.epoch, components)
 }
 
 /// The document's text. A package that is in several sets stands there once, with all of them.

@@ -6,15 +6,18 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use image::addon;
-use image::cmdline::LIMIT;
+use image::cmdline::{Cmdline, LIMIT};
 use image::layout::Architecture;
 
 use crate::format::uki;
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::Key;
+use crate::host::session::Session;
 use crate::install::tools::Tools;
+use crate::recipe::Recipe;
+use crate::steps::identity::Identity;
 use crate::steps::initramfs::Initramfs;
 use crate::steps::kernel::Kernel;
+use crate::steps::root::Root;
 
 /// The UKI's name in its step's folder.
 const FILE: &str = "linux.efi";
@@ -35,10 +38,10 @@ pub struct Bootable {
 }
 
 /// What the image is told and what it tells boot loaders.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// Words of the command line, in order.
-    pub cmdline: &'a [String],
+    pub cmdline: Vec<String>,
     /// Text of the root's `os-release`.
     pub os_release: &'a str,
     /// What machines it is for.
@@ -72,19 +75,32 @@ pub fn addon(tools: &Tools, architecture: Architecture) -> Result<Vec<u8>> {
     uki::addon(&stub, &addon::reserved()).context("writing the addon of the command line")
 }
 
+/// What a recipe's image is told: the hash of its root, then the recipe's own words.
+#[must_use]
+pub fn options<'a>(recipe: &Recipe, identity: &'a Identity, root: &Root) -> Options<'a> {
+    let own = Cmdline {
+        roothash: Some(root.hash),
+        ..Cmdline::default()
+    };
+    Options {
+        cmdline: [own.to_words(), recipe.kernel.cmdline.clone()].concat(),
+        os_release: &identity.os_release,
+        architecture: recipe.image.architecture,
+    }
+}
+
 /// Links kernel, initramfs and command line to a UKI.
 ///
 /// # Errors
 /// When the command line is too long for the kernel, or the stub does not take the sections.
 pub fn link(
-    cache: &Cache,
+    session: &Session,
     tools: &Tools,
     kernel: &Kernel,
     initramfs: &Initramfs,
     options: &Options,
-    progress: &Progress,
 ) -> Result<Bootable> {
-    let step = progress.step("bootable");
+    let step = session.progress.step("bootable");
     let cmdline = options.cmdline.join(" ");
     ensure!(
         cmdline.len() < LIMIT && !cmdline.chars().any(char::is_control),
@@ -101,7 +117,7 @@ pub fn link(
         .text("cmdline", &cmdline)
         .text("os-release", options.os_release)
         .finish();
-    let made = cache.step("bootable", &key, |folder| {
+    let made = session.cache.step("bootable", &key, |folder| {
         let vmlinuz = fs::read(&kernel.vmlinuz)
             .with_context(|| format!("reading the kernel {}", kernel.vmlinuz.display()))?;
         let initrd = fs::read(&initramfs.path)
@@ -119,11 +135,7 @@ pub fn link(
     })?;
     let uki = made.path.join(FILE);
     let size = fs::metadata(&uki).context("reading the UKI")?.len();
-    if made.hit {
-        step.hit(Some(size));
-    } else {
-        step.made(Some(size));
-    }
+    step.done(made.hit, Some(size));
     Ok(Bootable {
         uki,
         vmlinuz: kernel.vmlinuz.clone(),

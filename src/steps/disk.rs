@@ -18,7 +18,7 @@ use image::verity::RootHash;
 use crate::format::gpt::{Partition, Table, seeded};
 use crate::format::{fat, sparse};
 use crate::host::cache::Key;
-use crate::host::progress::Progress;
+use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::steps::bootable::{self, Bootable};
 use crate::steps::root::Root;
@@ -57,9 +57,15 @@ pub struct Disk {
     pub key: Key,
 }
 
-/// What a disk is, beside its contents.
+/// What a disk is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
+pub struct Parts<'a> {
+    /// The tools tree, which has the boot loader.
+    pub tools: &'a Tools,
+    /// What firmware starts.
+    pub bootable: &'a Bootable,
+    /// The root.
+    pub root: &'a Root,
     /// Name and version of the image.
     pub image: &'a ImageId,
     /// What machines it is for.
@@ -136,30 +142,29 @@ pub fn table(hash: &RootHash, root: u64, sizes: &Sizes, architecture: Architectu
 ///
 /// # Errors
 /// When a partition is too small for its content, or the file cannot be written.
-pub fn write(
-    path: &Path,
-    bootable: &Bootable,
-    root: &Root,
-    tools: &Tools,
-    options: &Options,
-    progress: &Progress,
-) -> Result<Disk> {
-    let step = progress.step("disk");
-    let loader_file = tools.root.join(boot_loader(options.architecture).0);
+pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
+    let Parts {
+        tools,
+        bootable,
+        root,
+        ..
+    } = *parts;
+    let step = session.progress.step("disk");
+    let loader_file = tools.root.join(boot_loader(parts.architecture).0);
     let loader = fs::read(&loader_file)
         .with_context(|| format!("reading the boot loader {}", loader_file.display()))?;
-    let addon = bootable::addon(tools, options.architecture)?;
-    let key = key(bootable, root, [&loader, &addon], options);
+    let addon = bootable::addon(tools, parts.architecture)?;
+    let key = key(bootable, root, [&loader, &addon], parts);
     let content = fs::metadata(&root.erofs)
         .with_context(|| format!("reading {}", root.erofs.display()))?
         .len();
     ensure!(
-        content <= options.sizes.root,
+        content <= parts.sizes.root,
         "the root has {content} bytes, its slot {}: make `root` larger in the recipe's [sizes]",
-        options.sizes.root
+        parts.sizes.root
     );
-    let table = table(&root.hash, content, options.sizes, options.architecture);
-    let size = table.disk_size(options.whole);
+    let table = table(&root.hash, content, parts.sizes, parts.architecture);
+    let size = table.disk_size(parts.whole);
     let naming = || format!("writing the disk {}", path.display());
     if path.exists() {
         fs::remove_file(path).with_context(naming)?;
@@ -175,7 +180,7 @@ pub fn write(
     let [esp, data, hashes] = table.partitions.as_slice() else {
         anyhow::bail!("the disk has three partitions");
     };
-    write_esp(&file, esp, [&loader, &addon], bootable, options).context("writing partition ESP")?;
+    write_esp(&file, esp, [&loader, &addon], bootable, parts).context("writing partition ESP")?;
     for (partition, content) in [(data, &root.erofs), (hashes, &root.verity)] {
         copy(content, &file, partition)
             .with_context(|| format!("writing partition {}", partition.label))?;
@@ -188,24 +193,24 @@ pub fn write(
     })
 }
 
-fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], options: &Options) -> Key {
-    let sizes = options.sizes;
+fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], parts: &Parts) -> Key {
+    let sizes = parts.sizes;
     Key::of("disk", 3)
         .key("bootable", &bootable.key)
         .key("root", &root.key)
         .bytes("loader", loader)
         .bytes("addon", addon)
-        .text("uki", &uki_path(options.image))
+        .text("uki", &uki_path(parts.image))
         .text(
             "sizes",
             &format!(
                 "{} {} {} {}",
-                sizes.esp, sizes.root, sizes.verity, options.whole
+                sizes.esp, sizes.root, sizes.verity, parts.whole
             ),
         )
-        .text("sbom", options.sbom)
-        .text("architecture", options.architecture.debian())
-        .text("epoch", &options.epoch.to_string())
+        .text("sbom", parts.sbom)
+        .text("architecture", parts.architecture.debian())
+        .text("epoch", &parts.epoch.to_string())
         .finish()
 }
 
@@ -214,16 +219,16 @@ fn write_esp(
     partition: &Partition,
     [loader, addon]: [&[u8]; 2],
     bootable: &Bootable,
-    options: &Options,
+    parts: &Parts,
 ) -> Result<()> {
     let uki = fs::read(&bootable.uki)
         .with_context(|| format!("reading the UKI {}", bootable.uki.display()))?;
-    let uki_path = uki_path(options.image);
+    let uki_path = uki_path(parts.image);
     let mut volume = fat::Volume::new();
-    volume.file(boot_loader(options.architecture).1, loader)?;
+    volume.file(boot_loader(parts.architecture).1, loader)?;
     volume.file(LOADER_CONF, LOADER_CONF_TEXT)?;
     volume.file(addon::TEMPLATE, addon)?;
-    volume.file(SBOM, options.sbom.as_bytes())?;
+    volume.file(SBOM, parts.sbom.as_bytes())?;
     volume.file(&uki_path, &uki)?;
     let [a, b, c, d, ..] = partition.guid.0;
     let extents = volume.write(&fat::Options {
@@ -231,7 +236,7 @@ fn write_esp(
         offset: partition.offset,
         label: LABEL_ESP,
         id: u32::from_le_bytes([a, b, c, d]),
-        time: options.epoch,
+        time: parts.epoch,
     })?;
     for extent in extents {
         sparse::write(file, partition.offset + extent.offset, &extent.bytes)?;

@@ -14,10 +14,13 @@ use image::manifest::Manifest;
 use image::modules::ModuleIndex;
 use image::paths::{INITRD_CONFIG, INITRD_MANIFEST, INITRD_MODULES, INITRD_MODULES_INDEX};
 
+use crate::INIT_PROGRAM;
 use crate::format::cpio;
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::Key;
+use crate::host::session::Session;
+use crate::lock::LockedRecipe;
 use crate::recipe::Platform;
+use crate::steps::identity::Identity;
 use crate::steps::kernel::Kernel;
 use crate::steps::kernel::catalogue::Catalogue;
 
@@ -58,17 +61,29 @@ pub struct Contents<'a> {
     pub modules: &'a [String],
 }
 
+/// What the initramfs of a recipe's image holds.
+#[must_use]
+pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Contents<'a> {
+    let recipe = &locked.recipe;
+    Contents {
+        init: INIT_PROGRAM,
+        manifest: &identity.manifest,
+        base_config: recipe
+            .ignition
+            .as_ref()
+            .map(|config| config.text.as_slice()),
+        ca_bundle: None,
+        platforms: &recipe.kernel.platforms,
+        modules: &recipe.kernel.modules,
+    }
+}
+
 /// Packs the initramfs.
 ///
 /// # Errors
 /// When the kernel does not have a wanted module, naming all such, or a file cannot be read.
-pub fn pack(
-    cache: &Cache,
-    kernel: &Kernel,
-    contents: &Contents,
-    progress: &Progress,
-) -> Result<Initramfs> {
-    let step = progress.step("initramfs");
+pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<Initramfs> {
+    let step = session.progress.step("initramfs");
     let manifest = contents.manifest.to_text();
     let mut key = Key::of("initramfs", 2)
         .key("kernel", &kernel.key)
@@ -87,18 +102,14 @@ pub fn pack(
         key = key.text("module", &name);
     }
     let key = key.finish();
-    let made = cache.step("initramfs", &key, |folder| {
+    let made = session.cache.step("initramfs", &key, |folder| {
         let archive = archive(kernel, contents, &manifest)?;
         let packed = zstd::bulk::compress(&archive, LEVEL).context("compressing the initramfs")?;
         fs::write(folder.join(FILE), packed).context("writing the initramfs")
     })?;
     let path = made.path.join(FILE);
     let size = fs::metadata(&path).context("reading the initramfs")?.len();
-    if made.hit {
-        step.hit(Some(size));
-    } else {
-        step.made(Some(size));
-    }
+    step.done(made.hit, Some(size));
     Ok(Initramfs { path, size, key })
 }
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::debian::pinned::Deb;
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::Key;
+use crate::host::session::Session;
 use crate::install;
 use crate::install::tools::Tools;
 use crate::layer::{Entry, Layer};
@@ -39,14 +39,14 @@ pub struct Kernel {
 ///
 /// # Errors
 /// When the package holds no kernel, several, or one without modules, or depmod fails.
-pub fn unpack(cache: &Cache, tools: &Tools, debs: &[Deb], progress: &Progress) -> Result<Kernel> {
-    let step = progress.step("kernel");
+pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> {
+    let step = session.progress.step("kernel");
     let mut key = Key::of("kernel", 1).key("tools", &tools.key);
     for deb in debs {
         key = key.text("package", &deb.package.sha256);
     }
     let key = key.finish();
-    let made = cache.step("kernel", &key, |folder| {
+    let made = session.cache.step("kernel", &key, |folder| {
         install::unpack_only(debs, folder).context("unpacking the kernel")?;
         let release = release(folder)?;
         // depmod looks for lib/modules; the package has usr/lib/modules, as every root with a merged /usr.
@@ -74,11 +74,7 @@ pub fn unpack(cache: &Cache, tools: &Tools, debs: &[Deb], progress: &Progress) -
     let size = fs::metadata(&vmlinuz)
         .with_context(|| format!("reading {}", vmlinuz.display()))?
         .len();
-    if made.hit {
-        step.hit(Some(size));
-    } else {
-        step.made(Some(size));
-    }
+    step.done(made.hit, Some(size));
     Ok(Kernel {
         modules: modules.join(&release),
         release,

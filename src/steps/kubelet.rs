@@ -1,7 +1,55 @@
-//! Kubelet: the container that it runs in, and what it needs of the node around it.
+//! Kubelet: the locked program, the container that it runs in, and the container images that are baked in with it.
 
 mod container;
-mod node;
+mod images;
 
-pub use container::{container_image, container_layer};
-pub use node::{containers_layer, node_layer};
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::rootfs;
+use crate::host::session::Session;
+use crate::install::{self, Purpose};
+use crate::layer::Layer;
+use crate::lock;
+use crate::lock::LockedRecipe;
+use crate::lock::kubelet::Program;
+use crate::recipe::{SET_ETCD, SET_KUBELET};
+
+/// The kubelet, with what it brings to the root.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    /// The program.
+    pub program: Program,
+    /// Its container, and the images of the static pods.
+    pub layers: Vec<Layer>,
+    /// Its container as an OCI layout.
+    pub layout: PathBuf,
+}
+
+/// Installs the kubelet of the lock; `None` if the recipe has none.
+///
+/// # Errors
+/// If the program or a package cannot be fetched, or an image cannot be made of them.
+pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Option<Kubelet>> {
+    let lock = &locked.lock;
+    let Some(kubelet) = &lock.kubelet else {
+        return Ok(None);
+    };
+    let program = lock::kubelet::obtain(session, locked, kubelet)?;
+    let options = rootfs::options(locked, Purpose::Container);
+    let debs = locked.fetch(session, SET_KUBELET)?;
+    let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
+    let mut layers = vec![container::layer(&rootfs, &program)?];
+    if lock.sets.contains_key(SET_ETCD) {
+        let debs = locked.fetch(session, SET_ETCD)?;
+        layers.push(images::layer(session, &locked.recipe, &debs, lock.epoch)?);
+    }
+    let architecture = locked.recipe.image.architecture.debian();
+    let layout = container::image(session, &rootfs, &program, architecture, lock.epoch)?;
+    Ok(Some(Kubelet {
+        program,
+        layers,
+        layout,
+    }))
+}

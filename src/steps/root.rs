@@ -15,12 +15,13 @@ use image::verity::{RootHash, SALT};
 use sha2::{Digest, Sha256};
 
 use crate::format::verity;
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::Key;
+use crate::host::session::Session;
 use crate::install::Rootfs;
 use crate::install::tools::Tools;
 use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Layer, Source};
+use crate::lock::LockedRecipe;
 use crate::recipe::RootOptions;
 
 const EROFS: &str = "root.erofs";
@@ -45,14 +46,13 @@ pub struct Root {
 /// # Errors
 /// If two layers cannot lie over one another, a file changed meanwhile, or `mkfs.erofs` fails.
 pub fn seal(
-    cache: &Cache,
+    session: &Session,
+    locked: &LockedRecipe,
     tools: &Tools,
     rootfs: &Rootfs,
     layers: &[Layer],
-    options: &RootOptions,
-    epoch: u64,
-    progress: &Progress,
 ) -> Result<Root> {
+    let (options, epoch) = (&locked.recipe.root, locked.lock.epoch);
     let mut key = Key::of("root", 1)
         .key("tools", &tools.key)
         .key("rootfs", &rootfs.key)
@@ -63,8 +63,8 @@ pub fn seal(
         key = key.key("layer", &layer.key);
     }
     let key = key.finish();
-    let step = progress.step("root");
-    let made = cache.step("root", &key, |folder| {
+    let step = session.progress.step("root");
+    let made = session.cache.step("root", &key, |folder| {
         let entries = merge::merge(rootfs.entries(), layers)?;
         let erofs = folder.join(EROFS);
         format(tools, &entries, folder, options, &key, epoch)?;
@@ -89,11 +89,7 @@ pub fn seal(
         key,
     };
     let bytes = Some(fs::metadata(&root.erofs)?.len());
-    if made.hit {
-        step.hit(bytes)
-    } else {
-        step.made(bytes)
-    }
+    step.done(made.hit, bytes);
     Ok(root)
 }
 

@@ -9,9 +9,7 @@ use image::paths;
 use image::report::{HANDOFF_LINE, LINE};
 use serde::Serialize;
 
-use crate::host::cache::Cache;
-use crate::host::interrupt::{self, Guard};
-use crate::host::progress::Progress;
+use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::vm::accel;
 use crate::vm::agent::{Agent, PORT, Secret, Start};
@@ -93,15 +91,10 @@ say wal "$wal"
 ///
 /// # Errors
 /// What did not come in time or was not as it must be, with the end of the console.
-pub fn run(
-    image: &Image,
-    tools: &Tools,
-    cache: &Cache,
-    options: &Options,
-    progress: &Progress,
-) -> Result<Verdict> {
-    let _guard = Guard::new();
-    let scratch = cache.scratch()?;
+pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -> Result<Verdict> {
+    let progress = &session.progress;
+    let _guard = session.interrupt.guard();
+    let scratch = session.cache.scratch()?;
     let secret = Secret::new()?;
     let config = scratch.path().join("config.ign");
     fs::write(&config, secret.config(Start::WithServices).to_string())
@@ -123,7 +116,7 @@ pub fn run(
     step.made(None);
     let begin = Instant::now();
     let vm = Vm::start(tools, &machine, scratch.path(), None)?;
-    let result = watch(&vm, &secret, progress, begin);
+    let result = watch(session, &vm, &secret, begin);
     if result.is_err() {
         let console = vm.console().text();
         let lines: Vec<&str> = console.lines().collect();
@@ -136,14 +129,15 @@ pub fn run(
     result
 }
 
-fn watch(vm: &Vm, secret: &Secret, progress: &Progress, begin: Instant) -> Result<Verdict> {
+fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<Verdict> {
+    let progress = &session.progress;
     // Each stage of the view ends with a word on the console.
     for (name, words) in [
         ("firmware", &[KERNEL, HANDOFF_LINE][..]),
         ("kernel and init", &[HANDOFF_LINE]),
     ] {
         let step = progress.step(name);
-        wait_console(vm, words, HANDOFF)?;
+        wait_console(session, vm, words, HANDOFF)?;
         step.made(None);
     }
     let handoff_seconds = begin.elapsed().as_secs_f64();
@@ -163,7 +157,7 @@ fn watch(vm: &Vm, secret: &Secret, progress: &Progress, begin: Instant) -> Resul
         if answer.code == 0 {
             break answer.output;
         }
-        if interrupt::requested() {
+        if session.interrupt.requested() {
             bail!("interrupted");
         }
         if Instant::now() >= until {
@@ -190,7 +184,7 @@ fn watch(vm: &Vm, secret: &Secret, progress: &Progress, begin: Instant) -> Resul
 }
 
 /// Waits for one of these words on the console; a report of the init ends the wait at once.
-fn wait_console(vm: &Vm, words: &[&str], patience: Duration) -> Result<()> {
+fn wait_console(session: &Session, vm: &Vm, words: &[&str], patience: Duration) -> Result<()> {
     let until = Instant::now() + patience;
     loop {
         let found = vm.console().wait(Duration::from_millis(200), |text| {
@@ -206,7 +200,7 @@ fn wait_console(vm: &Vm, words: &[&str], patience: Duration) -> Result<()> {
             Waited::Closed => {
                 bail!("the machine ended before any of {words:?} stood on its console")
             }
-            Waited::Late if interrupt::requested() => bail!("interrupted"),
+            Waited::Late if session.interrupt.requested() => bail!("interrupted"),
             Waited::Late if Instant::now() >= until => bail!(
                 "none of {words:?} stood on the console within {} s",
                 patience.as_secs()

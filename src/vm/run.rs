@@ -11,9 +11,7 @@ use super::machine::{Accel, Bus, Clock, Forward, Machine, OnReset, Start};
 use super::process::Vm;
 use super::terminal::{self, Keys, Left};
 use super::{channel, timeline};
-use crate::host::cache::Cache;
-use crate::host::interrupt::Guard;
-use crate::host::progress::Progress;
+use crate::host::session::Session;
 use crate::install::tools::Tools;
 
 /// What a user says about a run.
@@ -207,15 +205,10 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
 ///
 /// # Errors
 /// If the machine does not start, or the user interrupted it.
-pub fn run(
-    image: &Image,
-    tools: &Tools,
-    cache: &Cache,
-    options: &Options,
-    progress: &Progress,
-) -> Result<()> {
-    let _guard = Guard::new();
-    let scratch = cache.scratch()?;
+pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -> Result<()> {
+    let progress = &session.progress;
+    let _guard = session.interrupt.guard();
+    let scratch = session.cache.scratch()?;
     let (accel, why) = accel::choose(
         tools,
         if options.icount {
@@ -239,7 +232,7 @@ pub fn run(
         let _keys = Keys::take()?;
         let sink: channel::Sink = Box::new(terminal::to_stdout);
         let mut vm = Vm::start(tools, &machine, scratch.path(), Some(sink))?;
-        terminal::attend(&mut vm, |_| None)?
+        terminal::attend(&mut vm, &session.interrupt, |_| None)?
     };
     progress.say("");
     match disks::timelines(tools, &node.system()) {

@@ -10,7 +10,7 @@ use nix::sys::termios::{self, InputFlags, LocalFlags, OutputFlags, SetArg, Termi
 
 use super::channel::Channel;
 use super::process::Vm;
-use crate::host::interrupt;
+use crate::host::interrupt::Interrupt;
 
 /// Ctrl-A, which begins a command to us.
 const ESCAPE: u8 = 0x01;
@@ -83,12 +83,16 @@ pub fn to_stdout(bytes: &[u8]) {
 ///
 /// # Errors
 /// If the machine cannot be watched.
-pub fn attend(vm: &mut Vm, mut each: impl FnMut(&Vm) -> Option<Left>) -> Result<Left> {
+pub fn attend(
+    vm: &mut Vm,
+    interrupt: &Interrupt,
+    mut each: impl FnMut(&Vm) -> Option<Left>,
+) -> Result<Left> {
     let mut input = std::io::stdin().lock();
     let mut open = true;
     let mut command = false;
     loop {
-        if interrupt::requested() {
+        if interrupt.requested() {
             return Ok(Left::Interrupted);
         }
         if vm.ended()?.is_some() {

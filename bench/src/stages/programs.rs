@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use slipway::INIT_PROGRAM;
-use slipway::host::cache::Cache;
-use slipway::host::progress::Progress;
+use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use tempfile::TempDir;
 
@@ -81,20 +80,14 @@ impl Programs {
     ///
     /// # Errors
     /// If a package cannot be had.
-    pub(crate) fn open(
-        cache: &Cache,
-        kept: &Path,
-        folder: &Path,
-        progress: &Progress,
-    ) -> Result<Self> {
-        let locked = peers::fetch(RECIPE, cache, kept, progress)?;
-        let version = locked
-            .debs
+    pub(crate) fn open(session: &Session, kept: &Path, folder: &Path) -> Result<Self> {
+        let (_, debs) = peers::fetch(session, RECIPE, kept)?;
+        let version = debs
             .iter()
             .find(|deb| deb.package.name == "ignition")
             .map(|deb| deb.package.version.clone())
             .context("the lock has no package ignition")?;
-        let tools = tools::install(cache, &locked.debs, "tools-ignition", progress)?;
+        let tools = tools::install(session, "tools-ignition", &debs)?;
         let bench = folder.join("bench");
         fs::create_dir_all(&bench)?;
         program(&bench.join("ignition"), INIT_PROGRAM)?;

@@ -13,7 +13,6 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result, ensure};
 use qemu_tests::lab::{Lab, Plan};
 use serde_json::json;
-use slipway::host::progress::{Kind, Progress};
 use slipway::install::tools::{self, Tools};
 use slipway::lock;
 use slipway::recipe::{SetWish, load};
@@ -217,7 +216,6 @@ fn answer(connection: TcpStream, tools: &Tools, keys: &Path) -> Result<()> {
 
 fn programs(lab: &Lab) -> Result<Tools> {
     let recipe = load(&lab.recipes().join("demo.toml"))?;
-    let progress = Progress::new(Kind::Quiet);
     let wish = SetWish {
         name: "tools-tang",
         packages: PROGRAMS.map(str::to_owned).into(),
@@ -225,7 +223,7 @@ fn programs(lab: &Lab) -> Result<Tools> {
         essential: false,
         backports: Vec::new(),
     };
-    let chosen = lock::resolve(&recipe, std::slice::from_ref(&wish), lab.cache(), &progress)?;
-    let debs = lock::fetch_set(&recipe, lab.cache(), &chosen, wish.name, &progress)?;
-    tools::install(lab.cache(), &debs, wish.name, &progress)
+    let session = lab.session();
+    let locked = lock::resolve(session, &recipe, std::slice::from_ref(&wish))?;
+    tools::install(session, wish.name, &locked.fetch(session, wish.name)?)
 }

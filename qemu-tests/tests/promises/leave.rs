@@ -29,7 +29,7 @@ pub(crate) fn running_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()>
         .context(
             "finding the program slipway beside the tests; `cargo test --workspace` builds it",
         )?;
-    let before = scratch(lab.cache().root())?;
+    let before = scratch(lab.session().cache.root())?;
     for way in [
         Way::Keys,
         Way::Signal(Signal::SIGINT),
@@ -55,7 +55,7 @@ pub(crate) fn running_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()>
             left = still_running(&had)?;
         }
         ensure!(left.is_empty(), "after {way:?} these still run: {left:?}");
-        let after = scratch(lab.cache().root())?;
+        let after = scratch(lab.session().cache.root())?;
         ensure!(
             after == before,
             "after {way:?} the cache's scratch folders are {after:?}; before {before:?}"

@@ -6,8 +6,8 @@ use sha2::Digest as _;
 
 use super::*;
 use crate::debian::loopback::Loopback;
-use crate::host::cache::hex;
-use crate::host::progress::Kind;
+use crate::host::cache::{Cache, hex};
+use crate::host::progress::{Kind, Progress};
 use crate::lock::{LockedSource, VERSION};
 
 fn package(name: &str) -> LockedPackage {
@@ -56,15 +56,19 @@ fn server(base: &str, names: &[&str]) -> Loopback {
     )
 }
 
-fn fetch(mirror: &str, snapshots: &[String], lock: &Lock, cache: &Cache) -> Result<Vec<Deb>> {
+fn fetch(mirror: &str, snapshots: &[String], lock: &Lock, session: &Session) -> Result<Vec<Deb>> {
     let mirrors = Mirrors {
         main: mirror.to_owned(),
         security: mirror.to_owned(),
         main_from: String::new(),
         security_from: String::new(),
     };
-    let progress = Progress::new(Kind::Quiet);
-    fetch_from(|| Ok(mirrors), snapshots, cache, lock, "root", &progress)
+    fetch_from(session, || Ok(mirrors), snapshots, lock, "root")
+}
+
+fn session(folder: &tempfile::TempDir) -> Session {
+    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    Session::new(cache, Progress::new(Kind::Quiet))
 }
 
 #[test]
@@ -72,10 +76,10 @@ fn a_set_is_fetched_once() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
     let server = server("/debian", &names);
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let session = session(&folder);
     let mirror = format!("{}/debian", server.url);
     for _ in 0..2 {
-        let debs = fetch(&mirror, &[], &lock(&names), &cache).unwrap();
+        let debs = fetch(&mirror, &[], &lock(&names), &session).unwrap();
         let found: Vec<&str> = debs.iter().map(|deb| deb.package.name.as_str()).collect();
         assert_eq!(found, names);
         for deb in &debs {
@@ -93,10 +97,10 @@ fn what_is_gone_from_the_mirror_is_looked_for_in_snapshots() {
     let mirror = server("/debian", &["a"]);
     let snapshot = server("/archive/debian/20261120T021110Z", &["b"]);
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let session = session(&folder);
     let base = format!("{}/debian", mirror.url);
     let snapshots = [format!("{}/archive/{{archive}}/{{time}}/", snapshot.url)];
-    fetch(&base, &snapshots, &lock(&["a", "b"]), &cache).unwrap();
+    fetch(&base, &snapshots, &lock(&["a", "b"]), &session).unwrap();
     assert_eq!(
         snapshot.asked(),
         ["/archive/debian/20261120T021110Z/pool/b.deb"]
@@ -107,9 +111,9 @@ fn what_is_gone_from_the_mirror_is_looked_for_in_snapshots() {
 fn all_that_is_gone_is_named_with_the_remedy() {
     let mirror = server("/debian", &["a"]);
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let session = session(&folder);
     let base = format!("{}/debian", mirror.url);
-    let error = fetch(&base, &[], &lock(&["a", "gone", "lost"]), &cache).unwrap_err();
+    let error = fetch(&base, &[], &lock(&["a", "gone", "lost"]), &session).unwrap_err();
     let error = format!("{error:#}");
     for expected in ["gone 1: ", "lost 1: ", "404", "slipway lock --renew"] {
         assert!(error.contains(expected), "{error}");
@@ -123,20 +127,20 @@ fn other_bytes_than_the_lock_s_are_refused() {
         [("/debian/pool/a.deb".to_owned(), b"content of X".to_vec())].into();
     let mirror = Loopback::serve(lying);
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let session = session(&folder);
     let lock = lock(&["a"]);
     let base = format!("{}/debian", mirror.url);
-    let error = format!("{:#}", fetch(&base, &[], &lock, &cache).unwrap_err());
+    let error = format!("{:#}", fetch(&base, &[], &lock, &session).unwrap_err());
     assert!(error.contains("not the expected one"), "{error}");
-    assert!(!cache.object(&lock.sets["root"][0].sha256).exists());
+    assert!(!session.cache.object(&lock.sets["root"][0].sha256).exists());
 }
 
 #[test]
 fn a_set_that_the_lock_lacks_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let session = session(&folder);
     let mut lock = lock(&[]);
     lock.sets.clear();
-    let error = fetch("http://127.0.0.1:9", &[], &lock, &cache).unwrap_err();
+    let error = fetch("http://127.0.0.1:9", &[], &lock, &session).unwrap_err();
     assert!(error.to_string().contains("no set root"), "{error}");
 }

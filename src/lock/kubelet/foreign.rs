@@ -4,9 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::program::{LIMIT, Work, ask_version, keep};
+use super::program::{LIMIT, ask_version, keep};
 use crate::host::cache::file_digest;
 use crate::host::progress::Step;
+use crate::host::session::Session;
+use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedKubelet};
 use crate::oci;
 use crate::recipe::KubeletSource;
@@ -19,27 +21,36 @@ const PLACES: &[&str] = &[
     "kubelet",
 ];
 
-pub(super) fn pin_file(path: &Path, work: &Work<'_>) -> Result<(LockedKubelet, bool)> {
-    let version = ask_version(work.cache, path)?;
-    let (sha256, size) = keep(work.cache, path)?;
-    let locked = LockedKubelet {
+pub(super) fn pin_file(
+    path: &Path,
+    session: &Session,
+    locked: &LockedRecipe,
+) -> Result<(LockedKubelet, bool)> {
+    let version = ask_version(&session.cache, path)?;
+    let (sha256, size) = keep(&session.cache, path)?;
+    let kubelet = LockedKubelet {
         version,
         sha256,
         size,
         source: LockedFrom::File {
             path: path
-                .strip_prefix(work.recipe.folder())
+                .strip_prefix(locked.recipe.folder())
                 .unwrap_or(path)
                 .to_string_lossy()
                 .into_owned(),
         },
     };
-    Ok((locked, true))
+    Ok((kubelet, true))
 }
 
 /// Takes the file that the recipe names now, if it is still the one of the lock.
-pub(super) fn fetch_file(path: &str, locked: &LockedKubelet, work: &Work<'_>) -> Result<()> {
-    let sources = work.recipe.kubernetes.iter().flat_map(|k| &k.kubelet);
+pub(super) fn fetch_file(
+    path: &str,
+    kubelet: &LockedKubelet,
+    session: &Session,
+    locked: &LockedRecipe,
+) -> Result<()> {
+    let sources = locked.recipe.kubernetes.iter().flat_map(|k| &k.kubelet);
     let named = sources
         .filter_map(|source| match source {
             KubeletSource::File { path } => Some(path),
@@ -49,29 +60,30 @@ pub(super) fn fetch_file(path: &str, locked: &LockedKubelet, work: &Work<'_>) ->
         .with_context(|| format!("the recipe does not name the file {path} any more"))?;
     let found = file_digest(named)?;
     ensure!(
-        found == locked.sha256,
+        found == kubelet.sha256,
         "{} has SHA-256 {found}, expected {} as the lock says; `slipway lock --renew` takes the present one",
         named.display(),
-        locked.sha256
+        kubelet.sha256
     );
-    keep(work.cache, named)?;
+    keep(&session.cache, named)?;
     Ok(())
 }
 
 pub(super) fn pin_image(
     reference: &str,
-    work: &Work<'_>,
+    session: &Session,
+    locked: &LockedRecipe,
     step: &Step,
 ) -> Result<(LockedKubelet, bool)> {
     let reference_read: oci::Reference = reference.parse().map_err(anyhow::Error::msg)?;
-    let architecture = work.recipe.image.architecture.debian();
-    let pulled = oci::pull(work.cache, &reference_read, architecture, step)?;
-    let scratch = work.cache.scratch()?;
+    let architecture = locked.recipe.image.architecture.debian();
+    let pulled = oci::pull(&session.cache, &reference_read, architecture, step)?;
+    let scratch = session.cache.scratch()?;
     let program = scratch.path().join("kubelet");
     pulled.extract_file(PLACES, LIMIT, &program)?;
-    let version = ask_version(work.cache, &program)?;
-    let (sha256, size) = keep(work.cache, &program)?;
-    let locked = LockedKubelet {
+    let version = ask_version(&session.cache, &program)?;
+    let (sha256, size) = keep(&session.cache, &program)?;
+    let kubelet = LockedKubelet {
         version,
         sha256,
         size,
@@ -80,28 +92,29 @@ pub(super) fn pin_image(
             digest: pulled.digest.clone(),
         },
     };
-    Ok((locked, false))
+    Ok((kubelet, false))
 }
 
 pub(super) fn fetch_image(
     reference: &str,
     digest: &str,
-    locked: &LockedKubelet,
-    work: &Work<'_>,
+    kubelet: &LockedKubelet,
+    session: &Session,
+    locked: &LockedRecipe,
     step: &Step,
 ) -> Result<()> {
     let reference: oci::Reference = reference.parse().map_err(anyhow::Error::msg)?;
-    let architecture = work.recipe.image.architecture.debian();
+    let architecture = locked.recipe.image.architecture.debian();
     let pinned = reference.at(digest);
-    let pulled = oci::pull(work.cache, &pinned, architecture, step)?;
-    let scratch = work.cache.scratch()?;
+    let pulled = oci::pull(&session.cache, &pinned, architecture, step)?;
+    let scratch = session.cache.scratch()?;
     let program = scratch.path().join("kubelet");
     pulled.extract_file(PLACES, LIMIT, &program)?;
-    let (found, _) = keep(work.cache, &program)?;
+    let (found, _) = keep(&session.cache, &program)?;
     ensure!(
-        found == locked.sha256,
+        found == kubelet.sha256,
         "the kubelet of {digest} has SHA-256 {found}, expected {} as the lock says",
-        locked.sha256
+        kubelet.sha256
     );
     Ok(())
 }

@@ -12,12 +12,14 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::program::{Work, ask_version, keep};
+use super::program::{ask_version, go, keep};
 use super::version;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
 use crate::host::sandbox::{Cmd, Sandbox};
+use crate::host::session::Session;
 use crate::install::tools::Tools;
+use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedKubelet};
 
 /// The program: what upstream's own `main` consists of.
@@ -31,25 +33,30 @@ const VARIABLES: &[&str] = &["GOINSECURE", "GONOPROXY", "GOPRIVATE", "GOVCS", "G
 /// How much of what Go said is shown when it fails.
 const TAIL: usize = 12;
 
-pub(super) fn pin(wanted: &str, work: &Work<'_>, step: &Step) -> Result<(LockedKubelet, bool)> {
-    let go = Go::new(work.go()?, work.cache)?;
+pub(super) fn pin(
+    wanted: &str,
+    session: &Session,
+    locked: &LockedRecipe,
+    step: &Step,
+) -> Result<(LockedKubelet, bool)> {
+    let go = Go::new(go(session, locked)?, &session.cache)?;
     step.note("asking the module proxy for releases");
     let release = go.newest(wanted)?;
-    let (go_mod, go_sum) = resolve(&go, &release, work.cache, step)?;
-    let (program, hit) = compile(&go, &release, &go_mod, &go_sum, work.cache, step)?;
-    let (sha256, size) = keep(work.cache, &program)?;
-    let found = ask_version(work.cache, &program)?;
+    let (go_mod, go_sum) = resolve(&go, &release, &session.cache, step)?;
+    let (program, hit) = compile(&go, &release, &go_mod, &go_sum, &session.cache, step)?;
+    let (sha256, size) = keep(&session.cache, &program)?;
+    let found = ask_version(&session.cache, &program)?;
     ensure!(
         found == release,
         "the compiled kubelet says that it is {found}, expected {release}"
     );
-    let locked = LockedKubelet {
+    let kubelet = LockedKubelet {
         version: release,
         sha256,
         size,
         source: LockedFrom::GoModule { go_mod, go_sum },
     };
-    Ok((locked, hit))
+    Ok((kubelet, hit))
 }
 
 /// `go.mod` and `go.sum` of our module. A published release never changes, so they are made once.
@@ -77,18 +84,19 @@ fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String
 pub(super) fn fetch(
     go_mod: &str,
     go_sum: &str,
-    locked: &LockedKubelet,
-    work: &Work<'_>,
+    kubelet: &LockedKubelet,
+    session: &Session,
+    locked: &LockedRecipe,
     step: &Step,
 ) -> Result<()> {
-    let go = Go::new(work.go()?, work.cache)?;
-    let (program, _) = compile(&go, &locked.version, go_mod, go_sum, work.cache, step)?;
-    let (sha256, _) = keep(work.cache, &program)?;
+    let go = Go::new(go(session, locked)?, &session.cache)?;
+    let (program, _) = compile(&go, &kubelet.version, go_mod, go_sum, &session.cache, step)?;
+    let (sha256, _) = keep(&session.cache, &program)?;
     ensure!(
-        sha256 == locked.sha256,
+        sha256 == kubelet.sha256,
         "the compiled kubelet has SHA-256 {sha256}, expected {} as the lock says: it was made \
          with another Go, or by another version of Slipway; `slipway lock --renew` makes it anew",
-        locked.sha256
+        kubelet.sha256
     );
     Ok(())
 }

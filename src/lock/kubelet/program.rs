@@ -8,12 +8,11 @@ use anyhow::{Context, Result, ensure};
 
 use super::version;
 use crate::host::cache::{Cache, file_digest};
-use crate::host::progress::Progress;
 use crate::host::sandbox::Sandbox;
+use crate::host::session::Session;
 use crate::install::tools::{self, Tools};
-use crate::lock::fetching::fetch_set;
-use crate::lock::file::Lock;
-use crate::recipe::{Recipe, SET_TOOLS_GO};
+use crate::lock::fetching::LockedRecipe;
+use crate::recipe::SET_TOOLS_GO;
 
 /// The most bytes that a kubelet may have: today's has 84 million.
 pub(super) const LIMIT: u64 = 512 << 20;
@@ -29,27 +28,10 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// What the sources work with.
-pub(super) struct Work<'a> {
-    pub(super) recipe: &'a Recipe,
-    pub(super) cache: &'a Cache,
-    /// Its packages are pinned already, its kubelet perhaps not.
-    pub(super) lock: &'a Lock,
-    pub(super) progress: &'a Progress,
-}
-
-impl Work<'_> {
-    /// The Go toolchain of the tools tree.
-    pub(super) fn go(&self) -> Result<Tools> {
-        let debs = fetch_set(
-            self.recipe,
-            self.cache,
-            self.lock,
-            SET_TOOLS_GO,
-            self.progress,
-        )?;
-        tools::install(self.cache, &debs, SET_TOOLS_GO, self.progress)
-    }
+/// The Go toolchain of the lock, as a tools tree.
+pub(super) fn go(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
+    let debs = locked.fetch(session, SET_TOOLS_GO)?;
+    tools::install(session, SET_TOOLS_GO, &debs)
 }
 
 /// Takes a program into the cache's objects, under its own digest: digest and size.

@@ -6,9 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use fetch::{Digest, Options, Patience, Want, blocking};
 
-use super::program::{LIMIT, Work, ask_version};
+use super::program::{LIMIT, ask_version};
 use super::version;
 use crate::host::progress::Step;
+use crate::host::session::Session;
+use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedKubelet};
 use crate::recipe::Kubernetes;
 
@@ -26,7 +28,8 @@ const SMALL: u64 = 4096;
 pub(super) fn pin(
     template: &str,
     kubernetes: &Kubernetes,
-    work: &Work<'_>,
+    session: &Session,
+    locked: &LockedRecipe,
     step: &Step,
 ) -> Result<(LockedKubelet, bool)> {
     let client = blocking::Client::new(&Options::default())?;
@@ -43,7 +46,7 @@ pub(super) fn pin(
         version::parse(&release).is_some(),
         "the server names {release:?} as the newest release"
     );
-    let arch = work.recipe.image.architecture.debian();
+    let arch = locked.recipe.image.architecture.debian();
     let url = template
         .replace("{version}", &release)
         .replace("{arch}", arch);
@@ -54,27 +57,27 @@ pub(super) fn pin(
         .next()
         .unwrap_or_default()
         .to_ascii_lowercase();
-    let hit = work.cache.object(&sha256).exists();
+    let hit = session.cache.object(&sha256).exists();
     if !hit {
-        fetch(&url, &sha256, work, step)?;
+        fetch(&url, &sha256, session, step)?;
     }
-    let object = work.cache.object(&sha256);
-    let found = ask_version(work.cache, &object)?;
+    let object = session.cache.object(&sha256);
+    let found = ask_version(&session.cache, &object)?;
     ensure!(
         found == release,
         "{url} says that it is {found}, expected {release}"
     );
-    let locked = LockedKubelet {
+    let kubelet = LockedKubelet {
         version: release,
         size: std::fs::metadata(&object)?.len(),
         sha256,
         source: LockedFrom::Release { url },
     };
-    Ok((locked, hit))
+    Ok((kubelet, hit))
 }
 
 /// Fetches the program into the cache.
-pub(super) fn fetch(url: &str, sha256: &str, work: &Work<'_>, step: &Step) -> Result<()> {
+pub(super) fn fetch(url: &str, sha256: &str, session: &Session, step: &Step) -> Result<()> {
     let digest = Digest::sha256(sha256)
         .with_context(|| format!("{sha256:?} is no SHA-256; expected 64 hexadecimal digits"))?;
     let client = blocking::Client::new(&Options::default())?;
@@ -82,7 +85,7 @@ pub(super) fn fetch(url: &str, sha256: &str, work: &Work<'_>, step: &Step) -> Re
         patience: PATIENCE,
         ..Want::new(url, LIMIT).digest(digest)
     };
-    let object = work.cache.object(sha256);
+    let object = session.cache.object(sha256);
     if let Some(folder) = object.parent() {
         std::fs::create_dir_all(folder)?;
     }

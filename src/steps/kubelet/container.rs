@@ -8,8 +8,8 @@ use anyhow::Result;
 use image::kubelet::{LINKS, MOUNTS, PROGRAM, Source as MountSource};
 use image::paths::{KUBELET_ROOTFS, VAR_LINKS};
 
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::{self, Key};
+use crate::host::session::Session;
 use crate::install::Rootfs;
 use crate::layer::{Entry, Kind, Layer};
 use crate::lock::kubelet::Program;
@@ -19,7 +19,7 @@ use crate::oci::{self, RunConfig};
 ///
 /// # Errors
 /// If a path of them is not plain.
-pub fn container_layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
+pub(super) fn layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
     let below = |path: &str| match path {
         "/" => KUBELET_ROOTFS.to_owned(),
         path => format!("{KUBELET_ROOTFS}{path}"),
@@ -43,21 +43,20 @@ pub fn container_layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
 ///
 /// # Errors
 /// If a file cannot be read or written.
-pub fn container_image(
-    cache: &Cache,
+pub(super) fn image(
+    session: &Session,
     rootfs: &Rootfs,
     program: &Program,
     architecture: &str,
     created: u64,
-    progress: &Progress,
 ) -> Result<PathBuf> {
-    let step = progress.step("kubelet image");
+    let step = session.progress.step("kubelet container");
     let key = Key::of("kubelet image", 1)
         .key("files", &key(rootfs, program))
         .text("architecture", architecture)
         .bytes("created", &created.to_le_bytes())
         .finish();
-    let made = cache.step("kubelet-image", &key, |folder| {
+    let made = session.cache.step("kubelet-image", &key, |folder| {
         let files = files(rootfs.entries(), program);
         let image = oci::Image {
             name: format!("slipway.local/kubelet:{}", program.version),
@@ -75,13 +74,9 @@ pub fn container_image(
         };
         oci::write_layout(&folder.join("layout"), &[image], created)?;
         // The layout has the layer by another name.
-        crate::host::cache::remove(&folder.join("layer.tar"))
+        cache::remove(&folder.join("layer.tar"))
     })?;
-    if made.hit {
-        step.hit(None)
-    } else {
-        step.made(None)
-    }
+    step.done(made.hit, None);
     Ok(made.path.join("layout"))
 }
 

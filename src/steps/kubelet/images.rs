@@ -1,19 +1,17 @@
-//! What the kubelet needs of the node around it: containerd's and its own configuration, the baked images with the unit
-//! that imports them, etcd's static pod, and `slipway-init`, whose commands the units run.
+//! The container images that the recipe bakes in, made of Debian packages, with the unit that imports them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use image::kubelet::{CONFIG, ETCD_IMAGE, FOLDERS, PAUSE_IMAGE, RUNTIME_SOCKET, STATIC_PODS, UNIT};
-use image::node::Role;
-use image::paths::{CONTAINER_IMAGES, ETCD, NODE_PROGRAM};
+use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE, UNIT};
+use image::paths::CONTAINER_IMAGES;
 
 use crate::debian::pinned::Deb;
-use crate::host::cache::{Cache, Key};
-use crate::host::progress::Progress;
+use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
+use crate::host::session::Session;
 use crate::install;
 use crate::layer::{Entry, Kind, Layer};
 use crate::oci::{self, RunConfig};
@@ -23,76 +21,6 @@ use crate::recipe::{ContainerImage, Recipe};
 const IMPORT_UNIT: &str = "/usr/lib/systemd/system/slipway-images.service";
 /// The namespace of containerd that the kubelet works in.
 const NAMESPACE: &str = "k8s.io";
-
-/// Configuration and units: everything of the node that depends on the recipe alone, and on the init program.
-///
-/// # Errors
-/// If the key cannot be made of them.
-pub fn node_layer(cache: &Cache, recipe: &Recipe, init: &[u8]) -> Result<Layer> {
-    let mut entries = vec![
-        Entry::directory("/usr/lib/slipway", 0o755),
-        Entry::file(NODE_PROGRAM, 0o755, init),
-    ];
-    if recipe.kubernetes.is_some() {
-        let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));
-        entries.extend(etc.map(|(path, mode)| Entry::directory(*path, *mode)));
-        entries.extend([
-            // kubeadm's controller-manager mounts the folder below by a hostPath that it cannot make here.
-            Entry::directory("/usr/libexec/kubernetes", 0o755),
-            Entry::directory("/usr/libexec/kubernetes/kubelet-plugins", 0o755),
-            Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume", 0o755),
-            Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume/exec", 0o755),
-            Entry::directory("/etc/cni", 0o755),
-            Entry::directory("/etc/containerd", 0o755),
-            Entry::file("/etc/containerd/config.toml", 0o644, containerd()),
-            Entry::directory("/usr/lib/systemd/system/containerd.service.d", 0o755),
-            Entry::file(
-                "/usr/lib/systemd/system/containerd.service.d/50-slipway.conf",
-                0o644,
-                include_str!("node/containerd.conf"),
-            ),
-            Entry::file(
-                "/usr/lib/systemd/system/podruntime.slice",
-                0o644,
-                include_str!("node/podruntime.slice"),
-            ),
-            Entry::directory("/usr/lib/systemd/logind.conf.d", 0o755),
-            Entry::file(
-                "/usr/lib/systemd/logind.conf.d/50-slipway.conf",
-                0o644,
-                include_str!("node/logind.conf"),
-            ),
-            Entry::file(CONFIG, 0o644, kubelet()),
-        ]);
-        if recipe.containers.contains(&ContainerImage::Etcd)
-            && recipe.node.role == Role::ControlPlane
-        {
-            let pod = format!("{STATIC_PODS}/etcd.yaml");
-            entries.push(Entry::file(pod, 0o600, etcd_pod()));
-        }
-    }
-    Layer::new(cache, entries)
-}
-
-/// containerd 1.7's configuration: crun as the runtime, systemd's control groups, the baked pause image.
-fn containerd() -> String {
-    include_str!("node/containerd.toml").replace("@PAUSE@", PAUSE_IMAGE)
-}
-
-/// The kubelet's configuration as it is until the config brings another: no API server, nobody may ask it anything.
-fn kubelet() -> String {
-    include_str!("node/kubelet.yaml")
-        .replace("@SOCKET@", RUNTIME_SOCKET)
-        .replace("@STATIC_PODS@", STATIC_PODS)
-        .replace("@UNIT@", UNIT)
-}
-
-/// etcd of one member that only this machine reaches.
-fn etcd_pod() -> String {
-    include_str!("node/etcd.yaml")
-        .replace("@IMAGE@", ETCD_IMAGE)
-        .replace("@DATA@", ETCD)
-}
 
 /// A baked image: what it is called, which of the set's packages and which of their paths it is made of, how it starts,
 /// and how it proves at build time that it does.
@@ -137,20 +65,19 @@ const fn baked(image: ContainerImage) -> &'static Baked {
 ///
 /// # Errors
 /// If a package is missing, or a program of an image does not run in it.
-pub fn containers_layer(
-    cache: &Cache,
+pub(super) fn layer(
+    session: &Session,
     recipe: &Recipe,
     debs: &[Deb],
     created: u64,
-    progress: &Progress,
 ) -> Result<Layer> {
     let mut wanted = recipe.containers.clone();
     wanted.sort();
     wanted.dedup();
     if wanted.is_empty() {
-        return Layer::new(cache, Vec::new());
+        return Layer::new(&session.cache, Vec::new());
     }
-    let step = progress.step("container images");
+    let step = session.progress.step("kubelet images");
     let architecture = recipe.image.architecture.debian();
     let mut key = Key::of("container images", 1)
         .text("images", &format!("{wanted:?}"))
@@ -160,8 +87,8 @@ pub fn containers_layer(
         key = key.text(&deb.package.name, &deb.package.sha256);
     }
     let key = key.finish();
-    let made = cache.step("images", &key, |folder| {
-        let scratch = cache.scratch()?;
+    let made = session.cache.step("images", &key, |folder| {
+        let scratch = session.cache.scratch()?;
         let mut images = Vec::new();
         for image in &wanted {
             let baked = baked(*image);
@@ -174,11 +101,7 @@ pub fn containers_layer(
     })?;
     let archive = made.path.join("images.tar");
     let size = Some(fs::metadata(&archive)?.len());
-    if made.hit {
-        step.hit(size)
-    } else {
-        step.made(size)
-    }
+    step.done(made.hit, size);
     let name = format!("{CONTAINER_IMAGES}/{}.tar", &key.as_str()[..16]);
     let entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),
@@ -319,14 +242,6 @@ ExecStart=/usr/bin/touch {mark}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_placeholder_is_left() {
-        for text in [containerd(), kubelet(), etcd_pod()] {
-            assert!(!text.contains('@'), "{text}");
-        }
-        toml::from_str::<toml::Table>(&containerd()).unwrap();
-    }
 
     #[test]
     fn only_what_is_kept_is_in_an_image() {

@@ -16,50 +16,48 @@ const ENABLED: &str = "/etc/systemd/system";
 /// Where unit files are, the first that has one counts.
 const UNITS: &[&str] = &["/etc/systemd/system", "/usr/lib/systemd/system"];
 
-impl Layer {
-    /// Files, and links that enable, disable and mask units. Names of users and groups are those of the root file
-    /// system; unit files may also come from `lower`, the layers that lie below this one.
-    ///
-    /// # Errors
-    /// Names every user, group, unit and file that is not there.
-    pub fn from_recipe(
-        cache: &Cache,
-        recipe: &Recipe,
-        rootfs: &Rootfs,
-        lower: &[Layer],
-    ) -> Result<Self> {
-        let mut wrong = Vec::new();
-        let mut entries = files(&recipe.files, rootfs, &mut wrong)?;
-        let found = Found {
-            rootfs,
-            lower,
-            files: &entries,
-        };
-        let mut links = Vec::new();
-        for unit in &recipe.units.enable {
-            match found.unit(unit) {
-                Some(text) => links.extend(enable(unit, &String::from_utf8_lossy(&text))),
-                None => wrong.push(format!(
-                    "units.enable: there is no unit {unit} in the root file system"
-                )),
-            }
+/// Files, and links that enable, disable and mask units. Names of users and groups are those of the root file
+/// system; unit files may also come from `lower`, the layers that lie below this one.
+///
+/// # Errors
+/// Names every user, group, unit and file that is not there.
+pub(super) fn layer(
+    cache: &Cache,
+    recipe: &Recipe,
+    rootfs: &Rootfs,
+    lower: &[Layer],
+) -> Result<Layer> {
+    let mut wrong = Vec::new();
+    let mut entries = files(&recipe.files, rootfs, &mut wrong)?;
+    let found = Found {
+        rootfs,
+        lower,
+        files: &entries,
+    };
+    let mut links = Vec::new();
+    for unit in &recipe.units.enable {
+        match found.unit(unit) {
+            Some(text) => links.extend(enable(unit, &String::from_utf8_lossy(&text))),
+            None => wrong.push(format!(
+                "units.enable: there is no unit {unit} in the root file system"
+            )),
         }
-        for unit in &recipe.units.disable {
-            links.extend(found.links_to(unit).into_iter().map(Entry::remove));
-        }
-        for unit in &recipe.units.mask {
-            links.push(Entry::symlink(format!("{ENABLED}/{unit}"), "/dev/null"));
-        }
-        if !wrong.is_empty() {
-            bail!("{}:\n  {}", recipe.path.display(), wrong.join("\n  "));
-        }
-        let preset = preset(recipe);
-        if !preset.is_empty() {
-            links.push(Entry::file(PRESET, 0o644, preset));
-        }
-        entries.extend(links);
-        Self::new(cache, entries)
     }
+    for unit in &recipe.units.disable {
+        links.extend(found.links_to(unit).into_iter().map(Entry::remove));
+    }
+    for unit in &recipe.units.mask {
+        links.push(Entry::symlink(format!("{ENABLED}/{unit}"), "/dev/null"));
+    }
+    if !wrong.is_empty() {
+        bail!("{}:\n  {}", recipe.path.display(), wrong.join("\n  "));
+    }
+    let preset = preset(recipe);
+    if !preset.is_empty() {
+        links.push(Entry::file(PRESET, 0o644, preset));
+    }
+    entries.extend(links);
+    Layer::new(cache, entries)
 }
 
 fn files(files: &[FileEntry], rootfs: &Rootfs, wrong: &mut Vec<String>) -> Result<Vec<Entry>> {

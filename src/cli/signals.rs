@@ -1,0 +1,91 @@
+//! Signals: the work runs in a thread of its own, which a signal ends at once or, where it is guarded, in order.
+
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use slipway::host::interrupt::Interrupt;
+
+/// How long guarded work may take to end in order.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Does the work in a thread of its own, and gives up on it when a signal comes: at once, or when the last
+/// [`Guard`](slipway::host::interrupt::Guard) is gone.
+pub(crate) fn interruptible(
+    interrupt: &Interrupt,
+    work: impl FnOnce() -> Result<ExitCode> + Send + 'static,
+) -> Result<Result<ExitCode>> {
+    let (events, received) = mpsc::channel();
+    let signalled = events.clone();
+    let thread = std::thread::Builder::new();
+    thread.name("signals".to_owned()).spawn(move || {
+        if let Err(error) = wait_for_signals(&signalled) {
+            tracing::warn!("signals are not handled: {error:#}");
+        }
+    })?;
+    let thread = std::thread::Builder::new();
+    let worker = thread.name("work".to_owned()).spawn(move || {
+        let result = work();
+        events.send(Event::Done).ok();
+        result
+    })?;
+    let mut deadline = None;
+    loop {
+        let event = match deadline {
+            None => received.recv().context("waiting for the work")?,
+            Some(_) => received
+                .recv_timeout(Duration::from_millis(50))
+                .unwrap_or(Event::Tick),
+        };
+        let over = match (event, deadline) {
+            (Event::Done, _) => {
+                return Ok(match worker.join() {
+                    Ok(result) => result,
+                    Err(_) => Err(anyhow::anyhow!("slipway panicked (a bug in Slipway)")),
+                });
+            }
+            (Event::Signal, None) => {
+                interrupt.request();
+                deadline = Some(Instant::now() + GRACE);
+                !interrupt.guarded()
+            }
+            (Event::Signal, Some(_)) => true,
+            (Event::Tick, deadline) => {
+                !interrupt.guarded() || deadline.is_some_and(|deadline| deadline < Instant::now())
+            }
+        };
+        if over {
+            anyhow::bail!("interrupted");
+        }
+    }
+}
+
+/// What the main thread waits for.
+enum Event {
+    Done,
+    Signal,
+    Tick,
+}
+
+fn wait_for_signals(events: &mpsc::Sender<Event>) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if events.send(Event::Signal).is_err() {
+                return Ok(());
+            }
+        }
+    })
+}

@@ -1,0 +1,129 @@
+//! Image: everything that the files of the output folder are made of.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use image::manifest::ImageId;
+
+use super::sbom;
+use crate::artifact::{self, Inputs};
+use crate::host::cache::Key;
+use crate::install::tools::Tools;
+use crate::lock::LockedRecipe;
+use crate::recipe::ArtifactKind;
+use crate::steps::bootable::Bootable;
+use crate::steps::disk::{Disk, Parts};
+use crate::steps::identity::Identity;
+use crate::steps::kubelet::Kubelet;
+use crate::steps::root::Root;
+
+/// A built image, before it is written as a disk.
+#[derive(Debug)]
+pub struct Image {
+    /// What it was built from.
+    pub locked: LockedRecipe,
+    /// The programs that write it.
+    pub tools: Tools,
+    /// The root.
+    pub root: Root,
+    /// Kernel, initramfs and command line.
+    pub bootable: Bootable,
+    /// What it says that it is.
+    pub identity: Identity,
+    /// The kubelet, if it has one.
+    pub kubelet: Option<Kubelet>,
+    /// Its bill of materials.
+    pub sbom: String,
+}
+
+impl Image {
+    /// Name of its folder: `<name>-<version>`.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        let ImageId { name, version } = &self.identity.manifest.image;
+        format!("{name}-{version}")
+    }
+
+    /// Hash of everything that decides the bytes of its files.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        let artifacts: Vec<&str> = self.artifacts().iter().map(|kind| kind.name()).collect();
+        Key::of("output", 1)
+            .text("slipway", env!("CARGO_PKG_VERSION"))
+            .key("root", &self.root.key)
+            .key("bootable", &self.bootable.key)
+            .key("tools", &self.tools.key)
+            .text("manifest", &self.identity.manifest.to_text())
+            .text("artifacts", &artifacts.join(" "))
+            .text("lock", &self.locked.lock.recipe_digest)
+            .finish()
+    }
+
+    /// The artifacts that the recipe asks for.
+    #[must_use]
+    pub fn artifacts(&self) -> &[ArtifactKind] {
+        &self.locked.recipe.artifacts
+    }
+
+    /// What its disk is made of.
+    #[must_use]
+    pub fn parts(&self) -> Parts<'_> {
+        let recipe = &self.locked.recipe;
+        Parts {
+            tools: &self.tools,
+            bootable: &self.bootable,
+            root: &self.root,
+            image: &self.identity.manifest.image,
+            architecture: recipe.image.architecture,
+            sizes: &recipe.sizes,
+            epoch: self.locked.lock.epoch,
+            sbom: &self.sbom,
+            whole: artifact::whole(&recipe.artifacts),
+        }
+    }
+
+    /// What its artifacts are made of.
+    #[must_use]
+    pub fn inputs<'a>(&'a self, disk: &'a Disk) -> Inputs<'a> {
+        let recipe = &self.locked.recipe;
+        Inputs {
+            tools: &self.tools,
+            image: &self.identity.manifest.image,
+            architecture: recipe.image.architecture,
+            disk,
+            bootable: &self.bootable,
+            root: &self.root,
+            sizes: &recipe.sizes,
+            epoch: self.locked.lock.epoch,
+        }
+    }
+
+    /// Writes the files beside the disk and its artifacts.
+    pub(super) fn write_files(&self, folder: &Path) -> Result<()> {
+        let about = || format!("writing {}", folder.display());
+        let uki = folder.join(format!("{}.efi", self.locked.recipe.image.name));
+        fs::copy(&self.bootable.uki, uki).with_context(about)?;
+        if let Some(kubelet) = &self.kubelet {
+            copy_folder(&kubelet.layout, &folder.join("kubelet.oci")).with_context(about)?;
+        }
+        let manifest = self.identity.manifest.to_text();
+        fs::write(folder.join("manifest.json"), manifest).with_context(about)?;
+        fs::write(folder.join(sbom::FILE), &self.sbom).with_context(about)
+    }
+}
+
+/// Copies plain files and folders.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
+}

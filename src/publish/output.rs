@@ -1,0 +1,234 @@
+//! Output: the folder of one image, made beside its final place and put there by one rename.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::image::Image;
+use super::sums::{self, REPORT, SUMS, Sums};
+use crate::host::cache::{self, Key};
+use crate::host::progress::StepRecord;
+use crate::host::session::Session;
+
+/// What a build tells of itself: `build-report.json`. It holds times, so no hash covers it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Hash of everything that decides the bytes of the other files.
+    pub key: String,
+    /// The steps in the order in which they ended.
+    pub steps: Vec<StepRecord>,
+    /// The files, with what tells a changed one from the one that was written.
+    pub files: Vec<Written>,
+}
+
+/// One file of the folder.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Written {
+    /// Path below the folder.
+    pub path: String,
+    /// SHA-256, hexadecimal.
+    pub sha256: String,
+    /// Inode, size in bytes, and change time in nanoseconds.
+    pub identity: (u64, u64, i64),
+}
+
+/// An output folder that no other build writes meanwhile.
+#[derive(Debug)]
+pub struct Output {
+    /// The folder.
+    pub folder: PathBuf,
+    key: Key,
+    _held: File,
+}
+
+impl Output {
+    /// Takes the folder `<parent>/<name>-<version>` of an image, waiting for another build of it.
+    ///
+    /// # Errors
+    /// If its parent cannot be made or locked.
+    pub fn take(parent: &Path, image: &Image) -> Result<Self> {
+        Self::take_folder(&parent.join(image.folder()), image.key())
+    }
+
+    fn take_folder(folder: &Path, key: Key) -> Result<Self> {
+        let parent = folder.parent().context("an output folder has a parent")?;
+        let about = || format!("taking the output folder {}", folder.display());
+        fs::create_dir_all(parent).with_context(about)?;
+        let held = File::create(beside(folder, "lock")?).with_context(about)?;
+        held.lock().with_context(about)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            key,
+            _held: held,
+        })
+    }
+
+    /// Whether the folder holds exactly what this image is published as.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.check().is_some()
+    }
+
+    fn check(&self) -> Option<()> {
+        let report: Report =
+            serde_json::from_slice(&fs::read(self.folder.join(REPORT)).ok()?).ok()?;
+        if report.key != self.key.as_str() || report.files.is_empty() {
+            return None;
+        }
+        for file in &report.files {
+            let path = self.folder.join(&file.path);
+            if identity(&path).ok()? != file.identity && sums::sha256(&path).ok()? != file.sha256 {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Begins a new folder beside the old one; gives its path. It is empty.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn begin(&self) -> Result<PathBuf> {
+        let fresh = beside(&self.folder, "new")?;
+        cache::remove(&fresh)?;
+        fs::create_dir(&fresh).with_context(|| format!("writing {}", fresh.display()))?;
+        Ok(fresh)
+    }
+
+    /// Writes the remaining files into the new folder, which then takes the old one's place.
+    ///
+    /// # Errors
+    /// If the new folder cannot be written; the old one is then still there.
+    pub fn publish(&self, session: &Session, image: &Image, sums: Sums) -> Result<()> {
+        let step = session.progress.step("publish");
+        let fresh = beside(&self.folder, "new")?;
+        image.write_files(&fresh)?;
+        // The disk takes what was written while the processor hashes.
+        cache::sync(&fresh)?;
+        step.note("hashing");
+        let sums = sums.finish(session, &fresh)?;
+        step.made(None);
+        self.replace(session, &fresh, sums)
+    }
+
+    /// Writes the report and puts the new folder in the old one's place.
+    fn replace(&self, session: &Session, fresh: &Path, sums: Vec<(String, String)>) -> Result<()> {
+        let old = beside(&self.folder, "old")?;
+        cache::remove(&old)?;
+        let about = || format!("writing {}", self.folder.display());
+        let mut files = Vec::new();
+        for (path, sha256) in sums {
+            let identity = identity(&fresh.join(&path))?;
+            files.push(Written {
+                path,
+                sha256,
+                identity,
+            });
+        }
+        let report = Report {
+            key: self.key.as_str().to_owned(),
+            steps: session.progress.records(),
+            files,
+        };
+        // Nothing takes the old one's place before all of it is on the disk.
+        fs::write(
+            fresh.join(REPORT),
+            serde_json::to_string_pretty(&report)? + "\n",
+        )
+        .with_context(about)?;
+        let names = report.files.iter().map(|file| file.path.as_str());
+        for name in names.chain([SUMS, REPORT, "."]) {
+            let file = File::open(fresh.join(name)).with_context(about)?;
+            file.sync_all().with_context(about)?;
+        }
+        if self.folder.exists() {
+            fs::rename(&self.folder, &old).with_context(about)?;
+        }
+        fs::rename(fresh, &self.folder).with_context(about)?;
+        let parent = File::open(self.folder.parent().unwrap_or(&self.folder));
+        parent
+            .and_then(|parent| parent.sync_all())
+            .with_context(about)?;
+        cache::remove(&old)
+    }
+}
+
+/// A hidden sibling of the folder.
+fn beside(folder: &Path, suffix: &str) -> Result<PathBuf> {
+    let name = folder
+        .file_name()
+        .and_then(|name| name.to_str())
+        .context("an output folder has a name")?;
+    Ok(folder.with_file_name(format!(".{name}.{suffix}")))
+}
+
+fn identity(path: &Path) -> Result<(u64, u64, i64)> {
+    let meta =
+        fs::symlink_metadata(path).with_context(|| format!("looking at {}", path.display()))?;
+    Ok((
+        meta.ino(),
+        meta.size(),
+        meta.ctime() * 1_000_000_000 + meta.ctime_nsec(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::cache::Cache;
+    use crate::host::progress::{Kind, Progress};
+
+    fn session(place: &Path) -> Session {
+        let cache = Cache::at(place.join("cache")).unwrap();
+        Session::new(cache, Progress::new(Kind::Quiet))
+    }
+
+    fn write(output: &Output, session: &Session, text: &str) {
+        let fresh = output.begin().unwrap();
+        let file = fresh.join("file");
+        fs::write(&file, text).unwrap();
+        let sums = Sums::begin(&file).finish(session, &fresh).unwrap();
+        output.replace(session, &fresh, sums).unwrap();
+    }
+
+    fn key(name: &str) -> Key {
+        Key::of(name, 1).finish()
+    }
+
+    #[test]
+    fn a_folder_is_current_until_its_key_or_a_file_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let session = session(place.path());
+        let folder = place.path().join("out/demo-1");
+        let mut output = Output::take_folder(&folder, key("a")).unwrap();
+        assert!(!output.is_current());
+        write(&output, &session, "one");
+        assert!(output.is_current());
+        output.key = key("b");
+        assert!(!output.is_current());
+        output.key = key("a");
+        fs::write(folder.join("file"), "two").unwrap();
+        assert!(!output.is_current());
+        write(&output, &session, "one");
+        assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "one");
+        fs::remove_file(folder.join("file")).unwrap();
+        assert!(!output.is_current());
+    }
+
+    #[test]
+    fn a_failed_build_leaves_the_old_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let session = session(place.path());
+        let folder = place.path().join("demo-1");
+        let output = Output::take_folder(&folder, key("a")).unwrap();
+        write(&output, &session, "one");
+        // What a failed build leaves is the new folder, half written.
+        fs::write(output.begin().unwrap().join("file"), "half").unwrap();
+        assert!(output.is_current());
+    }
+}

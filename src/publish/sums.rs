@@ -1,0 +1,195 @@
+//! SHA256SUMS: the list of hashes of an output folder.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use crate::format::sparse;
+use crate::host::cache::hex;
+use crate::host::session::Session;
+
+/// The list of hashes, as `sha256sum --check` reads it.
+pub const SUMS: &str = "SHA256SUMS";
+/// What [`SUMS`] leaves out: it holds times.
+pub const REPORT: &str = "build-report.json";
+/// Hashes of a folder's files, of which the largest is hashed from the start.
+#[derive(Debug)]
+pub struct Sums {
+    path: PathBuf,
+    hash: JoinHandle<Result<String>>,
+}
+
+impl Sums {
+    /// Begins with hashing the file `path`, while others are made from it. One thread hashes it, and it takes longer than
+    /// all the others together.
+    #[must_use]
+    pub fn begin(path: &Path) -> Self {
+        let path = path.to_owned();
+        let file = path.clone();
+        Self {
+            path,
+            hash: thread::spawn(move || sha256(&file)),
+        }
+    }
+
+    /// Hashes the other files below `folder` and writes the list beside them. Gives its lines as (path, hash).
+    ///
+    /// # Errors
+    /// When a file cannot be read or the list not written.
+    pub fn finish(self, session: &Session, folder: &Path) -> Result<Vec<(String, String)>> {
+        let path = self
+            .path
+            .strip_prefix(folder)?
+            .to_string_lossy()
+            .into_owned();
+        let hash = match self.hash.join() {
+            Ok(hash) => hash?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        write(session, folder, vec![(path, hash)])
+    }
+}
+
+/// Hashes every file below `output`, on all cores, but those that are `known` by path, and writes the list beside
+/// them. Gives its lines as (path, hash).
+fn write(
+    session: &Session,
+    output: &Path,
+    known: Vec<(String, String)>,
+) -> Result<Vec<(String, String)>> {
+    let step = session.progress.step("sums");
+    let mut files = Vec::new();
+    list(output, "", &mut files)?;
+    files.retain(|(name, _)| known.iter().all(|(known, _)| known != name));
+    // The largest first: nobody then waits for one that was begun last.
+    let mut order: Vec<&(String, u64)> = files.iter().collect();
+    order.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    step.total(files.iter().map(|(_, size)| size).sum());
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((name, size)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let hash = sha256(&output.join(name));
+                    step.advance(*size);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((name.clone(), hash));
+                    }
+                }
+            });
+        }
+    });
+    let mut out = known;
+    for (name, hash) in done.into_inner().unwrap_or_default() {
+        out.push((name, hash?));
+    }
+    out.sort();
+    let text: String = out
+        .iter()
+        .map(|(name, hash)| format!("{hash}  {name}\n"))
+        .collect();
+    fs::write(output.join(SUMS), text).with_context(|| format!("writing {SUMS}"))?;
+    step.made(None);
+    Ok(out)
+}
+
+/// Files below a folder with their sizes, by path; the list itself and the report are not among them.
+fn list(folder: &Path, prefix: &str, out: &mut Vec<(String, u64)>) -> Result<()> {
+    let naming = || format!("reading {}", folder.display());
+    for entry in fs::read_dir(folder).with_context(naming)? {
+        let entry = entry.with_context(naming)?;
+        let name = entry.file_name();
+        let name = format!("{prefix}{}", name.to_string_lossy());
+        let kind = entry.file_type().with_context(naming)?;
+        if kind.is_dir() {
+            list(&entry.path(), &format!("{name}/"), out)?;
+        } else if kind.is_file() && name != SUMS && name != REPORT {
+            out.push((name, entry.metadata().with_context(naming)?.len()));
+        }
+    }
+    Ok(())
+}
+
+/// SHA-256 of a file in hexadecimal digits. Holes are hashed, not read.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn sha256(path: &Path) -> Result<String> {
+    let naming = || format!("hashing {}", path.display());
+    let file = File::open(path).with_context(naming)?;
+    let size = file.metadata().with_context(naming)?.len();
+    let mut hash = Sha256::new();
+    let mut at = 0;
+    for (start, length) in sparse::data(&file).with_context(naming)? {
+        skip(&mut hash, at, start);
+        let mut reader = BufReader::with_capacity(1 << 20, &file);
+        std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(start)).with_context(naming)?;
+        let mut reader = std::io::Read::take(reader, length);
+        loop {
+            let read = reader.fill_buf().with_context(naming)?;
+            if read.is_empty() {
+                break;
+            }
+            hash.update(read);
+            let count = read.len();
+            reader.consume(count);
+        }
+        at = start + length;
+    }
+    skip(&mut hash, at, size);
+    Ok(hex(&hash.finalize()))
+}
+
+/// Hashes the zeros of a hole.
+fn skip(hash: &mut Sha256, from: u64, to: u64) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let mut left = to.saturating_sub(from);
+    while left > 0 {
+        let part = left.min(ZEROS.len() as u64);
+        hash.update(&ZEROS[..usize::try_from(part).unwrap_or(ZEROS.len())]);
+        left -= part;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::cache::Cache;
+    use crate::host::progress::{Kind, Progress};
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn holes_hash_as_the_zeros_that_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        let file = File::create(&path).unwrap();
+        file.set_len((5 << 20) + 17).unwrap();
+        file.write_all_at(b"one", 4096).unwrap();
+        file.write_all_at(b"two", 3 << 20).unwrap();
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(sha256(&path).unwrap(), hex(&Sha256::digest(&whole)));
+    }
+
+    #[test]
+    fn the_list_holds_every_file_but_itself_and_the_report() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("pxe")).unwrap();
+        for name in ["b", "a", "pxe/root", SUMS, REPORT] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        let known = vec![("b".to_owned(), hex(&Sha256::digest(b"b")))];
+        let cache = Cache::at(folder.path().join("../cache")).unwrap();
+        let session = Session::new(cache, Progress::new(Kind::Quiet));
+        write(&session, folder.path(), known).unwrap();
+        let text = fs::read_to_string(folder.path().join(SUMS)).unwrap();
+        let names: Vec<&str> = text.lines().map(|line| &line[66..]).collect();
+        assert_eq!(names, ["a", "b", "pxe/root"]);
+        assert!(text.starts_with(&hex(&Sha256::digest(b"a"))));
+    }
+}

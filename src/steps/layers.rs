@@ -1,0 +1,44 @@
+//! Layers: everything that is laid over the packages' tree, lowest first.
+
+mod node;
+mod overlay;
+
+use anyhow::Result;
+
+use super::identity::Identity;
+use super::kernel::Kernel;
+use super::kubelet::Kubelet;
+use crate::INIT_PROGRAM;
+use crate::host::session::Session;
+use crate::install::Rootfs;
+use crate::layer::{Entry, Layer};
+use crate::lock::LockedRecipe;
+
+/// The layers of the root: the kernel's modules, `os-release`, the node's files, the kubelet, and last what the recipe
+/// itself says, so that a user's file wins over every other.
+///
+/// # Errors
+/// If a file cannot be read, or the recipe names a user, group or unit that is not there.
+pub fn collect(
+    session: &Session,
+    locked: &LockedRecipe,
+    rootfs: &Rootfs,
+    identity: &Identity,
+    kernel: &Kernel,
+    kubelet: Option<&Kubelet>,
+) -> Result<Vec<Layer>> {
+    let (cache, recipe) = (&session.cache, &locked.recipe);
+    let os_release = Entry::file("/usr/lib/os-release", 0o644, identity.os_release.as_str());
+    let mut layers = vec![
+        kernel.layer.clone(),
+        Layer::new(cache, vec![os_release])?,
+        node::layer(cache, recipe, INIT_PROGRAM)?,
+    ];
+    layers.extend(
+        kubelet
+            .into_iter()
+            .flat_map(|kubelet| kubelet.layers.clone()),
+    );
+    layers.push(overlay::layer(cache, recipe, rootfs, &layers)?);
+    Ok(layers)
+}

@@ -1,0 +1,94 @@
+//! The layer of the node around the kubelet: containerd's and the kubelet's own configuration, etcd's static pod, and
+//! `slipway-init`, whose commands the units run.
+
+use anyhow::Result;
+use image::kubelet::{CONFIG, ETCD_IMAGE, FOLDERS, PAUSE_IMAGE, RUNTIME_SOCKET, STATIC_PODS, UNIT};
+use image::node::Role;
+use image::paths::{ETCD, NODE_PROGRAM};
+
+use crate::host::cache::Cache;
+use crate::layer::{Entry, Layer};
+use crate::recipe::{ContainerImage, Recipe};
+
+/// Configuration and units: everything of the node that depends on the recipe alone, and on the init program.
+///
+/// # Errors
+/// If the key cannot be made of them.
+pub(super) fn layer(cache: &Cache, recipe: &Recipe, init: &[u8]) -> Result<Layer> {
+    let mut entries = vec![
+        Entry::directory("/usr/lib/slipway", 0o755),
+        Entry::file(NODE_PROGRAM, 0o755, init),
+    ];
+    if recipe.kubernetes.is_some() {
+        let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));
+        entries.extend(etc.map(|(path, mode)| Entry::directory(*path, *mode)));
+        entries.extend([
+            // kubeadm's controller-manager mounts the folder below by a hostPath that it cannot make here.
+            Entry::directory("/usr/libexec/kubernetes", 0o755),
+            Entry::directory("/usr/libexec/kubernetes/kubelet-plugins", 0o755),
+            Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume", 0o755),
+            Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume/exec", 0o755),
+            Entry::directory("/etc/cni", 0o755),
+            Entry::directory("/etc/containerd", 0o755),
+            Entry::file("/etc/containerd/config.toml", 0o644, containerd()),
+            Entry::directory("/usr/lib/systemd/system/containerd.service.d", 0o755),
+            Entry::file(
+                "/usr/lib/systemd/system/containerd.service.d/50-slipway.conf",
+                0o644,
+                include_str!("node/containerd.conf"),
+            ),
+            Entry::file(
+                "/usr/lib/systemd/system/podruntime.slice",
+                0o644,
+                include_str!("node/podruntime.slice"),
+            ),
+            Entry::directory("/usr/lib/systemd/logind.conf.d", 0o755),
+            Entry::file(
+                "/usr/lib/systemd/logind.conf.d/50-slipway.conf",
+                0o644,
+                include_str!("node/logind.conf"),
+            ),
+            Entry::file(CONFIG, 0o644, kubelet()),
+        ]);
+        if recipe.containers.contains(&ContainerImage::Etcd)
+            && recipe.node.role == Role::ControlPlane
+        {
+            let pod = format!("{STATIC_PODS}/etcd.yaml");
+            entries.push(Entry::file(pod, 0o600, etcd_pod()));
+        }
+    }
+    Layer::new(cache, entries)
+}
+
+/// containerd 1.7's configuration: crun as the runtime, systemd's control groups, the baked pause image.
+fn containerd() -> String {
+    include_str!("node/containerd.toml").replace("@PAUSE@", PAUSE_IMAGE)
+}
+
+/// The kubelet's configuration as it is until the config brings another: no API server, nobody may ask it anything.
+fn kubelet() -> String {
+    include_str!("node/kubelet.yaml")
+        .replace("@SOCKET@", RUNTIME_SOCKET)
+        .replace("@STATIC_PODS@", STATIC_PODS)
+        .replace("@UNIT@", UNIT)
+}
+
+/// etcd of one member that only this machine reaches.
+fn etcd_pod() -> String {
+    include_str!("node/etcd.yaml")
+        .replace("@IMAGE@", ETCD_IMAGE)
+        .replace("@DATA@", ETCD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_placeholder_is_left() {
+        for text in [containerd(), kubelet(), etcd_pod()] {
+            assert!(!text.contains('@'), "{text}");
+        }
+        toml::from_str::<toml::Table>(&containerd()).unwrap();
+    }
+}
