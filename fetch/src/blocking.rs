@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::{Failure, Options, Want};
+use crate::client::{self, Options};
+use crate::failure::Failure;
+use crate::want::Want;
+use crate::{download, post};
 
 /// A client that blocks its caller. Connections stay open between its downloads; one for each thread is meant.
 #[derive(Debug)]
 pub struct Client {
-    client: crate::Client,
+    client: client::Client,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -22,7 +25,7 @@ impl Client {
             .enable_all()
             .build()?;
         Ok(Self {
-            client: crate::Client::new(options)?,
+            client: client::Client::new(options)?,
             runtime,
         })
     }
@@ -37,7 +40,7 @@ impl Client {
         on_wait: &(dyn Fn(&str) + Sync),
     ) -> Result<Vec<u8>, Failure> {
         self.runtime
-            .block_on(crate::bytes(&self.client, want, on_wait))
+            .block_on(download::bytes(&self.client, want, on_wait))
     }
 
     /// See [`crate::file`].
@@ -51,7 +54,7 @@ impl Client {
         on_bytes: &(dyn Fn(u64) + Sync),
     ) -> Result<(), Failure> {
         self.runtime
-            .block_on(crate::file(&self.client, want, dest, on_bytes))
+            .block_on(download::file(&self.client, want, dest, on_bytes))
     }
 
     /// See [`crate::post_json`].
@@ -60,7 +63,7 @@ impl Client {
     /// As there.
     pub fn post_json(&self, url: &str, text: &str, total: Duration) -> Result<(), Failure> {
         self.runtime
-            .block_on(crate::post_json(&self.client, url, text, total))
+            .block_on(post::post_json(&self.client, url, text, total))
     }
 
     /// See [`crate::verified_elsewhere`].
@@ -74,7 +77,7 @@ impl Client {
         on_wait: &(dyn Fn(&str) + Sync),
         on_bytes: &(dyn Fn(u64) + Sync),
     ) -> Result<(), Failure> {
-        self.runtime.block_on(crate::verified_elsewhere(
+        self.runtime.block_on(download::verified_elsewhere(
             &self.client,
             want,
             file,

@@ -5,8 +5,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 
-use crate::Failure;
-use crate::failure::shown;
+use crate::failure::{Failure, shown};
 use crate::pause::retry_after;
 
 /// How one attempt ended, when it did not succeed.

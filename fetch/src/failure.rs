@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::Digest;
+use crate::digest::Digest;
 
 /// Why a download failed.
 #[derive(Debug)]

@@ -5,40 +5,34 @@
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
-use crate::Client;
+use crate::client::Client;
 use crate::ending::Ending;
-use crate::route::{Asked, header};
-use crate::sigv4::{decoded, encoded};
+use crate::http_source::{HttpSource, Requesting};
+
+use crate::request::{Request, header};
+use crate::sigv4::encoded;
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
-    bucket: String,
-    name: String,
+    pub(crate) bucket: String,
+    pub(crate) name: String,
     anonymous: bool,
     /// Whether the last request was made by an account.
     known: bool,
 }
 
 impl Object {
-    /// Reads `gs://BUCKET/NAME`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let address = text.split(['?', '#']).next().unwrap_or_default();
-        let parts = address
-            .split_once("://")
-            .and_then(|(_, rest)| rest.split_once('/'));
-        let (bucket, name) = parts
-            .filter(|(bucket, name)| !bucket.is_empty() && !name.is_empty())
-            .ok_or("expected gs://BUCKET/NAME")?;
-        Ok(Self {
-            bucket: decoded(bucket),
-            name: decoded(name),
+    pub(crate) fn new(bucket: String, name: String) -> Self {
+        Self {
+            bucket,
+            name,
             anonymous: false,
             known: false,
-        })
+        }
     }
 
-    pub(crate) async fn asked(&mut self, client: &Client) -> Result<Asked, Ending> {
+    async fn make_request(&mut self, client: &Client) -> Result<Request, Ending> {
         let token = match self.anonymous {
             true => None,
             false => client.cloud.account().await?,
@@ -57,36 +51,25 @@ impl Object {
             let (name, value) = header("authorization", &format!("Bearer {token}"))?;
             headers.insert(name, value);
         }
-        Ok(Asked {
+        Ok(Request {
             address,
             headers,
             digest: None,
         })
     }
+}
 
-    /// An account without a right to read must not keep this machine from what is public.
-    pub(crate) fn otherwise(&mut self) -> Option<&'static str> {
+impl HttpSource for Object {
+    fn request<'a>(&'a mut self, client: &'a Client) -> Requesting<'a> {
+        Box::pin(self.make_request(client))
+    }
+
+    // An account without a right to read must not keep this machine from what is public.
+    fn change_credentials(&mut self) -> Option<&'static str> {
         if !self.known || self.anonymous {
             return None;
         }
         self.anonymous = true;
         Some("Cloud Storage refuses the account of this instance; it is asked without it")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_taken_apart() {
-        let object = Object::parse("gs://b/a%20b/c?x").unwrap();
-        assert_eq!(
-            (object.bucket.as_str(), object.name.as_str()),
-            ("b", "a b/c")
-        );
-        for text in ["gs://b", "gs://b/", "gs:///x", "gs:b/x"] {
-            assert!(Object::parse(text).is_err(), "{text}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Content in a registry: an artifact's layer, found through index and manifest, each by its digest.
+//! Artifact in a registry: an artifact's layer, found through index and manifest, each by its digest.
 //!
 //! `oci://REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST][?title=NAME]`. A manifest with one layer gives that layer; of several,
 //! `title` chooses by the annotation `org.opencontainers.image.title`, which is where tools that push files put their names.
@@ -7,25 +7,27 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 
+use crate::client::Client;
 use crate::digest::Digest;
 use crate::ending::Ending;
+use crate::http_source::{HttpSource, Requesting};
 use crate::registry;
-use crate::request::{Small, small_with};
-use crate::route::{Asked, header};
-use crate::sigv4::decoded;
-use crate::{Client, Failure, Method};
+use crate::request::{Request, Small, header, small_with};
+
+use crate::failure::Failure;
+use crate::want::Method;
 
 /// The annotation with a file's name.
 const TITLE: &str = "org.opencontainers.image.title";
 
 /// What an address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Content {
+pub(crate) struct Artifact {
     shown: String,
-    base: String,
+    pub(crate) base: String,
     /// A tag, or a digest.
-    version: String,
-    title: Option<String>,
+    pub(crate) version: String,
+    pub(crate) title: Option<String>,
     /// The layer's address and digest, once they are known.
     layer: Option<(String, String)>,
     token: Option<String>,
@@ -55,49 +57,20 @@ struct Document {
     layers: Option<Vec<Descriptor>>,
 }
 
-impl Content {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            "expected oci://REGISTRY/REPOSITORY, with :TAG or @sha256:DIGEST behind it".to_owned()
-        };
-        let text = text.split_once('#').map_or(text, |(text, _)| text);
-        let (shown, query) = text.split_once('?').unwrap_or((text, ""));
-        let (_, rest) = shown.split_once("://").ok_or_else(wrong)?;
-        let (registry, path) = rest.split_once('/').ok_or_else(wrong)?;
-        let (path, digest) = match path.split_once('@') {
-            Some((path, digest)) => (path, Some(digest)),
-            None => (path, None),
-        };
-        let (repository, tag) = match path.rsplit_once(':') {
-            Some((repository, tag)) => (repository, tag),
-            None => (path, "latest"),
-        };
-        let plain = |text: &str, also: &[u8]| {
-            let good =
-                |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b) || also.contains(&b);
-            !text.is_empty() && text.bytes().all(good)
-        };
-        if !plain(registry, b":[]") || !plain(repository, b"/") || !plain(tag, b"") {
-            return Err(wrong());
-        }
-        if digest.is_some_and(|digest| sha256(digest).is_none()) {
-            return Err("the digest is not sha256: and 64 hexadecimal digits".to_owned());
-        }
-        let title = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("title="));
-        Ok(Self {
-            shown: shown.to_owned(),
-            base: registry::base(registry, repository),
-            version: digest.unwrap_or(tag).to_owned(),
-            title: title.map(decoded),
+impl Artifact {
+    pub(crate) fn new(shown: String, base: String, version: String, title: Option<String>) -> Self {
+        Self {
+            shown,
+            base,
+            version,
+            title,
             layer: None,
             token: None,
             renewed: false,
-        })
+        }
     }
 
-    pub(crate) async fn asked(&mut self, client: &Client) -> Result<Asked, Ending> {
+    async fn make_request(&mut self, client: &Client) -> Result<Request, Ending> {
         let (address, digest) = match self.layer.clone() {
             Some(layer) => layer,
             None => {
@@ -106,23 +79,12 @@ impl Content {
                 self.layer.insert(layer).clone()
             }
         };
-        Ok(Asked {
+        Ok(Request {
             address: Url::parse(&address)
                 .map_err(|error| Ending::refused(&self.shown, error.to_string()))?,
             headers: self.headers()?,
             digest: sha256(&digest),
         })
-    }
-
-    /// A token lives for minutes; a download may be taken up after it.
-    pub(crate) fn otherwise(&mut self) -> Option<&'static str> {
-        if self.renewed || self.token.is_none() {
-            return None;
-        }
-        self.renewed = true;
-        self.token = None;
-        self.layer = None;
-        Some("the registry no longer takes the token; a new one is asked for")
     }
 
     fn headers(&self) -> Result<HeaderMap, Ending> {
@@ -233,11 +195,28 @@ impl Content {
     }
 }
 
+impl HttpSource for Artifact {
+    fn request<'a>(&'a mut self, client: &'a Client) -> Requesting<'a> {
+        Box::pin(self.make_request(client))
+    }
+
+    // A token lives for minutes; a download may be taken up after it.
+    fn change_credentials(&mut self) -> Option<&'static str> {
+        if self.renewed || self.token.is_none() {
+            return None;
+        }
+        self.renewed = true;
+        self.token = None;
+        self.layer = None;
+        Some("the registry no longer takes the token; a new one is asked for")
+    }
+}
+
 fn limit(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn sha256(digest: &str) -> Option<Digest> {
+pub(crate) fn sha256(digest: &str) -> Option<Digest> {
     Digest::sha256(digest.strip_prefix("sha256:")?)
 }
 
@@ -247,46 +226,5 @@ fn architecture() -> &'static str {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn references_are_taken_apart() {
-        let digest = format!("sha256:{}", "a".repeat(64));
-        for (text, base, version) in [
-            ("oci://r.example/a/b", "https://r.example/v2/a/b", "latest"),
-            (
-                "oci://r.example:5000/a:v1",
-                "https://r.example:5000/v2/a",
-                "v1",
-            ),
-            ("oci://127.0.0.1:5/a:v1#x", "http://127.0.0.1:5/v2/a", "v1"),
-            (
-                &format!("oci://r.example/a:v1@{digest}"),
-                "https://r.example/v2/a",
-                &digest,
-            ),
-        ] {
-            let content = Content::parse(text).unwrap();
-            assert_eq!(
-                (content.base.as_str(), content.version.as_str()),
-                (base, version)
-            );
-        }
-        let content = Content::parse("oci://r.example/a?title=my%20file").unwrap();
-        assert_eq!(content.title.as_deref(), Some("my file"));
-        for text in [
-            "oci://r.example",
-            "oci:x",
-            "oci://r/a@sha256:12",
-            "oci://r/a b",
-            "oci:///a",
-        ] {
-            assert!(Content::parse(text).is_err(), "{text}");
-        }
     }
 }

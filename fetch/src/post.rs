@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Client, Failure, LONGEST_WAIT, failure};
+use crate::client::Client;
+use crate::failure::{Failure, shown};
+use crate::want::LONGEST_WAIT;
 
 /// From the request to the answer's header.
 const HEADER: Duration = Duration::from_secs(10);
@@ -38,7 +40,7 @@ pub async fn post_json(
             Ok(status) if status.is_success() => return Ok(()),
             Ok(status) if status.is_client_error() && !MENDABLE.contains(&status.as_u16()) => {
                 return Err(Failure::Status {
-                    url: failure::shown(url),
+                    url: shown(url),
                     code: status.as_u16(),
                     challenge: None,
                 });
@@ -48,7 +50,7 @@ pub async fn post_json(
         };
         if Instant::now() + wait >= until {
             return Err(Failure::Unreachable {
-                url: failure::shown(url),
+                url: shown(url),
                 attempts,
                 why,
             });

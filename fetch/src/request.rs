@@ -6,12 +6,41 @@ use reqwest::header::{
 };
 use reqwest::{Response, StatusCode, Url};
 
-use crate::Method;
+use crate::digest::Digest;
 use crate::ending::Ending;
 use crate::failure::chain;
+use crate::want::Method;
 
 /// Redirects that are followed for one request, as by Go's client.
 const HOPS: usize = 10;
+
+/// An HTTP request that gives the content.
+pub(crate) struct Request {
+    pub(crate) address: Url,
+    /// Headers beside those of the caller.
+    pub(crate) headers: HeaderMap,
+    /// The digest of the content, where a document on the way to it names one.
+    pub(crate) digest: Option<Digest>,
+}
+
+impl Request {
+    pub(crate) fn plain(address: Url) -> Self {
+        Self {
+            address,
+            headers: HeaderMap::new(),
+            digest: None,
+        }
+    }
+}
+
+/// One header.
+pub(crate) fn header(name: &'static str, value: &str) -> Result<(HeaderName, HeaderValue), Ending> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| {
+        Ending::broken(format!("{name}: it has characters that no header can have"))
+    })?;
+    value.set_sensitive(true);
+    Ok((HeaderName::from_static(name), value))
+}
 
 /// Where a broken download goes on.
 pub(crate) struct Resume<'a> {

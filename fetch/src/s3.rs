@@ -7,12 +7,14 @@ use std::time::SystemTime;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
-use crate::cloud::Role;
+use crate::client::Client;
 use crate::ending::Ending;
-use crate::request::small;
-use crate::route::{Asked, header};
-use crate::sigv4::{Request, decoded, encoded, sign};
-use crate::{Client, Method};
+use crate::http_source::{HttpSource, Requesting};
+use crate::identity::Role;
+use crate::request::{Request, header, small};
+
+use crate::sigv4::{self, encoded, sign};
+use crate::want::Method;
 
 /// The header by which S3 tells the region of a bucket, with any answer.
 const REGION: &str = "x-amz-bucket-region";
@@ -24,15 +26,16 @@ pub(crate) struct Object {
     shown: String,
     place: Place,
     key: String,
-    version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Whether the role was refused, so that it is asked for without.
     anonymous: bool,
     /// Whether the last request was signed.
     signed: bool,
 }
 
+/// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     /// A bucket, and the region to ask where it is, if the address says one.
     Bucket(String, Option<&'static str>),
     /// An access point: name, account, region.
@@ -40,42 +43,18 @@ enum Place {
 }
 
 impl Object {
-    /// Reads `s3://BUCKET/KEY` or `arn:PARTITION:s3:::BUCKET/KEY` or
-    /// `arn:PARTITION:s3:REGION:ACCOUNT:accesspoint/NAME/object/KEY`, each with `?versionId=` if one is meant.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let text = text.split_once('#').map_or(text, |(text, _)| text);
-        let (address, query) = text.split_once('?').unwrap_or((text, ""));
-        let version = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("versionId="))
-            .map(decoded);
-        let (place, key) = match address.split_once("://") {
-            Some((_, rest)) => {
-                let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-                (Place::Bucket(bucket.to_owned(), None), decoded(key))
-            }
-            None => of_arn(address)?,
-        };
-        let bad_bucket = match &place {
-            Place::Bucket(name, _) => !is_name(name),
-            Place::Point(name, account, region) => {
-                ![name, account, region].into_iter().all(|s| is_name(s))
-            }
-        };
-        if bad_bucket || key.is_empty() {
-            return Err("expected s3://BUCKET/KEY or the ARN of an S3 object".to_owned());
-        }
-        Ok(Self {
-            shown: address.to_owned(),
+    pub(crate) fn new(shown: String, place: Place, key: String, version: Option<String>) -> Self {
+        Self {
+            shown,
             place,
             key,
             version,
             anonymous: false,
             signed: false,
-        })
+        }
     }
 
-    pub(crate) async fn asked(&mut self, client: &Client) -> Result<Asked, Ending> {
+    async fn make_request(&mut self, client: &Client) -> Result<Request, Ending> {
         let mut role = client.cloud.role().await?;
         if self.anonymous {
             role.credentials = None;
@@ -96,7 +75,7 @@ impl Object {
             let host = address
                 .port()
                 .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-            let request = Request {
+            let request = sigv4::Request {
                 method: "GET",
                 host: &host,
                 path: address.path(),
@@ -108,23 +87,14 @@ impl Object {
                 headers.insert(name, value);
             }
         }
-        Ok(Asked {
+        Ok(Request {
             address,
             headers,
             digest: None,
         })
     }
 
-    /// A role that may not read a bucket must not keep this machine from what is public.
-    pub(crate) fn otherwise(&mut self) -> Option<&'static str> {
-        if !self.signed || self.anonymous {
-            return None;
-        }
-        self.anonymous = true;
-        Some("S3 refuses the role of this instance; it is asked without it")
-    }
-
-    fn address(&self, client: &Client, region: &str) -> String {
+    pub(crate) fn address(&self, client: &Client, region: &str) -> String {
         let key = encoded(&self.key, "/");
         let suffix = suffix(region);
         match (&client.cloud.endpoints.s3, &self.place) {
@@ -173,33 +143,23 @@ impl Object {
     }
 }
 
-fn of_arn(text: &str) -> Result<(Place, String), String> {
-    let wrong = || "this is no ARN of an S3 object".to_owned();
-    let parts: Vec<&str> = text.splitn(6, ':').collect();
-    let [_, partition, "s3", region, account, resource] = parts[..] else {
-        return Err(wrong());
-    };
-    if let Some(point) = resource.strip_prefix("accesspoint/") {
-        let (name, key) = point.split_once("/object/").ok_or_else(wrong)?;
-        let point = Place::Point(name.to_owned(), account.to_owned(), region.to_owned());
-        return Ok((point, key.to_owned()));
+impl HttpSource for Object {
+    fn request<'a>(&'a mut self, client: &'a Client) -> Requesting<'a> {
+        Box::pin(self.make_request(client))
     }
-    let hint = match partition {
-        "aws" => "us-east-1",
-        "aws-cn" => "cn-north-1",
-        "aws-us-gov" => "us-gov-west-1",
-        other => {
-            return Err(format!(
-                "{other:?} is no partition of AWS that is known here"
-            ));
+
+    // A role that may not read a bucket must not keep this machine from what is public.
+    fn change_credentials(&mut self) -> Option<&'static str> {
+        if !self.signed || self.anonymous {
+            return None;
         }
-    };
-    let (bucket, key) = resource.split_once('/').ok_or_else(wrong)?;
-    Ok((Place::Bucket(bucket.to_owned(), Some(hint)), key.to_owned()))
+        self.anonymous = true;
+        Some("S3 refuses the role of this instance; it is asked without it")
+    }
 }
 
 /// Buckets, access points, accounts and regions: what may stand in a host's name.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text
             .bytes()
@@ -211,70 +171,5 @@ fn suffix(region: &str) -> &'static str {
     match region.starts_with("cn-") {
         true => "amazonaws.com.cn",
         false => "amazonaws.com",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Endpoints, Options};
-
-    #[test]
-    fn addresses_lead_to_the_region_s_own_service() {
-        let client = Client::new(&Options {
-            ca_bundle: Some(Vec::new()),
-            ..Options::default()
-        })
-        .unwrap();
-        for (text, region, address) in [
-            (
-                "s3://b/a%20b/c",
-                "eu-west-1",
-                "https://b.s3.dualstack.eu-west-1.amazonaws.com/a%20b/c",
-            ),
-            (
-                "s3://b.c/k?versionId=7",
-                "us-east-1",
-                "https://s3.dualstack.us-east-1.amazonaws.com/b.c/k",
-            ),
-            (
-                "arn:aws:s3:::b/a/b",
-                "us-east-1",
-                "https://b.s3.dualstack.us-east-1.amazonaws.com/a/b",
-            ),
-            (
-                "arn:aws-cn:s3:::b/k",
-                "cn-north-1",
-                "https://b.s3.dualstack.cn-north-1.amazonaws.com.cn/k",
-            ),
-            (
-                "arn:aws:s3:us-west-2:123456789012:accesspoint/p/object/a/b",
-                "us-west-2",
-                "https://p-123456789012.s3-accesspoint.dualstack.us-west-2.amazonaws.com/a/b",
-            ),
-        ] {
-            let object = Object::parse(text).unwrap();
-            assert_eq!(object.address(&client, region), address, "{text}");
-        }
-        let object = Object::parse("s3://b/k?x=1&versionId=a%2Bb").unwrap();
-        assert_eq!(object.version.as_deref(), Some("a+b"));
-        assert_eq!(Endpoints::default().s3, None);
-    }
-
-    #[test]
-    fn what_names_no_object_is_refused() {
-        for text in [
-            "s3://b",
-            "s3://b/",
-            "s3:///k",
-            "s3://b@x/k",
-            "arn:aws:s3:::b",
-            "arn:aws:ec2:::b/k",
-            "arn:mars:s3:::b/k",
-            "arn:aws:s3:r:1:accesspoint/p",
-            "arn:aws:s3",
-        ] {
-            assert!(Object::parse(text).is_err(), "{text}");
-        }
     }
 }

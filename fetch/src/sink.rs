@@ -3,7 +3,7 @@
 use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// A place for bytes that can be emptied again.
 pub(crate) trait Sink: Send {

@@ -8,7 +8,6 @@ use tokio::time::timeout;
 
 use crate::ending::Ending;
 use crate::failure::chain;
-use crate::sigv4::decoded;
 
 /// Bytes of a block without options.
 const BLOCK: usize = 512;
@@ -34,40 +33,16 @@ const BAD_OPTION: u16 = 8;
 /// A file at a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    shown: String,
-    host: String,
-    port: u16,
-    path: String,
+    /// The address for messages.
+    pub(crate) shown: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) path: String,
     /// Whether the server is asked for larger blocks.
-    options: bool,
+    pub(crate) options: bool,
 }
 
 impl Place {
-    /// Reads `tftp://HOST[:PORT]/PATH`. The path is sent with its slash, as by Ignition.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "expected tftp://HOST/PATH".to_owned();
-        let shown = text.split(['?', '#']).next().unwrap_or_default();
-        let (_, rest) = shown.split_once("://").ok_or_else(wrong)?;
-        let (authority, path) = rest.split_at(rest.find('/').ok_or_else(wrong)?);
-        let authority = authority.rsplit('@').next().unwrap_or_default();
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| wrong())?),
-            _ => (authority, 69),
-        };
-        let host = host.trim_matches(['[', ']']);
-        let path = decoded(path);
-        if host.is_empty() || path == "/" || path.contains('\0') {
-            return Err(wrong());
-        }
-        Ok(Self {
-            shown: shown.to_owned(),
-            host: host.to_owned(),
-            port,
-            path,
-            options: true,
-        })
-    }
-
     /// Asks for the file. The answers come by [`Transfer::next`].
     pub(crate) async fn open(&self) -> Result<Transfer, Ending> {
         let mut addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
@@ -288,36 +263,5 @@ impl Transfer {
         self.last = [ACK.to_be_bytes(), [0, 0]].concat();
         self.send().await?;
         Ok(self.size.map(Piece::Size))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_taken_apart() {
-        for (text, host, port, path) in [
-            ("tftp://h.example/a/b%20c", "h.example", 69, "/a/b c"),
-            ("tftp://192.0.2.1:1069/x?y#z", "192.0.2.1", 1069, "/x"),
-            ("tftp://[fd00::1]/x", "fd00::1", 69, "/x"),
-            ("tftp://[fd00::1]:70/x", "fd00::1", 70, "/x"),
-        ] {
-            let place = Place::parse(text).unwrap();
-            assert_eq!(
-                (place.host.as_str(), place.port, place.path.as_str()),
-                (host, port, path)
-            );
-        }
-        for text in [
-            "tftp://h",
-            "tftp://h/",
-            "tftp:///x",
-            "tftp://h:x/y",
-            "tftp:x",
-            "tftp://h/%00",
-        ] {
-            assert!(Place::parse(text).is_err(), "{text}");
-        }
     }
 }

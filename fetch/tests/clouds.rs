@@ -155,7 +155,7 @@ fn s3(request: &Request) -> Answer {
 
 fn with_s3(s3: &str, ec2: Option<&str>) -> Options {
     Options {
-        identity: ec2.map_or(Identity::Nobody, |_| Identity::Ec2Role),
+        identity: ec2.map_or(Identity::Anonymous, |_| Identity::Ec2Role),
         endpoints: Endpoints {
             ec2: format!("http://{}", ec2.unwrap_or("127.0.0.1:1")),
             s3: Some(format!("http://{s3}")),
@@ -267,7 +267,7 @@ fn an_access_point_needs_no_region_asked() {
 
 fn with_gs(gs: &str, compute: Option<&str>) -> Options {
     Options {
-        identity: compute.map_or(Identity::Nobody, |_| Identity::ComputeAccount),
+        identity: compute.map_or(Identity::Anonymous, |_| Identity::ComputeAccount),
         endpoints: Endpoints {
             gs: format!("http://{gs}"),
             compute: format!("http://{}", compute.unwrap_or("127.0.0.1:1")),

@@ -108,7 +108,7 @@ impl<'a> Gather<'a> {
             identity: match platform {
                 Platform::Aws => Identity::Ec2Role,
                 Platform::Gcp => Identity::ComputeAccount,
-                _ => Identity::Nobody,
+                _ => Identity::Anonymous,
             },
             remote: false,
             warnings: Vec::new(),

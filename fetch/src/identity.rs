@@ -11,10 +11,10 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use crate::Method;
 use crate::ending::Ending;
 use crate::request::{Small, small};
 use crate::sigv4::{Credentials, stamp};
+use crate::want::Method;
 
 /// Before their end by this much, credentials are renewed.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -24,9 +24,9 @@ const LIMIT: usize = 64 << 10;
 /// Who asks a cloud's storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
-    /// Nobody: only what is public is had.
+    /// Anonymous: public objects only.
     #[default]
-    Nobody,
+    Anonymous,
     /// The role of the EC2 instance that this is, if it has one.
     Ec2Role,
     /// The service account of the Compute Engine instance that this is, if it has one.

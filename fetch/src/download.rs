@@ -1,26 +1,82 @@
-//! The attempts at one download: what is tried again, after how long, from which byte on.
+//! Downloads: the attempts at one, what is tried again, after how long, from which byte on.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
+use crate::client::Client;
 use crate::digest::{Digest, Hash};
 use crate::ending::Ending;
-use crate::failure::{chain, shown};
+use crate::failure::{Failure, chain, shown};
 use crate::pause::less_a_random_quarter;
 use crate::request::{self, Resume};
-use crate::route::Route;
-use crate::sink::Sink;
+use crate::schemes::Source;
+use crate::sink::{File, Memory, Open, Sink};
 use crate::tftp::Piece;
-use crate::{Client, Failure, LONGEST_WAIT, Want};
+use crate::want::{LONGEST_WAIT, Want};
+
+/// Fetches into memory. A body that is cut short goes on where it broke off if the server can tell that it is still the
+/// same content, and is fetched anew otherwise. `on_wait` hears why it takes long: before each new attempt, and every five seconds of silence.
+///
+/// # Errors
+/// [`Failure`], when the patience is over or trying again is of no use.
+pub async fn bytes(
+    client: &Client,
+    want: &Want<'_>,
+    on_wait: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<u8>, Failure> {
+    let mut sink = Memory::default();
+    receive(client, want, &mut sink, on_wait, &|_| ()).await?;
+    Ok(sink.0)
+}
+
+/// Fetches into the file `dest`: a temporary file beside it, synced and renamed once its digest is right. An attempt
+/// that breaks off is resumed where it ended. `on_bytes` hears how many bytes each piece adds; bytes that are fetched
+/// anew are not told twice.
+///
+/// # Errors
+/// [`Failure`], when the patience is over or trying again is of no use; also when `want` has no digest.
+pub async fn file(
+    client: &Client,
+    want: &Want<'_>,
+    dest: &Path,
+    on_bytes: &(dyn Fn(u64) + Sync),
+) -> Result<(), Failure> {
+    if want.digest.is_none() {
+        return Err(Failure::Address {
+            url: shown(want.url),
+            why: "a download to a file needs a digest".to_owned(),
+        });
+    }
+    let mut sink = File::beside(dest)?;
+    receive(client, want, &mut sink, &|_| (), on_bytes).await?;
+    sink.keep().await
+}
+
+/// Fetches into an open, empty file whose content something else verifies block by block: a root below dm-verity. The
+/// file is not synced. Without such a verifier, [`file()`] is the right one.
+///
+/// # Errors
+/// [`Failure`], when the patience is over or trying again is of no use.
+pub async fn verified_elsewhere(
+    client: &Client,
+    want: &Want<'_>,
+    file: std::fs::File,
+    on_wait: &(dyn Fn(&str) + Sync),
+    on_bytes: &(dyn Fn(u64) + Sync),
+) -> Result<(), Failure> {
+    let mut sink = Open(file);
+    receive(client, want, &mut sink, on_wait, on_bytes).await
+}
 
 /// One download over all its attempts.
 struct Download<'a> {
     client: &'a Client,
     want: &'a Want<'a>,
-    route: Route,
+    source: Source,
     headers: HeaderMap,
     /// What the content must hash to: what the caller says, else what the way to it says.
     digest: Option<Digest>,
@@ -47,7 +103,7 @@ struct Watch<'a> {
 }
 
 /// Tries until the sink holds the whole content and its digest is right.
-pub(crate) async fn receive(
+async fn receive(
     client: &Client,
     want: &Want<'_>,
     sink: &mut dyn Sink,
@@ -58,7 +114,7 @@ pub(crate) async fn receive(
         url: shown(want.url),
         why,
     };
-    let route = Route::parse(want.url).map_err(&refuse)?;
+    let source = Source::parse(want.url).map_err(&refuse)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &want.headers {
         let name: HeaderName = name
@@ -74,7 +130,7 @@ pub(crate) async fn receive(
     let download = Download {
         client,
         want,
-        route,
+        source,
         headers,
         digest: want.digest,
         hash: Hash::new(want.digest),
@@ -176,7 +232,7 @@ impl Download<'_> {
 
     /// One request and its answer.
     async fn once(&mut self) -> Result<(), Ending> {
-        if let Route::Tftp(_) = self.route {
+        if let Source::Tftp(_) = self.source {
             return self.transfer().await;
         }
         // Only a digest, or the server's word that the content is still the same, makes it safe to join two answers.
@@ -213,7 +269,7 @@ impl Download<'_> {
     /// An answer without content.
     fn turned_away(&mut self, status: StatusCode, headers: &HeaderMap) -> Ending {
         let denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        match denied.then(|| self.route.otherwise()).flatten() {
+        match denied.then(|| self.source.change_credentials()).flatten() {
             Some(why) => Ending::broken(why),
             None => Ending::of(self.want.url, status, headers, self.want.repeat),
         }
@@ -224,7 +280,7 @@ impl Download<'_> {
         let client = self.client;
         let header_timeout = self.want.patience.header_timeout;
         let watch = self.watch;
-        let asked = self.route.asked(client);
+        let asked = self.source.request(client);
         let asked = watch.within(header_timeout, "no answer", asked).await?;
         if self.digest.is_none() && asked.digest.is_some() {
             self.digest = asked.digest;
@@ -250,7 +306,7 @@ impl Download<'_> {
     /// One transfer by TFTP, which can only begin at the start.
     async fn transfer(&mut self) -> Result<(), Ending> {
         self.restart()?;
-        let Route::Tftp(place) = &self.route else {
+        let Source::Tftp(place) = &self.source else {
             return Err(Ending::broken("this is no TFTP"));
         };
         let place = place.clone();
@@ -271,8 +327,8 @@ impl Download<'_> {
                 Piece::Data(data) => self.take(&data)?,
                 Piece::End => return self.check(),
                 Piece::Error(code, message) => {
-                    return Err(match &mut self.route {
-                        Route::Tftp(place) => place.error(code, &message),
+                    return Err(match &mut self.source {
+                        Source::Tftp(place) => place.error(code, &message),
                         _ => Ending::broken(message),
                     });
                 }

@@ -1,0 +1,90 @@
+//! What to fetch, and what is acceptable.
+
+use std::time::Duration;
+
+use crate::digest::Digest;
+
+/// How long and how often is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Attempts in all; `None`: for ever.
+    pub attempts: Option<u32>,
+    /// From the request to the answer's header, for each attempt, connecting included.
+    pub header_timeout: Duration,
+    /// The longest silence inside an answer.
+    pub idle_timeout: Duration,
+    /// For all attempts together; `None`: no limit.
+    pub total: Option<Duration>,
+    /// Wait before the second attempt; it doubles up to [`LONGEST_WAIT`], less a random quarter.
+    pub first_wait: Duration,
+}
+
+/// No wait between two attempts is longer than this, and no silence passes without a word to the watcher.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            attempts: Some(5),
+            header_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(30),
+            total: None,
+            first_wait: Duration::from_millis(250),
+        }
+    }
+}
+
+/// What is asked of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// The content.
+    #[default]
+    Get,
+    /// What there is to say of the content, and none of it.
+    Head,
+    /// A PUT without a body, which is how EC2 gives a token.
+    Put,
+}
+
+/// What to fetch, and what is acceptable.
+#[derive(Clone, Debug)]
+pub struct Want<'a> {
+    /// Where from: `http`, `https`, `tftp`, `s3`, `arn`, `gs` or `oci`.
+    pub url: &'a str,
+    /// What the content must hash to.
+    pub digest: Option<Digest>,
+    /// The most bytes that are accepted.
+    pub limit: u64,
+    /// What is asked of the server.
+    pub method: Method,
+    /// Headers to send. A redirected request has none of them but `Accept` and `Accept-Encoding`.
+    pub headers: Vec<(String, String)>,
+    /// Statuses after which it is tried again, beside 408, 425, 429 and all from 500 on. An answer's `Retry-After` is
+    /// honoured, up to two minutes.
+    pub repeat: &'a [u16],
+    /// How long and how often is tried.
+    pub patience: Patience,
+}
+
+impl<'a> Want<'a> {
+    /// A want with no digest, no headers and the usual patience.
+    #[must_use]
+    pub fn new(url: &'a str, limit: u64) -> Self {
+        Self {
+            url,
+            digest: None,
+            limit,
+            method: Method::Get,
+            headers: Vec::new(),
+            repeat: &[],
+            patience: Patience::default(),
+        }
+    }
+
+    /// The same with a digest.
+    #[must_use]
+    pub fn digest(mut self, digest: Digest) -> Self {
+        self.digest = Some(digest);
+        self
+    }
+}
