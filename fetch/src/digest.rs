@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest as _, Sha256, Sha512};
 
 /// What content must hash to.
@@ -17,13 +18,13 @@ impl Digest {
     /// Reads a SHA-256 of 64 hexadecimal digits.
     #[must_use]
     pub fn sha256(hexadecimal: &str) -> Option<Self> {
-        unhex(hexadecimal).map(Self::Sha256)
+        from_hex(hexadecimal).map(Self::Sha256)
     }
 
     /// Reads a SHA-512 of 128 hexadecimal digits.
     #[must_use]
     pub fn sha512(hexadecimal: &str) -> Option<Self> {
-        unhex(hexadecimal).map(Self::Sha512)
+        from_hex(hexadecimal).map(Self::Sha512)
     }
 
     /// The digest of `content`, in the algorithm of `self`.
@@ -35,21 +36,9 @@ impl Digest {
     }
 }
 
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N {
-        return None;
-    }
-    let mut out = [0; N];
-    for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
-        let nibble = |c: u8| {
-            char::from(c)
-                .to_digit(16)
-                .and_then(|d| u8::try_from(d).ok())
-        };
-        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-    }
-    Some(out)
+fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+    bytes.try_into().ok()
 }
 
 impl fmt::Display for Digest {
@@ -58,7 +47,7 @@ impl fmt::Display for Digest {
             Self::Sha256(bytes) => bytes,
             Self::Sha512(bytes) => bytes,
         };
-        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&HEXLOWER.encode(bytes))
     }
 }
 
@@ -112,7 +101,13 @@ mod tests {
         assert_eq!(digest.to_string(), empty);
         assert_eq!(digest.of_same_kind(b""), digest);
         assert_ne!(digest.of_same_kind(b"x"), digest);
-        for wrong in ["", "e3", &empty[1..], &empty.replace('e', "g")] {
+        for wrong in [
+            "",
+            "e3",
+            &empty[1..],
+            &empty.replace('e', "g"),
+            &empty.replace("e3", "+3"),
+        ] {
             assert_eq!(Digest::sha256(wrong), None, "{wrong}");
         }
         // FIPS 180-4's example "abc".

@@ -9,8 +9,8 @@ use crate::client::Client;
 use crate::ending::Ending;
 use crate::http_source::{HttpSource, Requesting};
 
+use crate::percent;
 use crate::request::{Request, header};
-use crate::sigv4::encoded;
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ impl Object {
         let text = format!(
             "{}/storage/v1/b/{}/o/{}?alt=media",
             client.cloud.endpoints.gs,
-            encoded(&self.bucket, ""),
-            encoded(&self.name, "")
+            percent::encode(&self.bucket),
+            percent::encode(&self.name)
         );
         let address =
             Url::parse(&text).map_err(|error| Ending::refused(&text, error.to_string()))?;

@@ -5,6 +5,7 @@
 // Floor: values
 mod digest;
 mod pause;
+mod percent;
 mod sigv4;
 mod trust;
 

@@ -5,6 +5,8 @@
 
 use serde::Deserialize;
 
+use crate::percent;
+
 /// Media types of the documents that describe content, as an `Accept` header: OCI's index and manifest, Docker's of both.
 pub const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.oci.image.manifest.v1+json, \
@@ -48,7 +50,7 @@ pub fn token_url(challenge: &str) -> Option<String> {
         match key.trim() {
             "realm" => realm = Some(value),
             key @ ("service" | "scope") => {
-                query.push(format!("{key}={}", crate::sigv4::encoded(value, ":/")));
+                query.push(format!("{key}={}", percent::encode_scope(value)));
             }
             _ => {}
         }

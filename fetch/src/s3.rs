@@ -13,7 +13,8 @@ use crate::http_source::{HttpSource, Requesting};
 use crate::identity::Role;
 use crate::request::{Request, header, small};
 
-use crate::sigv4::{self, encoded, sign};
+use crate::percent;
+use crate::sigv4::{self, sign};
 use crate::want::Method;
 
 /// The header by which S3 tells the region of a bucket, with any answer.
@@ -60,7 +61,7 @@ impl Object {
             role.credentials = None;
         }
         let region = self.region(client, &role).await?;
-        let query = self.version.as_deref().map(|version| encoded(version, ""));
+        let query = self.version.as_deref().map(percent::encode);
         let query = query.map_or_else(String::new, |version| format!("versionId={version}"));
         let mut text = self.address(client, &region);
         if !query.is_empty() {
@@ -95,7 +96,7 @@ impl Object {
     }
 
     pub(crate) fn address(&self, client: &Client, region: &str) -> String {
-        let key = encoded(&self.key, "/");
+        let key = percent::encode_path(&self.key);
         let suffix = suffix(region);
         match (&client.cloud.endpoints.s3, &self.place) {
             (Some(base), Place::Bucket(bucket, _)) => format!("{base}/{bucket}/{key}"),

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write as _};
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256, Sha512};
 
 /// A verification hash.
@@ -52,8 +53,8 @@ impl Hash {
     pub fn parse(text: &str, minor: u8) -> Result<Self, &'static str> {
         Self::check(text, minor)?;
         match text.split_once('-') {
-            Some(("sha256", hex)) => Ok(Self::Sha256(unhex(hex)?)),
-            Some((_, hex)) => Ok(Self::Sha512(unhex(hex)?)),
+            Some(("sha256", hex)) => Ok(Self::Sha256(from_hex(hex)?)),
+            Some((_, hex)) => Ok(Self::Sha512(from_hex(hex)?)),
             None => Err("expected FUNCTION-HEXADECIMAL"),
         }
     }
@@ -66,23 +67,11 @@ impl Hash {
     }
 }
 
-fn unhex<const N: usize>(hex: &str) -> Result<[u8; N], &'static str> {
-    let mut out = [0; N];
-    if hex.len() != 2 * N {
-        return Err("the hash has the wrong length for its function");
-    }
-    for (byte, pair) in out.iter_mut().zip(hex.as_bytes().chunks(2)) {
-        let digit = |b: u8| {
-            char::from(b)
-                .to_digit(16)
-                .and_then(|d| u8::try_from(d).ok())
-        };
-        match (digit(pair[0]), digit(pair[1])) {
-            (Some(high), Some(low)) => *byte = high << 4 | low,
-            _ => return Err("the hash is not hexadecimal"),
-        }
-    }
-    Ok(out)
+fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], &'static str> {
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
+    let bytes = bytes.map_err(|_| "the hash is not hexadecimal")?;
+    let wrong = |_| "the hash has the wrong length for its function";
+    bytes.try_into().map_err(wrong)
 }
 
 /// Unpacks (when `gzip`) and verifies (when a hash is given). At most `limit` bytes come out.

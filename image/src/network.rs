@@ -213,7 +213,10 @@ impl std::str::FromStr for Mac {
         let bytes: Vec<u8> = text
             .split([':', '-'])
             .map(|part| match part.len() {
-                1 | 2 => u8::from_str_radix(part, 16).ok(),
+                // `from_str_radix` alone takes a sign before one digit.
+                1 | 2 if part.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                    u8::from_str_radix(part, 16).ok()
+                }
                 _ => None,
             })
             .collect::<Option<_>>()

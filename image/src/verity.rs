@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
 
 use crate::guid::Guid;
@@ -32,14 +33,9 @@ impl FromStr for RootHash {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is no root hash; expected 64 hexadecimal digits");
-        if text.len() != 2 * DIGEST || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        let mut out = [0; DIGEST];
-        for (at, byte) in out.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
-        }
-        Ok(Self(out))
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
+        let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(wrong)
     }
 }
 
@@ -59,7 +55,7 @@ impl From<RootHash> for String {
 
 impl fmt::Display for RootHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 
@@ -166,7 +162,6 @@ impl Superblock {
     /// The table line for the kernel's `verity` target: devices as `major:minor`, options after the salt.
     #[must_use]
     pub fn table(&self, data: &str, hash: &str, root: &RootHash, options: &[&str]) -> String {
-        use fmt::Write;
         let mut line = format!(
             "1 {data} {hash} 4096 4096 {} 1 sha256 {root} ",
             self.data_blocks
@@ -174,14 +169,10 @@ impl Superblock {
         if self.salt.is_empty() {
             line.push('-');
         }
-        for byte in &self.salt {
-            // Writing to a String cannot fail.
-            line.write_fmt(format_args!("{byte:02x}"))
-                .unwrap_or_default();
-        }
+        line.push_str(&HEXLOWER.encode(&self.salt));
         if !options.is_empty() {
-            line.write_fmt(format_args!(" {} {}", options.len(), options.join(" ")))
-                .unwrap_or_default();
+            let (number, options) = (options.len(), options.join(" "));
+            line.push_str(&format!(" {number} {options}"));
         }
         line
     }

@@ -1,5 +1,7 @@
 //! MIME messages (RFC 2045, RFC 2046), as far as user data uses them: multiparts, nested too, with their encodings.
 
+use data_encoding::HEXUPPER_PERMISSIVE;
+
 /// One part that is not itself made of parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -141,13 +143,10 @@ fn quoted_printable(body: &[u8]) -> Vec<u8> {
             rest = next;
             continue;
         }
-        let hex = after
-            .get(..2)
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match hex {
+        let digits = after.get(..2);
+        match digits.and_then(|digits| HEXUPPER_PERMISSIVE.decode(digits).ok()) {
             Some(decoded) => {
-                out.push(decoded);
+                out.extend(decoded);
                 rest = &after[2..];
             }
             None => out.push(b'='),
@@ -174,13 +173,13 @@ mod tests {
     fn parts_are_decoded_by_their_encodings() {
         let text = "Content-Type: Multipart/Mixed; boundary=b\n\n\
             --b\nContent-Type: text/plain\nContent-Transfer-Encoding: base64\n\naGkg\ndGhlcmU=\n\
-            --b\ncontent-transfer-encoding: Quoted-Printable\n\na=3Db=\nc=\r\nd=zz\n\
+            --b\ncontent-transfer-encoding: Quoted-Printable\n\na=3Db=\nc=\r\nd=zz=+a\n\
             --b\n\nplain\n--b--\n";
         assert_eq!(
             bodies(text).unwrap(),
             [
                 pair("text/plain", "hi there"),
-                pair("text/plain", "a=bcd=zz"),
+                pair("text/plain", "a=bcd=zz=+a"),
                 pair("text/plain", "plain"),
             ]
         );

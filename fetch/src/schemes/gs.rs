@@ -1,7 +1,7 @@
 //! `gs://`
 
 use crate::gs::Object;
-use crate::sigv4::decoded;
+use crate::percent;
 
 /// Reads `gs://BUCKET/NAME`.
 pub(super) fn parse(text: &str) -> Result<Object, String> {
@@ -12,7 +12,7 @@ pub(super) fn parse(text: &str) -> Result<Object, String> {
     let (bucket, name) = parts
         .filter(|(bucket, name)| !bucket.is_empty() && !name.is_empty())
         .ok_or("expected gs://BUCKET/NAME")?;
-    Ok(Object::new(decoded(bucket), decoded(name)))
+    Ok(Object::new(percent::decode(bucket), percent::decode(name)))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `oci://`
 
 use crate::oci::{Artifact, sha256};
+use crate::percent;
 use crate::registry;
-use crate::sigv4::decoded;
 
 /// Reads `oci://REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST][?title=NAME]`.
 pub(super) fn parse(text: &str) -> Result<Artifact, String> {
@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str) -> Result<Artifact, String> {
         shown.to_owned(),
         registry::base(registry, repository),
         digest.unwrap_or(tag).to_owned(),
-        title.map(decoded),
+        title.map(percent::decode),
     ))
 }
 

@@ -1,7 +1,7 @@
 //! `s3://` and `arn:`
 
+use crate::percent;
 use crate::s3::{Object, Place, is_name};
-use crate::sigv4::decoded;
 
 /// Reads `s3://BUCKET/KEY` or `arn:PARTITION:s3:::BUCKET/KEY` or
 /// `arn:PARTITION:s3:REGION:ACCOUNT:accesspoint/NAME/object/KEY`, each with `?versionId=` if one is meant.
@@ -11,11 +11,11 @@ pub(super) fn parse(text: &str) -> Result<Object, String> {
     let version = query
         .split('&')
         .find_map(|pair| pair.strip_prefix("versionId="))
-        .map(decoded);
+        .map(percent::decode);
     let (place, key) = match address.split_once("://") {
         Some((_, rest)) => {
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-            (Place::Bucket(bucket.to_owned(), None), decoded(key))
+            (Place::Bucket(bucket.to_owned(), None), percent::decode(key))
         }
         None => of_arn(address)?,
     };

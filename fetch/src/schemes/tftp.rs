@@ -1,6 +1,6 @@
 //! `tftp://`
 
-use crate::sigv4::decoded;
+use crate::percent;
 use crate::tftp::Place;
 
 /// Reads `tftp://HOST[:PORT]/PATH`. The path is sent with its slash, as by Ignition.
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Result<Place, String> {
         _ => (authority, 69),
     };
     let host = host.trim_matches(['[', ']']);
-    let path = decoded(path);
+    let path = percent::decode(path);
     if host.is_empty() || path == "/" || path.contains('\0') {
         return Err(wrong());
     }

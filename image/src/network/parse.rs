@@ -416,6 +416,7 @@ mod tests {
             ),
             ("nameserver=dns.example", "no address"),
             ("ifname=eth9:xx", "no Ethernet address"),
+            ("ifname=eth9:52:54:00:12:34:+6", "no Ethernet address"),
         ] {
             let wrong = read(&[word]).unwrap_err();
             assert!(wrong.contains(part) && wrong.starts_with(word), "{wrong}");
