@@ -13,7 +13,7 @@ use slipway::vm::machine::Bus;
 use crate::ignition::{PCAP_HEADER, probes};
 
 /// The image boots by UEFI, through systemd-boot and the unified kernel image, to the handoff, and systemd is up.
-pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_uefi_boot_reaches_the_handoff(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     node.tell("test -d /sys/firmware/efi/efivars")?;
     let loader =
@@ -41,7 +41,7 @@ pub(crate) fn by_uefi_to_the_handoff(lab: &mut Lab) -> Result<()> {
 }
 
 /// A provisioned node boots again by UEFI without one packet before the handoff, and makes no file system anew.
-pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_second_boot_uses_no_network_and_formats_nothing(lab: &mut Lab) -> Result<()> {
     let first = lab.take_healthy(&probes())?;
     let node = first.node.clone();
     first.power_off()?;
@@ -90,7 +90,7 @@ pub(crate) fn a_second_one_asks_no_network_and_formats_nothing(lab: &mut Lab) ->
 }
 
 /// The same disk boots on NVMe and on virtio-scsi, and finds its root and its etcd disk there.
-pub(crate) fn on_nvme_and_scsi_controllers(lab: &mut Lab) -> Result<()> {
+pub(crate) fn disks_on_nvme_and_scsi_controllers_boot(lab: &mut Lab) -> Result<()> {
     for (bus, pattern) in [(Bus::Nvme, "/dev/nvme"), (Bus::Scsi, "/dev/sd")] {
         let node = lab.node()?;
         let plan = Plan {

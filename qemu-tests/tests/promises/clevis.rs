@@ -30,7 +30,7 @@ const KEYS: &str = "/run/tang";
 /// One volume opens by a tang server, one by a pin of the config's own that wants a server and the machine's TPM: in the
 /// first boot and in the second one, with no key on any disk. While the server is away both stay closed, and the node comes
 /// up; they open as soon as it is back.
-pub(crate) fn volumes_open_by_a_tang_server_and_by_two_pins(lab: &mut Lab) -> Result<()> {
+pub(crate) fn volumes_open_with_a_tang_server_and_with_two_pins(lab: &mut Lab) -> Result<()> {
     let image = lab.builder().build("qemu-tests/clevis")?;
     let mut tang = Tang::start(lab)?;
     let url = format!("http://10.0.2.2:{}", tang.port);

@@ -63,7 +63,7 @@ pub(crate) fn says(node: &Running, answers: &[(&str, &str)]) -> Result<()> {
 
 /// A wiped table with two partitions, file systems on them and on another disk, and files written into them: all there
 /// after the first boot, and in the second one the same, byte for byte of their identities.
-pub(crate) fn made_and_filled_they_survive_a_second_boot(lab: &mut Lab) -> Result<()> {
+pub(crate) fn file_systems_are_made_once_and_survive_a_second_boot(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let by_label = "/dev/disk/by-partlabel/data-one";
     let whole = "/dev/disk/by-id/virtio-whole";
@@ -134,7 +134,7 @@ pub(crate) fn made_and_filled_they_survive_a_second_boot(lab: &mut Lab) -> Resul
 
 /// A file system that the config puts at `/var` takes the place of the image's own partition, in later boots too, which
 /// read no config.
-pub(crate) fn a_file_system_at_var_takes_the_place_of_the_images(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_file_system_at_var_replaces_the_images_own(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = json!({
         "ignition": { "version": "3.4.0" },

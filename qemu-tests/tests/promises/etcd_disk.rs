@@ -37,7 +37,7 @@ done"#;
 
 /// A blank disk is formatted in the first boot, by consent, and never again: a file and a key of etcd survive five
 /// reboots, two of them by pulling the plug.
-pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_blank_disk_is_formatted_once_and_keeps_its_data(lab: &mut Lab) -> Result<()> {
     let mut running = lab.take_healthy(&probes())?;
     let node = running.node.clone();
     running.tell(PUT).context("writing a key")?;
@@ -80,9 +80,7 @@ pub(crate) fn formatted_once_its_data_survives_five_reboots(lab: &mut Lab) -> Re
 
 /// Without its etcd disk a control plane waits, says on the console what it waits for, again and again, and starts no
 /// kubelet.
-pub(crate) fn absent_the_kubelet_does_not_start_and_the_console_says_why(
-    lab: &mut Lab,
-) -> Result<()> {
+pub(crate) fn without_it_the_kubelet_waits_and_the_console_says_why(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let plan = Plan {
         etcd: false,
@@ -118,7 +116,7 @@ pub(crate) fn absent_the_kubelet_does_not_start_and_the_console_says_why(
 }
 
 /// A disk with anything on it is refused, with what was expected and what was found, and not one byte of it changes.
-pub(crate) fn foreign_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<()> {
+pub(crate) fn unknown_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     for content in Content::ALL {
         remove(&node.etcd())?;

@@ -69,7 +69,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// Files, folders, links, users with keys, units with drop-ins, enabled and masked, are there after the first boot.
-pub(crate) fn files_units_and_users_are_there(lab: &mut Lab) -> Result<()> {
+pub(crate) fn files_units_and_users_are_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     for (script, expected) in [
         ("cat /etc/probe/file", "probe"),
@@ -104,7 +104,7 @@ pub(crate) fn files_units_and_users_are_there(lab: &mut Lab) -> Result<()> {
 
 /// A provisioned node that is given another config says so, on the console and in its last words before the handoff, asks
 /// no network for it, and applies nothing of it; given its own again, it says nothing.
-pub(crate) fn a_changed_one_is_told_and_not_applied(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_changed_config_is_reported_and_not_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = |name: &str| {
         let path = format!("/etc/{name}");
@@ -160,7 +160,7 @@ pub(crate) fn a_changed_one_is_told_and_not_applied(lab: &mut Lab) -> Result<()>
 
 /// A config with one source whose hash is wrong: the console says so, nothing of the config is applied, and no system
 /// is handed off to.
-pub(crate) fn a_failing_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = json!({
         "ignition": { "version": "3.4.0" },
@@ -203,7 +203,7 @@ pub(crate) fn a_failing_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()>
 
 /// Words for the kernel arrive with one reboot, for this boot and all later ones; where the kernel was not started by
 /// our boot entry they are refused by name.
-pub(crate) fn kernel_arguments_arrive_with_one_reboot(lab: &mut Lab) -> Result<()> {
+pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
     const REBOOTS: &str = "the node reboots once";
     const WORDS: &str = "slipway.probe=afloat nosmt";
     let config = json!({

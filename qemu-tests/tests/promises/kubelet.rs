@@ -13,7 +13,7 @@ use slipway::vm::disks::partition;
 use crate::ignition::probes;
 
 /// The kubelet is READY, etcd answers `health`, and its log is on the etcd disk's file system.
-pub(crate) fn etcd_answers_health_with_its_data_on_the_etcd_disk(lab: &mut Lab) -> Result<()> {
+pub(crate) fn etcd_is_healthy_with_its_data_on_the_etcd_disk(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let health = node.tell(HEALTH)?;
     ensure!(health.contains("\"health\":\"true\""), "{health}");
@@ -32,7 +32,7 @@ pub(crate) fn etcd_answers_health_with_its_data_on_the_etcd_disk(lab: &mut Lab) 
 }
 
 /// Once the kubelet is READY the boot entry has no counter any more: the loader will not count this slot down again.
-pub(crate) fn ready_it_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let disk = node.node.system();
     let (start, _) = partition(&disk, LABEL_ESP)?;
@@ -62,7 +62,7 @@ pub(crate) fn ready_it_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
 }
 
 /// Killed five times, the kubelet comes back within 15 s each time, and neither the node's mounts nor etcd suffer.
-pub(crate) fn killed_it_comes_back_and_mounts_do_not_grow(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_killed_kubelet_restarts_and_leaks_no_mounts(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let answer = node.tell_within(KILLS, timeouts::KILLS)?;
     let mut returns = 0;

@@ -20,7 +20,7 @@ const FIRST_WORD: Duration = Duration::from_secs(120);
 
 /// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; no process that it started and no file of it
 /// is left.
-pub(crate) fn running_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()> {
+pub(crate) fn slipway_run_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()> {
     let tests = std::env::current_exe()?;
     let program = tests
         .ancestors()

@@ -17,7 +17,7 @@ const ADDRESS: &str = "10.0.2.77";
 
 /// With a fixed address the config is fetched without DHCP, and the running node has that address, route, name server
 /// and name, on an interface that the running system calls otherwise than the kernel.
-pub(crate) fn a_fixed_address_fetches_the_config_and_is_handed_over(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let plan = Plan {
         capture: true,

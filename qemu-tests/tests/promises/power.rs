@@ -331,7 +331,7 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
 
 /// The power is cut at twenty moments that are spread over all that the first boot writes, at its flushes and in between;
 /// the next boot comes to the same result as one that nobody disturbed, and makes no file system twice that was made.
-pub(crate) fn cuts_anywhere_in_the_first_boot_converge(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_first_boot_cut_off_anywhere_converges(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let disks = Disks::new(&node)?;
     let (file, record) = (

@@ -13,7 +13,7 @@ const HOST: &str = "10.0.2.2";
 
 /// iPXE fetches the script, kernel and initrd by HTTP, the init fetches the root, and a worker runs from 2 GiB of RAM
 /// without any disk.
-pub(crate) fn ipxe_boots_kernel_initrd_and_root_by_http(lab: &mut Lab) -> Result<()> {
+pub(crate) fn ipxe_boots_kernel_initrd_and_root_over_http(lab: &mut Lab) -> Result<()> {
     let server = Server::start(
         &lab.image.out.join("pxe"),
         SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -25,7 +25,7 @@ const HOMES: &[(&str, &[(Bus, &str)])] = &[
 /// Each recipe builds, and its disk boots by UEFI on every controller that it meets: the image is the recipe's own, its
 /// file systems are on that controller, and, on the first of them, no unit of the system fails. One recipe's image is built
 /// while that of the one before boots.
-pub(crate) fn each_boots_on_the_controllers_that_it_meets(lab: &mut Lab) -> Result<()> {
+pub(crate) fn each_recipe_boots_on_its_platforms_controllers(lab: &mut Lab) -> Result<()> {
     let builder = lab.builder();
     std::thread::scope(|scope| {
         let start = |number: usize| {

@@ -21,7 +21,7 @@ const SUPERBLOCK: u64 = 1024;
 
 /// The report on the console goes, word for word, to the machine's port and to the server that the command line names;
 /// a server that fails at first is asked again.
-pub(crate) fn goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Result<()> {
+pub(crate) fn a_report_goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let (start, _) = partition(&node.system(), LABEL_ROOT_A)?;
     flip(&node.system(), start + SUPERBLOCK)?;

@@ -217,7 +217,7 @@ fn state_is_quiet(lab: &Lab, node: &Node) -> Result<()> {
 /// Password hashes, ssh keys, contents, headers, users and queries of addresses that a config holds stand in no console,
 /// kernel log, journal, report, port, timeline or state, neither when the config is applied nor when it fails, whatever
 /// step it fails in.
-pub(crate) fn of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
+pub(crate) fn secrets_of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
     let server = Server::start()?;
     for (number, (step, change)) in failures().into_iter().enumerate() {
         let node = lab.node()?;

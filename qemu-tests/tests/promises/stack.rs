@@ -62,7 +62,7 @@ pub(crate) fn a_mirror_survives_the_loss_of_a_disk(lab: &mut Lab) -> Result<()> 
 
 /// One volume opens by its key file, one by the machine's TPM alone, at every boot; neither the words written into them
 /// nor the key stand on a disk of theirs or on the console, and another machine's TPM does not open them.
-pub(crate) fn volumes_open_by_their_key_file_and_by_the_tpm(lab: &mut Lab) -> Result<()> {
+pub(crate) fn volumes_open_with_their_key_file_and_with_the_tpm(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let (keyed, sealed) = ("/dev/mapper/keyed", "/dev/mapper/sealed");
     let written = data_url(WRITTEN.as_bytes());
@@ -202,7 +202,7 @@ pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
 }
 
 /// A first boot that fails above an array finds the array of the attempt before it, and starts it as it is.
-pub(crate) fn an_array_that_is_made_is_not_made_again(lab: &mut Lab) -> Result<()> {
+pub(crate) fn an_existing_array_is_not_made_again(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = json!({
         "ignition": { "version": "3.4.0" },
@@ -277,7 +277,7 @@ fn lay_out(node: &Running, config: &serde_json::Value) -> Result<()> {
 /// In Ignition's place, stage by stage: a mirror, an encrypted volume on it and a file system on that are made and stay
 /// open, are mounted and filled by later processes, and have their key and their line of crypttab in the root. A second
 /// run of the disks stage takes them as they are, whether they run or were put away.
-pub(crate) fn in_ignitions_place_arrays_and_volumes_are_made(lab: &mut Lab) -> Result<()> {
+pub(crate) fn the_drop_in_for_ignition_makes_arrays_and_volumes(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = encrypted_mirror("/var/lib/x", "/var/lib/x/probe");
     let plan = Plan {

@@ -49,7 +49,7 @@ pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
 }
 
 /// A node whose settings were broken by hand reboots twice with its report, and stays up with it the third time.
-pub(crate) fn the_third_failure_for_one_reason_stays_up(lab: &mut Lab) -> Result<()> {
+pub(crate) fn the_third_failure_in_a_row_stays_up(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let running = lab.boot(&node, &Plan::default())?;
     running.wait_handoff(timeouts::INIT)?;

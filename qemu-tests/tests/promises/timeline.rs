@@ -9,7 +9,7 @@ use crate::ignition::probes;
 
 /// The node keeps the timeline of its boot, every step of the init is in it, and the tool shows it as a table and as a
 /// picture.
-pub(crate) fn each_boot_leaves_one_that_the_tool_draws(lab: &mut Lab) -> Result<()> {
+pub(crate) fn each_boot_leaves_a_timeline_that_the_tool_draws(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let running = node.tell(&format!("cat {RUN_TIMELINE}"))?;
     let spans = read(&running)?;

@@ -75,7 +75,7 @@ pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab)
 
 /// One flipped byte of a file that systemd reads: the kernel panics, the machine resets, and the entry in the loader
 /// has one try less.
-pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_spends_a_boot(
+pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_uses_up_a_try(
     lab: &mut Lab,
 ) -> Result<()> {
     let node = lab.node()?;
