@@ -1,12 +1,21 @@
-//! Builds `slipway-init` (static, its own profile, its own target folder) and hands its path to the tool, which embeds it.
+//! Builds the programs that the tool carries (static, in a profile and a target folder of their own) and hands their paths
+//! to it: `slipway-init`, `slipway-node` and `ignition`.
 //!
 //! Its own target folder, because the outer Cargo holds the lock of the shared one; its own command, because features
 //! of shared dependencies are unified over all packages of one command and PID 1 would get every feature of the tool.
-//! `SLIPWAY_INIT=FILE` embeds a program that was built elsewhere instead.
+//! `SLIPWAY_INIT=FOLDER` embeds the programs of this folder instead; a file stands for each of them, for checks that run
+//! none.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Package and program.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("initrd", "slipway-init"),
+    ("node", "slipway-node"),
+    ("dropin", "ignition"),
+];
 
 #[allow(
     clippy::disallowed_methods,
@@ -15,19 +24,22 @@ use std::process::Command;
 )]
 fn main() {
     println!("cargo::rerun-if-env-changed=SLIPWAY_INIT");
-    let program = match env::var_os("SLIPWAY_INIT") {
-        Some(given) => {
-            let given = PathBuf::from(given);
-            println!("cargo::rerun-if-changed={}", given.display());
-            given
-        }
+    let folder = match env::var_os("SLIPWAY_INIT") {
+        Some(given) => PathBuf::from(given),
         // Not watched itself: it is younger than this script's start, which would make every second build run it again.
         None => build(),
     };
-    println!(
-        "cargo::rustc-env=SLIPWAY_INIT_PROGRAM={}",
-        program.display()
-    );
+    for (package, program) in PROGRAMS {
+        let path = match folder.is_dir() {
+            true => folder.join(program),
+            false => folder.clone(),
+        };
+        if env::var_os("SLIPWAY_INIT").is_some() {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+        let variable = format!("SLIPWAY_{}_PROGRAM", package.to_uppercase());
+        println!("cargo::rustc-env={variable}={}", path.display());
+    }
 }
 
 #[allow(
@@ -41,28 +53,26 @@ fn build() -> PathBuf {
     for watched in [
         "Cargo.toml",
         "Cargo.lock",
-        "initrd",
         "image",
-        "ignition",
         "fetch",
+        "ignition",
+        "linux",
+        "net",
+        "apply",
         "platform",
+        "etcd",
+        "initrd",
+        "dropin",
+        "node",
     ] {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }
     let target = env::var("TARGET").expect("Cargo sets TARGET");
     let folder = outer_target(&root).join("init");
     let status = Command::new(env::var_os("CARGO").expect("Cargo sets CARGO"))
-        .args([
-            "build",
-            "--package",
-            "initrd",
-            "--bin",
-            "slipway-init",
-            "--profile",
-            "init",
-            "--locked",
-        ])
-        .args(["--target", &target, "--target-dir"])
+        .args(["build", "--profile", "init", "--locked"])
+        .args(PROGRAMS.map(|(package, _)| format!("--package={package}")))
+        .args(["--bins", "--target", &target, "--target-dir"])
         .arg(&folder)
         .current_dir(&root)
         // What the outer Cargo tells this script must not reach the inner one: clippy's wrapper and its flags above all.
@@ -76,8 +86,11 @@ fn build() -> PathBuf {
         )
         .status()
         .expect("cargo starts");
-    assert!(status.success(), "building slipway-init failed: {status}");
-    folder.join(&target).join("init").join("slipway-init")
+    assert!(
+        status.success(),
+        "building the programs of the node failed: {status}"
+    );
+    folder.join(&target).join("init")
 }
 
 /// The outer target folder: `OUT_DIR` is `<target>/[<triple>/]<profile>/build/<package>-<hash>/out`.

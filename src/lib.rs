@@ -39,5 +39,11 @@ pub mod vm;
 pub mod doctor;
 pub mod pipeline;
 
-/// `slipway-init`, built by the build script and carried in this program.
-pub const INIT_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_INIT_PROGRAM"));
+/// `slipway-init`, built by the build script and carried in this program, as are the two others.
+pub const INIT_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_INITRD_PROGRAM"));
+
+/// `slipway-node`, which units of the node run after the handoff.
+pub const NODE_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_NODE_PROGRAM"));
+
+/// `ignition`, for initrds of other systems.
+pub const IGNITION_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_DROPIN_PROGRAM"));

@@ -5,8 +5,6 @@
 //! What each row is for, and what breaks without it, is said at the row. Files of the host that programs replace by
 //! rename (`/etc/hosts` and the like) are reached by links through a bound folder: a bound file would go stale.
 
-pub mod spec;
-
 /// Whether and how mounts cross a bind, as in `mount_namespaces(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {

@@ -6,6 +6,9 @@
 
 pub mod addon;
 pub mod cmdline;
+pub mod container;
+pub mod container_lint;
+pub mod fault;
 pub mod guid;
 pub mod kubelet;
 pub mod layout;

@@ -21,6 +21,8 @@ pub const RUN: &str = "/run/slipway";
 pub const RUN_MANIFEST: &str = "/run/slipway/manifest.json";
 /// The kubelet's OCI bundle, made at every boot.
 pub const RUN_KUBELET_BUNDLE: &str = "/run/slipway/kubelet";
+/// The file of a bundle that the runtime reads (OCI runtime specification, bundle.md).
+pub const BUNDLE_FILE: &str = "config.json";
 /// The timeline of this boot as JSON lines.
 pub const RUN_TIMELINE: &str = "/run/slipway/timeline.jsonl";
 /// Where the init mounts an etcd disk to look at it, before it is known to be this node's.
@@ -80,8 +82,8 @@ pub const KUBELET_ROOTFS: &str = "/usr/lib/slipway/kubelet/rootfs";
 pub const CONTAINER_IMAGES: &str = "/usr/lib/slipway/images";
 /// The factory seed of the writable folders that the root links into `/var`.
 pub const FACTORY: &str = "/usr/share/factory";
-/// `slipway-init` in the root: it serves the commands that units run after the handoff.
-pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-init";
+/// `slipway-node` in the root: the commands that units run after the handoff.
+pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-node";
 
 /// Root-level folders that are links into `/var`: (link, target).
 pub const VAR_LINKS: &[(&str, &str)] = &[

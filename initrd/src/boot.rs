@@ -11,56 +11,46 @@ use image::modules as needed;
 use image::paths;
 use image::timeline::Span;
 
-use crate::config::Fetched;
-use crate::disks::{self, Made, journal::Journal};
-use crate::failure::{self, Fault};
-use crate::machine::{self, Identity};
-use crate::modules::Modules;
-use crate::mount::{self, Flags};
-use crate::provision::{Brought, Whose};
+use crate::context::{Boot, Early};
+use crate::failure;
+use crate::machine;
 use crate::root::Root;
 use crate::state::{Begun, State};
-use crate::timeline::Timeline;
-use crate::world::World;
-use crate::{
-    config, etcd, firmware, handoff, kernel_arguments, kubelet, log, net, provision, root,
-    settings, state,
-};
-
-/// What every step may look at.
-#[derive(Debug)]
-pub(crate) struct Boot {
-    /// The machine: paths, clocks, watchdog.
-    pub(crate) world: Arc<World>,
-    /// What the kernel command line says.
-    pub(crate) cmdline: Cmdline,
-    /// Which image this is.
-    pub(crate) manifest: Manifest,
-    /// The record of this boot.
-    pub(crate) timeline: Timeline,
-    /// Which machine this is.
-    pub(crate) identity: Identity,
-    /// The modules of the initramfs: `boot.modules.load(&["qemu_fw_cfg"])`.
-    pub(crate) modules: Modules,
-}
+use crate::{config, handoff, kernel_arguments, kubelet, root, settings, state};
+use apply::disk_journal::Journal;
+use apply::disks::{self, Made};
+use apply::fetched::Fetched;
+use apply::file_journal;
+use apply::provision::{self, Brought};
+use apply::target::{Rules, Target};
+use image::fault::Fault;
+use image::node::{EtcdGate, NodeSettings};
+use linux::modules::Modules;
+use linux::mount::{self, Flags};
+use linux::world::World;
+use linux::{firmware, log};
 
 /// Boots. Never returns: a boot that fails ends in [`failure::end`].
 pub(crate) fn run() -> Infallible {
-    let world = Arc::new(World::real());
-    let timeline = Timeline::new(Arc::clone(&world));
-    failure::catch_panics(&world, &timeline);
-    match line(&world, &timeline) {
+    let early = Early::real();
+    failure::catch_panics(&early);
+    match line(&early) {
         Ok(never) => never,
-        Err(error) => failure::end(&world, &timeline.current(), &error),
+        Err(error) => failure::end(&early, &error),
     }
 }
 
 /// The line. Every step is fatal unless its own comment says that it is best effort.
-fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
-    let step = timeline;
+fn line(early: &Early) -> Result<Infallible> {
+    let Early {
+        world,
+        timeline: step,
+        network,
+    } = early;
     step.add(before_init(world));
     let text = step.step("world", || set_up(world))?;
     let cmdline = step.step("cmdline", || read_cmdline(world, &text))?;
+    network.ask(&cmdline.network);
     let manifest = read_manifest(world)?;
     raise_clock(&manifest);
     let modules = step.step("modules", || load_modules(world, &cmdline))?;
@@ -70,9 +60,10 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
         world: Arc::clone(world),
         cmdline,
         manifest,
-        timeline: timeline.clone(),
+        timeline: step.clone(),
+        network: Arc::clone(network),
         identity,
-        modules,
+        modules: Arc::new(modules),
     };
     tracing::info!(
         "{} {} on {}",
@@ -99,16 +90,16 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
     match machine::kept_network(&state.dir) {
         Ok(kept) => kept
             .iter()
-            .for_each(|own| net::adopt(&boot.cmdline.network, &own.network)),
+            .for_each(|own| network.describe(platform::network::plan(&own.network))),
         Err(error) => tracing::warn!("net: {error:#}"),
     }
-    let settings = settings::read(&root.sysroot, &boot.manifest.node)?;
-    step.step("etcd", || etcd::mount(&boot, &root, &settings, &state))?;
+    let settings = settings::read(&root.programs.sysroot, &boot.manifest.node)?;
+    step.step("etcd", || mount_etcd(&boot, &root, &settings, &state))?;
     for span in firmware::firmware_times(world) {
         step.add(span);
     }
     step.step("kubelet", || kubelet::install(&boot, &root))?;
-    net::hand_over(world, &boot.cmdline.network)?;
+    network.hand_over()?;
     step.enter("handoff");
     handoff::hand_off(&boot, &root, &state, config_changed)
 }
@@ -117,6 +108,13 @@ fn line(world: &Arc<World>, timeline: &Timeline) -> Result<Infallible> {
 /// disks and its files are checked before anything of it is written.
 fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     let step = &boot.timeline;
+    let target = Target {
+        root: root.programs.sysroot.clone(),
+        programs: root.programs.clone(),
+        modules: Arc::clone(&boot.modules),
+        timeline: boot.timeline.clone(),
+        rules: Rules::NODE,
+    };
     let (fetched, metadata) = step.step("config", || config::obtain(boot, root))?;
     if let Some(text) = config::node_settings(&fetched) {
         settings::over(&boot.manifest.node, text)?;
@@ -124,22 +122,24 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     step.step("kernel-arguments", || {
         kernel_arguments::apply(boot, root, &fetched.model)
     })?;
-    let made = step.step("disks", || make_disks(boot, root, &fetched, &mut begun))?;
+    let made = step.step("disks", || {
+        make_disks(boot, root, &target, &fetched, &mut begun)
+    })?;
     let early = begun.dir.as_deref().context("state is not mounted")?;
-    let mut journal = provision::journal::Journal::open(early)?;
+    let mut journal = file_journal::Journal::open(early)?;
     let first = state::First {
         var: made.var.clone(),
         journal: &mut journal,
     };
     let state = step.step("var", || state::open(boot, root, begun, Some(first)))?;
     journal.keep_in(&state.dir);
-    let mut mounted = step.step("mount", || made.mount(root, &mut journal))?;
+    let mut mounted = step.step("mount", || made.mount(&target, &mut journal))?;
     let applied = step.step("ignition", || {
         let brought = Brought {
             mounted: mounted.folders.clone(),
             volumes: made.volumes.clone(),
         };
-        provision::apply(&fetched, &root.sysroot, Whose::Node, &brought, &mut journal)
+        provision::apply(&target, &fetched, &brought, &mut journal)
     })?;
     for warning in &applied.warnings {
         tracing::warn!("ignition: {warning}");
@@ -156,19 +156,48 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
     // The marker must never be on the disk before what it vouches for.
     nix::unistd::sync();
     mounted.unmount()?;
-    made.close(root)?;
+    made.close(&root.programs)?;
     state.provisioned(boot, &fetched)?;
     Ok(state)
 }
 
 /// Everything about the disks is decided, then `state` made, where the journal is, and then the rest.
-fn make_disks(boot: &Boot, root: &Root, fetched: &Fetched, begun: &mut Begun) -> Result<Made> {
+fn make_disks(
+    boot: &Boot,
+    root: &Root,
+    target: &Target,
+    fetched: &Fetched,
+    begun: &mut Begun,
+) -> Result<Made> {
     let mut journal = Journal::open(begun.dir.as_deref(), &fetched.hash())?;
     let system = begun.system(boot, root)?;
-    let plan = disks::plan(boot, root, fetched, system.as_ref(), &journal)?;
-    provision::check(fetched, &root.sysroot)?;
+    let plan = disks::plan(
+        target,
+        fetched.model.storage.as_ref(),
+        &fetched.keys,
+        system.as_ref(),
+        &journal,
+    )?;
+    provision::check(target, fetched)?;
     journal.keep_in(&begun.make(boot, root)?);
-    disks::apply(boot, root, &plan, &mut journal)
+    disks::apply(target, &plan, &mut journal)
+}
+
+fn mount_etcd(
+    boot: &Boot,
+    root: &Root,
+    settings: &NodeSettings,
+    state: &State,
+) -> Result<EtcdGate> {
+    let node = etcd::volume::Node {
+        programs: &root.programs,
+        system_disk: root.disk.as_ref(),
+        modules: &boot.modules,
+        timeline: &boot.timeline,
+        state: &state.dir,
+        machine_id: &state.machine_id,
+    };
+    etcd::volume::mount(node, settings)
 }
 
 /// The kernel's own time, from its start until it started this program.
@@ -284,7 +313,7 @@ fn arm_watchdog(world: &World, modules: &Modules) {
     {
         tracing::warn!("{error:#}");
     }
-    match world.watchdog.arm(world) {
+    match world.watchdog.arm(&world.dev, &world.sys) {
         Ok(Some(name)) => tracing::info!("watchdog: {name}"),
         Ok(None) => tracing::warn!("this machine has no watchdog"),
         Err(error) => tracing::warn!("the watchdog is not armed: {error:#}"),

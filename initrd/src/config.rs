@@ -6,89 +6,25 @@
 //! ends the boot with the report.
 
 pub(crate) mod change;
-mod contents;
-pub(crate) mod foreign;
-mod gather;
+mod layers;
 mod place;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use ignition::{Config, model};
 use platform::Metadata;
 
-use crate::boot::Boot;
-use crate::failure::Fault;
+use crate::context::Boot;
 use crate::root::Root;
-use crate::world::World;
-pub(crate) use contents::Contents;
-use gather::{Gather, Settings, Wrong};
-pub(crate) use place::Place;
-
-/// A config with everything that it names in memory.
-pub(crate) struct Fetched {
-    /// Base and user merged.
-    pub(crate) config: Config,
-    /// The same, typed.
-    pub(crate) model: model::Config,
-    /// The contents of `storage.files`, in the same order.
-    pub(crate) files: Vec<Contents>,
-    /// What opens the volumes of `storage.luks`, in the same order.
-    pub(crate) keys: Vec<Keys>,
-    /// Whether there was a config of the user's.
-    pub(crate) user_config: bool,
-    /// What is strange about it.
-    pub(crate) warnings: Vec<String>,
-    /// The texts that it was made of and that later boots can see again: name → SHA-256.
-    pub(crate) sources: change::Sources,
-}
-
-/// What was fetched for an encrypted volume.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Keys {
-    /// Its key file.
-    pub(crate) file: Option<Vec<u8>>,
-    /// The advertisements of its tang servers, in their order; none where the config itself has it.
-    pub(crate) advertisements: Vec<Option<Vec<u8>>>,
-}
-
-/// A key is never shown.
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keys")
-            .field("file", &self.file.is_some())
-            .field("advertisements", &self.advertisements.len())
-            .finish()
-    }
-}
-
-impl Fetched {
-    /// SHA-256 of the merged config, in hexadecimal digits: what journals and markers know it by.
-    pub(crate) fn hash(&self) -> String {
-        hash(self.config.to_json().to_string().as_bytes())
-    }
-}
-
-/// SHA-256 in hexadecimal digits.
-fn hash(text: &[u8]) -> String {
-    use sha2::Digest as _;
-    let digest = sha2::Sha256::digest(text);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A config may hold secrets: only how much there is of it is shown.
-impl std::fmt::Debug for Fetched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fetched")
-            .field("files", &self.files)
-            .field("user_config", &self.user_config)
-            .finish_non_exhaustive()
-    }
-}
+use apply::config_source::ConfigSource;
+use apply::fetched::Fetched;
+use apply::gather::{Gather, Settings, Wrong};
+use image::fault::Fault;
+use linux::certificates::ca_bundle;
+use linux::world::World;
 
 /// Waits between two attempts, each with a line every five seconds.
 const WAITS: [u64; 4] = [5, 10, 20, 60];
@@ -104,14 +40,14 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
     let base = place::base(&boot.world)?;
     let world = Arc::clone(&boot.world);
     let settings = Settings {
-        ca_bundle: ca_bundle(&boot.world, &root.sysroot),
+        ca_bundle: ca_bundle(&boot.world, &root.programs.sysroot),
         on_wait: Arc::new(move |text| {
             world.watchdog.feed();
             tracing::warn!("config: {text}");
         }),
         ..Settings::default()
     };
-    let network = || crate::net::up(&boot.world, &boot.modules, &boot.cmdline.network);
+    let network = || boot.network.up(&boot.modules);
     for attempt in 0.. {
         let wrong = match once(boot, &settings, &network, base.as_ref()) {
             Ok((fetched, metadata)) => {
@@ -141,11 +77,12 @@ fn once(
     boot: &Boot,
     settings: &Settings,
     network: &dyn Fn() -> Result<()>,
-    base: Option<&Place>,
+    base: Option<&ConfigSource>,
 ) -> Result<(Fetched, Metadata), Wrong> {
-    let user = place::user(boot, settings.patience)?;
-    let mut gather = Gather::new(settings, network, boot.identity.platform);
-    let fetched = gather.all(base, boot.identity.platform, &user)?;
+    let user = place::user(boot, settings.patience).map_err(layers::wrong)?;
+    let platform = boot.identity.platform;
+    let mut gather = Gather::new(settings, network, platform::fetch_identity(platform));
+    let fetched = layers::gather_all(&mut gather, base, platform, &user)?;
     Ok((fetched, user.metadata))
 }
 
@@ -160,13 +97,6 @@ fn wait(world: &World, seconds: u64) {
         world.sleep(piece);
         left -= piece;
     }
-}
-
-/// The certificates of the initramfs, else those of the root.
-pub(crate) fn ca_bundle(world: &World, sysroot: &Path) -> Option<Vec<u8>> {
-    const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
-    let read = |root: &Path| std::fs::read(root.join(BUNDLE)).ok();
-    read(&world.initrd).or_else(|| read(sysroot))
 }
 
 /// The node settings that the config brings, if it does.

@@ -5,11 +5,9 @@
 //! stays up with the report.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use image::paths;
@@ -17,10 +15,12 @@ use image::report::{LINE, Report};
 use nix::sys::reboot::{RebootMode, reboot};
 use serde::{Deserialize, Serialize};
 
-use crate::firmware;
-use crate::log::say;
-use crate::timeline::Timeline;
-use crate::world::World;
+use crate::context::Early;
+use image::fault::Fault;
+use linux::firmware;
+use linux::log::say;
+use linux::refusal::report;
+use linux::world::World;
 
 /// How long a report stands before the reboot.
 const SHOWN: Duration = Duration::from_secs(10);
@@ -28,94 +28,6 @@ const SHOWN: Duration = Duration::from_secs(10);
 const REPEATED: Duration = Duration::from_secs(300);
 /// How many reboots for one reason are enough.
 const ENOUGH: usize = 3;
-
-/// An error that says what was expected and found and what to do. Put it at the root of an error's chain or in its
-/// context; the report takes its fields from the outermost one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Fault {
-    /// What failed, as one sentence without a full stop.
-    pub(crate) what: String,
-    /// What was expected.
-    pub(crate) expected: Option<String>,
-    /// What was found.
-    pub(crate) found: Option<String>,
-    /// What to do about it.
-    pub(crate) fix: Option<String>,
-}
-
-impl Fault {
-    /// A fault with only its sentence.
-    pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            ..Self::default()
-        }
-    }
-
-    /// What was expected.
-    pub(crate) fn expected(mut self, text: impl Into<String>) -> Self {
-        self.expected = Some(text.into());
-        self
-    }
-
-    /// What was found.
-    pub(crate) fn found(mut self, text: impl Into<String>) -> Self {
-        self.found = Some(text.into());
-        self
-    }
-
-    /// What to do about it.
-    pub(crate) fn fix(mut self, text: impl Into<String>) -> Self {
-        self.fix = Some(text.into());
-        self
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        if let Some(expected) = &self.expected {
-            write!(f, "; expected {expected}")?;
-        }
-        if let Some(found) = &self.found {
-            write!(f, "; found {found}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Fault {}
-
-/// The report of an error in a step: the fault's words if the chain holds one, else the chain as a sentence.
-pub(crate) fn report(step: &str, error: &anyhow::Error) -> Report {
-    let fault = error.downcast_ref::<Fault>().or_else(|| {
-        error
-            .chain()
-            .find_map(|cause| cause.downcast_ref::<Fault>())
-    });
-    match fault {
-        Some(fault) => Report {
-            step: step.to_owned(),
-            what: fault.what.clone(),
-            expected: fault.expected.clone(),
-            found: fault.found.clone().or_else(|| cause(error)),
-            fix: fault.fix.clone(),
-        },
-        None => Report {
-            step: step.to_owned(),
-            what: format!("{error:#}"),
-            expected: None,
-            found: None,
-            fix: None,
-        },
-    }
-}
-
-/// What a fault that is the context of another error was caused by.
-fn cause(error: &anyhow::Error) -> Option<String> {
-    let last = error.chain().last()?;
-    (error.chain().count() > 1 && last.downcast_ref::<Fault>().is_none()).then(|| last.to_string())
-}
 
 /// One line of the ledger: a failed boot, or one that came to its handoff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,7 +83,9 @@ fn tries_left(path: &str) -> Option<u32> {
 }
 
 /// Ends a failed boot. Never returns.
-pub(crate) fn end(world: &Arc<World>, step: &str, error: &anyhow::Error) -> Infallible {
+pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
+    let world = &early.world;
+    let step = &early.timeline.current();
     tracing::error!("{step}: {error:#}");
     let report = report(step, error);
     let places = [
@@ -182,7 +96,7 @@ pub(crate) fn end(world: &Arc<World>, step: &str, error: &anyhow::Error) -> Infa
     let tries = firmware::loader_variable(world, "LoaderBootCountPath");
     let policy = policy(ledger, tries.as_deref().and_then(tries_left));
     show(world, &report, policy);
-    crate::report::send(world, &report);
+    crate::report::send(early, &report);
     match policy {
         Policy::Reboot => {
             world.sleep(SHOWN);
@@ -204,13 +118,13 @@ pub(crate) fn end(world: &Arc<World>, step: &str, error: &anyhow::Error) -> Infa
 }
 
 /// A panic of the init is a failed boot like any other: it gets its report and the policy after it.
-pub(crate) fn catch_panics(world: &Arc<World>, timeline: &Timeline) {
-    let (world, timeline) = (Arc::clone(world), timeline.clone());
+pub(crate) fn catch_panics(early: &Early) {
+    let early = early.clone();
     std::panic::set_hook(Box::new(move |panic| {
         let fault = Fault::new("the init has a mistake of its own")
             .found(panic.to_string().replace('\n', " "))
             .fix("report this line to the makers of slipway");
-        end(&world, &timeline.current(), &fault.into());
+        end(&early, &fault.into());
     }));
 }
 

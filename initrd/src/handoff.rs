@@ -18,11 +18,11 @@ use nix::sys::stat::{Mode, fstatat};
 use nix::sys::statfs::{FsType, fstatfs};
 use nix::unistd::{UnlinkatFlags, chdir, chroot, execve, unlinkat};
 
-use crate::boot::Boot;
-use crate::mount;
+use crate::context::Boot;
 use crate::root::Root;
 use crate::state::State;
-use crate::world::World;
+use linux::mount;
+use linux::world::World;
 
 /// The next init.
 const INIT: &CStr = c"/sbin/init";
@@ -41,7 +41,7 @@ pub(crate) fn hand_off(
     config_changed: bool,
 ) -> Result<Infallible> {
     let world = &boot.world;
-    crate::net::flush()?;
+    boot.network.flush()?;
     root.harden().context("making damage of the root fatal")?;
     end_processes(world)?;
     crate::failure::succeeded(&state.dir);
@@ -51,8 +51,8 @@ pub(crate) fn hand_off(
     for name in KERNEL_FOLDERS {
         mount::detach(&world.initrd.join(name))?;
     }
-    chdir(&root.sysroot).context("changing into the root")?;
-    mount::move_mount(&root.sysroot, Path::new("/"))?;
+    chdir(&root.programs.sysroot).context("changing into the root")?;
+    mount::move_mount(&root.programs.sysroot, Path::new("/"))?;
     chroot(".").context("making the root the root")?;
     chdir("/").context("changing into the root")?;
     delete_initramfs(old)?;
@@ -67,7 +67,7 @@ pub(crate) fn hand_off(
     let line = serde_json::to_string(&handoff)?;
     // For the kernel's log, whose times the rest of the boot has too.
     tracing::info!("{HANDED_OFF}");
-    crate::log::say(&world, &format!("{HANDOFF_LINE}{line}"));
+    linux::log::say(&world, &format!("{HANDOFF_LINE}{line}"));
     execve(INIT, &[INIT], &environment()).context("starting /sbin/init")
 }
 
@@ -109,7 +109,7 @@ fn keep_records(boot: &Boot, state: &State) -> Result<()> {
 /// Ends whatever still runs beside this program: there should be nothing.
 fn end_processes(world: &World) -> Result<()> {
     let own = std::process::id();
-    for name in crate::block::entries(&world.proc) {
+    for name in linux::block::entries(&world.proc) {
         let Ok(id) = name.parse::<u32>() else {
             continue;
         };
@@ -182,7 +182,7 @@ fn close_on_exec() -> Result<()> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     use std::os::fd::BorrowedFd;
 
-    for name in crate::block::entries(Path::new("/proc/self/fd")) {
+    for name in linux::block::entries(Path::new("/proc/self/fd")) {
         let Ok(number) = name.parse::<i32>() else {
             continue;
         };

@@ -15,15 +15,15 @@ use image::cmdline::{LIMIT, ROOT_URL, ROOTHASH};
 use image::guid::Guid;
 use nix::sys::reboot::{RebootMode, reboot};
 
-use crate::boot::Boot;
-use crate::disks::tool::load_module;
-use crate::esp;
-use crate::failure::Fault;
-use crate::firmware;
-use crate::log::say;
+use crate::context::Boot;
 use crate::root::Root;
-use crate::whole;
-use crate::world::World;
+use image::fault::Fault;
+use linux::atomic_file;
+use linux::esp;
+use linux::firmware;
+use linux::log::say;
+use linux::tools::load_module;
+use linux::world::World;
 
 /// What the config wants of the command line that is not so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<(
     let loader = loader(&boot.world)?;
     // FAT, and the character sets that it would ask for by itself.
     for module in ["vfat", "nls_cp437", "nls_ascii"] {
-        load_module(root, module)?;
+        load_module(&root.programs, module)?;
     }
     esp::within(&boot.world, loader, |folder| {
         change(folder, &difference, current.trim())
@@ -187,7 +187,7 @@ fn change(esp: &Path, difference: &Difference, current: &str) -> Result<()> {
 
 fn place_file(target: &Path, content: &[u8]) -> Result<()> {
     fs::create_dir_all(target.parent().context("an addon lies in a folder")?)?;
-    Ok(whole::write(target, content, 0o644)?)
+    Ok(atomic_file::write(target, content, 0o644)?)
 }
 
 #[cfg(test)]

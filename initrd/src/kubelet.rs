@@ -4,20 +4,11 @@
 //! drop-ins and masks in `/etc` work as with any unit. The container's files are a folder of the verified root.
 
 mod bundle;
-mod gate;
-mod lint;
-mod prepare;
 mod unit;
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use image::kubelet::{BLESS_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
-
-use crate::bless;
-use crate::boot::Boot;
+use crate::context::Boot;
 use crate::root::Root;
-use crate::world::World;
+use anyhow::Result;
 
 /// Writes the bundle and installs the unit, if the image has a kubelet.
 ///
@@ -28,8 +19,8 @@ pub(crate) fn install(boot: &Boot, root: &Root) -> Result<()> {
         tracing::debug!("this image has no kubelet");
         return Ok(());
     };
-    bundle::write(&boot.world, &root.sysroot)?;
-    if unit::install(&boot.world, &root.sysroot)? {
+    bundle::write(&boot.world, &root.programs.sysroot)?;
+    if unit::install(&boot.world, &root.programs.sysroot)? {
         tracing::info!(
             "kubelet {}: bundle and unit are in place",
             kubernetes.version
@@ -41,21 +32,4 @@ pub(crate) fn install(boot: &Boot, root: &Root) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The subcommands of the running node that are the kubelet's; `None` if `name` is none of them.
-pub(crate) fn command(name: &str, world: &World) -> Option<ExitCode> {
-    let done = match name {
-        GATE_COMMAND => gate::run(world),
-        PREPARE_COMMAND => prepare::run(world),
-        BLESS_COMMAND => bless::run(world),
-        _ => return None,
-    };
-    Some(match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            gate::say(world, &format!("{name}: {error:#}"));
-            ExitCode::FAILURE
-        }
-    })
 }

@@ -16,17 +16,12 @@ use platform::dmi::Dmi;
 use platform::network::Described;
 use platform::{Endpoints, Found, Machine, Medium, Problem};
 
-use crate::boot::Boot;
-use crate::media::Media;
-use crate::mount;
-use crate::whole;
-use crate::world::World;
+use crate::context::Boot;
+use linux::atomic_file;
+use linux::media::{LOOK_EVERY, Media, WAIT};
+use linux::mount;
+use linux::world::World;
 
-/// How often is looked for a medium.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a medium is waited for where the boot can do without it, and for the one that the command line names: as long
-/// as Ignition waits.
-pub(crate) const MEDIA_WAIT: Duration = Duration::from_secs(30);
 /// How long the metadata may take when the config comes from elsewhere.
 const METADATA_ONLY: Duration = Duration::from_secs(10);
 /// The file of the platform `file`, inside the initramfs.
@@ -106,7 +101,7 @@ pub(crate) fn on_device(
     };
     let labels = [label];
     let medium = Medium::Labels(&labels);
-    let until = Instant::now() + MEDIA_WAIT;
+    let until = Instant::now() + WAIT;
     let found = ask(boot, media, fetch::Patience::default(), false, |machine| {
         machine.wait_for(&medium, Some(until))
     })?;
@@ -114,7 +109,7 @@ pub(crate) fn on_device(
     let folder = found.ok_or_else(|| {
         wrong(format!(
             "{key}: {medium} did not appear within {} s",
-            MEDIA_WAIT.as_secs()
+            WAIT.as_secs()
         ))
     })?;
     // Nothing outside of the medium, wherever its links point.
@@ -138,10 +133,13 @@ fn ask<T>(
     work: impl FnOnce(&Machine<'_>) -> Result<T, Problem>,
 ) -> Result<T, Problem> {
     let world = &boot.world;
-    let network = |stop: &AtomicBool| {
-        crate::net::up_unless(world, &boot.modules, &boot.cmdline.network, stop)
+    let network = |stop: &AtomicBool| boot.network.up_unless(&boot.modules, stop);
+    let mount = |medium: &Medium<'_>| {
+        media.mount(match medium {
+            Medium::Labels(labels) => linux::media::Medium::Labels(labels),
+            Medium::Disc => linux::media::Medium::Disc,
+        })
     };
-    let mount = |medium: &Medium<'_>| media.mount(medium);
     let say = |text: &str| {
         world.watchdog.feed();
         tracing::warn!("config: {text}");
@@ -155,7 +153,7 @@ fn ask<T>(
         file: &world.in_initrd(CONFIG_FILE),
         patience,
         look_every: LOOK_EVERY,
-        media_wait: MEDIA_WAIT,
+        media_wait: WAIT,
         network: &network,
         mount: &mount,
         say: &say,
@@ -178,7 +176,7 @@ pub(crate) fn keep_network(state: &Path, described: Option<&Described>) -> Resul
     let path = state.join(paths::STATE_NETWORK);
     match described {
         Some(described) => put(&path, &described.text),
-        None => whole::remove(&path).with_context(|| format!("removing {}", path.display())),
+        None => atomic_file::remove(&path).with_context(|| format!("removing {}", path.display())),
     }
 }
 
@@ -188,7 +186,7 @@ pub(crate) fn keep_network(state: &Path, described: Option<&Described>) -> Resul
 /// If it cannot be read; all mistakes in it.
 pub(crate) fn kept_network(state: &Path) -> Result<Option<Described>> {
     let path = state.join(paths::STATE_NETWORK);
-    let text = whole::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let Some(text) = text else {
         return Ok(None);
     };
@@ -210,13 +208,13 @@ pub(crate) fn show(world: &World, state: &Path) -> Result<()> {
 }
 
 fn put(path: &Path, text: &[u8]) -> Result<()> {
-    whole::write(path, text, 0o644).with_context(|| format!("writing {}", path.display()))
+    atomic_file::write(path, text, 0o644).with_context(|| format!("writing {}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Clock;
+    use linux::world::Clock;
 
     #[test]
     fn the_command_line_has_the_first_word_and_the_image_the_second() {

@@ -15,12 +15,12 @@ use image::cmdline::Cmdline;
 use image::report::{LINE, PORT, Report};
 use nix::libc::O_NONBLOCK;
 
-use crate::block;
-use crate::config;
-use crate::log::say;
-use crate::modules::{Modules, Network};
-use crate::net;
-use crate::world::World;
+use crate::context::Early;
+use linux::block;
+use linux::certificates::ca_bundle;
+use linux::log::say;
+use linux::modules::{Modules, Network};
+use linux::world::World;
 
 /// For the network to come up.
 const NETWORK: Duration = Duration::from_secs(20);
@@ -29,13 +29,12 @@ const SERVER: Duration = Duration::from_secs(20);
 
 /// Tells the report to the machine's port and to `slipway.report.url=`, as far as there are such, and says on the
 /// console what came of it.
-pub(crate) fn send(world: &Arc<World>, report: &Report) {
+pub(crate) fn send(early: &Early, report: &Report) {
+    let world = &early.world;
     let text = serde_json::to_string(report).unwrap_or_default();
     let cmdline = fs::read_to_string(world.proc.join("cmdline")).unwrap_or_default();
-    // A command line that is wrong elsewhere still names its server; the network is then the usual one.
+    // A command line that is wrong elsewhere still names its server; the network is then the default one.
     let url = Cmdline::report_url_of(&cmdline);
-    let plan = Cmdline::parse(&cmdline).map(|cmdline| cmdline.network);
-    let plan = plan.unwrap_or_default();
     let modules = modules(world);
     if let Ok(modules) = &modules {
         modules.load_for_devices(Network::Without);
@@ -44,7 +43,7 @@ pub(crate) fn send(world: &Arc<World>, report: &Report) {
         tell(world, "the port", write(&port, &text));
     }
     let Some(url) = url else { return };
-    let done = modules.and_then(|modules| post(world, modules, plan, url, text));
+    let done = modules.and_then(|modules| post(early, modules, url, text));
     tell(world, "the server", done);
 }
 
@@ -84,22 +83,18 @@ fn write(port: &PathBuf, text: &str) -> Result<()> {
 }
 
 /// Brings the network up and posts, in a thread that is left alone when it takes too long.
-fn post(
-    world: &Arc<World>,
-    modules: Modules,
-    plan: image::network::Network,
-    url: String,
-    text: String,
-) -> Result<()> {
+fn post(early: &Early, modules: Modules, url: String, text: String) -> Result<()> {
+    let world = &early.world;
+    let network = Arc::clone(&early.network);
     let (tell, told) = mpsc::channel();
     let inside = Arc::clone(world);
     std::thread::spawn(move || {
-        let up = net::up(&inside, &modules, &plan);
+        let up = network.up(&modules);
         // Whoever waited may have given up.
         tell.send(up).unwrap_or_default();
         let client = || {
             fetch::blocking::Client::new(&fetch::Options {
-                ca_bundle: config::ca_bundle(&inside, &inside.sysroot),
+                ca_bundle: ca_bundle(&inside, &inside.sysroot),
                 ..fetch::Options::default()
             })
         };
@@ -132,7 +127,7 @@ fn wait<T>(world: &World, told: &mpsc::Receiver<T>, patience: Duration) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Clock;
+    use linux::world::Clock;
 
     #[test]
     fn the_port_is_found_by_its_name() {

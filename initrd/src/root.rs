@@ -8,7 +8,6 @@ mod memory;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +15,15 @@ use anyhow::{Context, Result};
 
 use image::verity::{BLOCK, RootHash, SUPERBLOCK, Superblock};
 
-use crate::block::Disk;
-use crate::boot::Boot;
-use crate::dm::{Mapped, verity_line};
-use crate::failure::Fault;
-use crate::mount::{self, Flags};
-use crate::world::World;
-use crate::{block, modules, uevent};
+use crate::context::Boot;
+use image::fault::Fault;
+use linux::block::Disk;
+use linux::device_mapper::{Mapped, verity_line};
+use linux::mount;
+use linux::mount::Flags;
+use linux::programs::Programs;
+use linux::world::World;
+use linux::{block, modules, uevent};
 
 /// How long the disk may take to appear. Storage controllers of servers spin up for a minute.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -36,10 +37,8 @@ const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 /// The verified root, mounted read-only.
 #[derive(Debug)]
 pub(crate) struct Root {
-    /// The machine.
-    pub(crate) world: Arc<World>,
-    /// Where it is mounted.
-    pub(crate) sysroot: PathBuf,
+    /// Where it is mounted, and its programs.
+    pub(crate) programs: Programs,
     /// The disk that it was found on; none for a root that was fetched into memory.
     pub(crate) disk: Option<Disk>,
     /// The verity device; none only in tests.
@@ -94,8 +93,7 @@ pub(crate) fn open(boot: &Boot) -> Result<Root> {
         mount::bind(&world.initrd.join(name), &world.sysroot.join(name))?;
     }
     Ok(Root {
-        world: Arc::clone(world),
-        sysroot: world.sysroot.clone(),
+        programs: Programs::of_image(Arc::clone(world)),
         disk,
         verity: Some(verity),
     })
@@ -219,11 +217,6 @@ fn kernel_says(world: &World) -> Option<String> {
 }
 
 impl Root {
-    /// Whether it is the system that this program itself runs in, as in Ignition's place, and none of an image.
-    pub(crate) fn is_around(&self) -> bool {
-        self.sysroot == Path::new("/")
-    }
-
     /// From here on a read of a damaged block panics the kernel, which reboots after ten seconds.
     ///
     /// # Errors
@@ -240,7 +233,7 @@ impl Root {
         );
         let bytes = verity.superblock.data_blocks * BLOCK;
         verity.mapped.exchange(&verity_line(bytes, parameters))?;
-        let panic = self.world.proc.join("sys/kernel/panic");
+        let panic = self.programs.world.proc.join("sys/kernel/panic");
         if fs::read_to_string(&panic)?.trim() == "0" {
             fs::write(&panic, "10\n")?;
         }

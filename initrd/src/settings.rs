@@ -9,7 +9,7 @@ use image::node::NodeSettings;
 use image::paths;
 use toml::{Table, Value};
 
-use crate::failure::Fault;
+use image::fault::Fault;
 
 /// The three names by which the etcd disk may be found: the file's one replaces whichever the image has.
 const ETCD_NAMES: [&str; 3] = ["serial", "label", "partlabel"];

@@ -2,7 +2,6 @@
 
 mod begun;
 mod disk;
-pub(crate) mod ext4;
 mod identity;
 mod seed;
 
@@ -14,19 +13,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use image::{layout, paths, timeline};
 
-use crate::block::{self, Disk, Partition, ioctl};
-use crate::boot::Boot;
-use crate::chroot;
-use crate::config::{Fetched, change::Sources};
-use crate::disks::{Var, stack};
-use crate::failure::Fault;
-use crate::mount::{self, Flags};
-use crate::provision::journal::Journal;
+use crate::context::Boot;
 use crate::root::Root;
-use crate::whole;
+use apply::below_var;
+use apply::disks::Var;
+use apply::fetched::{Fetched, Sources};
+use apply::file_journal::Journal;
 pub(crate) use begun::{Begun, begin};
 use disk::Scope;
 use identity::Identity;
+use image::fault::Fault;
+use linux::atomic_file;
+use linux::block::{Disk, Partition};
+use linux::ext4;
+use linux::mount;
+use linux::mount::Flags;
+use linux::programs;
+use linux::{block, ioctl};
 
 /// An empty file at the root of `state` that tells it from the folder in the read-only root.
 pub(crate) const MARK: &str = ".slipway-state";
@@ -76,7 +79,9 @@ pub(crate) fn open(
         None => match remembered(&early)? {
             Some(var) => {
                 let step = &boot.timeline;
-                let device = step.step("state.find", || var.find(boot, root, &early))?;
+                let device = step.step("state.find", || {
+                    var.find(&boot.modules, &root.programs, &early)
+                })?;
                 (Some((var, device)), None)
             }
             None => (None, None),
@@ -84,7 +89,7 @@ pub(crate) fn open(
     };
     // The file system at /var, as far as it outlives this boot.
     let mut uuid = None;
-    let target = root.sysroot.join("var");
+    let target = root.programs.sysroot.join("var");
     match (&root.disk, brought) {
         (disk, Some((var, device))) => {
             if let Some(disk) = disk {
@@ -95,7 +100,7 @@ pub(crate) fn open(
                 check(root, &device, layout::LABEL_VAR)?;
             }
             boot.timeline
-                .step("state.var", || var.mount(root, &device, &target))?;
+                .step("state.var", || var.mount(&root.programs, &device, &target))?;
             uuid = Some(var.uuid);
         }
         (Some(disk), None) => {
@@ -118,7 +123,10 @@ pub(crate) fn open(
     if begun.copied {
         identity::forget(&early)?;
     }
-    let dir = root.sysroot.join(paths::STATE.trim_start_matches('/'));
+    let dir = root
+        .programs
+        .sysroot
+        .join(paths::STATE.trim_start_matches('/'));
     mount::folder(&dir, 0o755)?;
     mount::move_mount(&early, &dir)?;
     // An empty folder that stays costs nothing.
@@ -126,7 +134,7 @@ pub(crate) fn open(
     boot.timeline.step("state.seed", || seed_var(boot, root))?;
     if let (Some(journal), Some(uuid)) = (journal, &uuid) {
         journal.keep_in(&dir);
-        let layer = |path: &str| root.sysroot.join(path.trim_start_matches('/'));
+        let layer = |path: &str| root.programs.sysroot.join(path.trim_start_matches('/'));
         fresh_etc(
             &layer(paths::ETC_UPPER),
             &layer(paths::ETC_WORK),
@@ -179,15 +187,15 @@ fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
             var.keep_keys(state)?;
             replace(&path, &serde_json::to_string(var)?)?;
         }
-        None => whole::remove(&path).context("forgetting an earlier /var")?,
+        None => atomic_file::remove(&path).context("forgetting an earlier /var")?,
     }
     let layers = var.map(|var| var.layers.as_slice());
-    stack::forget_keys(state, layers.unwrap_or_default())
+    below_var::forget_keys(state, layers.unwrap_or_default())
 }
 
 fn remembered(state: &Path) -> Result<Option<Var>> {
     let path = state.join(paths::STATE_VAR);
-    let text = whole::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let Some(text) = text else {
         return Ok(None);
     };
@@ -250,7 +258,7 @@ fn format(root: &Root, part: &Partition) -> Result<()> {
         &extended,
         &device,
     ];
-    chroot::succeed(root, "/usr/sbin/mkfs.ext4", &args)?;
+    programs::succeed(&root.programs, "/usr/sbin/mkfs.ext4", &args)?;
     Ok(())
 }
 
@@ -258,7 +266,7 @@ fn format(root: &Root, part: &Partition) -> Result<()> {
 fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
     let device = device.to_string_lossy();
     tracing::info!("checking {device} ({label}), which was not unmounted in order");
-    let output = chroot::run(root, "/usr/sbin/e2fsck", &["-p", &device])?;
+    let output = programs::run(&root.programs, "/usr/sbin/e2fsck", &["-p", &device])?;
     // e2fsck(8): 1 and 2 say that errors were corrected; a reboot (2) is for mounted file systems only.
     match output.status.code() {
         Some(0..=2) => Ok(()),
@@ -295,18 +303,21 @@ fn grow(part: &Partition, target: &Path) -> Result<()> {
 
 /// Copies what the root's factory has for `/var` and the node has not: on the first boot of each root.
 fn seed_var(boot: &Boot, root: &Root) -> Result<()> {
-    let marker = root.sysroot.join("var").join(SEEDED);
+    let marker = root.programs.sysroot.join("var").join(SEEDED);
     let hash = boot.cmdline.roothash.map(|hash| hash.to_string());
     let hash = hash.unwrap_or_default();
     if fs::read_to_string(&marker).is_ok_and(|text| text.trim() == hash) {
         return Ok(());
     }
-    let factory = root.sysroot.join(paths::FACTORY.trim_start_matches('/'));
-    let count = seed::copy(&factory.join("var"), &root.sysroot.join("var"))
+    let factory = root
+        .programs
+        .sysroot
+        .join(paths::FACTORY.trim_start_matches('/'));
+    let count = seed::copy(&factory.join("var"), &root.programs.sysroot.join("var"))
         .context("seeding /var from the factory")?;
     for (_, target) in paths::VAR_LINKS {
         let below = target.trim_start_matches("../");
-        mount::folder(&root.sysroot.join(below), 0o755)?;
+        mount::folder(&root.programs.sysroot.join(below), 0o755)?;
     }
     tracing::info!("seeded /var with {count} files");
     mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
@@ -335,7 +346,7 @@ fn fresh_etc(upper: &Path, work: &Path, var: &str, journal: &mut Journal) -> Res
 }
 
 fn overlay_etc(root: &Root) -> Result<()> {
-    let below = |path: &str| root.sysroot.join(path.trim_start_matches('/'));
+    let below = |path: &str| root.programs.sysroot.join(path.trim_start_matches('/'));
     let (lower, upper, work) = (
         below("/etc"),
         below(paths::ETC_UPPER),
@@ -367,7 +378,7 @@ fn machine_id(boot: &Boot, root: &Root, dir: &Path) -> Result<String> {
             id
         }
     };
-    let shown = root.sysroot.join("etc/machine-id");
+    let shown = root.programs.sysroot.join("etc/machine-id");
     if fs::read_to_string(&shown).map_or(true, |text| text.trim() != id) {
         replace(&shown, &id)?;
         fs::set_permissions(&shown, fs::Permissions::from_mode(0o444))?;
@@ -381,7 +392,7 @@ fn is_machine_id(text: &str) -> bool {
 
 /// Puts a line into a file.
 fn replace(path: &Path, line: &str) -> Result<()> {
-    whole::write(path, format!("{line}\n").as_bytes(), 0o644)
+    atomic_file::write(path, format!("{line}\n").as_bytes(), 0o644)
         .with_context(|| format!("writing {}", path.display()))
 }
 

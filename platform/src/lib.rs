@@ -96,3 +96,13 @@ pub fn obtain(platform: Platform, machine: &Machine<'_>) -> Result<Found, Proble
     }
     Ok(found)
 }
+
+/// Whose rights the clouds' storage is asked with on a machine of this platform.
+#[must_use]
+pub const fn fetch_identity(platform: Platform) -> fetch::Identity {
+    match platform {
+        Platform::Aws => fetch::Identity::Ec2Role,
+        Platform::Gcp => fetch::Identity::ComputeAccount,
+        _ => fetch::Identity::Anonymous,
+    }
+}

@@ -4,6 +4,7 @@
 //! understood, as cloud-init does: options of bonds by the kernel's names behind `bond_`, the length of a prefix behind an
 //! address or in place of a netmask, `dns_nameservers` and `services` of one network.
 
+mod plan;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use std::net::IpAddr;
 
 use image::network::Mac;
 
+pub use plan::plan;
 pub use read::read;
 
 /// What a machine says of its network.

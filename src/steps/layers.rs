@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::identity::Identity;
 use super::kernel::Kernel;
 use super::kubelet::Kubelet;
-use crate::INIT_PROGRAM;
+use crate::NODE_PROGRAM;
 use crate::host::session::Session;
 use crate::install::Rootfs;
 use crate::layer::{Entry, Layer};
@@ -32,7 +32,7 @@ pub fn collect(
     let mut layers = vec![
         kernel.layer.clone(),
         Layer::new(cache, vec![os_release])?,
-        node::layer(cache, recipe, INIT_PROGRAM)?,
+        node::layer(cache, recipe, NODE_PROGRAM)?,
     ];
     layers.extend(
         kubelet

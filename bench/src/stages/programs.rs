@@ -6,7 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use slipway::INIT_PROGRAM;
+use slipway::IGNITION_PROGRAM;
 use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use tempfile::TempDir;
@@ -90,7 +90,7 @@ impl Programs {
         let tools = tools::install(session, "tools-ignition", &debs)?;
         let bench = folder.join("bench");
         fs::create_dir_all(&bench)?;
-        program(&bench.join("ignition"), INIT_PROGRAM)?;
+        program(&bench.join("ignition"), IGNITION_PROGRAM)?;
         fs::write(bench.join(DRIVER), include_str!("stages.py"))?;
         let stubs = folder.join("stubs");
         fs::create_dir_all(&stubs)?;
@@ -119,7 +119,7 @@ impl Programs {
     /// If Debian's is not in its package.
     pub(crate) fn size(&self, whose: Whose) -> Result<u64> {
         Ok(match whose {
-            Whose::Ours => u64::try_from(INIT_PROGRAM.len())?,
+            Whose::Ours => u64::try_from(IGNITION_PROGRAM.len())?,
             Whose::Theirs => fs::metadata(self.tools.root.join(THEIRS))?.len(),
         })
     }

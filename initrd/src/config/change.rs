@@ -3,17 +3,14 @@
 //! Only what every boot has at hand is compared: the base config in the initramfs, and what the machine shows by itself.
 //! Nothing is asked over a network, and nothing is applied.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 
-use super::{hash, place};
-use crate::boot::Boot;
-use crate::log::say;
+use super::place;
+use crate::context::Boot;
 use crate::machine;
-
-/// Name → SHA-256 of the texts that a config was made of.
-pub(crate) type Sources = BTreeMap<String, String>;
+use apply::digest::sha256;
+use apply::fetched::Sources;
+use linux::log::say;
 
 /// Says on the consoles and in the log which texts are others than those that were applied; gives whether there are such.
 /// Best effort.
@@ -47,7 +44,7 @@ fn now(boot: &Boot) -> Result<(Sources, Vec<String>)> {
     if !elsewhere {
         seen.extend(machine::shown_name(boot));
         if let Some(config) = machine::shown(boot)? {
-            now.insert(config.name, hash(&config.text));
+            now.insert(config.name, sha256(&config.text));
         }
     }
     Ok((now, seen))

@@ -6,48 +6,30 @@ use anyhow::{Context, Result};
 use fetch::Patience;
 use platform::{Found, Metadata, Problem};
 
-use crate::boot::Boot;
+use crate::context::Boot;
 use crate::machine;
-use crate::media::Media;
-use crate::world::World;
+use apply::config_source::ConfigSource;
+use linux::media::Media;
+use linux::world::World;
 
 /// What messages call the config that the recipe bakes in.
 pub(super) const BASE: &str = "the image's base config";
 
-/// A config, or where it is.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Its text, and what messages call it.
-    Text(Vec<u8>, String),
-    /// A URL.
-    Url(String),
-}
-
-impl Place {
-    /// What a text is called, and its SHA-256; nothing of what is elsewhere.
-    pub(super) fn known(&self) -> Option<(String, String)> {
-        match self {
-            Self::Text(text, name) => Some((name.clone(), super::hash(text))),
-            Self::Url(_) => None,
-        }
-    }
-}
-
 /// The config that the recipe bakes in.
-pub(super) fn base(world: &World) -> Result<Option<Place>> {
+pub(super) fn base(world: &World) -> Result<Option<ConfigSource>> {
     let path = world.in_initrd(image::paths::INITRD_CONFIG);
     if !path.exists() {
         return Ok(None);
     }
     let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Some(Place::Text(text, BASE.to_owned())))
+    Ok(Some(ConfigSource::Text(text, BASE.to_owned())))
 }
 
 /// The user's config, and what the machine says of itself.
 #[derive(Default)]
 pub(super) struct User {
     /// The config, if there is one.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ConfigSource>,
     /// What the machine says of itself.
     pub(super) metadata: Metadata,
 }
@@ -56,12 +38,12 @@ pub(super) struct User {
 pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
     let media = Media::new(&boot.world, &boot.modules);
     let named = if let Some(url) = &boot.cmdline.config_url {
-        Some(Place::Url(url.clone()))
+        Some(ConfigSource::Url(url.clone()))
     } else if let (Some(label), Some(path)) =
         (&boot.cmdline.config_device, &boot.cmdline.config_path)
     {
         let text = machine::on_device(boot, &media, label, path)?;
-        Some(Place::Text(text, format!("{path} of {label}")))
+        Some(ConfigSource::Text(text, format!("{path} of {label}")))
     } else {
         None
     };
@@ -71,7 +53,7 @@ pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
         return Ok(User {
             place: found
                 .config
-                .map(|config| Place::Text(config.text, config.name)),
+                .map(|config| ConfigSource::Text(config.text, config.name)),
             metadata: found.metadata,
         });
     };
@@ -102,6 +84,6 @@ fn heed(boot: &Boot, found: &Found) {
         tracing::warn!("config: {note}");
     }
     if let Some(own) = &found.metadata.network {
-        crate::net::adopt(&boot.cmdline.network, &own.network);
+        boot.network.describe(platform::network::plan(&own.network));
     }
 }

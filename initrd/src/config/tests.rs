@@ -1,8 +1,8 @@
 mod sources;
 
-use super::gather::{Gather, Settings, Wrong};
 use super::place::User;
 use super::*;
+use apply::gather::{Gather, Settings, Wrong};
 
 use image::platform::Platform;
 
@@ -60,7 +60,7 @@ fn reply(stream: &mut TcpStream, status: &str, body: &[u8]) {
 fn gathered_on(
     metadata: Metadata,
     base: Option<&str>,
-    user: Option<Place>,
+    user: Option<ConfigSource>,
 ) -> Result<Fetched, Wrong> {
     gathered_with(&settings(), metadata, base, user)
 }
@@ -80,22 +80,24 @@ fn gathered_with(
     settings: &Settings,
     metadata: Metadata,
     base: Option<&str>,
-    user: Option<Place>,
+    user: Option<ConfigSource>,
 ) -> Result<Fetched, Wrong> {
     let base = base.map(|text| text_of("base", text));
     let user = User {
         place: user,
         metadata,
     };
-    Gather::new(settings, &|| Ok(()), Platform::Aws).all(base.as_ref(), Platform::Aws, &user)
+    let identity = fetch::Identity::Ec2Role;
+    let mut gather = Gather::new(settings, &|| Ok(()), identity);
+    layers::gather_all(&mut gather, base.as_ref(), Platform::Aws, &user)
 }
 
-fn gathered(base: Option<&str>, user: Option<Place>) -> Result<Fetched, Wrong> {
+fn gathered(base: Option<&str>, user: Option<ConfigSource>) -> Result<Fetched, Wrong> {
     gathered_on(Metadata::default(), base, user)
 }
 
-fn text_of(name: &str, text: &str) -> Place {
-    Place::Text(text.as_bytes().to_vec(), name.to_owned())
+fn text_of(name: &str, text: &str) -> ConfigSource {
+    ConfigSource::Text(text.as_bytes().to_vec(), name.to_owned())
 }
 
 fn config(body: &str) -> String {
@@ -270,7 +272,7 @@ fn chains_are_followed_and_what_is_merged_wins() {
     );
     let fetched = gathered(
         None,
-        Some(Place::Url(format!("data:,{}", percent(&replaced)))),
+        Some(ConfigSource::Url(format!("data:,{}", percent(&replaced)))),
     )
     .unwrap();
     assert_eq!(fetched.model.storage.unwrap().files.unwrap()[0].path, "/g");
@@ -302,7 +304,7 @@ fn a_config_that_merges_itself_ends() {
         reply(stream, "200 OK", text.as_bytes());
     }));
     *own.lock().unwrap() = server.base.clone();
-    let wrong = gathered(None, Some(Place::Url(server.base.clone()))).unwrap_err();
+    let wrong = gathered(None, Some(ConfigSource::Url(server.base.clone()))).unwrap_err();
     assert!(wrong.to_string().contains("more than 16 deep"), "{wrong}");
 }
 
@@ -453,9 +455,9 @@ fn a_pin_that_says_so_brings_the_network_up() {
             place: Some(text_of("user", &text)),
             metadata: Metadata::default(),
         };
-        Gather::new(&settings(), &network, Platform::Aws)
-            .all(None, Platform::Aws, &user)
-            .unwrap();
+        let settings = settings();
+        let mut gather = Gather::new(&settings, &network, fetch::Identity::Ec2Role);
+        layers::gather_all(&mut gather, None, Platform::Aws, &user).unwrap();
         assert_eq!(count.load(Ordering::SeqCst), calls);
     }
 }
@@ -509,7 +511,7 @@ fn a_packed_config_is_unpacked() {
     let plain = config("");
     let mut encoder = stored_gzip(&plain);
     encoder.read_to_end(&mut packed).unwrap();
-    let fetched = gathered(None, Some(Place::Text(packed, "fw_cfg".to_owned()))).unwrap();
+    let fetched = gathered(None, Some(ConfigSource::Text(packed, "fw_cfg".to_owned()))).unwrap();
     assert!(fetched.user_config);
 }
 
@@ -540,12 +542,12 @@ fn stored_gzip(text: &str) -> std::io::Cursor<Vec<u8>> {
 #[test]
 fn the_base_is_read_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::below(folder.path(), crate::world::Clock::Real);
+    let world = World::below(folder.path(), linux::world::Clock::Real);
     assert!(place::base(&world).unwrap().is_none());
     let base = world.in_initrd(image::paths::INITRD_CONFIG);
     std::fs::create_dir_all(base.parent().unwrap()).unwrap();
     std::fs::write(&base, "base").unwrap();
-    let Some(Place::Text(text, _)) = place::base(&world).unwrap() else {
+    let Some(ConfigSource::Text(text, _)) = place::base(&world).unwrap() else {
         panic!()
     };
     assert_eq!(text, b"base");

@@ -4,18 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use image::kubelet::spec::{self, Spec};
-use image::kubelet::{
-    BOOTSTRAP_KUBECONFIG, CONFIG, FOLDERS, KUBECONFIG, MOUNTS, PROGRAM, STATE, Source,
-};
-use image::paths::{KUBELET_ROOTFS, RUN_KUBELET_BUNDLE};
+use image::container::{self, Spec};
+use image::container_lint;
+use image::kubelet::{BOOTSTRAP_KUBECONFIG, CONFIG, FOLDERS, KUBECONFIG, STATE};
+use image::paths::{BUNDLE_FILE, KUBELET_ROOTFS, RUN_KUBELET_BUNDLE};
 
-use super::lint;
-use crate::mount::folder;
-use crate::world::World;
-
-/// The file that the runtime reads.
-const FILE: &str = "config.json";
+use linux::mount::folder;
+use linux::world::World;
 
 /// Writes the bundle for the root below `sysroot`, with the folders that it binds.
 ///
@@ -23,25 +18,13 @@ const FILE: &str = "config.json";
 /// Every broken rule at once, every missing source and target too.
 pub(crate) fn write(world: &World, sysroot: &Path) -> Result<()> {
     make_folders(sysroot)?;
-    let spec = spec::kubelet(&arguments(sysroot), &|path| inside(sysroot, path).exists());
+    let spec = container::kubelet(&arguments(sysroot), &|path| inside(sysroot, path).exists());
     check(&spec, sysroot)?;
     let bundle = world.in_run(RUN_KUBELET_BUNDLE);
     folder(&bundle, 0o700)?;
-    let file = bundle.join(FILE);
+    let file = bundle.join(BUNDLE_FILE);
     let text = serde_json::to_string_pretty(&spec).context("writing the kubelet's spec as JSON")?;
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))
-}
-
-/// Reads the bundle back and lints it, against the root at `sysroot`: what runs is what was checked.
-///
-/// # Errors
-/// If it is not there, does not parse or breaks a rule.
-pub(crate) fn verify(world: &World, sysroot: &Path) -> Result<()> {
-    let file = world.in_run(RUN_KUBELET_BUNDLE).join(FILE);
-    let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let spec: Spec =
-        serde_json::from_str(&text).with_context(|| format!("reading {}", file.display()))?;
-    check(&spec, sysroot)
 }
 
 /// Makes the folders that the container expects of the host.
@@ -73,8 +56,11 @@ fn arguments(sysroot: &Path) -> Vec<String> {
 
 /// All that is wrong with a spec, in itself and against the root that it will run in.
 fn check(spec: &Spec, sysroot: &Path) -> Result<()> {
-    let mut wrong = lint::spec(spec);
-    wrong.extend(missing(sysroot));
+    let rootfs = inside(sysroot, KUBELET_ROOTFS);
+    let mut wrong = container_lint::spec(spec);
+    wrong.extend(container_lint::image(|path| {
+        fs::metadata(inside(&rootfs, path)).map(|meta| meta.is_file())
+    }));
     if wrong.is_empty() {
         return Ok(());
     }
@@ -84,40 +70,18 @@ fn check(spec: &Spec, sysroot: &Path) -> Result<()> {
     )
 }
 
-/// The program and the mount targets that the image should have and has not. The root is read-only: the runtime could
-/// not make them.
-fn missing(sysroot: &Path) -> Vec<String> {
-    let rootfs = inside(sysroot, KUBELET_ROOTFS);
-    let targets = MOUNTS.iter().map(|mount| {
-        let is_file = matches!(mount.source, Source::File(_));
-        (mount.target, is_file)
-    });
-    std::iter::once((PROGRAM, true))
-        .chain(targets)
-        .filter_map(|(target, is_file)| {
-            let expected = if is_file { "file" } else { "folder" };
-            match fs::metadata(inside(&rootfs, target)) {
-                Ok(meta) if meta.is_file() == is_file => None,
-                Ok(_) => Some(format!("{target} in the kubelet's image is no {expected}")),
-                Err(error) => Some(format!(
-                    "the {expected} {target} is missing in the kubelet's image: {error}"
-                )),
-            }
-        })
-        .collect()
-}
-
 fn inside(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::world::Clock;
+    use image::kubelet::{MOUNTS, PROGRAM, Source};
+    use linux::world::Clock;
 
     /// A root with a kubelet's image, as the builder makes it.
-    pub(in crate::kubelet) fn sysroot(world: &World) {
+    fn sysroot(world: &World) {
         let rootfs = world.in_sysroot(KUBELET_ROOTFS);
         for mount in MOUNTS {
             let target = inside(&rootfs, mount.target);
@@ -133,12 +97,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_bundle_passes_its_own_rules_and_is_read_back() {
+    fn the_bundle_passes_its_own_rules() {
         let folder = tempfile::tempdir().unwrap();
         let world = World::below(folder.path(), Clock::Real);
         sysroot(&world);
         write(&world, &world.sysroot).unwrap();
-        verify(&world, &world.sysroot).unwrap();
         assert!(world.in_sysroot("/var/lib/kubelet/volumeplugins").is_dir());
         let text = fs::read_to_string(folder.path().join("run/slipway/kubelet/config.json"));
         let spec: Spec = serde_json::from_str(&text.unwrap()).unwrap();
@@ -153,7 +116,7 @@ pub(super) mod tests {
     fn an_identity_becomes_an_argument() {
         let folder = tempfile::tempdir().unwrap();
         let world = World::below(folder.path(), Clock::Real);
-        crate::mount::folder(&world.in_sysroot("/etc/kubernetes"), 0o755).unwrap();
+        linux::mount::folder(&world.in_sysroot("/etc/kubernetes"), 0o755).unwrap();
         fs::write(world.in_sysroot(BOOTSTRAP_KUBECONFIG), "").unwrap();
         let found = arguments(&world.sysroot);
         assert!(found.contains(&"--kubeconfig=/etc/kubernetes/kubelet.conf".to_owned()));
@@ -178,6 +141,6 @@ pub(super) mod tests {
             error.contains("file /usr/bin/kubelet is missing"),
             "{error}"
         );
-        assert!(!world.in_run(RUN_KUBELET_BUNDLE).join(FILE).exists());
+        assert!(!world.in_run(RUN_KUBELET_BUNDLE).join(BUNDLE_FILE).exists());
     }
 }

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use image::kubelet::{BLESS_COMMAND, CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE, UNIT};
 use image::paths::{NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 
-use crate::mount::folder;
-use crate::world::World;
+use linux::mount::folder;
+use linux::world::World;
 
 /// Units of this boot.
 const UNITS: &str = "/run/systemd/system";
@@ -104,7 +104,7 @@ WantedBy={TARGET}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Clock;
+    use linux::world::Clock;
 
     #[test]
     fn the_unit_is_enabled_unless_the_config_says_otherwise() {
@@ -115,9 +115,9 @@ mod tests {
             .path()
             .join("run/systemd/system/multi-user.target.wants/kubelet.service");
         let unit = fs::read_to_string(&link).unwrap();
-        let gate = unit.find("slipway-init kubelet-gate").unwrap();
+        let gate = unit.find("slipway-node kubelet-gate").unwrap();
         assert!(gate < unit.find("ExecStart=").unwrap());
-        assert!(unit.contains("ExecStartPost=-/usr/lib/slipway/slipway-init bless"));
+        assert!(unit.contains("ExecStartPost=-/usr/lib/slipway/slipway-node bless"));
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");
         fs::create_dir_all(&presets).unwrap();

@@ -8,11 +8,12 @@ use image::modules as needed;
 use image::verity::RootHash;
 
 use super::Halves;
-use crate::block::{Disk, Partition};
-use crate::boot::Boot;
-use crate::failure::Fault;
-use crate::firmware;
-use crate::mount::{self, Flags};
+use crate::context::Boot;
+use image::fault::Fault;
+use linux::block::{Disk, Partition};
+use linux::firmware;
+use linux::mount;
+use linux::mount::Flags;
 
 /// The partition that the boot loader started from; none without UEFI.
 pub(super) fn loader_partition(boot: &Boot) -> Option<Guid> {

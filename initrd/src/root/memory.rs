@@ -14,11 +14,12 @@ use image::layout::MIB;
 use image::verity::BLOCK;
 
 use super::Halves;
-use crate::block::ioctl;
-use crate::boot::Boot;
-use crate::failure::Fault;
-use crate::mount::{self, Flags};
-use crate::world::World;
+use crate::context::Boot;
+use image::fault::Fault;
+use linux::ioctl;
+use linux::mount;
+use linux::mount::Flags;
+use linux::world::World;
 
 /// Where the file stands until both loop devices hold it; nobody sees the folder afterwards.
 const FOLDER: &str = "/run/slipway-root";
@@ -30,9 +31,8 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Fetches `url` and gives two loop devices: the file system and its hash tree.
 pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
     let world = &boot.world;
-    boot.timeline.step("root.network", || {
-        crate::net::up(world, &boot.modules, &boot.cmdline.network)
-    })?;
+    boot.timeline
+        .step("root.network", || boot.network.up(&boot.modules))?;
     let folder = world.in_run(FOLDER);
     mount::folder(&folder, 0o700)?;
     mount::mount(
@@ -70,7 +70,7 @@ pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
 fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     let world = &boot.world;
     let client = fetch::blocking::Client::new(&Options {
-        ca_bundle: crate::config::ca_bundle(world, &world.sysroot),
+        ca_bundle: linux::certificates::ca_bundle(world, &world.sysroot),
         ..Options::default()
     })?;
     let mut want = Want::new(url, boot.manifest.sizes.root + boot.manifest.sizes.verity);
@@ -83,7 +83,7 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     let told = Mutex::new((0_u64, Instant::now()));
     let say = |line: &str| {
         world.watchdog.feed();
-        crate::log::say(world, &format!("slipway: waiting for the root: {line}"));
+        linux::log::say(world, &format!("slipway: waiting for the root: {line}"));
     };
     client.verified_elsewhere(&want, file, &say, &|bytes| {
         let Ok(mut told) = told.lock() else {

@@ -5,16 +5,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use image::layout;
 
-use super::disk::{self, Plan, Scope};
-use super::identity::{self, Identity, Verdict};
-use super::{EARLY, complete, ext4, labelled, mark, mount_ext4};
-use crate::block::Partition;
-use crate::boot::Boot;
-use crate::disks::{System, journal};
-use crate::mount::{self, Flags};
-use crate::provision;
+use super::disk;
+use super::disk::{Plan, Scope};
+use super::identity;
+use super::identity::{Identity, Verdict};
+use super::{EARLY, complete, labelled, mark, mount_ext4};
+use crate::context::Boot;
 use crate::root::Root;
-use crate::world::World;
+use apply::disk_journal;
+use apply::disks::System;
+use linux::block::Partition;
+use linux::ext4;
+use linux::mount;
+use linux::mount::Flags;
+use linux::world::World;
 
 /// What is known before `var` is there.
 #[derive(Debug)]
@@ -103,7 +107,7 @@ impl Begun {
     }
 
     fn mount(&mut self, root: &Root, part: &Partition) -> Result<()> {
-        let dir = root.world.in_run(EARLY);
+        let dir = root.programs.world.in_run(EARLY);
         mount::folder(&dir, 0o755)?;
         let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
         mount_ext4(root, part, &dir, flags)?;
@@ -136,8 +140,8 @@ impl Begun {
             Verdict::Copied(what) => {
                 tracing::warn!("{what}; this is a copy of another node: provisioning anew");
                 // What the other node had done to its disks says nothing about this one's.
-                journal::forget(dir)?;
-                provision::journal::forget(dir)?;
+                disk_journal::forget(dir)?;
+                apply::file_journal::forget(dir)?;
                 self.copied = true;
             }
         }

@@ -11,10 +11,11 @@ use image::guid::Guid;
 use image::layout::{self, Sizes};
 use image::manifest::Manifest;
 
-use crate::block::gpt::{Entry, Table};
-use crate::block::{self, Disk, Partition, ioctl};
-use crate::failure::Fault;
-use crate::world::World;
+use image::fault::Fault;
+use linux::block::{Disk, Partition};
+use linux::gpt::{Entry, Table};
+use linux::world::World;
+use linux::{block, ioctl};
 
 /// What is overwritten at the begin and the end of a new partition, so that nothing of a former life is found there.
 const WIPED: u64 = layout::MIB;
@@ -258,7 +259,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::block::gpt::tests::sample;
+    use linux::samples::table as sample;
 
     fn sizes() -> Sizes {
         Sizes {
@@ -272,7 +273,7 @@ mod tests {
 
     fn fake() -> (tempfile::TempDir, World) {
         let folder = tempfile::tempdir().unwrap();
-        let world = World::below(folder.path(), crate::world::Clock::Real);
+        let world = World::below(folder.path(), linux::world::Clock::Real);
         let random = world.proc.join("sys/kernel/random");
         fs::create_dir_all(&random).unwrap();
         let guid = "00112233-4455-6677-8899-aabbccddeeff\n";

@@ -7,8 +7,8 @@ use image::manifest::ImageId;
 use image::paths;
 use serde::{Deserialize, Serialize};
 
-use crate::config::change::Sources;
-use crate::whole;
+use apply::fetched::Sources;
+use linux::atomic_file;
 
 /// What a provisioned node is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub(super) fn judge(marker: Option<&Provisioned>, now: &Identity) -> Verdict {
 /// was written, before the provisioning was complete.
 pub(super) fn read(state: &Path) -> Result<Option<Provisioned>> {
     let path = state.join(paths::STATE_PROVISIONED);
-    let text = whole::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
     Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
 }
 
@@ -88,7 +88,7 @@ pub(super) fn write(
         sources: Some(sources),
     };
     let path = state.join(paths::STATE_PROVISIONED);
-    whole::write(&path, &serde_json::to_vec_pretty(&marker)?, 0o644)
+    atomic_file::write(&path, &serde_json::to_vec_pretty(&marker)?, 0o644)
         .with_context(|| format!("writing {}", path.display()))
 }
 
@@ -101,7 +101,7 @@ pub(super) fn forget(state: &Path) -> Result<()> {
         paths::STATE_METADATA,
         paths::STATE_NETWORK,
     ] {
-        whole::remove(&state.join(name))
+        atomic_file::remove(&state.join(name))
             .with_context(|| format!("removing {name} from the state"))?;
     }
     Ok(())

@@ -5,12 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use image::paths::NODE_PROGRAM;
 use qemu_tests::lab::{Lab, Plan, Running};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
+use slipway::IGNITION_PROGRAM;
 use slipway::vm::agent::data_url;
-use slipway::vm::machine::OnReset;
+use slipway::vm::disks::Node;
+use slipway::vm::machine::{Disk, OnReset};
 
 use crate::disks::{disk, mount_unit, says, up};
 
@@ -261,12 +262,23 @@ fn stage(node: &Running, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the program's name, the config and a root with accounts into the guest's `/run`.
+/// A disk that begins with the program `ignition`: the way into a guest whose root is read-only.
+fn program_disk(node: &Node) -> Result<Disk> {
+    let disk = disk(node, "program")?;
+    let file = File::options().write(true).open(&disk.path)?;
+    file.write_all_at(IGNITION_PROGRAM, 0)
+        .with_context(|| format!("writing {}", disk.path.display()))?;
+    Ok(disk)
+}
+
+/// Writes the program, the config and a root with accounts into the guest's `/run`.
 fn lay_out(node: &Running, config: &serde_json::Value) -> Result<()> {
+    let size = IGNITION_PROGRAM.len();
     let script = format!(
         "set -e\n\
          mkdir -p /run/probe /run/newroot/etc\n\
-         ln -s {NODE_PROGRAM} /run/probe/ignition\n\
+         head -c {size} /dev/disk/by-id/virtio-program >/run/probe/ignition\n\
+         chmod 755 /run/probe/ignition\n\
          echo 'root:x:0:0:root:/root:/bin/bash' >/run/newroot/etc/passwd\n\
          echo 'root:x:0:' >/run/newroot/etc/group\n\
          cat >/run/probe/config.ign <<'END'\n{config}\nEND\n"
@@ -281,12 +293,17 @@ pub(crate) fn the_drop_in_for_ignition_makes_arrays_and_volumes(lab: &mut Lab) -
     let node = lab.node()?;
     let config = encrypted_mirror("/var/lib/x", "/var/lib/x/probe");
     let plan = Plan {
-        more: vec![disk(&node, "left")?, disk(&node, "right")?],
+        more: vec![
+            disk(&node, "left")?,
+            disk(&node, "right")?,
+            program_disk(&node)?,
+        ],
         ..Plan::default()
     };
     let names = [
         "/dev/disk/by-id/virtio-left",
         "/dev/disk/by-id/virtio-right",
+        "/dev/disk/by-id/virtio-program",
     ];
     let running = up(lab, &node, &plan, &names)?;
     lay_out(&running, &config)?;

@@ -1,5 +1,5 @@
 //! The layer of the node around the kubelet: containerd's and the kubelet's own configuration, etcd's static pod, and
-//! `slipway-init`, whose commands the units run.
+//! `slipway-node`, whose commands the units run.
 
 use anyhow::Result;
 use image::kubelet::{CONFIG, ETCD_IMAGE, FOLDERS, PAUSE_IMAGE, RUNTIME_SOCKET, STATIC_PODS, UNIT};
@@ -14,10 +14,10 @@ use crate::recipe::{ContainerImage, Recipe};
 ///
 /// # Errors
 /// If the key cannot be made of them.
-pub(super) fn layer(cache: &Cache, recipe: &Recipe, init: &[u8]) -> Result<Layer> {
+pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<Layer> {
     let mut entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),
-        Entry::file(NODE_PROGRAM, 0o755, init),
+        Entry::file(NODE_PROGRAM, 0o755, program),
     ];
     if recipe.kubernetes.is_some() {
         let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));

@@ -1,0 +1,220 @@
+use super::*;
+
+use std::fs;
+
+fn accounts() -> Accounts {
+    let folder = tempfile::tempdir().unwrap();
+    let etc = folder.path().join("etc");
+    fs::create_dir_all(etc.join("default")).unwrap();
+    for (name, text) in [
+        (
+            "passwd",
+            "root:x:0:0:root:/root:/bin/bash\nsshd:x:989:65534:sshd user:/run/sshd:/usr/sbin/nologin\n",
+        ),
+        ("shadow", "root:*:20000:0:99999:7:::\nsshd:!*:20778::::::\n"),
+        ("group", "root:x:0:\nadm:x:4:\nsudo:x:27:\nusers:x:100:\n"),
+        ("gshadow", "root:*::\nadm:*::\nsudo:*::\nusers:*::\n"),
+        ("subuid", ""),
+        (
+            "login.defs",
+            "UID_MIN\t\t 1000\nHOME_MODE\t0700\n#UMASK 022\n",
+        ),
+        ("default/useradd", "# x\nSHELL=/bin/sh\n"),
+    ] {
+        fs::write(etc.join(name), text).unwrap();
+    }
+    Accounts::load(
+        &Tree::open(folder.path(), crate::target::Rules::NODE).unwrap(),
+        20_778,
+    )
+    .unwrap()
+}
+
+fn user(name: &str) -> User {
+    User::new(name.to_owned())
+}
+
+#[test]
+fn a_person_is_added_as_useradd_adds_one() {
+    let mut accounts = accounts();
+    let core = User {
+        groups: Some(vec!["sudo".into(), "adm".into()]),
+        password_hash: Some("$y$secret".into()),
+        gecos: Some("Core, User".into()),
+        ..user("core")
+    };
+    accounts.apply_user(&core).unwrap();
+    accounts.apply_user(&user("next")).unwrap();
+    assert_eq!(
+        accounts.passwd.get("core").unwrap().join(":"),
+        "core:x:1000:1000:Core, User:/home/core:/bin/sh"
+    );
+    assert_eq!(
+        accounts.passwd.get("next").unwrap().join(":"),
+        "next:x:1001:1001::/home/next:/bin/sh"
+    );
+    assert_eq!(
+        accounts.shadow.get("core").unwrap().join(":"),
+        "core:$y$secret:20778:0:99999:7:::"
+    );
+    assert_eq!(accounts.shadow.get("next").unwrap()[1], "*");
+    assert_eq!(
+        accounts.group.to_text(),
+        "root:x:0:\nadm:x:4:core\nsudo:x:27:core\nusers:x:100:\ncore:x:1000:\nnext:x:1001:\n"
+    );
+    assert_eq!(
+        accounts.gshadow.get("sudo").unwrap().join(":"),
+        "sudo:*::core"
+    );
+    assert_eq!(accounts.gshadow.get("core").unwrap().join(":"), "core:!::");
+    // subuid exists and gets ranges; subgid does not exist and stays so.
+    assert_eq!(
+        accounts.subuid.to_text(),
+        "core:100000:65536\nnext:165536:65536\n"
+    );
+    assert!(!accounts.subgid.changed);
+    assert_eq!(
+        accounts.homes[0],
+        Home {
+            path: "/home/core".into(),
+            owner: (1000, 1000)
+        }
+    );
+}
+
+#[test]
+fn a_system_user_gets_the_next_lower_id_and_no_ageing() {
+    let mut accounts = accounts();
+    let daemon = User {
+        system: Some(true),
+        no_create_home: Some(true),
+        shell: Some("/usr/sbin/nologin".into()),
+        ..user("daemon2")
+    };
+    accounts.apply_user(&daemon).unwrap();
+    assert_eq!(
+        accounts.passwd.get("daemon2").unwrap().join(":"),
+        "daemon2:x:988:988::/home/daemon2:/usr/sbin/nologin"
+    );
+    assert_eq!(
+        accounts.shadow.get("daemon2").unwrap().join(":"),
+        "daemon2:*:20778::::::"
+    );
+    assert!(accounts.homes.is_empty() && !accounts.subuid.changed);
+}
+
+#[test]
+fn an_existing_user_is_changed_in_place() {
+    let mut accounts = accounts();
+    let root = User {
+        password_hash: Some("$6$x".into()),
+        shell: Some("/bin/sh".into()),
+        ssh_authorized_keys: Some(vec!["ssh-ed25519 AAAA".into()]),
+        ..user("root")
+    };
+    accounts.apply_user(&root).unwrap();
+    assert_eq!(accounts.passwd.get("root").unwrap()[6], "/bin/sh");
+    assert_eq!(
+        accounts.shadow.get("root").unwrap().join(":"),
+        "root:$6$x:20778:0:99999:7:::"
+    );
+    let removed = User {
+        should_exist: Some(false),
+        ..user("sshd")
+    };
+    accounts.apply_user(&removed).unwrap();
+    assert!(accounts.passwd.get("sshd").is_none() && accounts.shadow.get("sshd").is_none());
+}
+
+#[test]
+fn mistakes_are_named_without_their_secrets() {
+    let mut accounts = accounts();
+    let cases = [
+        (
+            User {
+                uid: Some(989),
+                ..user("a")
+            },
+            "belongs to the user sshd",
+        ),
+        (
+            User {
+                primary_group: Some("none".into()),
+                ..user("b")
+            },
+            "the group none does not exist",
+        ),
+        (
+            User {
+                groups: Some(vec!["none".into()]),
+                ..user("c")
+            },
+            "the group none does not exist",
+        ),
+        (
+            User {
+                password_hash: Some("se:cret".into()),
+                ..user("d")
+            },
+            "a colon",
+        ),
+        (user("sudo"), "a group sudo exists"),
+        (user("a:b"), "no name"),
+        (user(""), "empty"),
+        (
+            User {
+                uid: Some(-1),
+                ..user("e")
+            },
+            "no valid id",
+        ),
+        (
+            User {
+                uid: Some(4_294_967_295),
+                ..user("f")
+            },
+            "no valid id",
+        ),
+    ];
+    for (wanted, text) in cases {
+        let error = accounts.apply_user(&wanted).unwrap_err();
+        assert!(error.contains(text) && !error.contains("cret"), "{error}");
+    }
+}
+
+#[test]
+fn groups_are_made_changed_and_removed() {
+    let mut accounts = accounts();
+    let group = |name: &str| Group::new(name.to_owned());
+    accounts
+        .apply_group(&Group {
+            gid: Some(1234),
+            ..group("a")
+        })
+        .unwrap();
+    accounts
+        .apply_group(&Group {
+            system: Some(true),
+            ..group("b")
+        })
+        .unwrap();
+    accounts.apply_group(&group("c")).unwrap();
+    accounts
+        .apply_group(&Group {
+            should_exist: Some(false),
+            ..group("adm")
+        })
+        .unwrap();
+    assert_eq!(
+        accounts.group.to_text(),
+        "root:x:0:\nsudo:x:27:\nusers:x:100:\na:x:1234:\nb:x:999:\nc:x:1235:\n"
+    );
+    assert_eq!(accounts.gshadow.get("a").unwrap().join(":"), "a:*::");
+    let error = accounts
+        .apply_group(&Group {
+            should_exist: Some(false),
+            ..group("root")
+        })
+        .unwrap_err();
+    assert!(error.contains("primary group of the user root"), "{error}");
+}

@@ -1,0 +1,312 @@
+//! RAID arrays, made by `mdadm`: a config has no word for keeping one.
+
+mod start;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ignition::model::Raid;
+
+use super::device;
+use crate::device_name::Name;
+use linux::md::Member;
+use linux::programs;
+use linux::programs::Programs;
+use linux::tools::{Tool, load_module};
+use linux::uevent;
+use linux::world::World;
+pub use start::start;
+
+/// The most characters of a name: the metadata has room for 32, and `any:` stands before it.
+const LONGEST: usize = 28;
+/// How long udev, where there is one, may take to name an array, or to start one that it has begun with.
+const BY_UDEV: Duration = Duration::from_secs(10);
+
+/// An array as a config wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where it stands in the config.
+    pub at: String,
+    /// Its name, below `/dev/md`.
+    pub name: String,
+    level: String,
+    /// Devices that are in use.
+    active: usize,
+    /// How many more wait for one that fails.
+    spares: usize,
+    options: Vec<String>,
+}
+
+impl Wanted {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// For what mdadm would refuse when it is too late: after the first write.
+    pub fn of(at: &str, model: &Raid) -> Result<Self, String> {
+        let devices = model.devices.as_ref().map_or(0, Vec::len);
+        let spares = usize::try_from(model.spares.unwrap_or(0)).unwrap_or(usize::MAX);
+        let wanted = Self {
+            at: at.to_owned(),
+            name: model.name.clone(),
+            level: model.level.clone().unwrap_or_default(),
+            active: devices.saturating_sub(spares),
+            spares,
+            options: model.options.clone().unwrap_or_default(),
+        };
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if wanted.name.len() > LONGEST
+            || wanted.name.starts_with(['-', '.'])
+            || !wanted.name.chars().all(fits)
+        {
+            return Err(format!(
+                "name: {:?} is no name for mdadm; expected at most {LONGEST} letters, digits, dots, hyphens and underscores",
+                wanted.name
+            ));
+        }
+        let least = match wanted.module() {
+            "raid456" if ["raid6", "6"].contains(&wanted.level.as_str()) => 4,
+            "raid456" | "raid10" => 2,
+            _ => 1,
+        };
+        if wanted.active < least {
+            return Err(format!(
+                "{spares} of {devices} devices are spares: an array of level {} needs {least} more",
+                wanted.level
+            ));
+        }
+        Ok(wanted)
+    }
+
+    /// The kernel's module for the level.
+    pub fn module(&self) -> &'static str {
+        match self.level.as_str() {
+            "linear" => "linear",
+            "raid0" | "0" | "stripe" => "raid0",
+            "raid1" | "1" | "mirror" => "raid1",
+            "raid10" | "10" => "raid10",
+            _ => "raid456",
+        }
+    }
+
+    /// Whether a device is a member of it: of an array with its name, level and size.
+    pub fn has(&self, member: &Member) -> bool {
+        let level = match self.level.as_str() {
+            "linear" => -1,
+            "raid0" | "0" | "stripe" => 0,
+            "raid1" | "1" | "mirror" => 1,
+            "raid4" | "4" => 4,
+            "raid5" | "5" => 5,
+            "raid6" | "6" => 6,
+            "raid10" | "10" => 10,
+            _ => return false,
+        };
+        member.name == self.name
+            && member.level == level
+            && usize::try_from(member.disks) == Ok(self.active)
+    }
+
+    fn create(&self, devices: &[String]) -> Vec<String> {
+        let mut out: Vec<String> = [
+            "--create",
+            &self.name,
+            "--force",
+            "--run",
+            "--homehost",
+            "any",
+        ]
+        .map(str::to_owned)
+        .into();
+        out.extend(["--level".to_owned(), self.level.clone()]);
+        out.extend(["--raid-devices".to_owned(), self.active.to_string()]);
+        if self.spares > 0 {
+            out.extend(["--spare-devices".to_owned(), self.spares.to_string()]);
+        }
+        out.extend(self.options.iter().cloned());
+        out.extend(devices.iter().cloned());
+        out
+    }
+
+    /// For an array that an earlier run of this config made.
+    fn assemble(&self, devices: &[String]) -> Vec<String> {
+        let mut out: Vec<String> = ["--assemble", &format!("/dev/md/{}", self.name), "--run"]
+            .map(str::to_owned)
+            .into();
+        out.extend(devices.iter().cloned());
+        out
+    }
+
+    /// Makes it on these devices, or starts it if it is `made` already.
+    ///
+    /// # Errors
+    /// The command as it would be typed, and what it said.
+    pub fn apply(&self, root: &Programs, devices: &[PathBuf], made: bool) -> Result<()> {
+        let paths = devices
+            .iter()
+            .map(|path| path.to_string_lossy().into_owned());
+        let paths: Vec<String> = paths.collect();
+        for module in ["md_mod", self.module()] {
+            load_module(root, module)?;
+        }
+        let arguments = match made {
+            true => self.assemble(&paths),
+            false => self.create(&paths),
+        };
+        tracing::info!("disks: the array {} of {}", self.name, paths.join(", "));
+        let done = programs::succeed(root, &Tool::Mdadm.find(root)?, &arguments)
+            .with_context(|| format!("making the array {}", self.name));
+        if !root.has_udev() {
+            return done.map(drop);
+        }
+        // One that was there its rules may have started meanwhile, or begun to.
+        if done.is_ok() || made {
+            self.wait(&root.world)?;
+        }
+        match done {
+            Err(error) if made && start::running(&root.world, &self.name).is_some() => {
+                tracing::info!("disks: udev has started the array {}: {error:#}", self.name);
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Waits until it runs, and udev has named it. One that does not is told by who needs it.
+    fn wait(&self, world: &World) -> Result<()> {
+        let what = format!("the array {}", self.name);
+        let look = || Ok(start::running(world, &self.name));
+        uevent::wait_for(world, &what, Some(BY_UDEV), look).map(drop)
+    }
+}
+
+/// The node of an array: by the link that mdadm makes where there is no udev, and udev where there is; else by what its
+/// members say.
+///
+/// # Errors
+/// If there is no such array.
+pub fn node(world: &World, name: &str) -> Result<PathBuf> {
+    if let Ok(target) = std::fs::canonicalize(world.dev.join("md").join(name)) {
+        return Ok(target);
+    }
+    let devices = device::all(world);
+    let found = device::find(&devices, &Name::Array(name.to_owned()));
+    let found = found.first().map(|device| device.path.clone());
+    found.with_context(|| format!("there is no array {name}"))
+}
+
+/// The UUID of an array, as mdadm writes it.
+///
+/// # Errors
+/// If mdadm does not know it.
+pub fn uuid(root: &Programs, device: &Path) -> Result<String> {
+    let arguments = ["--detail", "--export", &device.to_string_lossy()];
+    let output = programs::succeed(root, &Tool::Mdadm.find(root)?, &arguments)?;
+    uuid_in(&output.stdout).with_context(|| format!("{} has no UUID", device.display()))
+}
+
+/// From the lines of `mdadm --export`.
+fn uuid_in(text: &str) -> Option<String> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("MD_UUID="))
+        .map(|uuid| uuid.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(name: &str, level: &str, devices: usize, spares: i64) -> Result<Wanted, String> {
+        let model = Raid {
+            level: Some(level.to_owned()),
+            devices: Some((0..devices).map(|i| format!("/dev/{i}")).collect()),
+            spares: Some(spares),
+            options: Some(vec!["--chunk=64".to_owned()]),
+            ..Raid::new(name.to_owned())
+        };
+        Wanted::of("r", &model)
+    }
+
+    #[test]
+    fn commands_are_those_of_ignition() {
+        let devices = ["/dev/a", "/dev/b", "/dev/c"].map(str::to_owned);
+        let pair = wanted("data", "raid1", 3, 1).unwrap();
+        assert_eq!(
+            pair.create(&devices).join(" "),
+            "--create data --force --run --homehost any --level raid1 --raid-devices 2 --spare-devices 1 \
+             --chunk=64 /dev/a /dev/b /dev/c"
+        );
+        let none = wanted("data", "raid5", 3, 0)
+            .unwrap()
+            .create(&devices)
+            .join(" ");
+        assert!(none.contains("--raid-devices 3 --chunk"), "{none}");
+        assert_eq!(
+            pair.assemble(&devices).join(" "),
+            "--assemble /dev/md/data --run /dev/a /dev/b /dev/c"
+        );
+    }
+
+    #[test]
+    fn what_mdadm_would_refuse_is_refused_before() {
+        for (name, level, devices, spares, word) in [
+            ("data", "raid1", 2, 2, "2 of 2 devices are spares"),
+            ("data", "raid6", 4, 1, "needs 4 more"),
+            ("data", "10", 1, 0, "needs 2 more"),
+            ("-data", "raid1", 2, 0, "no name"),
+            ("two words", "raid1", 2, 0, "no name"),
+            (&"x".repeat(29), "raid1", 2, 0, "no name"),
+        ] {
+            let error = wanted(name, level, devices, spares).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(wanted("data", "raid1", 1, 0).is_ok());
+        assert!(wanted("data", "raid6", 5, 1).is_ok());
+    }
+
+    #[test]
+    fn each_level_has_its_module() {
+        for (level, module) in [
+            ("mirror", "raid1"),
+            ("6", "raid456"),
+            ("stripe", "raid0"),
+            ("10", "raid10"),
+        ] {
+            let wanted = wanted("data", level, 4, 0).unwrap();
+            assert_eq!(wanted.module(), module, "{level}");
+        }
+    }
+
+    #[test]
+    fn its_members_have_its_name_level_and_number() {
+        let member = |name: &str, level, disks| Member {
+            array: [7; 16],
+            name: name.to_owned(),
+            level,
+            disks,
+        };
+        let pair = wanted("pair", "mirror", 3, 1).unwrap();
+        assert!(pair.has(&member("pair", 1, 2)));
+        for other in [
+            member("other", 1, 2),
+            member("pair", 0, 2),
+            member("pair", 1, 3),
+        ] {
+            assert!(!pair.has(&other), "{other:?}");
+        }
+        assert!(
+            wanted("pair", "linear", 2, 0)
+                .unwrap()
+                .has(&member("pair", -1, 2))
+        );
+    }
+
+    #[test]
+    fn a_uuid_is_read_from_what_mdadm_exports() {
+        let text = "MD_LEVEL=raid1\nMD_UUID=8f3d4a25:55f0ba6e:0ec1b5f1:57e1c4dd\nMD_DEVNAME=data\n";
+        assert_eq!(
+            uuid_in(text).as_deref(),
+            Some("8f3d4a25:55f0ba6e:0ec1b5f1:57e1c4dd")
+        );
+        assert_eq!(uuid_in("MD_LEVEL=raid1\n"), None);
+    }
+}

@@ -1,0 +1,275 @@
+//! What lies below the file system at `/var`: later boots, which read no config, start it before the root's system
+//! runs. All other arrays and volumes are left to that: to udev's rules and `/etc/crypttab`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use image::paths::STATE_KEYS as KEYS;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Plan, Target};
+use crate::array;
+use crate::disks::{holder, mapped};
+use crate::volume;
+use crate::volume::{By, Opened};
+use image::fault::Fault;
+use linux::atomic_file;
+use linux::block;
+use linux::modules::Modules;
+use linux::mount;
+use linux::programs::Programs;
+use linux::tools::load_module;
+
+/// One thing that has to be started.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Layer {
+    /// A RAID array.
+    Array {
+        /// Its name, below `/dev/md`.
+        name: String,
+        /// Its UUID, as mdadm writes it.
+        uuid: String,
+    },
+    /// An encrypted volume.
+    Volume {
+        /// Name of the mapped device.
+        name: String,
+        /// UUID of the volume.
+        uuid: String,
+        /// Whether the TPM opens it; else a key in `state`.
+        tpm: bool,
+        /// That key, until it is kept.
+        #[serde(skip)]
+        key: Option<Vec<u8>>,
+    },
+}
+
+/// A key is never shown.
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Removes the keys in `state` but those of these layers: keys of an attempt that was cut off and had another config, or of
+/// the node that this one is a copy of.
+///
+/// # Errors
+/// If one stays.
+pub fn forget_keys(state: &Path, layers: &[Layer]) -> Result<()> {
+    let folder = state.join(KEYS);
+    for file in block::entries(&folder) {
+        let opens = |layer: &Layer| matches!(layer, Layer::Volume { name, tpm: false, .. } if *name == file);
+        if !layers.iter().any(opens) {
+            fs::remove_file(folder.join(&file))
+                .with_context(|| format!("forgetting the key {file}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// All that lies below a target, the lowest first.
+///
+/// # Errors
+/// If an array does not tell its UUID.
+pub(crate) fn below(
+    plan: &Plan,
+    root: &Programs,
+    opened: &[Opened],
+    target: &Target,
+) -> Result<Vec<Layer>> {
+    let mut out = Vec::new();
+    let mut here = target;
+    loop {
+        match here {
+            Target::Volume(name) => {
+                let volume = plan.volumes.iter().find(|v| v.wanted.name == *name);
+                let volume = volume.with_context(|| format!("there is no volume {name}"))?;
+                let opened = opened.iter().find(|opened| opened.name == *name);
+                let opened = opened.with_context(|| format!("the volume {name} is not open"))?;
+                let key = match &opened.by {
+                    By::Key(key) => Some(key.clone()),
+                    By::Tpm => None,
+                    By::Clevis { .. } => bail!("/var is on {name}, which clevis opens"),
+                };
+                out.push(Layer::Volume {
+                    name: name.clone(),
+                    uuid: opened.uuid.clone(),
+                    tpm: key.is_none(),
+                    key,
+                });
+                here = &volume.target;
+            }
+            Target::Array(name) => {
+                let uuid = array::uuid(root, &array::node(&root.world, name)?)?;
+                out.push(Layer::Array {
+                    name: name.clone(),
+                    uuid,
+                });
+                break;
+            }
+            Target::Device(_) | Target::Partition(..) => break,
+        }
+    }
+    out.reverse();
+    Ok(out)
+}
+
+impl Layer {
+    /// The array's or the volume's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Array { name, .. } | Self::Volume { name, .. } => name,
+        }
+    }
+
+    /// Keeps its key, if it has one, in `state`; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub fn keep(&self, state: &Path) -> Result<()> {
+        let Self::Volume {
+            name,
+            key: Some(key),
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        tracing::warn!(
+            "disks: /var is on the volume {name}: its key is kept on the partition state, which is not encrypted"
+        );
+        let folder = state.join(KEYS);
+        mount::folder(&folder, 0o700)?;
+        atomic_file::write(&folder.join(name), key, 0o600)
+            .with_context(|| format!("keeping the key of the volume {name}"))
+    }
+
+    /// Starts it, `on` the layer below it if there is one; gives its node.
+    ///
+    /// # Errors
+    /// If what it is made of does not come, or it does not open.
+    pub fn start(
+        &self,
+        modules: &Modules,
+        root: &Programs,
+        state: &Path,
+        on: Option<PathBuf>,
+    ) -> Result<PathBuf> {
+        match self {
+            Self::Array { name, uuid } => array::start(modules, root, name, uuid),
+            Self::Volume {
+                name, uuid, tpm, ..
+            } => {
+                let device = match on {
+                    Some(device) => device,
+                    None => find(root, modules, name, uuid)?,
+                };
+                load_module(root, "dm_crypt")?;
+                let device = device.to_string_lossy();
+                match tpm {
+                    true => volume::open_by_tpm(root, name, &device)?,
+                    false => {
+                        let path = state.join(KEYS).join(name);
+                        let key = fs::read(&path)
+                            .with_context(|| format!("reading the key of the volume {name}"))?;
+                        volume::open(root, name, &device, &key, &[])?;
+                    }
+                }
+                mapped(&root.world, name)
+            }
+        }
+    }
+}
+
+/// Waits for the device of an encrypted volume.
+fn find(root: &Programs, modules: &Modules, volume: &str, uuid: &str) -> Result<PathBuf> {
+    let what = format!("the encrypted volume {volume}, UUID {uuid}");
+    holder(root, modules, &what, uuid)?.ok_or_else(|| {
+        Fault::new(format!(
+            "the volume {volume}, which /var is on, is not there"
+        ))
+        .expected(format!("LUKS 2 with UUID {uuid}"))
+        .found("no device that holds it")
+        .fix("attach its disk again")
+        .into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn volume(key: Option<&[u8]>) -> Layer {
+        Layer::Volume {
+            name: "vault".to_owned(),
+            uuid: "abab".to_owned(),
+            tpm: key.is_none(),
+            key: key.map(<[u8]>::to_vec),
+        }
+    }
+
+    #[test]
+    fn a_key_is_kept_in_a_file_of_its_own_and_nowhere_else() {
+        let state = tempfile::tempdir().unwrap();
+        let layer = volume(Some(b"SECRET"));
+        for _ in 0..2 {
+            layer.keep(state.path()).unwrap();
+        }
+        let path = state.path().join("keys/vault");
+        assert_eq!(fs::read(&path).unwrap(), b"SECRET");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        let text = serde_json::to_string(&layer).unwrap();
+        assert_eq!(
+            text,
+            r#"{"kind":"volume","name":"vault","uuid":"abab","tpm":false}"#
+        );
+        assert!(!format!("{layer:?}").contains("SECRET"));
+        volume(None).keep(state.path()).unwrap();
+    }
+
+    #[test]
+    fn keys_of_other_volumes_go() {
+        let state = tempfile::tempdir().unwrap();
+        let keys = state.path().join("keys");
+        forget_keys(state.path(), &[]).unwrap();
+        let layer = volume(Some(b"SECRET"));
+        layer.keep(state.path()).unwrap();
+        for left in ["vault.new", "earlier"] {
+            fs::write(keys.join(left), "SECRET").unwrap();
+        }
+        forget_keys(state.path(), std::slice::from_ref(&layer)).unwrap();
+        assert_eq!(block::entries(&keys), ["vault"]);
+        // The TPM opens it now.
+        forget_keys(state.path(), &[volume(None)]).unwrap();
+        assert!(block::entries(&keys).is_empty());
+    }
+
+    #[test]
+    fn layers_are_read_as_they_are_written() {
+        let layers = vec![
+            Layer::Array {
+                name: "pair".to_owned(),
+                uuid: "1:2:3:4".to_owned(),
+            },
+            volume(None),
+        ];
+        let text = serde_json::to_string(&layers).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Vec<Layer>>(&text).unwrap(),
+            layers,
+            "{text}"
+        );
+        // As nodes remember it that were provisioned before there were layers.
+        let plain = r#"{"format":"ext4","uuid":"abab","options":[]}"#;
+        let var: crate::disks::Var = serde_json::from_str(plain).unwrap();
+        assert!(var.layers.is_empty());
+        assert_eq!(serde_json::to_string(&var).unwrap(), plain);
+    }
+}

@@ -1,0 +1,32 @@
+//! Where a config comes from.
+
+use crate::digest::sha256;
+
+/// A config, or where it is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ConfigSource {
+    /// Its text, and what messages call it.
+    Text(Vec<u8>, String),
+    /// A URL.
+    Url(String),
+}
+
+impl ConfigSource {
+    /// What a text is called, and its SHA-256; nothing of what is elsewhere.
+    pub fn known(&self) -> Option<(String, String)> {
+        match self {
+            Self::Text(text, name) => Some((name.clone(), sha256(text))),
+            Self::Url(_) => None,
+        }
+    }
+}
+
+/// A config may hold secrets, and an address a token: neither is shown.
+impl std::fmt::Debug for ConfigSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_, name) => f.debug_tuple("Text").field(name).finish_non_exhaustive(),
+            Self::Url(_) => f.debug_tuple("Url").finish_non_exhaustive(),
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! What devices this machine has, as sysfs shows them, and which of them a name means.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use image::guid::Guid;
+
+use crate::device_name::{Name, link};
+use linux::block::SYSFS_SECTOR;
+use linux::filesystem;
+use linux::filesystem::Found;
+use linux::gpt::Table;
+use linux::mount;
+use linux::probe::Stretch;
+use linux::world::World;
+use linux::{block, md};
+
+/// A disk, a partition, or a device that the kernel makes of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The kernel's name.
+    pub name: String,
+    /// Its node.
+    pub path: PathBuf,
+    /// `major:minor`.
+    pub number: String,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of a logical sector.
+    pub sector: u64,
+    /// Whether it refuses writes.
+    pub read_only: bool,
+    /// The disk that it is a partition of, and its number there.
+    pub partition: Option<(String, u32)>,
+    /// Where it begins on its disk, bytes.
+    pub start: u64,
+    /// Names of what udev would make in `by-id`.
+    pub ids: Vec<String>,
+    /// Names of what udev would make in `by-path`.
+    pub paths: Vec<String>,
+    /// The name of a mapped device.
+    pub mapped: Option<String>,
+    /// The names of a RAID array that runs: by its metadata, and by links in `/dev/md`.
+    pub arrays: Vec<String>,
+    /// Whether it is mounted or swapped to.
+    pub used: bool,
+    /// The devices that hold it, by the kernel's names.
+    pub holders: Vec<String>,
+    /// Label and GUID of a partition.
+    pub entry: Option<(String, Guid)>,
+    /// The file systems that it holds.
+    pub holds: Vec<Found>,
+}
+
+impl Device {
+    /// Whether it is mounted, swapped to, or held by another device.
+    pub fn busy(&self) -> bool {
+        self.busy_but(None)
+    }
+
+    /// As [`Device::busy`], but for what this device does with it.
+    pub fn busy_but(&self, holder: Option<&str>) -> bool {
+        let other = |name: &String| holder != Some(name.as_str());
+        self.used || self.holders.iter().any(other)
+    }
+}
+
+/// All devices with a size, by name.
+pub fn all(world: &World) -> Vec<Device> {
+    let used = used(world);
+    let mut out: Vec<Device> = block::entries(&world.sys.join("class/block"))
+        .into_iter()
+        .filter(|name| {
+            !["ram", "zram", "fd", "sr", "nbd"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        })
+        .filter_map(|name| device(world, name, &used))
+        .collect();
+    out.sort_by(|a, b| a.name.cmp(&b.name));
+    let tables: Vec<(String, Option<Table>)> = out
+        .iter()
+        .filter(|device| device.partition.is_none())
+        .map(|device| (device.name.clone(), table(device)))
+        .collect();
+    for device in &mut out {
+        let Some((disk, number)) = &device.partition else {
+            continue;
+        };
+        let table = tables.iter().find(|(name, _)| name == disk);
+        let entry = table.and_then(|(_, table)| {
+            let table = table.as_ref()?;
+            let entry = table.entries.get(number)?;
+            (entry.first * table.sector == device.start).then_some(entry)
+        });
+        device.entry = entry.map(|entry| (entry.label.clone(), entry.guid));
+    }
+    out
+}
+
+/// The table of a disk, if it has one that reads.
+pub fn table(device: &Device) -> Option<Table> {
+    let file = File::open(&device.path).ok()?;
+    Table::read(&file, device.sector, device.size).ok()
+}
+
+fn device(world: &World, name: String, used: &BTreeSet<String>) -> Option<Device> {
+    let link = world.sys.join("class/block").join(&name);
+    let folder = fs::canonicalize(&link).ok()?;
+    let number_in = |folder: &Path, file: &str| block::number(&folder.join(file));
+    let size = number_in(&folder, "size")?.checked_mul(SYSFS_SECTOR)?;
+    if size == 0 {
+        return None;
+    }
+    let partition = number_in(&folder, "partition").and_then(|n| u32::try_from(n).ok());
+    let disk = match partition {
+        Some(_) => folder.parent()?.to_owned(),
+        None => folder.clone(),
+    };
+    let disk_name = disk.file_name()?.to_str()?.to_owned();
+    let number = fs::read_to_string(folder.join("dev"))
+        .ok()?
+        .trim()
+        .to_owned();
+    let path = world.dev.join(&name);
+    let holds = File::open(&path)
+        .ok()
+        .and_then(|file| filesystem::read(Stretch::whole(&file, size)).ok())
+        .unwrap_or_default();
+    let whole = partition.is_none();
+    Some(Device {
+        used: used.contains(&number),
+        holders: block::entries(&folder.join("holders")),
+        arrays: arrays(world, &folder, &name),
+        size,
+        sector: number_in(&disk, "queue/logical_block_size").unwrap_or(SYSFS_SECTOR),
+        read_only: number_in(&folder, "ro") == Some(1),
+        partition: partition.map(|number| (disk_name.clone(), number)),
+        start: number_in(&folder, "start").unwrap_or(0) * SYSFS_SECTOR,
+        ids: if whole {
+            ids(&disk, &disk_name)
+        } else {
+            Vec::new()
+        },
+        paths: if whole {
+            paths(&disk, &disk_name)
+        } else {
+            Vec::new()
+        },
+        mapped: fs::read_to_string(folder.join("dm/name"))
+            .ok()
+            .map(|name| name.trim().to_owned()),
+        entry: None,
+        holds,
+        number,
+        path,
+        name,
+    })
+}
+
+/// The names of an array. The kernel itself knows none; its members do.
+fn arrays(world: &World, folder: &Path, name: &str) -> Vec<String> {
+    if !folder.join("md").exists() {
+        return Vec::new();
+    }
+    let links = world.dev.join("md");
+    let is_its = |link: &String| {
+        let target = fs::read_link(links.join(link)).ok();
+        target.is_some_and(|target| target.ends_with(name))
+    };
+    let mut out: Vec<String> = block::entries(&links).into_iter().filter(is_its).collect();
+    let slaves = block::entries(&folder.join("slaves"));
+    let by_metadata = slaves.first().and_then(|slave| {
+        let file = File::open(world.dev.join(slave)).ok()?;
+        let sectors = block::number(&world.sys.join("class/block").join(slave).join("size"))?;
+        let size = sectors.checked_mul(SYSFS_SECTOR)?;
+        md::read(Stretch::whole(&file, size)).ok()?
+    });
+    out.extend(by_metadata.map(|member| member.name));
+    out
+}
+
+/// Device numbers of all that is mounted or swapped to. What stands there as a source is only a text, which need not
+/// resolve: it is looked at for file systems with numbers of their own (btrfs), and passed over where it leads nowhere.
+fn used(world: &World) -> BTreeSet<String> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let number_of = |path: &str| {
+        let path = match path.strip_prefix("/dev/") {
+            Some(below) => world.dev.join(below),
+            None => return None,
+        };
+        let meta = fs::metadata(path).ok()?;
+        let device = meta.rdev();
+        meta.file_type().is_block_device().then(|| {
+            format!(
+                "{}:{}",
+                nix::sys::stat::major(device),
+                nix::sys::stat::minor(device)
+            )
+        })
+    };
+    let mounts = mount::table(world).unwrap_or_default();
+    let mut out = BTreeSet::new();
+    for mount in mounts {
+        out.extend(number_of(&mount.source));
+        out.insert(mount.device);
+    }
+    let swaps = fs::read_to_string(world.proc.join("swaps")).unwrap_or_default();
+    out.extend(
+        swaps
+            .lines()
+            .skip(1)
+            .filter_map(|line| number_of(line.split_whitespace().next()?)),
+    );
+    out
+}
+
+/// As `60-persistent-storage.rules` names disks, for virtio, NVMe, SCSI and ATA; and Google's names by serial number.
+fn ids(disk: &Path, name: &str) -> Vec<String> {
+    let text = |file: &str| {
+        let text = fs::read_to_string(disk.join(file)).ok()?;
+        let text = link(text.trim_matches('\0'));
+        (!text.is_empty()).then_some(text)
+    };
+    let serial = block::serial(disk).map(|serial| link(&serial));
+    let mut out = Vec::new();
+    let wwid = text("wwid").or_else(|| text("device/wwid"));
+    if let Some(wwn) = wwid.as_deref().and_then(|wwid| wwid.strip_prefix("naa.")) {
+        out.push(format!("wwn-0x{wwn}"));
+        out.push(format!("scsi-3{wwn}"));
+    }
+    let Some(serial) = serial else {
+        return out;
+    };
+    out.push(format!("google-{serial}"));
+    let model = text("device/model").unwrap_or_default();
+    if name.starts_with("vd") {
+        // The kernel gives 20 bytes of it.
+        out.push(format!("virtio-{serial}"));
+    } else if name.starts_with("nvme") {
+        out.push(format!("nvme-{model}_{serial}"));
+        if let Some(id) = wwid.filter(|id| id.starts_with("eui.") || id.starts_with("nvme.")) {
+            out.push(format!("nvme-{id}"));
+        }
+    } else if name.starts_with("sd") {
+        let vendor = text("device/vendor").unwrap_or_default();
+        match vendor.as_str() {
+            "ATA" => out.push(format!("ata-{model}_{serial}")),
+            _ => out.push(format!("scsi-S{vendor}_{model}_{serial}")),
+        }
+    }
+    out
+}
+
+/// As udev's `path_id` names disks behind PCI: virtio by the slot, NVMe by its namespace, SCSI by its address.
+fn paths(disk: &Path, name: &str) -> Vec<String> {
+    let parts: Vec<&str> = disk.iter().filter_map(|part| part.to_str()).collect();
+    let is_pci = |part: &&str| {
+        let shape: String = part
+            .chars()
+            .map(|c| if c.is_ascii_hexdigit() { '0' } else { c })
+            .collect();
+        shape == "0000:00:00.0"
+    };
+    let Some(slot) = parts.iter().rev().find(|part| is_pci(part)) else {
+        return Vec::new();
+    };
+    if name.starts_with("vd") {
+        return vec![format!("pci-{slot}"), format!("virtio-pci-{slot}")];
+    }
+    if name.starts_with("nvme") {
+        let namespace = block::number(&disk.join("nsid"));
+        return namespace.map_or_else(Vec::new, |id| vec![format!("pci-{slot}-nvme-{id}")]);
+    }
+    // The address below `…/targetH:C:I/H:C:I:L/block/sda`; the host's own number counts for nothing.
+    let address = parts
+        .iter()
+        .rev()
+        .nth(2)
+        .and_then(|address| address.split_once(':'));
+    let is_ata = parts.iter().any(|part| part.starts_with("ata"));
+    match address {
+        Some((_, rest)) if !is_ata && rest.split(':').count() == 3 => {
+            vec![format!("pci-{slot}-scsi-0:{rest}")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The devices that a name means, of those that there are now.
+pub fn find<'a>(devices: &'a [Device], name: &Name) -> Vec<&'a Device> {
+    let part_of = |disk: &Device, number: Option<u32>| match number {
+        None => devices.iter().find(|device| device.name == disk.name),
+        Some(number) => {
+            let wanted = Some((disk.name.clone(), number));
+            devices.iter().find(|device| device.partition == wanted)
+        }
+    };
+    let numbered = |names: fn(&Device) -> &Vec<String>, name: &String, number: Option<u32>| {
+        devices
+            .iter()
+            .filter(|device| names(device).contains(name))
+            .filter_map(|disk| part_of(disk, number))
+            .collect()
+    };
+    let by = |matches: &dyn Fn(&Device) -> bool| {
+        devices.iter().filter(|device| matches(device)).collect()
+    };
+    match name {
+        Name::Kernel(name) => by(&|device| device.name == *name),
+        Name::Id(id, number) => numbered(|device| &device.ids, id, *number),
+        Name::Path(path, number) => numbered(|device| &device.paths, path, *number),
+        Name::Label(label) => by(&|device| device.holds.iter().any(|found| found.label == *label)),
+        Name::Uuid(uuid) => by(&|device| device.holds.iter().any(|found| found.uuid == *uuid)),
+        Name::PartLabel(label) => by(&|device| {
+            device
+                .entry
+                .as_ref()
+                .is_some_and(|(found, _)| found == label)
+        }),
+        Name::PartUuid(guid) => by(&|device| {
+            device
+                .entry
+                .as_ref()
+                .is_some_and(|(_, found)| found.to_string() == *guid)
+        }),
+        Name::Array(name) => by(&|device| device.arrays.contains(name)),
+        Name::Mapped(name) => by(&|device| device.mapped.as_ref() == Some(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::super::fake::{Machine, write};
+    use super::*;
+    use linux::samples::table as sample;
+
+    /// A machine with three disks; `vda` has the table of [`sample`].
+    fn machine() -> Machine {
+        let machine = Machine::new();
+        let table = sample(512, 64 << 20);
+        let pci = "pci0000:00/0000:00:04.0/virtio1/block/vda";
+        let (real, file) = machine.add("vda", pci, "254:0", 0, 64 << 20);
+        table.write(&file).unwrap();
+        write(&real.join("serial"), "etcd disk\n");
+        machine.add("vda1", &format!("{pci}/vda1"), "254:1", 1 << 20, 1 << 20);
+        let (_, file) = machine.add("vda3", &format!("{pci}/vda3"), "254:3", 3 << 20, 1 << 20);
+        for (at, bytes) in linux::samples::filesystem(filesystem::Kind::Xfs) {
+            file.write_all_at(&bytes, at).unwrap();
+        }
+        let nvme = "pci0000:00/0000:00:05.0/nvme/nvme0/nvme0n1";
+        let (real, _) = machine.add("nvme0n1", nvme, "259:0", 0, 1 << 20);
+        for (file, text) in [
+            ("device/serial", "S1 \n"),
+            ("device/model", "QEMU NVMe Ctrl   \n"),
+            ("nsid", "1\n"),
+            ("wwid", "eui.00a0\n"),
+        ] {
+            write(&real.join(file), text);
+        }
+        let scsi = "pci0000:00/0000:00:06.0/virtio2/host2/target2:0:1/2:0:1:0/block/sda";
+        let (real, _) = machine.add("sda", scsi, "8:0", 0, 1 << 20);
+        write(&real.join("device/wwid"), "naa.5000c500\n");
+        write(&real.join("device/serial"), "K7\n");
+        write(&real.join("device/vendor"), "QEMU    \n");
+        write(&real.join("device/model"), "QEMU HARDDISK   \n");
+        write(&real.join("holders/dm-0/dev"), "253:0");
+        machine.mounted(
+            "25 1 254:3 / / ro - xfs /dev/root ro\n26 1 0:23 / /x ro - btrfs nonsense ro\n",
+        );
+        machine
+    }
+
+    #[test]
+    fn every_form_of_name_finds_its_device() {
+        let machine = machine();
+        let devices = all(&machine.world);
+        let guid = image::guid::Guid([3; 16]).to_string();
+        for (path, name) in [
+            ("/dev/vda", "vda"),
+            ("/dev/vda1", "vda1"),
+            ("/dev/disk/by-id/virtio-etcd_disk", "vda"),
+            ("/dev/disk/by-id/virtio-etcd_disk-part3", "vda3"),
+            ("/dev/disk/by-id/google-etcd_disk", "vda"),
+            ("/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_S1", "nvme0n1"),
+            ("/dev/disk/by-id/nvme-eui.00a0", "nvme0n1"),
+            ("/dev/disk/by-id/wwn-0x5000c500", "sda"),
+            ("/dev/disk/by-id/scsi-35000c500", "sda"),
+            ("/dev/disk/by-id/scsi-SQEMU_QEMU_HARDDISK_K7", "sda"),
+            ("/dev/disk/by-path/pci-0000:00:04.0", "vda"),
+            ("/dev/disk/by-path/virtio-pci-0000:00:04.0-part1", "vda1"),
+            ("/dev/disk/by-path/pci-0000:00:05.0-nvme-1", "nvme0n1"),
+            ("/dev/disk/by-path/pci-0000:00:06.0-scsi-0:0:1:0", "sda"),
+            ("/dev/disk/by-partlabel/root-a", "vda3"),
+            (&format!("/dev/disk/by-partuuid/{guid}"), "vda3"),
+            ("/dev/disk/by-label/data", "vda3"),
+            (
+                "/dev/disk/by-uuid/abababab-abab-abab-abab-abababababab",
+                "vda3",
+            ),
+        ] {
+            let found = find(&devices, &Name::parse(path).unwrap());
+            let names: Vec<&str> = found.iter().map(|device| device.name.as_str()).collect();
+            assert_eq!(names, [name], "{path}");
+        }
+        let none = find(
+            &devices,
+            &Name::parse("/dev/disk/by-id/virtio-etcd_disk-part9").unwrap(),
+        );
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn an_array_is_known_by_its_members_and_by_links() {
+        let machine = Machine::new();
+        machine.mounted("");
+        let (_, member) = machine.add("vdb", "x/block/vdb", "254:16", 0, 4 << 20);
+        let bytes = linux::samples::member(4096, 7, "any:pair", 1, 2);
+        member.write_all_at(&bytes, 4096).unwrap();
+        let names = |path: &str| {
+            let devices = all(&machine.world);
+            let found = find(&devices, &Name::parse(path).unwrap());
+            found.iter().map(|device| device.name.clone()).collect()
+        };
+        let none: Vec<String> = names("/dev/md/pair");
+        assert!(none.is_empty(), "a member is no array");
+        let (real, _) = machine.add("md127", "virtual/block/md127", "9:127", 0, 2 << 20);
+        write(&real.join("md/array_state"), "clean\n");
+        write(&real.join("slaves/vdb/dev"), "254:16\n");
+        let links = machine.world.dev.join("md");
+        fs::create_dir_all(&links).unwrap();
+        std::os::unix::fs::symlink("../md127", links.join("other")).unwrap();
+        for path in [
+            "/dev/md/pair",
+            "/dev/md/other",
+            "/dev/disk/by-id/md-name-any:pair",
+        ] {
+            assert_eq!(names(path), ["md127"], "{path}");
+        }
+        assert!(names("/dev/md/third").is_empty());
+    }
+
+    #[test]
+    fn use_is_known_by_device_numbers_and_a_source_that_leads_nowhere_stops_nothing() {
+        let machine = machine();
+        let busy: Vec<String> = all(&machine.world)
+            .into_iter()
+            .filter(Device::busy)
+            .map(|device| device.name)
+            .collect();
+        assert_eq!(busy, ["sda", "vda3"]);
+        let devices = all(&machine.world);
+        let sda = devices.iter().find(|device| device.name == "sda").unwrap();
+        assert!(!sda.busy_but(Some("dm-0")) && sda.busy_but(Some("dm-1")));
+    }
+}

@@ -1,0 +1,266 @@
+//! What of a config's disks was begun and ended, in `state`: after a power cut the next boot knows which half-made things
+//! are its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use image::paths::STATE_DISKS as JOURNAL;
+use serde::{Deserialize, Serialize};
+
+use linux::atomic_file;
+
+/// Where a config has what overwrites all that a device holds.
+const MAKERS: [&str; 3] = [
+    "$.storage.filesystems.",
+    "$.storage.luks.",
+    "$.storage.raid.",
+];
+/// Stands between the members of an array; no name of a device has it.
+pub const BETWEEN: &str = ", ";
+
+/// How far one thing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It may be half made.
+    Begun,
+    /// It is made.
+    Done,
+}
+
+/// One thing: a place in the config, on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    /// What it is made on, by a name that survives a reboot.
+    device: String,
+    stage: Stage,
+    /// Numbers that partitions got, by their place in the config.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    numbers: BTreeMap<String, u32>,
+    /// Whether a table holds nothing that was there before.
+    #[serde(default)]
+    fresh: bool,
+}
+
+/// Names of devices.
+type Devices = BTreeSet<String>;
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Content {
+    /// SHA-256 of the config that it belongs to.
+    config: String,
+    entries: BTreeMap<String, Entry>,
+    /// Devices on which earlier attempts, of other configs, made file systems, volumes or arrays, and disks whose whole
+    /// table they made: nothing on them is anybody else's.
+    #[serde(default, skip_serializing_if = "Devices::is_empty")]
+    earlier: Devices,
+}
+
+impl Content {
+    /// The journal of the next config: what this one made is remembered.
+    fn over(self, config: &str) -> Self {
+        let mut earlier = self.earlier;
+        for (at, entry) in self.entries {
+            if entry.fresh || MAKERS.iter().any(|place| at.starts_with(place)) {
+                earlier.extend(entry.device.split(BETWEEN).map(str::to_owned));
+            }
+        }
+        Self {
+            config: config.to_owned(),
+            earlier,
+            ..Self::default()
+        }
+    }
+}
+
+/// The journal of one config.
+#[derive(Debug, Default)]
+pub struct Journal {
+    path: Option<PathBuf>,
+    content: Content,
+}
+
+/// Removes the journal, which is another node's.
+///
+/// # Errors
+/// If it is there and stays.
+pub fn forget(state: &Path) -> Result<()> {
+    atomic_file::remove(&state.join(JOURNAL)).context("removing the journal of the disks")
+}
+
+impl Journal {
+    /// The journal below `state` of the config with this hash; an empty one if there is none. Of another config's it only
+    /// knows which devices hold nothing but what that one made. None of `state` keeps it in memory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(state: Option<&Path>, config: &str) -> Result<Self> {
+        let path = state.map(|state| state.join(JOURNAL));
+        let text = match &path {
+            None => None,
+            Some(path) => atomic_file::read(path).context("reading the journal of the disks")?,
+        };
+        // One that does not read was cut off before its rename, which cannot be, or damaged: it says nothing.
+        let content: Content =
+            serde_json::from_slice(&text.unwrap_or_default()).unwrap_or_default();
+        let content = match content.config == config {
+            true => content,
+            false => content.over(config),
+        };
+        Ok(Self { path, content })
+    }
+
+    /// From now on it is kept below `state`, which an earlier boot had not made yet.
+    pub fn keep_in(&mut self, state: &Path) {
+        self.path = Some(state.join(JOURNAL));
+    }
+
+    /// How far the thing at this place of the config has come on this device.
+    pub fn stage(&self, at: &str, device: &str) -> Option<Stage> {
+        let entry = self.content.entries.get(at)?;
+        (entry.device == device).then_some(entry.stage)
+    }
+
+    /// Whether an attempt of another config had made all that is on this device, or begun to.
+    pub fn made_earlier(&self, device: &str) -> bool {
+        let disk = device.split(" partition ").next().unwrap_or(device);
+        self.content.earlier.contains(device) || self.content.earlier.contains(disk)
+    }
+
+    /// The number that a partition got on this device.
+    pub fn number(&self, disk: &str, device: &str, at: &str) -> Option<u32> {
+        let entry = self.content.entries.get(disk)?;
+        (entry.device == device).then(|| entry.numbers.get(at).copied())?
+    }
+
+    /// Notes, on the disk when this returns.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub fn note(&mut self, at: &str, device: &str, stage: Stage) -> Result<()> {
+        let entry = self.content.entries.entry(at.to_owned());
+        let entry = entry.or_insert_with(|| Entry {
+            device: String::new(),
+            stage,
+            numbers: BTreeMap::new(),
+            fresh: false,
+        });
+        device.clone_into(&mut entry.device);
+        entry.stage = stage;
+        self.write()
+    }
+
+    /// As [`Journal::note`] that a table is begun, with its partitions' numbers, and whether nothing of the disk's former
+    /// content stays (`fresh`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn number_all(
+        &mut self,
+        at: &str,
+        device: &str,
+        numbers: BTreeMap<String, u32>,
+        fresh: bool,
+    ) -> Result<()> {
+        let entry = Entry {
+            device: device.to_owned(),
+            stage: Stage::Begun,
+            numbers,
+            fresh,
+        };
+        self.content.entries.insert(at.to_owned(), entry);
+        self.write()
+    }
+
+    fn write(&self) -> Result<()> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        atomic_file::write(path, &serde_json::to_vec_pretty(&self.content)?, 0o644)
+            .context("writing the journal of the disks")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_known_to_the_next_boot_for_the_same_config_and_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Some(folder.path());
+        let mut journal = Journal::open(state, "one").unwrap();
+        assert_eq!(journal.stage("f", "serial a"), None);
+        journal.note("f", "serial a", Stage::Begun).unwrap();
+        let numbers = BTreeMap::from([("p".to_owned(), 3)]);
+        journal.number_all("d", "serial a", numbers, true).unwrap();
+        journal.note("d", "serial a", Stage::Done).unwrap();
+
+        let again = Journal::open(state, "one").unwrap();
+        assert_eq!(again.stage("f", "serial a"), Some(Stage::Begun));
+        assert_eq!(again.stage("f", "serial b"), None);
+        assert_eq!(again.stage("d", "serial a"), Some(Stage::Done));
+        assert_eq!(again.number("d", "serial a", "p"), Some(3));
+        assert_eq!(again.number("d", "serial b", "p"), None);
+        let other = Journal::open(state, "two").unwrap();
+        assert_eq!(other.stage("f", "serial a"), None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn another_config_knows_what_the_one_before_had_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Some(folder.path());
+        let mut journal = Journal::open(state, "one").unwrap();
+        let numbers = BTreeMap::new;
+        journal
+            .number_all("$.storage.disks.0", "whole", numbers(), true)
+            .unwrap();
+        journal
+            .number_all("$.storage.disks.1", "used", numbers(), false)
+            .unwrap();
+        let at = "$.storage.filesystems.0";
+        journal.note(at, "used partition 2", Stage::Begun).unwrap();
+        for (at, device) in [
+            ("$.storage.raid.0", "left, right partition 1"),
+            ("$.storage.luks.0", "volume"),
+        ] {
+            journal.note(at, device, Stage::Begun).unwrap();
+        }
+        assert!(!journal.made_earlier("whole"), "it is this config's own");
+        let mut journal = Journal::open(state, "two").unwrap();
+        journal.note(at, "third", Stage::Done).unwrap();
+        // And the one after that.
+        let journal = Journal::open(state, "three").unwrap();
+        for (device, made) in [
+            ("whole", true),
+            ("whole partition 7", true),
+            ("used", false),
+            ("used partition 1", false),
+            ("used partition 2", true),
+            ("third", true),
+            ("left", true),
+            ("right", false),
+            ("right partition 1", true),
+            ("volume", true),
+        ] {
+            assert_eq!(journal.made_earlier(device), made, "{device}");
+        }
+    }
+
+    #[test]
+    fn without_state_it_is_kept_in_memory_until_there_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(None, "one").unwrap();
+        journal.note("f", "x", Stage::Begun).unwrap();
+        journal.keep_in(folder.path());
+        journal.note("g", "x", Stage::Done).unwrap();
+        let again = Journal::open(Some(folder.path()), "one").unwrap();
+        assert_eq!(again.stage("f", "x"), Some(Stage::Begun));
+    }
+}

@@ -1,0 +1,465 @@
+//! Disks: partitions, file systems and mounts as the config wants them.
+//!
+//! Everything is decided first, from what the disks hold and what sysfs says, and all mistakes are told together; only
+//! then is the first byte written. The journal in `state` says what was begun, so that a boot that was cut off is taken up
+//! where it ended.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use ignition::model::Storage;
+use serde::{Deserialize, Serialize};
+
+use crate::below_var::{self, Layer};
+use crate::disk_journal::{Journal, Stage};
+use crate::fetched::Keys;
+use crate::mounts::Mounted;
+use crate::plan::{self, Inputs, Plan, Target as Place};
+use crate::target::Target;
+use crate::{array, device, device_name, file_journal, filesystem, mounts, volume};
+use image::fault::Fault;
+use linux::block;
+use linux::filesystem::Kind;
+use linux::gpt::Table;
+use linux::modprobe::Serving;
+use linux::modules::Modules;
+use linux::modules::Network;
+use linux::probe::Stretch;
+use linux::programs::Programs;
+use linux::uevent;
+use linux::world::World;
+
+/// How long the device below `/var` may take to appear at a later boot.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The disk that the root is on, with its table as this boot will write it.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// The kernel's name.
+    pub disk: String,
+    /// The table with every partition of the image's own, made or about to be, but for `var`.
+    pub table: Table,
+    /// Bytes that `var` needs behind the last partition, unless the config brings one.
+    pub var_minimum: u64,
+}
+
+/// A file system of the config that takes the place of the partition `var`, as `state` remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Var {
+    /// The word that a config has for its kind.
+    pub format: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// Mount options.
+    pub options: Vec<String>,
+    /// The arrays and volumes that it is on, the lowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+}
+
+/// What the disks stage made.
+#[derive(Debug, Default)]
+pub struct Made {
+    mounts: Vec<(mounts::Wanted, PathBuf)>,
+    /// The encrypted volumes that are open.
+    pub volumes: Vec<volume::Opened>,
+    /// The file system at `/var`, if the config has one, and its device.
+    pub var: Option<(Var, PathBuf)>,
+}
+
+/// Decides all that is to be done; waits for the disks that the config names. Writes nothing. `keys` open the encrypted
+/// volumes, in their order.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn plan(
+    target: &Target,
+    storage: Option<&Storage>,
+    keys: &[Keys],
+    system: Option<&System>,
+    journal: &Journal,
+) -> Result<Plan> {
+    let Some(storage) = storage.filter(|storage| concerns(storage)) else {
+        return Ok(Plan::default());
+    };
+    let world = &target.programs.world;
+    let mut last = None;
+    let planned = uevent::wait_for(
+        world,
+        "the disks that the config names",
+        Some(target.rules.device_deadline),
+        || {
+            let devices = device::all(world);
+            let inputs = Inputs {
+                storage,
+                keys,
+                devices: &devices,
+                system,
+                rules: target.rules,
+                journal,
+            };
+            match plan::plan(&inputs, &mut || block::random_guid(world)) {
+                Err(problems) if problems.missing => {
+                    target.modules.load_for_disks();
+                    target.modules.load_for_devices(Network::Without);
+                    last = Some(problems);
+                    Ok(None)
+                }
+                other => Ok(Some(other)),
+            }
+        },
+    )?;
+    let mut wrong = Vec::new();
+    let plan = match planned {
+        Some(Ok(plan)) => {
+            wrong.extend(plan.lacks(&target.programs)?);
+            plan
+        }
+        Some(Err(problems)) => {
+            wrong = problems.lines;
+            Plan::default()
+        }
+        None => {
+            wrong = last.map(|problems| problems.lines).unwrap_or_default();
+            Plan::default()
+        }
+    };
+    if wrong.is_empty() {
+        return Ok(plan);
+    }
+    Err(Fault::new("the config's disks cannot be made on this machine; nothing was written")
+        .found(wrong.join("\n"))
+        .fix("correct the config, attach the right disk, or allow in the config that what is there is wiped")
+        .into())
+}
+
+fn concerns(storage: &Storage) -> bool {
+    storage.disks.as_ref().is_some_and(|list| !list.is_empty())
+        || storage.raid.as_ref().is_some_and(|list| !list.is_empty())
+        || storage.luks.as_ref().is_some_and(|list| !list.is_empty())
+        || storage
+            .filesystems
+            .as_ref()
+            .is_some_and(|list| !list.is_empty())
+}
+
+/// Does what was decided: tables, arrays, encrypted volumes, then file systems, those side by side.
+///
+/// # Errors
+/// The first thing that failed. A later run takes it up from there.
+pub fn apply(target: &Target, plan: &Plan, journal: &mut Journal) -> Result<Made> {
+    let root = &target.programs;
+    let world = &root.world;
+    for warning in &plan.warnings {
+        tracing::warn!("disks: {warning}");
+    }
+    let step = &target.timeline;
+    step.step("disks.partitions", || partitions(world, plan, journal))?;
+    let stacked = !plan.arrays.is_empty() || !plan.volumes.is_empty();
+    let serves = stacked && target.rules.answers_modprobe;
+    let _serving = serves.then(|| Serving::begin(world)).transpose()?;
+    let mut volumes = Vec::new();
+    if stacked {
+        step.step("disks.raid", || arrays(root, plan, journal))?;
+        volumes = step.step("disks.luks", || open_volumes(root, plan, journal))?;
+    }
+    step.step("disks.filesystems", || filesystems(root, plan, journal))?;
+    let mut made = Made::default();
+    for (wanted, on) in &plan.mounts {
+        let device = path_of(world, on)?;
+        if target.rules.remembers_var && wanted.path == mounts::VAR {
+            let layers = below_var::below(plan, root, &volumes, on)?;
+            made.var = Some((describe(&device, wanted, layers)?, device.clone()));
+        }
+        made.mounts.push((wanted.clone(), device));
+    }
+    made.volumes = volumes;
+    Ok(made)
+}
+
+fn partitions(world: &World, plan: &Plan, journal: &mut Journal) -> Result<()> {
+    for change in &plan.tables {
+        for (number, action) in &change.actions {
+            tracing::info!(
+                "disks: {}: partition {number}: {action:?}",
+                change.disk.name
+            );
+        }
+        let device = change.disk.stable();
+        if change.changes() {
+            let numbers = change.numbers.iter().cloned().collect::<BTreeMap<_, _>>();
+            journal.number_all(&change.at, &device, numbers, change.fresh)?;
+            change.apply(world).with_context(|| change.at.clone())?;
+            journal.note(&change.at, &device, Stage::Done)?;
+        }
+    }
+    Ok(())
+}
+
+fn arrays(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()> {
+    for array in &plan.arrays {
+        let at = &array.wanted.at;
+        if let Some(device) = &array.running {
+            tracing::info!("disks: the array {} runs as {device}", array.wanted.name);
+            continue;
+        }
+        let members = array
+            .members
+            .iter()
+            .map(|member| path_of(&root.world, member));
+        let members = members.collect::<Result<Vec<_>>>()?;
+        if !array.made {
+            journal.note(at, &array.stable, Stage::Begun)?;
+        }
+        array
+            .wanted
+            .apply(root, &members, array.made)
+            .with_context(|| at.clone())?;
+        journal.note(at, &array.stable, Stage::Done)?;
+    }
+    Ok(())
+}
+
+fn open_volumes(
+    root: &Programs,
+    plan: &Plan,
+    journal: &mut Journal,
+) -> Result<Vec<volume::Opened>> {
+    let mut opened = Vec::new();
+    for volume in &plan.volumes {
+        let at = &volume.wanted.at;
+        let path = path_of(&root.world, &volume.target)?;
+        let verdict = match volume.verdict {
+            Some(verdict) => verdict,
+            None => {
+                let (names, found) = look(&path)?;
+                volume
+                    .wanted
+                    .decide(&names, &found)
+                    .map_err(|why| anyhow!(why))?
+            }
+        };
+        // One that was there before is never this node's to make anew.
+        let makes = verdict != volume::Verdict::Open;
+        if makes {
+            journal.note(at, &volume.stable, Stage::Begun)?;
+        }
+        let done = match &volume.open {
+            Some(_) => volume.wanted.keep(root, &path),
+            None => volume.wanted.apply(root, verdict, &path),
+        };
+        opened.push(done.with_context(|| at.clone())?);
+        if makes {
+            journal.note(at, &volume.stable, Stage::Done)?;
+        }
+    }
+    Ok(opened)
+}
+
+/// What a device holds.
+fn look(path: &Path) -> Result<(Vec<&'static str>, Vec<linux::filesystem::Found>)> {
+    let file = std::fs::File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    // The end of a device needs no ioctl.
+    let size = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))?;
+    let stretch = Stretch::whole(&file, size);
+    Ok((
+        linux::probe::known(stretch)?,
+        linux::filesystem::read(stretch)?,
+    ))
+}
+
+fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()> {
+    let mut work = Vec::new();
+    for job in &plan.filesystems {
+        let path = path_of(&root.world, &job.target)?;
+        let verdict = match &job.verdict {
+            Some(verdict) => verdict.clone(),
+            None => {
+                let (names, found) = look(&path)?;
+                let decided = job.wanted.decide(&names, &found);
+                let (verdict, warning) = decided.map_err(|why| anyhow!(why))?;
+                if let Some(warning) = warning {
+                    tracing::warn!("disks: {warning}");
+                }
+                verdict
+            }
+        };
+        if verdict != filesystem::Verdict::Keep {
+            work.push((job, (verdict, path)));
+        }
+    }
+    for (job, _) in &work {
+        journal.note(&job.wanted.at, &job.stable, Stage::Begun)?;
+    }
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    for some in work.chunks(at_once) {
+        let results: Vec<Result<()>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = some
+                .iter()
+                .map(|(job, (verdict, path))| {
+                    scope.spawn(move || job.wanted.apply(root, verdict, path))
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|_| Err(anyhow!("a thread has panicked")))
+                })
+                .collect()
+        });
+        for ((job, _), result) in some.iter().zip(results) {
+            result.with_context(|| job.wanted.at.clone())?;
+            journal.note(&job.wanted.at, &job.stable, Stage::Done)?;
+        }
+    }
+    Ok(())
+}
+
+/// The node of a target, once it is there.
+fn path_of(world: &World, target: &Place) -> Result<PathBuf> {
+    match target {
+        Place::Device(name) => Ok(world.dev.join(name)),
+        Place::Array(name) => array::node(world, name),
+        Place::Volume(name) => mapped(world, name),
+        Place::Partition(disk, number) => {
+            let found = block::disk(world, disk).and_then(|disk| {
+                let part = disk
+                    .partitions
+                    .into_iter()
+                    .find(|part| part.number == *number);
+                part.map(|part| part.path)
+            });
+            found.with_context(|| format!("{disk} has no partition {number}"))
+        }
+    }
+}
+
+/// Waits for the device that holds what has this UUID; none if it does not come in time. `what` is for people.
+pub(crate) fn holder(
+    root: &Programs,
+    modules: &Modules,
+    what: &str,
+    uuid: &str,
+) -> Result<Option<PathBuf>> {
+    let wanted = device_name::Name::Uuid(uuid.to_owned());
+    uevent::wait_for(&root.world, what, Some(DEADLINE), || {
+        let devices = device::all(&root.world);
+        let found = device::find(&devices, &wanted);
+        if found.is_empty() {
+            modules.load_for_disks();
+            modules.load_for_devices(Network::Without);
+        }
+        Ok(found.first().map(|device| device.path.clone()))
+    })
+}
+
+/// The node of a mapped device.
+pub(crate) fn mapped(world: &World, name: &str) -> Result<PathBuf> {
+    let mut devices = device::all(world).into_iter();
+    let found = devices.find(|device| device.mapped.as_deref() == Some(name));
+    found
+        .map(|device| device.path)
+        .with_context(|| format!("there is no mapped device {name}"))
+}
+
+/// What `state` must remember of the file system at `/var`.
+fn describe(device: &Path, wanted: &mounts::Wanted, layers: Vec<Layer>) -> Result<Var> {
+    let (_, found) = look(device)?;
+    let found = found.into_iter().find(|found| found.kind == wanted.kind);
+    let found = found.with_context(|| format!("{} holds no {}", device.display(), wanted.kind))?;
+    Ok(Var {
+        format: wanted.kind.to_string(),
+        uuid: found.uuid,
+        options: wanted.options.clone(),
+        layers,
+    })
+}
+
+impl Made {
+    /// Closes the encrypted volumes but those below `/var`: the running system opens them itself, by its crypttab.
+    ///
+    /// # Errors
+    /// If one is in use.
+    pub fn close(&self, root: &Programs) -> Result<()> {
+        let layers = self.var.as_ref().map(|(var, _)| var.layers.as_slice());
+        let stays = |name: &str| {
+            let mut layers = layers.unwrap_or_default().iter();
+            layers.any(|layer| layer.name() == name)
+        };
+        let closing = self.volumes.iter().rev();
+        closing
+            .filter(|volume| !stays(&volume.name))
+            .try_for_each(|volume| volume::close(root, &volume.name))
+    }
+
+    /// Mounts what the config wants mounted below the root, where `/var` is already. The folders that are made for that
+    /// are noted in the journal.
+    ///
+    /// # Errors
+    /// If one does not mount; then none is mounted.
+    pub fn mount(&self, target: &Target, journal: &mut file_journal::Journal) -> Result<Mounted> {
+        let own = |(wanted, _): &&(mounts::Wanted, PathBuf)| wanted.path != mounts::VAR;
+        let wanted: Vec<_> = self.mounts.iter().filter(own).cloned().collect();
+        mounts::mount(&target.programs, &target.root, &wanted, journal)
+    }
+}
+
+impl Var {
+    fn kind(&self) -> Result<Kind> {
+        filesystem::kind(&self.format)
+            .ok()
+            .flatten()
+            .with_context(|| format!("there is no file system {:?}", self.format))
+    }
+
+    /// Keeps in `state` the keys of what it is on.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn keep_keys(&self, state: &Path) -> Result<()> {
+        self.layers.iter().try_for_each(|layer| layer.keep(state))
+    }
+
+    /// Starts what it is on, or waits for its device.
+    ///
+    /// # Errors
+    /// If it does not come, or does not start.
+    pub fn find(&self, modules: &Modules, root: &Programs, state: &Path) -> Result<PathBuf> {
+        let world = &root.world;
+        if !self.layers.is_empty() {
+            let _serving = Serving::begin(world)?;
+            let mut device = None;
+            for layer in &self.layers {
+                device = Some(layer.start(modules, root, state, device)?);
+            }
+            return device.context("nothing is below /var");
+        }
+        let what = format!("the file system of /var, UUID {}", self.uuid);
+        holder(root, modules, &what, &self.uuid)?.ok_or_else(|| {
+            Fault::new("the file system of /var is not there")
+                .expected(format!(
+                    "{} with UUID {}, which the node's config made",
+                    self.format, self.uuid
+                ))
+                .found("no device that holds it")
+                .fix("attach its disk again")
+                .into()
+        })
+    }
+
+    /// Mounts it.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn mount(&self, root: &Programs, device: &Path, target: &Path) -> Result<()> {
+        mounts::attach(root, device, target, self.kind()?, &self.options)
+    }
+}

@@ -1,0 +1,300 @@
+//! Partitions on real disks: loop devices, which need root and `/dev/loop-control`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use image::guid::Guid;
+
+use super::*;
+use linux::gpt::Entry;
+use linux::ioctl;
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 48 * MIB;
+
+/// A disk with a file behind it; both go with it.
+struct Disk {
+    name: String,
+    sector: u64,
+    device: File,
+    file: File,
+}
+
+impl Disk {
+    /// None where there can be none: not root, or no loop devices. Said, since nothing is shown then.
+    fn new(sector: u64) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            eprintln!("skipped: loop devices need root and /dev/loop-control");
+            return None;
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(SIZE).unwrap();
+        let control = File::open("/dev/loop-control").unwrap();
+        // Somebody else may take the free one first.
+        for _ in 0..20 {
+            let number = ioctl::free_loop(&control).unwrap();
+            let path = format!("/dev/loop{number}");
+            let device = File::options().read(true).write(true).open(&path).unwrap();
+            if ioctl::attach_loop_disk(&device, &file, u32::try_from(sector).unwrap()).is_ok() {
+                return Some(Self {
+                    name: format!("loop{number}"),
+                    sector,
+                    device,
+                    file,
+                });
+            }
+        }
+        panic!("no free loop device");
+    }
+
+    /// All of its bytes.
+    fn content(&self) -> Vec<u8> {
+        self.device.sync_all().unwrap();
+        let mut bytes = vec![0; usize::try_from(SIZE).unwrap()];
+        self.file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    fn table(&self) -> Option<Table> {
+        Table::read(&self.device, self.sector, SIZE).ok()
+    }
+
+    /// Runs a config's partitions on the disk.
+    fn run(&self, storage: &str, journal: &mut Journal) -> Result<Vec<String>> {
+        let storage = storage.replace("DISK", &self.name);
+        let text = format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
+        let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
+        let storage = config.model().unwrap().storage.unwrap();
+        let world = World::real();
+        let devices = device::all(&world);
+        let inputs = Inputs {
+            storage: &storage,
+            keys: &[],
+            devices: &devices,
+            system: None,
+            rules: crate::target::Rules::NODE,
+            journal,
+        };
+        let plan = plan::plan(&inputs, &mut || block::random_guid(&world))
+            .map_err(|problems| anyhow!(problems.lines.join("\n")))?;
+        partitions(&world, &plan, journal)?;
+        let actions = plan.tables.iter().flat_map(|change| &change.actions);
+        Ok(actions
+            .map(|(number, action)| format!("{number} {action:?}"))
+            .collect())
+    }
+
+    /// The kernel's partitions: number, start and size in MiB.
+    fn kernel(&self) -> Vec<(u32, u64, u64)> {
+        let disk = block::disk(&World::real(), &self.name).unwrap();
+        let parts = disk.partitions.iter();
+        parts
+            .map(|part| (part.number, part.start / MIB, part.size / MIB))
+            .collect()
+    }
+}
+
+/// Whether a partition of 5 MiB, labelled `data`, is there; what the config says of it; what is done, or that it is
+/// refused.
+const ROWS: &[(bool, &str, Option<&str>)] = &[
+    (false, r#""shouldExist": false"#, Some("1 Absent")),
+    (
+        false,
+        r#""shouldExist": false, "wipePartitionEntry": true"#,
+        Some("1 Absent"),
+    ),
+    (false, r#""label": "data", "sizeMiB": 5"#, Some("1 Create")),
+    (
+        false,
+        r#""label": "data", "sizeMiB": 5, "wipePartitionEntry": true"#,
+        Some("1 Create"),
+    ),
+    (true, r#""shouldExist": false"#, None),
+    (
+        true,
+        r#""shouldExist": false, "wipePartitionEntry": true"#,
+        Some("1 Delete"),
+    ),
+    (true, r#""label": "data", "sizeMiB": 5"#, Some("1 Keep")),
+    (true, r#""label": "data", "sizeMiB": 6"#, None),
+    (
+        true,
+        r#""label": "data", "sizeMiB": 6, "resize": true"#,
+        Some("1 Resize"),
+    ),
+    (
+        true,
+        r#""label": "data", "sizeMiB": 4, "resize": true"#,
+        Some("1 Resize"),
+    ),
+    (true, r#""label": "x", "sizeMiB": 6, "resize": true"#, None),
+    (
+        true,
+        r#""label": "data", "sizeMiB": 5, "wipePartitionEntry": true"#,
+        Some("1 Keep"),
+    ),
+    (
+        true,
+        r#""label": "x", "sizeMiB": 6, "wipePartitionEntry": true"#,
+        Some("1 Recreate"),
+    ),
+];
+
+/// The rows of the operator notes' table, and resizing, on a disk with one partition or none.
+#[test]
+fn the_wipe_and_exist_matrix_on_a_real_disk() {
+    let there = |entry: &str| {
+        format!(r#""disks": [{{"device": "/dev/DISK", "partitions": [{{"number": 1, {entry}}}]}}]"#)
+    };
+    for &(present, entry, expected) in ROWS {
+        let Some(disk) = Disk::new(512) else { return };
+        let mut journal = Journal::default();
+        if present {
+            let first = there(r#""label": "data", "sizeMiB": 5"#);
+            disk.run(&first, &mut journal).unwrap();
+            assert_eq!(disk.kernel(), [(1, 1, 5)]);
+        }
+        let before = disk.content();
+        let done = disk.run(&there(entry), &mut Journal::default());
+        match expected {
+            Some(expected) => assert_eq!(done.unwrap(), [expected], "{entry}"),
+            None => {
+                let error = done.unwrap_err().to_string();
+                assert!(
+                    error.starts_with("$.storage.disks.0.partitions.0: partition 1"),
+                    "{error}"
+                );
+                assert!(
+                    disk.content() == before,
+                    "{entry}: a refused disk was changed"
+                );
+            }
+        }
+        let size = match expected.map(|text| &text[2..]) {
+            Some("Absent" | "Delete") => None,
+            Some("Create" | "Keep") | None => Some(5),
+            Some(_) if entry.contains(": 4") => Some(4),
+            Some(_) => Some(6),
+        };
+        let kernel: Vec<_> = size.map(|size| (1, 1, size)).into_iter().collect();
+        assert_eq!(disk.kernel(), kernel, "{entry}");
+        let entries = disk.table().map_or(0, |table| table.entries.len());
+        assert_eq!(entries, kernel.len(), "{entry}");
+        if matches!(expected, Some("1 Keep" | "1 Absent")) {
+            assert!(disk.content() == before, "{entry}: nothing was to be done");
+        }
+    }
+}
+
+#[test]
+fn a_second_run_writes_nothing_on_disks_of_either_sector_size() {
+    const WANTED: &str = r#""disks": [{"device": "/dev/DISK", "partitions": [
+        {"label": "a", "number": 2, "sizeMiB": 10}, {"label": "b", "sizeMiB": 20}, {"label": "c"}]}]"#;
+    for sector in [512, 4096] {
+        let Some(disk) = Disk::new(sector) else {
+            return;
+        };
+        let done = disk.run(WANTED, &mut Journal::default()).unwrap();
+        assert_eq!(done, ["2 Create", "1 Create", "3 Create"]);
+        let kernel = disk.kernel();
+        assert_eq!(kernel[..2], [(1, 11, 20), (2, 1, 10)]);
+        let before = disk.content();
+        let again = disk.run(WANTED, &mut Journal::default()).unwrap();
+        assert!(
+            again.iter().all(|action| action.ends_with("Keep")),
+            "{again:?}"
+        );
+        assert!(disk.content() == before);
+    }
+}
+
+#[test]
+fn a_partition_in_use_stays_and_its_neighbours_change() {
+    let Some(disk) = Disk::new(512) else { return };
+    let two = r#""disks": [{"device": "/dev/DISK", "partitions": [
+        {"label": "a", "number": 1, "sizeMiB": 16}, {"label": "b", "number": 2, "sizeMiB": 10}]}]"#;
+    disk.run(two, &mut Journal::default()).unwrap();
+    // Held by another device, as a mounted one is; the loop device is given back when it is closed.
+    let path = format!("/dev/{}p1", disk.name);
+    let folder = tempfile::tempdir().unwrap();
+    let root = Programs {
+        world: std::sync::Arc::new(World::real()),
+        sysroot: "/".into(),
+        in_image: false,
+    };
+    let Ok(program) = linux::tools::Tool::MkfsExt4.find(&root) else {
+        eprintln!("skipped: this host has no mkfs.ext4");
+        return;
+    };
+    linux::programs::succeed(&root, &program, &["-q", "-F", &path]).unwrap();
+    let mounted = linux::mount::mount(
+        &path,
+        folder.path(),
+        "ext4",
+        linux::mount::Flags::empty(),
+        "",
+    );
+    if let Err(error) = mounted {
+        eprintln!("skipped: this host does not mount: {error:#}");
+        return;
+    }
+    let run = |storage: &str| disk.run(storage, &mut Journal::default());
+    let wiped = run(r#""disks": [{"device": "/dev/DISK", "wipeTable": true}]"#);
+    let gone = run(
+        r#""disks": [{"device": "/dev/DISK", "partitions": [{"number": 1, "shouldExist": false, "wipePartitionEntry": true}]}]"#,
+    );
+    let beside = run(r#""disks": [{"device": "/dev/DISK", "partitions": [
+            {"number": 2, "label": "c", "sizeMiB": 15, "wipePartitionEntry": true}]}]"#);
+    let kernel = disk.kernel();
+    linux::mount::unmount(folder.path()).unwrap();
+    assert!(wiped.unwrap_err().to_string().contains("in use"));
+    assert!(gone.unwrap_err().to_string().contains("in use"));
+    assert_eq!(beside.unwrap(), ["2 Recreate"]);
+    assert_eq!(kernel, [(1, 1, 16), (2, 17, 15)]);
+}
+
+#[test]
+fn tables_are_wiped_mended_and_taken_up_again() {
+    let Some(disk) = Disk::new(512) else { return };
+    let mut old = Table::empty(512, SIZE, Guid([1; 16])).unwrap();
+    let entry = |first: u64| Entry {
+        type_guid: image::layout::TYPE_LINUX,
+        guid: Guid([2; 16]),
+        first: first * 2048,
+        last: (first + 10) * 2048 - 1,
+        attributes: 0,
+        label: "old".to_owned(),
+    };
+    old.entries.insert(1, entry(1));
+    old.entries.insert(5, entry(20));
+    old.write(&disk.device).unwrap();
+    // The backup header is damaged: it is mended by a config that only names what is there.
+    disk.device.write_all_at(b"x", SIZE - 512 + 60).unwrap();
+    assert!(!disk.table().unwrap().sound);
+    let same =
+        r#""disks": [{"device": "/dev/DISK", "partitions": [{"number": 5, "label": "old"}]}]"#;
+    assert_eq!(disk.run(same, &mut Journal::default()).unwrap(), ["5 Keep"]);
+    assert!(disk.table().unwrap().sound);
+    assert_eq!(disk.kernel(), [(1, 1, 10), (5, 20, 10)]);
+    // Bytes between the tables are nobody's to wipe.
+    disk.device.write_all_at(b"data", 40 * MIB).unwrap();
+    let anew = r#""disks": [{"device": "/dev/DISK", "wipeTable": true, "partitions": [{"number": 1, "sizeMiB": 20}]}]"#;
+    let mut journal = Journal::default();
+    assert_eq!(disk.run(anew, &mut journal).unwrap(), ["1 Create"]);
+    assert_eq!(disk.kernel(), [(1, 1, 20)]);
+    let (before, guid) = (disk.content(), disk.table().unwrap().guid);
+    assert_eq!(
+        disk.run(anew, &mut journal).unwrap(),
+        ["1 Keep"],
+        "the journal knows that it was wiped"
+    );
+    assert!(disk.content() == before);
+    assert_eq!(disk.table().unwrap().guid, guid);
+    let mut data = [0; 4];
+    disk.device.read_exact_at(&mut data, 40 * MIB).unwrap();
+    assert_eq!(&data, b"data");
+    let none = r#""disks": [{"device": "/dev/DISK", "wipeTable": true}]"#;
+    disk.run(none, &mut Journal::default()).unwrap();
+    assert_eq!((disk.kernel(), disk.table().is_none()), (Vec::new(), true));
+}

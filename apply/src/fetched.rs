@@ -1,0 +1,65 @@
+//! A config with everything that it names in memory: what the later steps need no network for.
+
+use std::collections::BTreeMap;
+
+use ignition::{Config, model};
+
+use crate::contents::Contents;
+use crate::digest::sha256;
+
+/// Name → SHA-256 of the texts that a config was made of.
+pub type Sources = BTreeMap<String, String>;
+
+/// A config with everything that it names in memory.
+pub struct Fetched {
+    /// Base and user merged.
+    pub config: Config,
+    /// The same, typed.
+    pub model: model::Config,
+    /// The contents of `storage.files`, in the same order.
+    pub files: Vec<Contents>,
+    /// What opens the volumes of `storage.luks`, in the same order.
+    pub keys: Vec<Keys>,
+    /// Whether there was a config of the user's.
+    pub user_config: bool,
+    /// What is strange about it.
+    pub warnings: Vec<String>,
+    /// The texts that it was made of and that later boots can see again: name → SHA-256.
+    pub sources: Sources,
+}
+
+/// What was fetched for an encrypted volume.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// Its key file.
+    pub file: Option<Vec<u8>>,
+    /// The advertisements of its tang servers, in their order; none where the config itself has it.
+    pub advertisements: Vec<Option<Vec<u8>>>,
+}
+
+/// A key is never shown.
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys")
+            .field("file", &self.file.is_some())
+            .field("advertisements", &self.advertisements.len())
+            .finish()
+    }
+}
+
+impl Fetched {
+    /// SHA-256 of the merged config, in hexadecimal digits: what journals and markers know it by.
+    pub fn hash(&self) -> String {
+        sha256(self.config.to_json().to_string().as_bytes())
+    }
+}
+
+/// A config may hold secrets: only how much there is of it is shown.
+impl std::fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fetched")
+            .field("files", &self.files)
+            .field("user_config", &self.user_config)
+            .finish_non_exhaustive()
+    }
+}

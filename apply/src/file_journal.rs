@@ -1,0 +1,345 @@
+//! What the files of a config were before the first boot wrote to them, in `state`: a boot that was cut off is undone by
+//! the next one, which so begins where the first began, whatever the config says by then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use image::paths::STATE_FILES as JOURNAL;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::tree::{Place, Tree, join, split};
+use linux::atomic_file;
+
+/// What stood at a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Folder,
+    Link(String),
+    /// Bytes and SHA-256 of a regular file.
+    File(u64, String),
+    Other,
+}
+
+/// What stood at a place, with its mode and owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Was {
+    kind: Kind,
+    mode: u32,
+    owner: (u32, u32),
+}
+
+/// One place that the config touches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Noted {
+    /// What was there; nothing if it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Was>,
+    /// What the config brings: SHA-256 of a file, or the target of a link. Nothing for what cannot be known beforehand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<String>,
+    /// Whether a folder is made with all that is in it: a home.
+    whole: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Content {
+    /// SHA-256 of the config.
+    config: String,
+    /// UUID of the file system at `/var` whose writable layer of `/etc` was empty when the first boot began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etc: Option<String>,
+    /// Folders that were made for mount points.
+    folders: BTreeSet<String>,
+    /// Real paths.
+    places: BTreeMap<String, Noted>,
+    /// Places where an earlier attempt has replaced, as its config allowed, what nobody can bring back.
+    replaced: BTreeSet<String>,
+    /// Users and groups that were not there.
+    users: BTreeSet<String>,
+    groups: BTreeSet<String>,
+}
+
+/// The journal of this node's first boot. The default one is kept nowhere.
+#[derive(Debug, Default)]
+pub struct Journal {
+    path: Option<PathBuf>,
+    content: Content,
+}
+
+/// Removes the journal, which is another node's.
+///
+/// # Errors
+/// If it is there and stays.
+pub fn forget(state: &Path) -> Result<()> {
+    atomic_file::remove(&state.join(JOURNAL)).context("removing the journal of the files")
+}
+
+/// What a config is about to do.
+#[derive(Debug, Default)]
+pub struct Intent {
+    places: BTreeMap<String, Noted>,
+    users: BTreeSet<String>,
+    groups: BTreeSet<String>,
+}
+
+impl Intent {
+    /// Something is written at `path`: `after` is the content of a file.
+    pub fn file(&mut self, tree: &Tree, path: &str, after: Option<&[u8]>) -> Result<()> {
+        self.place(tree, path, after.map(hash), false)
+    }
+
+    /// A link to `target` is made at `path`, or what is there goes.
+    pub fn link(&mut self, tree: &Tree, path: &str, target: Option<&str>) -> Result<()> {
+        self.place(tree, path, target.map(str::to_owned), false)
+    }
+
+    /// A folder is made at `path`, or gets another mode or owner.
+    pub fn folder(&mut self, tree: &Tree, path: &str) -> Result<()> {
+        self.place(tree, path, None, false)
+    }
+
+    /// A folder is made at `path` with all that is in it.
+    pub fn home(&mut self, tree: &Tree, path: &str) -> Result<()> {
+        self.place(tree, path, None, true)
+    }
+
+    /// Names that get an account and have none.
+    pub fn accounts(&mut self, users: BTreeSet<String>, groups: BTreeSet<String>) {
+        self.users = users;
+        self.groups = groups;
+    }
+
+    fn place(&mut self, tree: &Tree, path: &str, after: Option<String>, whole: bool) -> Result<()> {
+        let real = tree.real(path)?;
+        // The folders above it that are made on the way.
+        let mut above = split(&real).0;
+        while above != "/" && tree.find(above).is_none_or(|place| place.stat().is_none()) {
+            self.places.entry(above.to_owned()).or_default();
+            above = split(above).0;
+        }
+        let before = match tree.find(&real) {
+            Some(place) => was(tree, &place)?,
+            None => None,
+        };
+        let noted = Noted {
+            before,
+            after,
+            whole,
+        };
+        let slot = self.places.entry(real).or_default();
+        // A folder on the way to another place may be one that is asked for, too.
+        if !slot.whole {
+            *slot = noted;
+        }
+        Ok(())
+    }
+}
+
+fn was(tree: &Tree, place: &Place) -> Result<Option<Was>> {
+    let Some(meta) = place.stat() else {
+        return Ok(None);
+    };
+    let kind = if meta.is_dir() {
+        Kind::Folder
+    } else if meta.is_file() {
+        let data = place.read()?;
+        Kind::File(data.len() as u64, hash(&data))
+    } else {
+        place.link_target().map_or(Kind::Other, Kind::Link)
+    };
+    Ok(Some(Was {
+        kind,
+        mode: meta.permissions().mode() & 0o7777,
+        owner: tree.owner(place),
+    }))
+}
+
+fn hash(data: &[u8]) -> String {
+    let digest = Sha256::digest(data);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Journal {
+    /// The journal below `state`; an empty one if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(state: &Path) -> Result<Self> {
+        let path = state.join(JOURNAL);
+        let text = atomic_file::read(&path).context("reading the journal of the files")?;
+        Ok(Self {
+            path: Some(path),
+            // It is renamed when it is whole: one that does not read is damaged and says nothing.
+            content: serde_json::from_slice(&text.unwrap_or_default()).unwrap_or_default(),
+        })
+    }
+
+    /// `state` is mounted elsewhere from now on.
+    pub fn keep_in(&mut self, state: &Path) {
+        self.path = Some(state.join(JOURNAL));
+    }
+
+    /// Whether the writable layer of `/etc` on the file system with this UUID holds nothing but what a first boot that
+    /// was cut off has put there.
+    pub fn etc_is_ours(&self, var: &str) -> bool {
+        self.content.etc.as_deref() == Some(var)
+    }
+
+    /// Notes that the layer on this file system is empty.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub fn note_etc(&mut self, var: &str) -> Result<()> {
+        self.content.etc = Some(var.to_owned());
+        self.write()
+    }
+
+    /// Notes folders before they are made for mount points; gives those of earlier attempts with them.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub fn note_folders(&mut self, folders: &[String]) -> Result<Vec<String>> {
+        let known = self.content.folders.len();
+        self.content.folders.extend(folders.iter().cloned());
+        if self.content.folders.len() > known {
+            self.write()?;
+        }
+        Ok(self.content.folders.iter().cloned().collect())
+    }
+
+    /// Whether it is kept anywhere.
+    pub const fn is_kept(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Whether an earlier attempt was cut off after it had begun to write.
+    pub fn is_resumed(&self) -> bool {
+        !self.content.places.is_empty()
+    }
+
+    /// Whether an earlier attempt has already replaced what was at this real path.
+    pub fn replaced(&self, real: &str) -> bool {
+        self.content.replaced.contains(real)
+    }
+
+    /// Accounts that an earlier attempt may have half made: users, then groups.
+    pub const fn accounts(&self) -> (&BTreeSet<String>, &BTreeSet<String>) {
+        (&self.content.users, &self.content.groups)
+    }
+
+    /// Notes what is about to be done, on the disk when this returns.
+    ///
+    /// # Errors
+    /// If `state` cannot be written.
+    pub fn begin(&mut self, config: &str, intent: Intent) -> Result<()> {
+        config.clone_into(&mut self.content.config);
+        self.content.places = intent.places;
+        self.content.users = intent.users;
+        self.content.groups = intent.groups;
+        self.write()
+    }
+
+    /// Takes back what an attempt that was cut off has done. Nothing but this program has written since.
+    ///
+    /// # Errors
+    /// If something cannot be written.
+    pub fn undo(&mut self, tree: &Tree) -> Result<()> {
+        if !self.is_resumed() {
+            return Ok(());
+        }
+        tracing::warn!("ignition: an earlier attempt was cut off; what it did is done again");
+        // What is deeper comes first.
+        for (real, noted) in self.content.places.iter().rev() {
+            let (above, name) = split(real);
+            if let Some(beside) = tree.find(&join(above, &super::tree::beside(name))) {
+                beside.remove()?;
+            }
+            let Some(place) = tree.find(real) else {
+                if noted.before.is_some() {
+                    self.content.replaced.insert(real.clone());
+                }
+                continue;
+            };
+            let whole = match &noted.before {
+                None => take_away(&place, noted).map(|()| true),
+                Some(was) => restore(tree, &place, was),
+            };
+            if !whole.with_context(|| format!("taking back what was done to {real}"))? {
+                self.content.replaced.insert(real.clone());
+            }
+        }
+        for folder in self.content.folders.iter().rev() {
+            if let Some(place) = tree.find(folder) {
+                place.remove_empty();
+            }
+        }
+        tree.finish()
+    }
+
+    fn write(&self) -> Result<()> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        super::tree::cut()?;
+        atomic_file::write(path, &serde_json::to_vec(&self.content)?, 0o600)
+            .context("writing the journal of the files")
+    }
+}
+
+/// Removes what was not there before. What has another content than the config brought is somebody else's and stays.
+fn take_away(place: &Place, noted: &Noted) -> Result<()> {
+    let Some(meta) = place.stat() else {
+        return Ok(());
+    };
+    if meta.is_dir() {
+        if noted.whole {
+            return place.remove();
+        }
+        place.remove_empty();
+        return Ok(());
+    }
+    let ours = match &noted.after {
+        None => true,
+        Some(after) if meta.is_file() => *after == hash(&place.read()?),
+        Some(after) => place.link_target().as_ref() == Some(after),
+    };
+    match ours {
+        true => place.remove(),
+        false => Ok(()),
+    }
+}
+
+/// Brings back what was there; whether that was possible.
+fn restore(tree: &Tree, place: &Place, was: &Was) -> Result<bool> {
+    let now = self::was(tree, place)?;
+    match (&was.kind, now.as_ref().map(|now| &now.kind)) {
+        (Kind::File(size, sum), Some(Kind::File(_, now))) if sum != now => {
+            // What was appended to begins with what was there.
+            let mut data = place.read()?;
+            data.truncate(usize::try_from(*size)?);
+            if hash(&data) != *sum {
+                return Ok(false);
+            }
+            tree.write(place, &data, was.mode, was.owner)?;
+            return Ok(true);
+        }
+        (Kind::Link(target), None) => {
+            tree.link(place, target, was.owner)?;
+            return Ok(true);
+        }
+        (before, Some(now)) if before == now => {}
+        _ => return Ok(false),
+    }
+    if now.as_ref() != Some(was) {
+        tree.own(place, was.owner)?;
+        tree.chmod(place, was.mode)?;
+    }
+    Ok(true)
+}

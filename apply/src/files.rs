@@ -1,0 +1,402 @@
+//! Files, directories and links: checked against what is there before the first write, then made.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use ignition::model::{NodeGroup, NodeUser};
+
+use super::accounts::Accounts;
+use super::tree::{Place, Tree, split};
+use crate::fetched::Fetched;
+use crate::file_journal::{Intent, Journal};
+
+/// One thing to make, with everything decided.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    /// Path as the config has it.
+    path: String,
+    owner: (Option<u32>, Option<u32>),
+    mode: Option<u32>,
+    kind: Kind<'a>,
+}
+
+#[derive(Debug)]
+enum Kind<'a> {
+    Directory,
+    File {
+        contents: Option<&'a [u8]>,
+        append: &'a [Vec<u8>],
+    },
+    Link {
+        target: String,
+        hard: bool,
+    },
+}
+
+/// Decides all entries, in the order in which they are made: shallow ones first, hard links last. What is
+/// wrong goes to `wrong`.
+pub(crate) fn plan<'a>(
+    fetched: &'a Fetched,
+    tree: &Tree,
+    accounts: &Accounts,
+    journal: &Journal,
+    wrong: &mut Vec<String>,
+) -> Vec<Entry<'a>> {
+    let mut planner = Planner {
+        tree,
+        accounts,
+        journal,
+        seen: BTreeMap::new(),
+        wrong,
+    };
+    let mut out = Vec::new();
+    let Some(storage) = &fetched.model.storage else {
+        return out;
+    };
+    for (i, directory) in storage.directories.iter().flatten().enumerate() {
+        let place = format!("$.storage.directories.{i}");
+        let path = through_var_link(tree, &directory.path);
+        let overwrite = directory.overwrite == Some(true);
+        if let Some(now) = planner.check(&place, &path)
+            && !now.is_dir()
+            && !overwrite
+            && !planner.replaced(&path)
+        {
+            planner.wrong(
+                &place,
+                &path,
+                "it exists and is no directory; overwrite is not set",
+            );
+        }
+        out.push(Entry {
+            owner: planner.owner(&place, directory.user.as_ref(), directory.group.as_ref()),
+            mode: mode(directory.mode),
+            kind: Kind::Directory,
+            path,
+        });
+    }
+    for (i, file) in storage.files.iter().flatten().enumerate() {
+        let place = format!("$.storage.files.{i}");
+        let contents = &fetched.files[i];
+        let now = planner.check(&place, &file.path);
+        planner.file(
+            &place,
+            &file.path,
+            now,
+            contents,
+            file.overwrite == Some(true),
+        );
+        out.push(Entry {
+            path: file.path.clone(),
+            owner: planner.owner(&place, file.user.as_ref(), file.group.as_ref()),
+            mode: mode(file.mode),
+            kind: Kind::File {
+                contents: contents.contents.as_deref(),
+                append: &contents.append,
+            },
+        });
+    }
+    for (i, link) in storage.links.iter().flatten().enumerate() {
+        let place = format!("$.storage.links.{i}");
+        let target = link.target.clone().unwrap_or_default();
+        let hard = link.hard == Some(true);
+        if planner.check(&place, &link.path).is_some()
+            && link.overwrite != Some(true)
+            && !planner.replaced(&link.path)
+            && !matches(tree, &link.path, &target, hard)
+        {
+            planner.wrong(
+                &place,
+                &link.path,
+                "it exists and is another; overwrite is not set",
+            );
+        }
+        out.push(Entry {
+            path: link.path.clone(),
+            owner: planner.owner(&place, link.user.as_ref(), link.group.as_ref()),
+            mode: None,
+            kind: Kind::Link { target, hard },
+        });
+    }
+    let hard = |entry: &Entry<'_>| matches!(entry.kind, Kind::Link { hard: true, .. });
+    out.sort_by_key(|entry| (hard(entry), entry.path.matches('/').count()));
+    out
+}
+
+/// A directory entry for one of the node's own links into `/var` means the folder behind it.
+fn through_var_link(tree: &Tree, path: &str) -> String {
+    let link = tree.rules.var_links.iter().find(|(link, _)| *link == path);
+    match link {
+        Some((link, target)) => ignition::validate::clean(&format!("{}/{target}", split(link).0)),
+        None => path.to_owned(),
+    }
+}
+
+fn mode(mode: Option<i64>) -> Option<u32> {
+    mode.and_then(|mode| u32::try_from(mode).ok())
+}
+
+/// Whether the link is already there.
+fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Some(place) = tree.find(path) else {
+        return false;
+    };
+    if !hard {
+        return place.link_target().as_deref() == Some(target);
+    }
+    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let other = tree
+        .find(&hard_target(path, target))
+        .and_then(|other| other.stat());
+    place.stat().map(id) == other.map(id)
+}
+
+/// A relative target of a hard link counts from the link's folder.
+fn hard_target(path: &str, target: &str) -> String {
+    match target.starts_with('/') {
+        true => target.to_owned(),
+        false => ignition::validate::clean(&format!("{}/{target}", split(path).0)),
+    }
+}
+
+struct Planner<'a> {
+    tree: &'a Tree,
+    accounts: &'a Accounts,
+    journal: &'a Journal,
+    seen: BTreeMap<String, String>,
+    wrong: &'a mut Vec<String>,
+}
+
+impl Planner<'_> {
+    fn wrong(&mut self, place: &str, path: &str, why: &str) {
+        self.wrong.push(format!("{place}: {path}: {why}"));
+    }
+
+    /// Whether what is at this path was put there by an attempt that was cut off, whose config allowed it to replace what
+    /// had been there.
+    fn replaced(&self, path: &str) -> bool {
+        let real = self.tree.real(path);
+        real.is_ok_and(|real| self.journal.replaced(&real))
+    }
+
+    /// The path is writable and no other entry's; gives what is there.
+    fn check(&mut self, place: &str, path: &str) -> Option<std::fs::Metadata> {
+        match check_path(self.tree, path) {
+            Ok(real) => {
+                if let Some(other) = self.seen.insert(real, place.to_owned()) {
+                    self.wrong(
+                        place,
+                        path,
+                        &format!("it is the same place as that of {other}"),
+                    );
+                }
+                self.tree.find(path)?.stat()
+            }
+            Err(error) => {
+                self.wrong.push(format!("{place}: {error}"));
+                None
+            }
+        }
+    }
+
+    fn file(
+        &mut self,
+        place: &str,
+        path: &str,
+        now: Option<std::fs::Metadata>,
+        wanted: &crate::contents::Contents,
+        overwrite: bool,
+    ) {
+        let overwrite = overwrite || self.replaced(path);
+        let Some(now) = now.filter(|_| !overwrite) else {
+            return;
+        };
+        if !now.is_file() {
+            self.wrong(
+                place,
+                path,
+                "it exists and is no regular file; overwrite is not set",
+            );
+        } else if let Some(contents) = &wanted.contents {
+            // A second run finds what the first one wrote.
+            let all = [contents.as_slice(), &wanted.append.concat()].concat();
+            let same = self.tree.find(path).and_then(|p| p.read().ok()) == Some(all);
+            if !same {
+                self.wrong(
+                    place,
+                    path,
+                    "it exists with other contents; overwrite is not set",
+                );
+            }
+        }
+    }
+
+    fn owner(
+        &mut self,
+        place: &str,
+        user: Option<&NodeUser>,
+        group: Option<&NodeGroup>,
+    ) -> (Option<u32>, Option<u32>) {
+        let (accounts, wrong) = (self.accounts, &mut *self.wrong);
+        let mut resolve = |what: &str, id: Option<i64>, name: Option<&str>, number: Option<u32>| {
+            let name = name.filter(|name| !name.is_empty());
+            match (id, name) {
+                (Some(id), _) => match u32::try_from(id) {
+                    Ok(id) => Some(id),
+                    Err(_) => {
+                        wrong.push(format!("{place}.{what}: {id} is no valid id"));
+                        None
+                    }
+                },
+                (None, Some(name)) => {
+                    if number.is_none() {
+                        wrong.push(format!("{place}.{what}: there is no {what} {name}"));
+                    }
+                    number
+                }
+                (None, None) => None,
+            }
+        };
+        let by_name = user.and_then(|user| user.name.as_deref());
+        let uid = resolve(
+            "user",
+            user.and_then(|user| user.id),
+            by_name,
+            by_name.and_then(|name| accounts.uid(name)),
+        );
+        let by_name = group.and_then(|group| group.name.as_deref());
+        let gid = resolve(
+            "group",
+            group.and_then(|group| group.id),
+            by_name,
+            by_name.and_then(|name| accounts.gid(name)),
+        );
+        (uid, gid)
+    }
+}
+
+/// Where a path really is, if a config may write there.
+///
+/// # Errors
+/// Why not, with the list of what is writable.
+pub(crate) fn check_path(tree: &Tree, path: &str) -> Result<String, String> {
+    let real = tree.real(path).map_err(|error| format!("{error:#}"))?;
+    if tree.is_writable(&real) {
+        return Ok(real);
+    }
+    let links: Vec<&str> = tree.rules.var_links.iter().map(|(link, _)| *link).collect();
+    Err(format!(
+        "{path}: the root is read-only there; writable are {} and, by links into /var, {}",
+        tree.rules.writable.join(", "),
+        links.join(", ")
+    ))
+}
+
+impl Entry<'_> {
+    /// What [`Entry::apply`] will write to.
+    pub(crate) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
+        match &self.kind {
+            Kind::Directory => intent.folder(tree, &self.path),
+            Kind::File { contents, append } => {
+                let whole = [contents.unwrap_or_default(), &append.concat()].concat();
+                intent.file(tree, &self.path, Some(&whole))
+            }
+            Kind::Link { hard: true, .. } => intent.link(tree, &self.path, None),
+            Kind::Link { target, .. } => intent.link(tree, &self.path, Some(target)),
+        }
+    }
+
+    /// Makes it. Whether it may replace what is there was decided by [`plan`]. `again` says that an earlier run has made
+    /// all of it, and no journal knows what was there before.
+    pub(crate) fn apply(&self, tree: &Tree, again: bool) -> Result<()> {
+        let place = tree.place(&self.path)?;
+        if let Kind::Link { hard: true, .. } = self.kind {
+            // Its target may be one of the files that wait for their places.
+            tree.settle()?;
+        }
+        match &self.kind {
+            Kind::Directory => self.directory(tree, &place),
+            Kind::File { contents, append } => self.file(tree, &place, *contents, append, again),
+            Kind::Link { target, hard } => {
+                if matches(tree, &self.path, target, *hard) {
+                    return match hard {
+                        true => Ok(()),
+                        false => tree.own(&place, self.owner_or(tree.owner(&place))),
+                    };
+                }
+                place.remove()?;
+                match hard {
+                    true => tree.hard_link(&place, &hard_target(&self.path, target)),
+                    false => tree.link(&place, target, self.owner_or((0, 0))),
+                }
+            }
+        }
+    }
+
+    fn owner_or(&self, otherwise: (u32, u32)) -> (u32, u32) {
+        (
+            self.owner.0.unwrap_or(otherwise.0),
+            self.owner.1.unwrap_or(otherwise.1),
+        )
+    }
+
+    fn directory(&self, tree: &Tree, place: &Place) -> Result<()> {
+        match place.stat() {
+            Some(now) if now.is_dir() => self.permissions(tree, place),
+            now => {
+                if now.is_some() {
+                    place.remove()?;
+                }
+                tree.make_folder(place, self.mode.unwrap_or(0o755), self.owner_or((0, 0)))
+            }
+        }
+    }
+
+    fn permissions(&self, tree: &Tree, place: &Place) -> Result<()> {
+        tree.own(place, self.owner_or(tree.owner(place)))?;
+        match self.mode {
+            Some(mode) => tree.chmod(place, mode),
+            None => Ok(()),
+        }
+    }
+
+    fn file(
+        &self,
+        tree: &Tree,
+        place: &Place,
+        contents: Option<&[u8]>,
+        append: &[Vec<u8>],
+        again: bool,
+    ) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        let now = place.stat();
+        let old = match &now {
+            Some(meta) if meta.is_file() => Some(place.read()?),
+            Some(_) => {
+                place.remove()?;
+                None
+            }
+            None => None,
+        };
+        let tail = append.concat();
+        let wanted = match (contents, &old) {
+            (Some(contents), _) => [contents, &tail].concat(),
+            (None, Some(old)) if again && old.ends_with(&tail) => old.clone(),
+            (None, old) => [old.as_deref().unwrap_or_default(), &tail].concat(),
+        };
+        if old.as_ref() == Some(&wanted) {
+            return self.permissions(tree, place);
+        }
+        // Contents make a new file; appending leaves what is there as it is.
+        let kept = now.filter(|_| contents.is_none() && old.is_some());
+        let owner = self.owner_or(kept.as_ref().map_or((0, 0), |_| tree.owner(place)));
+        let mode = kept.map_or(0o644, |meta| meta.permissions().mode() & 0o7777);
+        tree.write(place, &wanted, self.mode.unwrap_or(mode), owner)
+    }
+
+    /// Which kind of thing this is, for counting.
+    pub(crate) const fn is_file(&self) -> bool {
+        matches!(self.kind, Kind::File { .. })
+    }
+}

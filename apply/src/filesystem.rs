@@ -1,0 +1,337 @@
+//! File systems: whether one that is there serves, and how one is made.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use linux::filesystem::{Found, Kind};
+use linux::probe;
+use linux::probe::{FAT, MBR};
+use linux::programs;
+use linux::programs::Programs;
+
+use linux::tools::Tool;
+
+/// A file system as a config wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where it stands in the config.
+    pub at: String,
+    /// Its device, as the config names it.
+    pub device: String,
+    /// Its kind; none if there is to be nothing.
+    pub kind: Option<Kind>,
+    /// Label.
+    pub label: Option<String>,
+    /// UUID, or the volume id of FAT.
+    pub uuid: Option<String>,
+    /// Whether what is there goes.
+    pub wipe: bool,
+    /// Options for mkfs.
+    pub options: Vec<String>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: what is there is as it should be; or there is to be nothing, and is.
+    Keep,
+    /// It is made.
+    Make,
+    /// What is there is wiped.
+    Wipe,
+    /// What is there is wiped and it is made.
+    Remake,
+}
+
+impl Wanted {
+    /// By what the device holds: `names` are all known things on it, `found` those of them that say more. Gives a
+    /// warning too if something else is there beside what is wanted.
+    ///
+    /// # Errors
+    /// If something else is there and may not be wiped: expected against found.
+    pub fn decide(
+        &self,
+        names: &[&'static str],
+        found: &[Found],
+    ) -> Result<(Verdict, Option<String>), String> {
+        if self.wipe {
+            let verdict = match self.kind {
+                Some(_) => Verdict::Remake,
+                None => Verdict::Wipe,
+            };
+            return Ok((verdict, None));
+        }
+        // A FAT begins with a boot sector.
+        let names: Vec<&str> = names
+            .iter()
+            .copied()
+            .filter(|name| !(*name == MBR && names.contains(&FAT)))
+            .collect();
+        let expected = match self.kind {
+            None if names.is_empty() => return Ok((Verdict::Keep, None)),
+            Some(_) if names.is_empty() => return Ok((Verdict::Make, None)),
+            None => "nothing".to_owned(),
+            Some(kind) => {
+                if found.iter().any(|found| self.is(found)) {
+                    let beside = (names.len() > 1).then(|| {
+                        format!(
+                            "{}: {} holds {}; it is taken as {kind}",
+                            self.at,
+                            self.device,
+                            names.join(" and ")
+                        )
+                    });
+                    return Ok((Verdict::Keep, beside));
+                }
+                self.describe(kind)
+            }
+        };
+        let found = match found {
+            [] => names.join(" and "),
+            found => found
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(" and "),
+        };
+        Err(format!(
+            "{}: {} holds something else and wipeFilesystem is not set; expected {expected}; found {found}",
+            self.at, self.device
+        ))
+    }
+
+    /// What is done on a device that was made just now and holds nothing.
+    pub const fn fresh(&self) -> Verdict {
+        match self.kind {
+            Some(_) => Verdict::Make,
+            None => Verdict::Keep,
+        }
+    }
+
+    fn is(&self, found: &Found) -> bool {
+        Some(found.kind) == self.kind
+            && self
+                .label
+                .as_ref()
+                .is_none_or(|label| *label == found.label)
+            && self
+                .uuid
+                .as_ref()
+                .is_none_or(|uuid| canonical(uuid) == canonical(&found.uuid))
+    }
+
+    fn describe(&self, kind: Kind) -> String {
+        let mut out = kind.to_string();
+        for (name, value) in [("label", &self.label), ("UUID", &self.uuid)] {
+            if let Some(value) = value {
+                out = format!("{out}, {name} {value:?}");
+            }
+        }
+        out
+    }
+
+    /// The program that makes it; none if there is to be nothing.
+    pub fn tool(&self) -> Option<Tool> {
+        Some(match self.kind? {
+            Kind::Ext3 | Kind::Ext4 => Tool::MkfsExt4,
+            Kind::Xfs => Tool::MkfsXfs,
+            Kind::Btrfs => Tool::MkfsBtrfs,
+            Kind::Vfat => Tool::MkfsFat,
+            Kind::Swap => Tool::Mkswap,
+            Kind::Luks1 | Kind::Luks2 => return None,
+        })
+    }
+
+    /// Its arguments; the config's own options come first.
+    fn arguments(&self, device: &str) -> Vec<String> {
+        let (force, identity) = match self.kind {
+            Some(Kind::Btrfs) => (Some("--force"), "-U"),
+            Some(Kind::Swap) => (Some("-f"), "-U"),
+            Some(Kind::Xfs) => (Some("-f"), "-m"),
+            // It has no such flag: it never asks.
+            Some(Kind::Vfat) => (None, "-i"),
+            _ => (Some("-F"), "-U"),
+        };
+        let mut out = self.options.clone();
+        out.extend(force.map(str::to_owned));
+        if let Some(uuid) = self.uuid.as_deref().map(canonical) {
+            let uuid = match self.kind {
+                Some(Kind::Xfs) => format!("uuid={uuid}"),
+                _ => uuid,
+            };
+            out.extend([identity.to_owned(), uuid]);
+        }
+        if let Some(label) = &self.label {
+            let flag = if self.kind == Some(Kind::Vfat) {
+                "-n"
+            } else {
+                "-L"
+            };
+            out.extend([flag.to_owned(), label.clone()]);
+        }
+        out.push(device.to_owned());
+        out
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// The command as it would be typed, and what it said.
+    pub fn apply(&self, root: &Programs, verdict: &Verdict, device: &Path) -> Result<()> {
+        let path = device.to_string_lossy();
+        if matches!(verdict, Verdict::Wipe | Verdict::Remake) {
+            let program = Tool::Wipefs.find(root)?;
+            programs::succeed(root, &program, &["-a", path.as_ref()])
+                .with_context(|| format!("wiping {path}"))?;
+        }
+        if matches!(verdict, Verdict::Make | Verdict::Remake)
+            && let Some(tool) = self.tool()
+        {
+            tracing::info!(
+                "disks: making {} on {path}",
+                self.kind.map_or_else(String::new, |kind| kind.to_string())
+            );
+            programs::succeed(root, &tool.find(root)?, &self.arguments(&path))
+                .with_context(|| format!("making the file system on {path}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// UUIDs are compared without regard to case, and FAT's volume ids with or without their hyphen.
+fn canonical(uuid: &str) -> String {
+    let uuid = uuid.to_lowercase();
+    match uuid.len() {
+        9 => uuid.replace('-', ""),
+        _ => uuid,
+    }
+}
+
+/// The kind that a config's word means.
+///
+/// # Errors
+/// For a word that is none, or that needs no disk.
+pub fn kind(format: &str) -> Result<Option<Kind>, String> {
+    Ok(Some(match format {
+        "ext4" => Kind::Ext4,
+        "xfs" => Kind::Xfs,
+        "btrfs" => Kind::Btrfs,
+        "vfat" => Kind::Vfat,
+        "swap" => Kind::Swap,
+        "none" | "" => return Ok(None),
+        other => {
+            return Err(format!(
+                "file systems of the kind {other} are not made by this version of Slipway"
+            ));
+        }
+    }))
+}
+
+/// What of a stretch's names stays when its partition tables are wiped.
+pub fn without_tables(names: &mut Vec<&'static str>) {
+    names.retain(|name| ![probe::GPT, probe::MBR].contains(name));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(kind: Kind) -> Found {
+        Found {
+            kind,
+            label: "data".into(),
+            uuid: "a1b2-c3d4".into(),
+        }
+    }
+
+    fn want(kind: Option<Kind>) -> Wanted {
+        Wanted {
+            at: "f".into(),
+            device: "/dev/x".into(),
+            kind,
+            ..Wanted::default()
+        }
+    }
+
+    #[test]
+    fn what_is_there_decides() {
+        let ext4 = Some(Kind::Ext4);
+        let wiped = |kind| Wanted {
+            wipe: true,
+            ..want(kind)
+        };
+        let labelled = |label: &str| Wanted {
+            label: Some(label.into()),
+            ..want(ext4)
+        };
+        let nothing: (&[&str], &[Found]) = (&[], &[]);
+        let there: (&[&str], &[Found]) = (&[probe::EXT], &[found(Kind::Ext4)]);
+        let foreign: (&[&str], &[Found]) = (&["a ZFS device"], &[]);
+        for (wanted, (names, found), expected) in [
+            (want(ext4), nothing, Some(Verdict::Make)),
+            (want(ext4), there, Some(Verdict::Keep)),
+            (labelled("data"), there, Some(Verdict::Keep)),
+            (labelled("other"), there, None),
+            (want(Some(Kind::Xfs)), there, None),
+            (want(ext4), foreign, None),
+            (wiped(ext4), there, Some(Verdict::Remake)),
+            (wiped(ext4), foreign, Some(Verdict::Remake)),
+            (want(None), nothing, Some(Verdict::Keep)),
+            (want(None), there, None),
+            (wiped(None), there, Some(Verdict::Wipe)),
+        ] {
+            let decided = wanted.decide(names, found);
+            match expected {
+                Some(expected) => assert_eq!(decided.unwrap().0, expected, "{wanted:?}"),
+                None => {
+                    let text = decided.unwrap_err();
+                    assert!(
+                        text.contains("expected") && text.contains("found"),
+                        "{text}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_the_right_one_is_warned_of() {
+        let names = [probe::EXT, "a ZFS device"];
+        let (verdict, warning) = want(Some(Kind::Ext4))
+            .decide(&names, &[found(Kind::Ext4)])
+            .unwrap();
+        assert_eq!(verdict, Verdict::Keep);
+        assert!(warning.unwrap().contains("ZFS"));
+        // A FAT's own boot sector is nothing beside it.
+        let wanted = Wanted {
+            uuid: Some("A1B2C3D4".into()),
+            ..want(Some(Kind::Vfat))
+        };
+        let kept = wanted.decide(&[MBR, FAT], &[found(Kind::Vfat)]).unwrap();
+        assert_eq!(kept, (Verdict::Keep, None));
+    }
+
+    #[test]
+    fn commands_are_those_of_ignition() {
+        let all = |kind| Wanted {
+            label: Some("data".into()),
+            uuid: Some("A1B2-C3D4".into()),
+            options: vec!["-q".into()],
+            ..want(Some(kind))
+        };
+        for (kind, expected) in [
+            (Kind::Ext4, "-q -F -U a1b2c3d4 -L data /dev/x"),
+            (Kind::Xfs, "-q -f -m uuid=a1b2c3d4 -L data /dev/x"),
+            (Kind::Btrfs, "-q --force -U a1b2c3d4 -L data /dev/x"),
+            (Kind::Swap, "-q -f -U a1b2c3d4 -L data /dev/x"),
+            (Kind::Vfat, "-q -i a1b2c3d4 -n data /dev/x"),
+        ] {
+            assert_eq!(all(kind).arguments("/dev/x").join(" "), expected);
+        }
+        assert_eq!(
+            want(Some(Kind::Ext4)).arguments("/dev/x").join(" "),
+            "-F /dev/x"
+        );
+    }
+}

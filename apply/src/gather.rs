@@ -1,0 +1,438 @@
+//! One attempt: both configs read, their chains of `replace` and `merge` followed, everything merged and
+//! checked, and all that it names fetched and verified. What is wrong comes out together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use fetch::{Client, Endpoints, Identity, Options, Patience, Proxy};
+use ignition::contents::{Hash, gunzip, open};
+use ignition::model::{self, Resource};
+use ignition::{Config, Report, source};
+
+use crate::config_source::ConfigSource;
+use crate::contents::Contents;
+use crate::fetched::Fetched;
+use crate::fetched::Sources;
+
+mod download;
+mod keys;
+
+/// The most that one source may hold, unpacked too. It is held in memory until it is written.
+const LIMIT: u64 = 256 << 20;
+/// Configs that may refer to one another in a chain.
+const DEEPEST: u32 = 16;
+
+/// What does not depend on the config.
+#[derive(Clone)]
+pub struct Settings {
+    /// Certificates to trust, PEM.
+    pub ca_bundle: Option<Vec<u8>>,
+    /// How a source is waited for.
+    pub patience: Patience,
+    /// Where the clouds' storage and its credentials are.
+    pub endpoints: Endpoints,
+    /// Hears what is waited for.
+    pub on_wait: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ca_bundle: None,
+            patience: Patience {
+                attempts: None,
+                header_timeout: Duration::from_secs(10),
+                first_wait: Duration::from_millis(200),
+                // Then the caller begins anew, with a lease that still holds.
+                total: Some(Duration::from_secs(600)),
+                ..Patience::default()
+            },
+            endpoints: Endpoints::default(),
+            on_wait: Arc::new(|_| ()),
+        }
+    }
+}
+
+/// Everything that is wrong.
+#[derive(Debug, Default)]
+pub struct Wrong {
+    /// One finding each.
+    pub lines: Vec<String>,
+    /// Whether a server was asked: then asking again may help.
+    pub remote: bool,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("\n"))
+    }
+}
+
+/// An attempt.
+pub struct Gather<'a> {
+    settings: &'a Settings,
+    network: &'a dyn Fn() -> Result<()>,
+    patience: Patience,
+    /// Certificate authorities that configs have added, PEM.
+    pub authorities: Vec<u8>,
+    proxy: Option<Proxy>,
+    identity: Identity,
+    remote: bool,
+    /// What is strange about the configs.
+    pub warnings: Vec<String>,
+}
+
+/// What was fetched may be secret: only whether a server was asked is shown.
+impl fmt::Debug for Gather<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gather")
+            .field("remote", &self.remote)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Gather<'a> {
+    /// An attempt; `identity` is whose rights the clouds' storage is asked with.
+    pub fn new(
+        settings: &'a Settings,
+        network: &'a dyn Fn() -> Result<()>,
+        identity: Identity,
+    ) -> Self {
+        Self {
+            settings,
+            network,
+            patience: settings.patience,
+            authorities: Vec::new(),
+            proxy: None,
+            identity,
+            remote: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What is wrong, with whether asking again may help.
+    pub fn wrong(&self, lines: Vec<String>) -> Wrong {
+        Wrong {
+            lines,
+            remote: self.remote,
+        }
+    }
+
+    /// The config, its warnings kept; or everything that is wrong with it.
+    ///
+    /// # Errors
+    /// The entries of the report.
+    pub fn report(&mut self, result: Result<(Config, Report), Report>) -> Result<Config, Wrong> {
+        match result {
+            Ok((config, report)) => {
+                self.warnings
+                    .extend(report.entries.iter().map(ToString::to_string));
+                Ok(config)
+            }
+            Err(report) => {
+                Err(self.wrong(report.entries.iter().map(ToString::to_string).collect()))
+            }
+        }
+    }
+
+    /// One config under another, checked together.
+    pub fn merged(&mut self, base: &Config, over: &Config) -> Result<Config, Wrong> {
+        let merged = base.merge(over);
+        self.report(merged)
+    }
+
+    /// Everything that a merged config names, fetched; what opens encrypted volumes only if no earlier stage has fetched it.
+    /// What it was made of is not said.
+    pub fn with_contents(
+        &mut self,
+        config: Config,
+        user_config: bool,
+        with_keys: bool,
+    ) -> Result<Fetched, Wrong> {
+        let model = config.model().map_err(|error| self.wrong(vec![error]))?;
+        self.adopt_ways(&model);
+        let files = self.files(&model);
+        let keys = match with_keys {
+            true => self.keys(&model),
+            false => Ok(Vec::new()),
+        };
+        let (files, keys) = match (files, keys) {
+            (Ok(files), Ok(keys)) => (files, keys),
+            (Err(mut wrong), Err(other)) => {
+                wrong.lines.extend(other.lines);
+                return Err(self.wrong(wrong.lines));
+            }
+            (Err(wrong), _) | (_, Err(wrong)) => return Err(self.wrong(wrong.lines)),
+        };
+        Ok(Fetched {
+            config,
+            model,
+            files,
+            keys,
+            user_config,
+            warnings: std::mem::take(&mut self.warnings),
+            sources: Sources::new(),
+        })
+    }
+
+    /// A config from its place, its chain followed. None for none and for an empty text.
+    pub fn one(&mut self, place: Option<&ConfigSource>) -> Result<Option<Config>, Wrong> {
+        let (text, name) = match place {
+            None => return Ok(None),
+            Some(ConfigSource::Text(text, name)) => (text.clone(), name.clone()),
+            Some(ConfigSource::Url(url)) => {
+                let wanted = Resource {
+                    source: Some(url.clone()),
+                    ..Resource::default()
+                };
+                let key = image::cmdline::CONFIG_URL;
+                if let Err(why) = source::check(url, 7) {
+                    return Err(self.wrong(vec![format!("{key}: {why}")]));
+                }
+                (self.fetch_one(key, &wanted)?, source::shown(url))
+            }
+        };
+        let text = self.unpacked(text, &name)?;
+        if text.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        let parsed = Config::parse(&text, &name);
+        let config = self.report(parsed)?;
+        self.follow(config, DEEPEST).map(Some)
+    }
+
+    /// A config may be packed with gzip, which its first bytes tell.
+    fn unpacked(&self, text: Vec<u8>, name: &str) -> Result<Vec<u8>, Wrong> {
+        match text.starts_with(&[0x1f, 0x8b]) {
+            true => {
+                gunzip(&text, LIMIT).map_err(|error| self.wrong(vec![format!("{name}: {error}")]))
+            }
+            false => Ok(text),
+        }
+    }
+
+    /// `replace` wins over `merge`; each merged config has its own chain followed before the next one's.
+    fn follow(&mut self, config: Config, depth: u32) -> Result<Config, Wrong> {
+        let model = config.model().map_err(|error| self.wrong(vec![error]))?;
+        self.adopt(&model)?;
+        let Some(references) = model.ignition.config else {
+            return Ok(config);
+        };
+        let replace = references
+            .replace
+            .filter(|replace| replace.source.is_some());
+        let refers = replace.is_some() || references.merge.iter().flatten().next().is_some();
+        if refers && depth == 0 {
+            let what = format!("configs refer to one another more than {DEEPEST} deep");
+            return Err(self.wrong(vec![format!("$.ignition.config: {what}")]));
+        }
+        if let Some(replace) = replace {
+            let next = self.referred("$.ignition.config.replace", &replace)?;
+            return self.follow(next, depth - 1);
+        }
+        let mut merged = config;
+        for (i, reference) in references.merge.into_iter().flatten().enumerate() {
+            let next = self.referred(&format!("$.ignition.config.merge.{i}"), &reference)?;
+            let next = self.follow(next, depth - 1)?;
+            let both = merged.merge(&next);
+            merged = self.report(both)?;
+        }
+        Ok(merged)
+    }
+
+    fn referred(&mut self, path: &str, reference: &Resource) -> Result<Config, Wrong> {
+        let text = self.fetch_one(path, reference)?;
+        let name = format!(
+            "{path} ({})",
+            source::shown(reference.source.as_deref().unwrap_or_default())
+        );
+        let text = self.unpacked(text, &name)?;
+        let parsed = Config::parse(&text, &name);
+        self.report(parsed)
+    }
+
+    /// Timeouts, proxy and certificate authorities of a config count for what is fetched after it.
+    pub fn adopt(&mut self, model: &model::Config) -> Result<(), Wrong> {
+        self.adopt_ways(model);
+        self.adopt_authorities(model)
+    }
+
+    fn adopt_ways(&mut self, model: &model::Config) {
+        if let Some(timeouts) = &model.ignition.timeouts {
+            let seconds =
+                |value: Option<i64>| value.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
+            if let Some(header) = seconds(timeouts.http_response_headers) {
+                self.patience.header_timeout = Duration::from_secs(header);
+            }
+            if let Some(total) = seconds(timeouts.http_total) {
+                self.patience.total = Some(Duration::from_secs(total));
+            }
+        }
+        if let Some(proxy) = &model.ignition.proxy {
+            let given = |url: &Option<String>| url.clone().filter(|url| !url.is_empty());
+            let (http, https) = (given(&proxy.http_proxy), given(&proxy.https_proxy));
+            self.proxy = (http.is_some() || https.is_some()).then(|| Proxy {
+                http,
+                https,
+                none: proxy.no_proxy.iter().flatten().cloned().collect(),
+            });
+        }
+    }
+
+    fn adopt_authorities(&mut self, model: &model::Config) -> Result<(), Wrong> {
+        let tls = model
+            .ignition
+            .security
+            .as_ref()
+            .and_then(|security| security.tls.as_ref());
+        let authorities = tls
+            .and_then(|tls| tls.certificate_authorities.as_deref())
+            .unwrap_or_default();
+        let wanted: Vec<(String, &Resource)> = authorities
+            .iter()
+            .enumerate()
+            .map(|(i, ca)| {
+                (
+                    format!("$.ignition.security.tls.certificateAuthorities.{i}"),
+                    ca,
+                )
+            })
+            .collect();
+        for bundle in self.fetch(&wanted)? {
+            self.authorities.extend(bundle);
+            self.authorities.push(b'\n');
+        }
+        Ok(())
+    }
+
+    fn files(&mut self, model: &model::Config) -> Result<Vec<Contents>, Wrong> {
+        let storage = model.storage.as_ref();
+        let files = storage
+            .and_then(|storage| storage.files.as_deref())
+            .unwrap_or_default();
+        let mut wanted = Vec::new();
+        let has_source = |resource: &&Resource| resource.source.is_some();
+        for (i, file) in files.iter().enumerate() {
+            let path = format!("$.storage.files.{i}");
+            if let Some(contents) = file.contents.as_ref().filter(has_source) {
+                wanted.push((format!("{path}.contents"), contents));
+            }
+            for (j, append) in file.append.iter().flatten().filter(has_source).enumerate() {
+                wanted.push((format!("{path}.append.{j}"), append));
+            }
+        }
+        let mut fetched = self.fetch(&wanted)?.into_iter();
+        let mut next = || fetched.next().unwrap_or_default();
+        let contents = files.iter().map(|file| Contents {
+            contents: file.contents.as_ref().filter(has_source).map(|_| next()),
+            append: file
+                .append
+                .iter()
+                .flatten()
+                .filter(has_source)
+                .map(|_| next())
+                .collect(),
+        });
+        Ok(contents.collect())
+    }
+
+    fn fetch_one(&mut self, path: &str, wanted: &Resource) -> Result<Vec<u8>, Wrong> {
+        let mut got = self.fetch(&[(path.to_owned(), wanted)])?;
+        Ok(got.pop().unwrap_or_default())
+    }
+
+    /// Everything at once; each is unpacked and verified.
+    fn fetch(&mut self, wanted: &[(String, &Resource)]) -> Result<Vec<Vec<u8>>, Wrong> {
+        let mut lines = Vec::new();
+        let mut out: Vec<Vec<u8>> = vec![Vec::new(); wanted.len()];
+        let mut remote = Vec::new();
+        for (i, (path, resource)) in wanted.iter().enumerate() {
+            let url = resource.source.as_deref().unwrap_or_default();
+            match source::split(url).map(|url| url.scheme).as_deref() {
+                Ok("data") => match ignition::data_url::decode(url) {
+                    Ok(data) => out[i] = data,
+                    Err(why) => lines.push(format!("{path}.source: {why}")),
+                },
+                Ok("") if url.is_empty() => {}
+                Ok(_) => remote.push((i, *resource)),
+                Err(why) => lines.push(format!("{path}.source: {why}")),
+            }
+        }
+        if !remote.is_empty() && lines.is_empty() {
+            self.remote = true;
+            for (i, result) in self.download(&remote)? {
+                match result {
+                    Ok(data) => out[i] = data,
+                    Err(why) => lines.push(format!("{}.source: {why}", wanted[i].0)),
+                }
+            }
+        }
+        for (data, (path, resource)) in out.iter_mut().zip(wanted) {
+            if let Err(why) = verify(data, resource) {
+                lines.push(format!("{path}: {why}"));
+            }
+        }
+        match lines.is_empty() {
+            true => Ok(out),
+            false => Err(self.wrong(lines)),
+        }
+    }
+
+    /// Brings the network up, if it is not there.
+    fn need_network(&self) -> Result<(), Wrong> {
+        (self.network)().map_err(|error| Wrong {
+            lines: vec![format!("{error:#}")],
+            remote: true,
+        })
+    }
+
+    fn download(&mut self, wanted: &[(usize, &Resource)]) -> Result<Vec<download::Answer>, Wrong> {
+        let failed = |error: anyhow::Error| Wrong {
+            lines: vec![format!("{error:#}")],
+            remote: true,
+        };
+        self.need_network()?;
+        let mut bundle = self.settings.ca_bundle.clone();
+        if !self.authorities.is_empty() {
+            bundle.get_or_insert_default().extend(&self.authorities);
+        }
+        let options = Options {
+            ca_bundle: bundle,
+            user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
+            proxy: self.proxy.clone(),
+            identity: self.identity,
+            endpoints: self.settings.endpoints.clone(),
+            ..Options::default()
+        };
+        let client = Client::new(&options).map_err(failed)?;
+        download::all(
+            &client,
+            wanted,
+            self.patience,
+            LIMIT,
+            &self.settings.on_wait,
+        )
+        .map_err(failed)
+    }
+}
+
+fn verify(data: &mut Vec<u8>, resource: &Resource) -> Result<(), String> {
+    let hash = resource
+        .verification
+        .as_ref()
+        .and_then(|verification| verification.hash.as_deref());
+    let hash = hash.map(|hash| Hash::parse(hash, 7)).transpose()?;
+    let gzip = resource.compression.as_deref() == Some("gzip");
+    *data = open(std::mem::take(data), gzip, hash.as_ref(), LIMIT)?;
+    Ok(())
+}

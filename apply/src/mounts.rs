@@ -1,0 +1,274 @@
+//! Mounts of the config's file systems below the root, for what is written into them: shallow ones first, and all away
+//! again before the handoff. Later boots mount by the config's own units.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use image::paths;
+
+use crate::file_journal::Journal;
+use crate::target::Rules;
+use linux::filesystem::Kind;
+use linux::mount;
+use linux::mount::Flags;
+use linux::programs::Programs;
+
+use linux::tools::load_module;
+
+/// Where `var` is.
+pub const VAR: &str = "/var";
+
+/// A file system that is to be mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where it stands in the config.
+    pub at: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Where to, a clean absolute path in the root.
+    pub path: String,
+    /// Options as the config has them.
+    pub options: Vec<String>,
+}
+
+/// What was mounted, deepest last.
+#[derive(Debug, Default)]
+pub struct Mounted {
+    targets: Vec<PathBuf>,
+    /// Paths in the root of mount points and of folders that were made for them. A home that is one of them becomes
+    /// its user's.
+    pub folders: Vec<String>,
+}
+
+/// Whether a file system may be mounted at this path, as far as that can be said before `/var` is there.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn check(path: &str, rules: &Rules) -> Result<(), String> {
+    // A system without a read-only root knows its own mount points.
+    if rules.may_write("/") {
+        return Ok(());
+    }
+    let at_or_below = |place: &str| {
+        path.strip_prefix(place)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if let Some((link, target)) = rules.var_links.iter().find(|(link, _)| at_or_below(link)) {
+        let above = link.rsplit_once('/').map_or("", |(above, _)| above);
+        let real = ignition::validate::clean(&format!("{above}/{target}"));
+        let instead = path.replacen(link, &real, 1);
+        return Err(format!(
+            "{link} is a link, and nothing can be mounted on one; mount at {instead}"
+        ));
+    }
+    if at_or_below(paths::ETCD) {
+        return Err(format!(
+            "{} belongs to the etcd volume; name the partition in [etcd] of {} instead",
+            paths::ETCD,
+            paths::NODE_SETTINGS
+        ));
+    }
+    let own = paths::STATE
+        .rsplit_once('/')
+        .map_or(paths::STATE, |(above, _)| above);
+    if at_or_below(own) {
+        return Err(format!("{own} belongs to the node itself"));
+    }
+    if path == "/etc" || !rules.writable.iter().any(|place| at_or_below(place)) {
+        return Err(format!(
+            "{path}: the root is read-only there; file systems are mounted at /var and below {}",
+            rules.writable.join(" and ")
+        ));
+    }
+    Ok(())
+}
+
+/// Mounts them below `base`, each with the device that it turned out to be on. `root` has the programs.
+///
+/// # Errors
+/// If a part of a path is no folder, or the kernel refuses; what was mounted is unmounted again.
+pub fn mount(
+    root: &Programs,
+    base: &Path,
+    wanted: &[(Wanted, PathBuf)],
+    journal: &mut Journal,
+) -> Result<Mounted> {
+    let mut wanted: Vec<_> = wanted.iter().collect();
+    wanted.sort_by_key(|(wanted, _)| wanted.path.matches('/').count());
+    let mut mounted = Mounted::default();
+    for (wanted, device) in wanted {
+        let done = one(root, base, wanted, device, journal, &mut mounted)
+            .with_context(|| format!("{}: mounting at {}", wanted.at, wanted.path));
+        if let Err(error) = done {
+            if let Err(error) = mounted.unmount() {
+                tracing::warn!("{error:#}");
+            }
+            return Err(error);
+        }
+    }
+    Ok(mounted)
+}
+
+fn one(
+    root: &Programs,
+    base: &Path,
+    wanted: &Wanted,
+    device: &Path,
+    journal: &mut Journal,
+    mounted: &mut Mounted,
+) -> Result<()> {
+    let missing = missing(base, &wanted.path)?;
+    // Those that an attempt made before it was cut off count as made too.
+    let made = journal.note_folders(&missing)?;
+    for folder in &missing {
+        mount::folder(&base.join(folder.trim_start_matches('/')), 0o755)?;
+    }
+    mounted.folders.extend(made);
+    mounted.folders.push(wanted.path.clone());
+    let target = base.join(wanted.path.trim_start_matches('/'));
+    attach(root, device, &target, wanted.kind, &wanted.options)?;
+    mounted.targets.push(target);
+    Ok(())
+}
+
+/// Mounts one file system, with the kernel's module for it. Where that cannot be loaded, the kernel may still have what it
+/// needs, or find it by itself.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn attach(
+    root: &Programs,
+    device: &Path,
+    target: &Path,
+    kind: Kind,
+    options: &[String],
+) -> Result<()> {
+    let name = match kind {
+        Kind::Ext3 | Kind::Ext4 => "ext4",
+        Kind::Xfs => "xfs",
+        Kind::Btrfs => "btrfs",
+        Kind::Vfat => "vfat",
+        Kind::Swap | Kind::Luks1 | Kind::Luks2 => return Ok(()),
+    };
+    let loaded = load_modules(root, name);
+    let (flags, data): (Flags, String) = mount::options(options);
+    match (mount::mount(device, target, name, flags, &data), loaded) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Ok(()), Err(error)) => {
+            tracing::warn!("disks: {error:#}");
+            Ok(())
+        }
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(cause)) => Err(cause.context(error)),
+    }
+}
+
+fn load_modules(root: &Programs, name: &str) -> Result<()> {
+    let known = root.world.proc.join("filesystems");
+    let known = std::fs::read_to_string(&known).unwrap_or_default();
+    if !known.lines().any(|line| line.trim() == name) {
+        load_module(root, name)?;
+    }
+    if name == "vfat" {
+        // The code page and character set that it asks for when it is mounted.
+        for module in ["nls_cp437", "nls_ascii"] {
+            load_module(root, module)?;
+        }
+    }
+    Ok(())
+}
+
+/// The folders of a path that are absent. Every part that is there must be a folder and no link, so that the path means
+/// the same in the root and here.
+fn missing(sysroot: &Path, path: &str) -> Result<Vec<String>> {
+    let mut missing = Vec::new();
+    let mut here = sysroot.to_owned();
+    let mut shown = String::new();
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        here.push(part);
+        shown = format!("{shown}/{part}");
+        match std::fs::symlink_metadata(&here) {
+            Ok(meta) => ensure!(
+                meta.is_dir(),
+                "{shown} is {}, not a folder",
+                if meta.is_symlink() {
+                    "a link"
+                } else {
+                    "a file"
+                }
+            ),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                missing.push(shown.clone());
+            }
+            Err(error) => return Err(error).with_context(|| format!("looking at {shown}")),
+        }
+    }
+    Ok(missing)
+}
+
+impl Mounted {
+    /// Unmounts all, deepest first; what was written is on the disks then.
+    ///
+    /// # Errors
+    /// Names the mount that stays.
+    pub fn unmount(&mut self) -> Result<()> {
+        while let Some(target) = self.targets.last() {
+            mount::unmount(target)?;
+            self.targets.pop();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_writable_and_nobody_elses_is_a_mount_point() {
+        for path in [
+            "/var",
+            "/var/lib/data",
+            "/var/lib/containerd",
+            "/etc/data",
+            "/var/home/core",
+        ] {
+            assert_eq!(check(path, &Rules::NODE), Ok(()), "{path}");
+        }
+        for (path, why) in [
+            ("/home/core", "/var/home/core"),
+            ("/usr/local", "/var/usrlocal"),
+            ("/etc", "read-only"),
+            ("/usr/lib/x", "read-only"),
+            ("/", "read-only"),
+            ("/variable", "read-only"),
+            ("/var/lib/etcd", "[etcd]"),
+            ("/var/lib/slipway/state", "belongs to the node"),
+        ] {
+            let error = check(path, &Rules::NODE).unwrap_err();
+            assert!(error.contains(why), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn absent_folders_are_told_and_links_and_files_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("var/lib")).unwrap();
+        symlink("lib", folder.path().join("var/link")).unwrap();
+        fs::write(folder.path().join("var/file"), "").unwrap();
+        let absent = missing(folder.path(), "/var/lib/a/b").unwrap();
+        assert_eq!(absent, ["/var/lib/a", "/var/lib/a/b"]);
+        fs::create_dir_all(folder.path().join("var/lib/a/b")).unwrap();
+        assert!(missing(folder.path(), "/var/lib/a/b").unwrap().is_empty());
+        for (path, why) in [
+            ("/var/link/x", "/var/link is a link"),
+            ("/var/file/x", "/var/file is a file"),
+        ] {
+            let error = missing(folder.path(), path).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

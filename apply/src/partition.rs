@@ -1,0 +1,201 @@
+//! One disk's partition table, brought onto the disk and to the kernel.
+//!
+//! The kernel is told of each partition by itself (`BLKPG`), since a table cannot be read again as long as one partition
+//! is in use, and the system disk's always are. What sysfs then shows is compared with the table.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, ensure};
+
+use super::device::Device;
+use crate::partition_table::Action;
+use linux::gpt::Table;
+use linux::world::World;
+use linux::{block, ioctl};
+
+/// What is to be done to one disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Where it stands in the config.
+    pub(crate) at: String,
+    /// The disk.
+    pub(crate) disk: Device,
+    /// Whether all tables are wiped from it first.
+    pub(crate) wipe: bool,
+    /// Whether nothing of a table that was there before stays.
+    pub(crate) fresh: bool,
+    /// Its table afterwards; none if it is to have none.
+    pub(crate) table: Option<Table>,
+    /// Whether the table is written: it changes, or one of its copies is damaged.
+    pub(crate) write: bool,
+    /// The number of each partition that is to be there, by its place in the config.
+    pub(crate) numbers: Vec<(String, u32)>,
+    /// What is done to each partition, for the log.
+    pub(crate) actions: Vec<(u32, Action)>,
+}
+
+/// A partition as the kernel knows it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct View {
+    number: u32,
+    start: u64,
+    size: u64,
+}
+
+/// What the kernel must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tell {
+    Delete(u32),
+    Resize(View),
+    Add(View),
+}
+
+impl Change {
+    /// Whether there is anything to do.
+    pub(crate) const fn changes(&self) -> bool {
+        self.wipe || self.write
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// If the disk cannot be written or the kernel does not follow.
+    pub(crate) fn apply(&self, world: &World) -> Result<()> {
+        let name = &self.disk.name;
+        let mut options = File::options();
+        let file = options.read(true).write(true).open(&self.disk.path);
+        let file = file.with_context(|| format!("opening {}", self.disk.path.display()))?;
+        // udev, where there is one, leaves a locked disk alone (systemd.io/BLOCK_DEVICE_LOCKING).
+        file.lock()
+            .with_context(|| format!("locking {}", self.disk.path.display()))?;
+        if self.wipe {
+            wipe(&file, &self.disk).with_context(|| format!("wiping the tables of {name}"))?;
+        }
+        if let Some(table) = self.table.as_ref().filter(|_| self.write) {
+            table
+                .write(&file)
+                .with_context(|| format!("writing the partition table of {name}"))?;
+        }
+        for tell in differences(&kernel(world, name), &views(self.table.as_ref())) {
+            match tell {
+                Tell::Delete(number) => ioctl::delete_partition(&file, number),
+                Tell::Resize(v) => ioctl::resize_partition(&file, v.number, v.start, v.size),
+                Tell::Add(v) => ioctl::add_partition(&file, v.number, v.start, v.size),
+            }
+            .with_context(|| format!("on {name}"))?;
+        }
+        let (seen, wanted) = (kernel(world, name), views(self.table.as_ref()));
+        ensure!(
+            seen == wanted,
+            "the kernel does not see the partitions of {name} as they were written; expected {wanted:?}; found {seen:?}"
+        );
+        Ok(())
+    }
+}
+
+/// Overwrites both copies of a GPT and the MBR, and not a byte of what lies between.
+fn wipe(file: &File, disk: &Device) -> Result<()> {
+    // The table of 128 entries, its header, and at the begin the MBR.
+    let array = (128_u64 * 128).div_ceil(disk.sector);
+    let zeros = vec![0; usize::try_from((array + 2) * disk.sector)?];
+    file.write_all_at(&zeros, 0)?;
+    let tail = &zeros[..usize::try_from((array + 1) * disk.sector)?];
+    file.write_all_at(
+        tail,
+        disk.size / disk.sector * disk.sector - tail.len() as u64,
+    )?;
+    Ok(file.sync_all()?)
+}
+
+fn kernel(world: &World, name: &str) -> Vec<View> {
+    let disk = block::disk(world, name);
+    let partitions = disk.map(|disk| disk.partitions).unwrap_or_default();
+    partitions
+        .iter()
+        .map(|part| View {
+            number: part.number,
+            start: part.start,
+            size: part.size,
+        })
+        .collect()
+}
+
+fn views(table: Option<&Table>) -> Vec<View> {
+    let Some(table) = table else {
+        return Vec::new();
+    };
+    let view = |(number, entry): (&u32, &linux::gpt::Entry)| View {
+        number: *number,
+        start: entry.first * table.sector,
+        size: (entry.last + 1 - entry.first) * table.sector,
+    };
+    table.entries.iter().map(view).collect()
+}
+
+/// What leads from one view to the other: what goes, what shrinks, what grows, what comes, so that nothing overlaps at
+/// any moment.
+fn differences(now: &[View], wanted: &[View]) -> Vec<Tell> {
+    let find = |views: &[View], number: u32| views.iter().copied().find(|v| v.number == number);
+    let (mut gone, mut resized, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    for old in now {
+        match find(wanted, old.number) {
+            Some(new) if new == *old => {}
+            Some(new) if new.start == old.start => {
+                resized.push((new.size > old.size, Tell::Resize(new)))
+            }
+            _ => gone.push(Tell::Delete(old.number)),
+        }
+    }
+    for new in wanted {
+        if find(now, new.number).is_none_or(|old| old.start != new.start) {
+            added.push(Tell::Add(*new));
+        }
+    }
+    resized.sort_by_key(|(grows, _)| *grows);
+    gone.extend(resized.into_iter().map(|(_, tell)| tell));
+    gone.extend(added);
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn view(number: u32, start: u64, size: u64) -> View {
+        View {
+            number,
+            start,
+            size,
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_told_what_differs_in_an_order_without_overlaps() {
+        let now = [
+            view(1, 1, 10),
+            view(2, 11, 10),
+            view(3, 21, 10),
+            view(4, 31, 5),
+        ];
+        let wanted = [
+            view(1, 1, 15),
+            view(2, 16, 5),
+            view(4, 31, 3),
+            view(5, 40, 1),
+        ];
+        assert_eq!(
+            differences(&now, &wanted),
+            [
+                Tell::Delete(2),
+                Tell::Delete(3),
+                Tell::Resize(view(4, 31, 3)),
+                Tell::Resize(view(1, 1, 15)),
+                Tell::Add(view(2, 16, 5)),
+                Tell::Add(view(5, 40, 1)),
+            ]
+        );
+        assert_eq!(differences(&now, &now), []);
+        assert_eq!(differences(&now[..1], &[]), [Tell::Delete(1)]);
+    }
+}

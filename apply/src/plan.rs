@@ -1,0 +1,255 @@
+//! The plan: what the config wants of this machine's disks, decided without a write.
+
+mod again;
+mod disk;
+mod filesystem;
+mod lacks;
+mod target;
+mod volume;
+
+use std::collections::BTreeMap;
+
+use ignition::model::Storage;
+use image::guid::Guid;
+use image::layout::{self, MIB};
+
+use super::device;
+use super::device::Device;
+use super::filesystem::Verdict;
+use super::mounts;
+use super::partition::Change;
+use crate::disk_journal::Journal;
+use crate::disks::System;
+use crate::fetched::Keys;
+use crate::target::Rules;
+use crate::{array, volume as luks};
+use linux::gpt::Table;
+
+/// Partitions of the system disk that no config changes.
+const OWN: [&str; 6] = [
+    layout::LABEL_ESP,
+    layout::LABEL_ROOT_A,
+    layout::LABEL_VERITY_A,
+    layout::LABEL_ROOT_B,
+    layout::LABEL_VERITY_B,
+    layout::LABEL_STATE,
+];
+
+/// What decisions are made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inputs<'a> {
+    pub(crate) storage: &'a Storage,
+    /// What opens the encrypted volumes, in their order.
+    pub(crate) keys: &'a [Keys],
+    pub(crate) devices: &'a [Device],
+    pub(crate) system: Option<&'a System>,
+    pub(crate) rules: Rules,
+    pub(crate) journal: &'a Journal,
+}
+
+/// Everything decided.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub(crate) tables: Vec<Change>,
+    pub(crate) arrays: Vec<Array>,
+    pub(crate) volumes: Vec<Volume>,
+    pub(crate) filesystems: Vec<Job>,
+    pub(crate) mounts: Vec<(mounts::Wanted, Target)>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// An array to be made, or started if an earlier run made it.
+#[derive(Debug)]
+pub(crate) struct Array {
+    pub(crate) wanted: array::Wanted,
+    pub(crate) members: Vec<Target>,
+    pub(crate) stable: String,
+    pub(crate) made: bool,
+    /// The kernel's name of it if it runs already.
+    pub(crate) running: Option<String>,
+}
+
+/// An encrypted volume to be made or opened.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) wanted: luks::Wanted,
+    pub(crate) target: Target,
+    pub(crate) stable: String,
+    /// None if it shows only once the array below is there.
+    pub(crate) verdict: Option<luks::Verdict>,
+    /// The kernel's name of the mapped device if it is open already.
+    pub(crate) open: Option<String>,
+}
+
+/// A file system to be made or kept.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) wanted: super::filesystem::Wanted,
+    pub(crate) target: Target,
+    /// The target by a name that survives a reboot.
+    pub(crate) stable: String,
+    /// None if it shows only once the device is there.
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// Where something goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    /// A device that is there, by the kernel's name.
+    Device(String),
+    /// A partition that is there once the tables are written: kernel's name of the disk, number.
+    Partition(String, u32),
+    /// An array of the config, by name.
+    Array(String),
+    /// An encrypted volume of the config, by name.
+    Volume(String),
+}
+
+/// Why there is no plan.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    pub(crate) lines: Vec<String>,
+    /// Whether a device is missing that may still come.
+    pub(crate) missing: bool,
+}
+
+/// Decides. `random` gives GUIDs.
+///
+/// # Errors
+/// Everything that is wrong.
+pub(crate) fn plan(
+    inputs: &Inputs<'_>,
+    random: &mut dyn FnMut() -> anyhow::Result<Guid>,
+) -> Result<Plan, Problems> {
+    let mut planner = Planner {
+        inputs,
+        problems: Problems::default(),
+        plan: Plan::default(),
+        tables: inputs
+            .devices
+            .iter()
+            .filter(|device| device.partition.is_none())
+            .map(|device| (device.name.clone(), device::table(device)))
+            .collect(),
+        taken: BTreeMap::new(),
+    };
+    if let Some(system) = inputs.system {
+        let table = Some(system.table.clone());
+        planner.tables.insert(system.disk.clone(), table);
+    }
+    let mut failed = None;
+    let mut guid = || {
+        random().unwrap_or_else(|error| {
+            failed = Some(format!("{error:#}"));
+            Guid([0; 16])
+        })
+    };
+    for (i, disk) in inputs.storage.disks.iter().flatten().enumerate() {
+        planner.disk(&format!("$.storage.disks.{i}"), disk, &mut guid);
+    }
+    for (i, wanted) in inputs.storage.raid.iter().flatten().enumerate() {
+        planner.array(&format!("$.storage.raid.{i}"), wanted);
+    }
+    for (i, wanted) in inputs.storage.luks.iter().flatten().enumerate() {
+        let keys = inputs.keys.get(i).cloned().unwrap_or_default();
+        planner.volume(&format!("$.storage.luks.{i}"), wanted, &keys);
+    }
+    for (i, wanted) in inputs.storage.filesystems.iter().flatten().enumerate() {
+        planner.filesystem(&format!("$.storage.filesystems.{i}"), wanted);
+    }
+    planner.room_for_var();
+    planner.problems.lines.extend(failed);
+    match planner.problems.lines.is_empty() {
+        true => Ok(planner.plan),
+        false => Err(planner.problems),
+    }
+}
+
+struct Planner<'a> {
+    inputs: &'a Inputs<'a>,
+    problems: Problems,
+    plan: Plan,
+    /// The table of each disk as it will be.
+    tables: BTreeMap<String, Option<Table>>,
+    /// Who has each target.
+    taken: BTreeMap<Target, String>,
+}
+
+impl Planner<'_> {
+    fn wrong(&mut self, at: &str, why: impl std::fmt::Display) {
+        self.problems.lines.push(format!("{at}: {why}"));
+    }
+
+    fn device(&self, name: &str) -> Option<&Device> {
+        self.inputs
+            .devices
+            .iter()
+            .find(|device| device.name == name)
+    }
+
+    fn is_system(&self, disk: &str) -> bool {
+        self.inputs.system.is_some_and(|system| system.disk == disk)
+    }
+
+    /// The devices of this machine, for somebody who looks for a misspelled name.
+    fn list(&self) -> String {
+        let disks = self
+            .inputs
+            .devices
+            .iter()
+            .filter(|device| device.partition.is_none());
+        let shown = disks.map(|disk| {
+            let id = disk
+                .ids
+                .last()
+                .map_or_else(String::new, |id| format!(", {id}"));
+            format!("{} ({} MiB{id})", disk.name, disk.size / MIB)
+        });
+        match shown.collect::<Vec<_>>().as_slice() {
+            [] => "no disk at all".to_owned(),
+            shown => shown.join(", "),
+        }
+    }
+
+    /// `var` of our own is made behind all others, on the system disk, if the config has none.
+    fn room_for_var(&mut self) {
+        let Some(system) = self.inputs.system else {
+            return;
+        };
+        let brought = self
+            .plan
+            .mounts
+            .iter()
+            .any(|(mount, _)| mount.path == mounts::VAR);
+        let Some(Some(table)) = self.tables.get(&system.disk) else {
+            return;
+        };
+        let is_var = |entry: &linux::gpt::Entry| entry.label == layout::LABEL_VAR;
+        if brought || table.entries.values().any(is_var) {
+            return;
+        }
+        let (first, last) = table.tail();
+        let free = (last + 1).saturating_sub(first) * table.sector;
+        if free < system.var_minimum {
+            let why = format!(
+                "no room is left for {} on {}; expected {} MiB behind the last partition, or a file system at {}; found {} MiB",
+                layout::LABEL_VAR,
+                system.disk,
+                system.var_minimum / MIB,
+                mounts::VAR,
+                free / MIB
+            );
+            self.wrong("$.storage.disks", why);
+        }
+    }
+}
+
+impl Device {
+    /// A name that survives a reboot: what udev would give it, which holds its serial number.
+    pub(crate) fn stable(&self) -> String {
+        self.ids.last().unwrap_or(&self.name).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! What an earlier run has left behind and nothing has put away: in Ignition's place arrays run on and volumes stay open,
+//! and there is no journal. What the devices themselves say decides.
+
+use super::{Planner, Target};
+use crate::device::Device;
+use crate::{array, volume};
+use linux::md;
+use linux::md::Member;
+use linux::probe::Stretch;
+
+/// An array of the config that is there.
+#[derive(Debug)]
+pub(super) struct There {
+    /// The kernel's name of it if it runs.
+    pub(super) running: Option<String>,
+}
+
+impl Planner<'_> {
+    /// The device that a target is now; none if it is not there yet.
+    pub(super) fn device_of(&self, target: &Target) -> Option<&Device> {
+        match target {
+            Target::Device(name) => self.device(name),
+            Target::Partition(disk, number) => {
+                let mut devices = self.inputs.devices.iter();
+                devices.find(|device| {
+                    let of = device.partition.as_ref();
+                    of.is_some_and(|(of, part)| of == disk && part == number)
+                })
+            }
+            Target::Array(name) => {
+                let mut arrays = self.plan.arrays.iter();
+                let array = arrays.find(|array| array.wanted.name == *name)?;
+                self.device(array.running.as_ref()?)
+            }
+            Target::Volume(name) => {
+                let mut volumes = self.plan.volumes.iter();
+                let volume = volumes.find(|volume| volume.wanted.name == *name)?;
+                self.device(volume.open.as_ref()?)
+            }
+        }
+    }
+
+    /// A device that is an array or volume of the config as what it is.
+    pub(super) fn of_config(&self, target: Target) -> Target {
+        let Target::Device(name) = &target else {
+            return target;
+        };
+        let mut arrays = self.plan.arrays.iter();
+        if let Some(array) = arrays.find(|array| array.running.as_ref() == Some(name)) {
+            return Target::Array(array.wanted.name.clone());
+        }
+        let mut volumes = self.plan.volumes.iter();
+        match volumes.find(|volume| volume.open.as_ref() == Some(name)) {
+            Some(volume) => Target::Volume(volume.wanted.name.clone()),
+            None => target,
+        }
+    }
+
+    /// Whether an array is there already, by its name, level and size and on all of its devices. Only in Ignition's place:
+    /// a node's journal knows better.
+    ///
+    /// # Errors
+    /// If it is on some of them only: made anew it would overwrite what is there.
+    pub(super) fn array_there(
+        &self,
+        wanted: &array::Wanted,
+        members: &[Target],
+    ) -> Result<Option<There>, String> {
+        if self.inputs.rules.has_journal {
+            return Ok(None);
+        }
+        let found: Vec<Option<Member>> = members
+            .iter()
+            .map(|target| self.member(target).filter(|member| wanted.has(member)))
+            .collect();
+        let Some(first) = found.iter().flatten().next() else {
+            return Ok(None);
+        };
+        let belongs = |member: &Option<Member>| {
+            let member = member.as_ref();
+            member.is_some_and(|member| member.array == first.array)
+        };
+        let pairs = members.iter().zip(&found);
+        let others: Vec<String> = pairs
+            .filter(|(_, member)| !belongs(member))
+            .map(|(target, _)| self.stable(target))
+            .collect();
+        if !others.is_empty() {
+            return Err(format!(
+                "the array {} is there, but not whole; expected it on all of its devices, or on none; found {} outside of it",
+                wanted.name,
+                others.join(" and ")
+            ));
+        }
+        let mut devices = members.iter().filter_map(|member| self.device_of(member));
+        let runs = |holder: &&String| {
+            let device = self.device(holder);
+            device.is_some_and(|device| device.arrays.contains(&wanted.name))
+        };
+        let running = devices.find_map(|device| device.holders.iter().find(runs).cloned());
+        Ok(Some(There { running }))
+    }
+
+    /// What a target says of the array that it is a member of. What cannot be read is no member, and is told when it is
+    /// written to.
+    fn member(&self, target: &Target) -> Option<Member> {
+        let (device, start, size) = self.stretch(target)?;
+        let file = std::fs::File::open(&device.path).ok()?;
+        md::read(Stretch::part(&file, start, size)).ok()?
+    }
+
+    /// The kernel's name of the mapped device that a volume is open as already.
+    ///
+    /// # Errors
+    /// If its name is that of something else.
+    pub(super) fn open_already(
+        &self,
+        wanted: &volume::Wanted,
+        target: &Target,
+    ) -> Result<Option<String>, String> {
+        let mut devices = self.inputs.devices.iter();
+        let named = devices.find(|device| device.mapped.as_ref() == Some(&wanted.name));
+        let Some(named) = named else {
+            return Ok(None);
+        };
+        let holders = self.device_of(target).map(|device| &device.holders);
+        match holders.is_some_and(|holders| holders.contains(&named.name)) {
+            true => Ok(Some(named.name.clone())),
+            false => Err(format!(
+                "name: /dev/mapper/{} is there already, and not on {}",
+                wanted.name, wanted.device
+            )),
+        }
+    }
+}

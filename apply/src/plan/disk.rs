@@ -1,0 +1,262 @@
+//! One disk of the config: what its table becomes, and what forbids that.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+
+use ignition::model::{Disk, Partition};
+use image::guid::Guid;
+use image::layout::MIB;
+
+use super::{OWN, Planner};
+use crate::device;
+use crate::device::Device;
+use crate::device_name::Name;
+use crate::disk_journal::Stage;
+use crate::partition::Change;
+use crate::partition_table;
+use crate::partition_table::Wanted;
+use linux::gpt::Table;
+use linux::probe;
+use linux::probe::Stretch;
+
+impl Planner<'_> {
+    /// The one whole disk that a config's disk means.
+    fn whole_disk(&mut self, at: &str, path: &str) -> Option<Device> {
+        let name = match Name::parse(path) {
+            Ok(name) => name,
+            Err(why) => {
+                self.wrong(at, why);
+                return None;
+            }
+        };
+        let found: Vec<Device> = device::find(self.inputs.devices, &name)
+            .into_iter()
+            .cloned()
+            .collect();
+        match found.as_slice() {
+            [] => {
+                let why = format!("{path} is not there; this machine has {}", self.list());
+                self.wrong(at, why);
+                self.problems.missing = true;
+                None
+            }
+            [disk] if disk.partition.is_some() => {
+                self.wrong(
+                    at,
+                    format!("{path} is a partition; a table is on a whole disk"),
+                );
+                None
+            }
+            [disk] => Some(disk.clone()),
+            several => {
+                let names: Vec<&str> = several.iter().map(|device| device.name.as_str()).collect();
+                self.wrong(at, format!("{path} may be {}", names.join(" or ")));
+                None
+            }
+        }
+    }
+
+    pub(super) fn disk(&mut self, at: &str, wanted: &Disk, random: &mut dyn FnMut() -> Guid) {
+        let Some(disk) = self.whole_disk(at, &wanted.device) else {
+            return;
+        };
+        if let Some(other) = self
+            .plan
+            .tables
+            .iter()
+            .find(|other| other.disk.name == disk.name)
+        {
+            let why = format!("{} is the same disk as that of {}", wanted.device, other.at);
+            return self.wrong(at, why);
+        }
+        let stable = disk.stable();
+        let again = self.inputs.journal.stage(at, &stable) == Some(Stage::Done);
+        // A table that an attempt of another config made is in nobody's way.
+        let may_wipe = wanted.wipe_table == Some(true) || self.inputs.journal.made_earlier(&stable);
+        let wipe = may_wipe && !again;
+        if self.refused(at, &disk, wipe) {
+            return;
+        }
+        let now = match self.table_of(&disk, wipe, random) {
+            Ok(now) => now,
+            Err(why) => return self.wrong(at, why),
+        };
+        let partitions = wanted.partitions.as_deref().unwrap_or_default();
+        let mut wishes = Vec::new();
+        for (i, partition) in partitions.iter().enumerate() {
+            let place = format!("{at}.partitions.{i}");
+            let number = self.inputs.journal.number(at, &stable, &place);
+            match wish(&place, partition, number) {
+                Ok(wish) => wishes.push(wish),
+                Err(why) => self.wrong(&place, why),
+            }
+        }
+        let busy = self.busy(&disk, &now);
+        match partition_table::plan(&now, &wishes, &busy, random) {
+            Ok(outcome) => self.settle(at, disk, wipe, &now, outcome),
+            Err(wrong) => self.problems.lines.extend(wrong),
+        }
+    }
+
+    /// What forbids any change to a disk.
+    fn refused(&mut self, at: &str, disk: &Device, wipe: bool) -> bool {
+        let parts = |device: &&Device| {
+            device
+                .partition
+                .as_ref()
+                .is_some_and(|(name, _)| *name == disk.name)
+        };
+        let busy: Vec<&str> = self
+            .inputs
+            .devices
+            .iter()
+            .filter(parts)
+            .filter(|device| device.busy())
+            .map(|device| device.name.as_str())
+            .collect();
+        let why = if disk.read_only {
+            format!("{} is read-only", disk.name)
+        } else if disk.busy() {
+            format!("{} is in use itself", disk.name)
+        } else if wipe && self.is_system(&disk.name) {
+            format!(
+                "{} holds the running root; its table cannot be wiped",
+                disk.name
+            )
+        } else if wipe && !busy.is_empty() {
+            format!(
+                "the table of {} cannot be wiped: {} in use",
+                disk.name,
+                busy.join(" and ")
+            )
+        } else {
+            return false;
+        };
+        self.wrong(at, why);
+        true
+    }
+
+    /// The table that the changes begin with.
+    fn table_of(
+        &self,
+        disk: &Device,
+        wipe: bool,
+        random: &mut dyn FnMut() -> Guid,
+    ) -> Result<Table, String> {
+        let mut empty = || {
+            Table::empty(disk.sector, disk.size, random())
+                .map_err(|error| format!("{}: {error:#}", disk.name))
+        };
+        if wipe {
+            return empty();
+        }
+        if let Some(system) = self.inputs.system.filter(|system| system.disk == disk.name) {
+            return Ok(system.table.clone());
+        }
+        if let Some(Some(table)) = self.tables.get(&disk.name) {
+            let mut table = table.clone();
+            table.grow();
+            return Ok(table);
+        }
+        let names = File::open(&disk.path)
+            .map_err(anyhow::Error::from)
+            .and_then(|file| probe::known(Stretch::whole(&file, disk.size)))
+            .map_err(|error| format!("{}: {error:#}", disk.path.display()))?;
+        match names.as_slice() {
+            [] => empty(),
+            names if names.contains(&probe::GPT) => Err(format!(
+                "both copies of the GPT on {} are damaged; expected a table that reads, or wipeTable",
+                disk.name
+            )),
+            names => Err(format!(
+                "{} has no GPT; expected one, a blank disk, or wipeTable; found {}",
+                disk.name,
+                names.join(" and ")
+            )),
+        }
+    }
+
+    /// Numbers of partitions that must stay as they are.
+    fn busy(&self, disk: &Device, table: &Table) -> BTreeSet<u32> {
+        let used = self.inputs.devices.iter().filter(|device| device.busy());
+        let mut out: BTreeSet<u32> = used
+            .filter_map(|device| device.partition.as_ref())
+            .filter(|(name, _)| *name == disk.name)
+            .map(|(_, number)| *number)
+            .collect();
+        if self.is_system(&disk.name) {
+            let own = table
+                .entries
+                .iter()
+                .filter(|(_, e)| OWN.contains(&e.label.as_str()));
+            out.extend(own.map(|(number, _)| *number));
+        }
+        out
+    }
+
+    fn settle(
+        &mut self,
+        at: &str,
+        disk: Device,
+        wipe: bool,
+        now: &Table,
+        outcome: partition_table::Outcome,
+    ) {
+        let there = self.tables.get(&disk.name).cloned().flatten();
+        let table = outcome.table;
+        let changed = table.entries != now.entries;
+        // A damaged copy is mended whatever the config wants; a disk without partitions gets no table for none.
+        let mended =
+            there.as_ref().is_some_and(|there| !there.sound) && !self.is_system(&disk.name);
+        let write = changed || (mended && !wipe);
+        let kept =
+            (write || !table.entries.is_empty() || (there.is_some() && !wipe)).then_some(table);
+        self.tables.insert(disk.name.clone(), kept.clone());
+        self.plan.tables.push(Change {
+            at: at.to_owned(),
+            wipe,
+            table: kept,
+            fresh: wipe || there.is_none(),
+            write,
+            numbers: outcome.numbers,
+            actions: outcome.actions,
+            disk,
+        });
+    }
+}
+
+/// A partition of the config, with the number that an earlier run gave it.
+fn wish(at: &str, model: &Partition, earlier: Option<u32>) -> Result<Wanted, String> {
+    /// More would overflow when they become bytes.
+    const LARGEST: u64 = u64::MAX / MIB / 4;
+    let mib = |name: &str, value: Option<i64>| {
+        value
+            .map(|value| {
+                let value = u64::try_from(value).ok().filter(|value| *value <= LARGEST);
+                value.ok_or_else(|| format!("{name} is out of range"))
+            })
+            .transpose()
+    };
+    let guid = |text: &Option<String>| {
+        let given = text.as_deref().filter(|text| !text.is_empty());
+        given.map(str::parse).transpose()
+    };
+    let number = u32::try_from(model.number.unwrap_or(0))
+        .map_err(|_| "number is out of range".to_owned())?;
+    Ok(Wanted {
+        at: at.to_owned(),
+        number: if number == 0 {
+            earlier.unwrap_or(0)
+        } else {
+            number
+        },
+        label: model.label.clone(),
+        start: mib("startMiB", model.start_mib)?,
+        size: mib("sizeMiB", model.size_mib)?,
+        type_guid: guid(&model.type_guid)?,
+        guid: guid(&model.guid)?,
+        exists: model.should_exist != Some(false),
+        wipe: model.wipe_partition_entry == Some(true),
+        resize: model.resize == Some(true),
+    })
+}

@@ -1,0 +1,139 @@
+//! One file system of the config: what is done to what is there.
+
+use std::fs::File;
+
+use super::{Job, Planner, Target};
+use crate::disk_journal::Stage;
+use crate::filesystem;
+use crate::filesystem::Verdict;
+use crate::mounts;
+use crate::partition::Change;
+use linux::filesystem::Kind;
+use linux::probe;
+use linux::probe::Stretch;
+
+impl Planner<'_> {
+    pub(super) fn filesystem(&mut self, at: &str, model: &ignition::model::Filesystem) {
+        let format = model.format.as_deref().unwrap_or_default();
+        let kind = match filesystem::kind(format) {
+            Ok(kind) => kind,
+            Err(why) => return self.wrong(&format!("{at}.format"), why),
+        };
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let wanted = filesystem::Wanted {
+            at: at.to_owned(),
+            device: model.device.clone(),
+            kind,
+            label: given(&model.label),
+            uuid: given(&model.uuid),
+            wipe: model.wipe_filesystem == Some(true),
+            options: model.options.clone().unwrap_or_default(),
+        };
+        let path = given(&model.path);
+        let check = |path: &String| mounts::check(path, &self.inputs.rules).err();
+        if let Some(why) = path.as_ref().and_then(check) {
+            self.wrong(&format!("{at}.path"), why);
+        }
+        // Nothing is asked for, as a merge may leave it.
+        if format.is_empty() {
+            return;
+        }
+        let Some(target) = self.target(&format!("{at}.device"), &model.device) else {
+            return;
+        };
+        if let Some(other) = self.taken.insert(target.clone(), at.to_owned()) {
+            let why = format!("{} is the same device as that of {other}", model.device);
+            return self.wrong(at, why);
+        }
+        if self.inputs.rules.remembers_var
+            && path.as_deref() == Some(mounts::VAR)
+            && self.is_opened_by_clevis(&target)
+        {
+            let why = "/var cannot be on a volume that clevis opens: it is needed before the network is there; \
+                       a keyFile or clevis.tpm2 alone works";
+            return self.wrong(&format!("{at}.path"), why.to_owned());
+        }
+        let stable = self.stable(&target);
+        let verdict = match self.verdict(&wanted, &target, &stable) {
+            Ok(verdict) => verdict,
+            Err(why) => return self.problems.lines.push(why),
+        };
+        let mountable = kind.filter(|kind| *kind != Kind::Swap);
+        if let (Some(path), Some(kind)) = (path, mountable) {
+            let mount = mounts::Wanted {
+                at: at.to_owned(),
+                kind,
+                path,
+                options: model.mount_options.clone().unwrap_or_default(),
+            };
+            self.plan.mounts.push((mount, target.clone()));
+        }
+        self.plan.filesystems.push(Job {
+            wanted,
+            target,
+            stable,
+            verdict,
+        });
+    }
+
+    /// What is done to what a target will hold once the tables are written.
+    fn verdict(
+        &mut self,
+        wanted: &filesystem::Wanted,
+        target: &Target,
+        stable: &str,
+    ) -> Result<Option<Verdict>, String> {
+        let at = &wanted.at;
+        let stage = self.inputs.journal.stage(at, stable);
+        let anew = match wanted.kind {
+            Some(_) => Verdict::Remake,
+            None => Verdict::Wipe,
+        };
+        let Some((device, start, size)) = self.stretch(target) else {
+            return Ok(match stage {
+                _ if self.is_new(target) => Some(wanted.fresh()),
+                Some(Stage::Begun) if wanted.kind.is_some() => Some(Verdict::Remake),
+                Some(Stage::Done) => Some(Verdict::Keep),
+                _ if self.was_made_earlier(target) => Some(anew),
+                _ => None,
+            });
+        };
+        if self.is_own(target) {
+            return Err(format!(
+                "{at}: {} belongs to the node itself",
+                wanted.device
+            ));
+        }
+        let table = self.tables.get(&device.name).and_then(Option::as_ref);
+        if matches!(target, Target::Device(_))
+            && table.is_some_and(|table| !table.entries.is_empty())
+            && !wanted.wipe
+        {
+            return Err(format!(
+                "{at}: {} has partitions, which the file system would overwrite",
+                wanted.device
+            ));
+        }
+        let file = File::open(&device.path)
+            .map_err(|error| format!("{at}: {}: {error}", device.path.display()))?;
+        let looked = Stretch::part(&file, start, size);
+        let read = || anyhow::Ok((probe::known(looked)?, linux::filesystem::read(looked)?));
+        let (mut names, found) = read().map_err(|error| format!("{at}: {error:#}"))?;
+        let wiped = |change: &Change| change.disk.name == device.name && change.wipe;
+        if matches!(target, Target::Device(_)) && self.plan.tables.iter().any(wiped) {
+            filesystem::without_tables(&mut names);
+        }
+        let (verdict, warning) = match stage {
+            // Whatever is there now this node made it, or half of it, after the config had allowed that.
+            Some(Stage::Begun) if wanted.kind.is_some() => (Verdict::Remake, None),
+            Some(Stage::Done) => (Verdict::Keep, None),
+            _ if self.was_made_earlier(target) => (anew, None),
+            _ => wanted.decide(&names, &found)?,
+        };
+        if verdict != Verdict::Keep && self.is_busy(target, None) {
+            return Err(format!("{at}: {} is in use", wanted.device));
+        }
+        self.plan.warnings.extend(warning);
+        Ok(Some(verdict))
+    }
+}

@@ -1,0 +1,102 @@
+//! What root and machine lack to do what was decided: told before the first write, each with its remedy.
+
+use anyhow::Result;
+
+use super::Plan;
+use crate::filesystem::Verdict;
+use linux::block;
+use linux::programs::Programs;
+use linux::tools;
+use linux::tools::Tool;
+use linux::world::World;
+
+/// Drivers of TPMs; a kernel that has them built in knows its TPM already.
+const TPM_DRIVERS: [&str; 2] = ["tpm_crb", "tpm_tis"];
+
+impl Plan {
+    /// What the root lacks to do this, each with its remedy.
+    ///
+    /// # Errors
+    /// If the root cannot be asked.
+    pub(crate) fn lacks(&self, root: &Programs) -> Result<Vec<String>> {
+        let mut out = self.lacks_tools(root);
+        if !out.is_empty() {
+            return Ok(out);
+        }
+        for (at, module) in self.modules() {
+            if !tools::has_module(root, module)? {
+                let whose = if root.in_image { "image's " } else { "" };
+                out.push(format!("{at}: the {whose}kernel has no module {module}"));
+            }
+        }
+        let mut volumes = self.volumes.iter();
+        if let Some(bound) = volumes.find(|volume| volume.wanted.needs_tpm())
+            && !has_tpm(root)
+        {
+            out.push(format!(
+                "{}.clevis: this machine has no TPM 2; give it one, or the volume a keyFile alone",
+                bound.wanted.at
+            ));
+        }
+        Ok(out)
+    }
+
+    /// The kernel's modules, each with who needs it.
+    fn modules(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        let arrays = self.arrays.iter();
+        let arrays = arrays.map(|array| (array.wanted.at.as_str(), array.wanted.module()));
+        let volumes = self.volumes.iter();
+        arrays.chain(volumes.map(|volume| (volume.wanted.at.as_str(), "dm_crypt")))
+    }
+
+    /// The programs and libraries that are not there.
+    pub(super) fn lacks_tools(&self, root: &Programs) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut need = |at: &str, tools: &[Tool]| {
+            for tool in tools {
+                if let Err(error) = tool.find(root) {
+                    out.push(format!("{at}: {error}"));
+                }
+            }
+        };
+        for array in &self.arrays {
+            need(&array.wanted.at, &[Tool::Mdadm, Tool::Modprobe]);
+        }
+        for volume in &self.volumes {
+            need(&volume.wanted.at, &[Tool::Modprobe]);
+            let mut tools = volume.wanted.tools();
+            // What opens it on the running system is in that one's root, which in Ignition's place is another.
+            let of_running = [Tool::CryptsetupGenerator, Tool::ClevisAgent];
+            tools.retain(|tool| root.in_image || !of_running.contains(tool));
+            need(&volume.wanted.at, &tools);
+        }
+        for job in &self.filesystems {
+            // What is not known yet may have to be made.
+            let wipes = matches!(job.verdict, Some(Verdict::Wipe | Verdict::Remake));
+            let makes = matches!(job.verdict, None | Some(Verdict::Make | Verdict::Remake));
+            let wipefs = wipes.then_some(Tool::Wipefs);
+            let mkfs = job.wanted.tool().filter(|_| makes);
+            let tools: Vec<Tool> = wipefs.into_iter().chain(mkfs).collect();
+            need(&job.wanted.at, &tools);
+        }
+        out
+    }
+}
+
+fn has_tpm(root: &Programs) -> bool {
+    if knows_tpm(&root.world) {
+        return true;
+    }
+    for driver in TPM_DRIVERS {
+        // Best effort: this machine may need neither.
+        if let Err(error) = tools::load_module(root, driver) {
+            tracing::debug!("{error:#}");
+        }
+    }
+    knows_tpm(&root.world)
+}
+
+/// Whether the kernel drives a TPM 2: those have a resource manager.
+fn knows_tpm(world: &World) -> bool {
+    !block::entries(&world.sys.join("class/tpmrm")).is_empty()
+}

@@ -1,0 +1,198 @@
+//! What a device's name means once the tables are written, and whose it is.
+
+use super::{OWN, Planner, Target};
+use crate::device;
+use crate::device::Device;
+use crate::device_name::Name;
+
+impl Planner<'_> {
+    /// What a name will mean once the tables are written.
+    pub(super) fn target(&mut self, at: &str, path: &str) -> Option<Target> {
+        let name = match Name::parse(path) {
+            Ok(name) => name,
+            Err(why) => {
+                self.wrong(at, why);
+                return None;
+            }
+        };
+        let found = self.targets(&name).into_iter();
+        let mut found: Vec<Target> = found.map(|target| self.of_config(target)).collect();
+        found.sort();
+        found.dedup();
+        match found.as_slice() {
+            // Why the config does not make it stands there already.
+            [] if !self.problems.lines.is_empty() && self.is_promised(&name) => None,
+            [] => {
+                let why = format!(
+                    "{path} is not there and no disk of the config makes it; this machine has {}",
+                    self.list()
+                );
+                self.wrong(at, why);
+                self.problems.missing = true;
+                None
+            }
+            [target] => Some(target.clone()),
+            several => {
+                let names: Vec<String> = several.iter().map(|target| self.stable(target)).collect();
+                self.wrong(at, format!("{path} may be {}", names.join(" or ")));
+                None
+            }
+        }
+    }
+
+    /// Whether a name is that of an array or volume of the config.
+    fn is_promised(&self, name: &Name) -> bool {
+        let storage = self.inputs.storage;
+        let (mut arrays, mut volumes) =
+            (storage.raid.iter().flatten(), storage.luks.iter().flatten());
+        match name {
+            Name::Array(name) => arrays.any(|array| array.name == *name),
+            Name::Mapped(name) => volumes.any(|volume| volume.name == *name),
+            _ => false,
+        }
+    }
+
+    fn targets(&self, name: &Name) -> Vec<Target> {
+        let by_entry = |matches: &dyn Fn(&linux::gpt::Entry) -> bool| {
+            let tables = self
+                .tables
+                .iter()
+                .filter_map(|(disk, table)| Some((disk, table.as_ref()?)));
+            tables
+                .flat_map(|(disk, table)| {
+                    let entries = table.entries.iter().filter(|(_, entry)| matches(entry));
+                    entries.map(|(number, _)| Target::Partition(disk.clone(), *number))
+                })
+                .collect()
+        };
+        let numbered = |disk: &str, number: u32| {
+            let table = self.tables.get(disk).and_then(Option::as_ref)?;
+            let there = table.entries.contains_key(&number);
+            there.then(|| Target::Partition(disk.to_owned(), number))
+        };
+        let of_disk = |whole: Name, number: u32| {
+            let disks = device::find(self.inputs.devices, &whole);
+            disks
+                .iter()
+                .filter_map(|disk| numbered(&disk.name, number))
+                .collect()
+        };
+        match name {
+            Name::Array(name)
+                if self
+                    .plan
+                    .arrays
+                    .iter()
+                    .any(|array| array.wanted.name == *name) =>
+            {
+                vec![Target::Array(name.clone())]
+            }
+            Name::Mapped(name)
+                if self
+                    .plan
+                    .volumes
+                    .iter()
+                    .any(|volume| volume.wanted.name == *name) =>
+            {
+                vec![Target::Volume(name.clone())]
+            }
+            Name::PartLabel(label) => by_entry(&|entry| entry.label == *label),
+            Name::PartUuid(guid) => by_entry(&|entry| entry.guid.to_string() == *guid),
+            Name::Id(id, Some(number)) => of_disk(Name::Id(id.clone(), None), *number),
+            Name::Path(path, Some(number)) => of_disk(Name::Path(path.clone(), None), *number),
+            Name::Kernel(kernel) if self.device(kernel).is_none() => {
+                let disks = self.tables.keys();
+                disks
+                    .filter_map(|disk| numbered(disk, number_of(kernel, disk)?))
+                    .collect()
+            }
+            name => device::find(self.inputs.devices, name)
+                .into_iter()
+                .filter_map(|device| match &device.partition {
+                    // One of a table that is not a GPT stays what it is.
+                    Some((disk, number)) if self.tables.get(disk).is_some_and(Option::is_some) => {
+                        numbered(disk, *number)
+                    }
+                    _ => Some(Target::Device(device.name.clone())),
+                })
+                .collect(),
+        }
+    }
+
+    /// A target by a name that survives a reboot.
+    pub(super) fn stable(&self, target: &Target) -> String {
+        let (name, part) = match target {
+            Target::Device(name) => (name, String::new()),
+            Target::Partition(disk, number) => (disk, format!(" partition {number}")),
+            Target::Array(name) => return format!("the array {name}"),
+            Target::Volume(name) => return format!("the volume {name}"),
+        };
+        let stable = self
+            .device(name)
+            .map_or_else(|| name.clone(), Device::stable);
+        format!("{stable}{part}")
+    }
+
+    /// The device that a target is read from now, and where it lies on it; none if it is not there yet.
+    pub(super) fn stretch(&self, target: &Target) -> Option<(&Device, u64, u64)> {
+        match target {
+            Target::Device(name) => {
+                let device = self.device(name)?;
+                Some((device, 0, device.size))
+            }
+            Target::Partition(disk, number) => {
+                let table = self.tables.get(disk)?.as_ref()?;
+                let entry = table.entries.get(number)?;
+                let size = (entry.last + 1 - entry.first) * table.sector;
+                Some((self.device(disk)?, entry.first * table.sector, size))
+            }
+            Target::Array(_) | Target::Volume(_) => {
+                let device = self.device_of(target)?;
+                Some((device, 0, device.size))
+            }
+        }
+    }
+
+    pub(super) fn is_own(&self, target: &Target) -> bool {
+        match target {
+            Target::Device(name) => self.is_system(name),
+            Target::Partition(disk, number) => {
+                let table = self.tables.get(disk).and_then(Option::as_ref);
+                let entry = table.and_then(|table| table.entries.get(number));
+                self.is_system(disk) && entry.is_some_and(|e| OWN.contains(&e.label.as_str()))
+            }
+            Target::Array(_) | Target::Volume(_) => false,
+        }
+    }
+
+    /// Whether the target, or a part of it, is mounted, or held by another than `by`.
+    pub(super) fn is_busy(&self, target: &Target, by: Option<&str>) -> bool {
+        let part_of = |device: &Device, disk: &str, number: Option<u32>| {
+            let of = device.partition.as_ref();
+            of.is_some_and(|(name, part)| {
+                name == disk && number.is_none_or(|number| number == *part)
+            })
+        };
+        self.inputs.devices.iter().any(|device| {
+            device.busy_but(by)
+                && match target {
+                    Target::Device(name) => device.name == *name || part_of(device, name, None),
+                    Target::Partition(disk, number) => part_of(device, disk, Some(*number)),
+                    Target::Array(_) | Target::Volume(_) => {
+                        let is = self.device_of(target);
+                        is.is_some_and(|is| is.name == device.name)
+                    }
+                }
+        })
+    }
+}
+
+/// The number in the kernel's name of a partition of `disk`.
+fn number_of(kernel: &str, disk: &str) -> Option<u32> {
+    let rest = kernel.strip_prefix(disk)?;
+    let digits = match disk.ends_with(|c: char| c.is_ascii_digit()) {
+        true => rest.strip_prefix('p')?,
+        false => rest,
+    };
+    digits.parse().ok()
+}

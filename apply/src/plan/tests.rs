@@ -1,0 +1,453 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::super::fake::{Machine, write};
+use super::*;
+use crate::disk_journal::Stage;
+use crate::partition_table;
+use linux::filesystem::Kind;
+use linux::gpt::Entry;
+use linux::samples::filesystem as superblock;
+
+mod again;
+mod stack;
+
+const GIB: u64 = 1 << 30;
+
+/// A system disk `vda` with the image's partitions and two blank disks with serial numbers.
+struct Lab {
+    machine: Machine,
+    system: System,
+    journal: Journal,
+}
+
+fn entry(label: &str, start: u64, size: u64) -> Entry {
+    Entry {
+        type_guid: layout::TYPE_LINUX,
+        guid: Guid([9; 16]),
+        first: start * 2048,
+        last: (start + size) * 2048 - 1,
+        attributes: 0,
+        label: label.to_owned(),
+    }
+}
+
+fn lab() -> Lab {
+    let machine = Machine::new();
+    let mut table = Table::empty(512, 4 * GIB, Guid([1; 16])).unwrap();
+    let (_, file) = machine.add("vda", "virtio0/block/vda", "254:0", 0, 4 * GIB);
+    for (number, label) in (1..).zip(OWN) {
+        table
+            .entries
+            .insert(number, entry(label, u64::from(number) * 100, 100));
+    }
+    // The other slot and `state` are not made yet.
+    let mut written = table.clone();
+    written.entries.retain(|number, _| *number <= 3);
+    written.write(&file).unwrap();
+    for (name, number) in [("vdb", "254:16"), ("vdc", "254:32")] {
+        let (real, _) = machine.add(name, &format!("virtio1/block/{name}"), number, 0, GIB);
+        write(&real.join("serial"), &format!("serial-{name}"));
+    }
+    machine.mounted("");
+    Lab {
+        machine,
+        system: System {
+            disk: "vda".to_owned(),
+            table,
+            var_minimum: GIB,
+        },
+        journal: Journal::default(),
+    }
+}
+
+impl Lab {
+    fn plan(&self, storage: &str) -> Result<Plan, Problems> {
+        self.plan_as(Rules::NODE, storage)
+    }
+
+    fn plan_as(&self, rules: Rules, storage: &str) -> Result<Plan, Problems> {
+        let text = format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
+        let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
+        let storage = config.model().unwrap().storage.unwrap();
+        let devices = device::all(&self.machine.world);
+        let volumes = storage.luks.iter().flatten();
+        let keys: Vec<Keys> = volumes
+            .map(|volume| Keys {
+                file: volume.key_file.as_ref().map(|_| b"SECRET".to_vec()),
+                ..Keys::default()
+            })
+            .collect();
+        let inputs = Inputs {
+            storage: &storage,
+            keys: &keys,
+            devices: &devices,
+            system: (rules == Rules::NODE).then_some(&self.system),
+            rules,
+            journal: &self.journal,
+        };
+        plan(&inputs, &mut || Ok(Guid([7; 16])))
+    }
+
+    fn refused(&self, storage: &str, because: &str) {
+        self.refused_as(Rules::NODE, storage, because);
+    }
+
+    fn refused_as(&self, rules: Rules, storage: &str, because: &str) {
+        let problems = self.plan_as(rules, storage).expect_err(because);
+        let text = problems.lines.join("\n");
+        assert!(text.contains(because), "{storage}: {text}");
+    }
+
+    fn put(&self, disk: &str, start: u64, kind: Kind) {
+        let file = File::options()
+            .write(true)
+            .open(self.machine.world.dev.join(disk))
+            .unwrap();
+        for (at, bytes) in superblock(kind) {
+            file.write_all_at(&bytes, start + at).unwrap();
+        }
+    }
+
+    fn table(&self, disk: &str, entries: &[(u32, Entry)]) {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(self.machine.world.dev.join(disk))
+            .unwrap();
+        let mut table = Table::empty(512, GIB, Guid([2; 16])).unwrap();
+        table.entries = entries.iter().cloned().collect();
+        table.write(&file).unwrap();
+    }
+}
+
+const TWO: &str = r#""disks": [{"device": "/dev/disk/by-id/virtio-serial-vdb", "wipeTable": true, "partitions": [
+    {"label": "a", "number": 1, "sizeMiB": 100}, {"label": "b", "number": 2}]}],
+  "filesystems": [
+    {"device": "/dev/disk/by-partlabel/a", "format": "ext4", "path": "/var/lib/a", "mountOptions": ["noatime"]},
+    {"device": "/dev/vdb2", "format": "swap"},
+    {"device": "/dev/vdc", "format": "xfs", "path": "/var/lib/c"}]"#;
+
+#[test]
+fn partitions_that_do_not_exist_yet_are_found_by_every_name() {
+    let plan = lab().plan(TWO).unwrap();
+    let change = &plan.tables[0];
+    assert!(change.wipe && change.write);
+    assert_eq!(change.table.as_ref().unwrap().entries.len(), 2);
+    let part = |number| Target::Partition("vdb".to_owned(), number);
+    let targets: Vec<&Target> = plan.filesystems.iter().map(|job| &job.target).collect();
+    assert_eq!(
+        targets,
+        [&part(1), &part(2), &Target::Device("vdc".to_owned())]
+    );
+    assert!(
+        plan.filesystems
+            .iter()
+            .all(|job| job.verdict == Some(Verdict::Make))
+    );
+    assert_eq!(plan.filesystems[0].stable, "virtio-serial-vdb partition 1");
+    let mounts: Vec<&str> = plan
+        .mounts
+        .iter()
+        .map(|(mount, _)| mount.path.as_str())
+        .collect();
+    assert_eq!(mounts, ["/var/lib/a", "/var/lib/c"]);
+    for name in [
+        "/dev/disk/by-id/virtio-serial-vdb-part1",
+        "/dev/disk/by-partuuid/07070707-0707-4707-8707-070707070707",
+    ] {
+        let guid = "07070707-0707-4707-8707-070707070707";
+        let text = format!(
+            r#""disks": [{{"device": "/dev/vdb", "partitions": [{{"number": 1, "guid": "{guid}"}}]}}],
+               "filesystems": [{{"device": "{name}", "format": "ext4"}}]"#
+        );
+        assert_eq!(lab().plan(&text).unwrap().filesystems[0].target, part(1));
+    }
+}
+
+#[test]
+fn all_problems_of_all_disks_are_told_at_once() {
+    let lab = lab();
+    lab.table("vdb", &[(1, entry("old", 1, 100))]);
+    lab.put("vdc", 0, Kind::Xfs);
+    let problems = lab
+        .plan(
+            r#""disks": [{"device": "/dev/vdb", "partitions": [{"number": 1, "label": "new"}]}],
+               "filesystems": [{"device": "/dev/vdc", "format": "ext4"},
+                 {"device": "/dev/vdd", "format": "ext4"},
+                 {"device": "/dev/disk/by-partlabel/none", "format": "ext4"}]"#,
+        )
+        .unwrap_err();
+    let text = problems.lines.join("\n");
+    assert_eq!(problems.lines.len(), 4, "{text}");
+    for wanted in [
+        "$.storage.disks.0.partitions.0: partition 1 does not match",
+        "$.storage.filesystems.0: /dev/vdc holds something else",
+        "expected ext4; found xfs, label \"data\"",
+        "$.storage.filesystems.1.device: /dev/vdd is not there",
+        "vdb (1024 MiB, virtio-serial-vdb)",
+        "by-partlabel/none is not there",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    assert!(problems.missing);
+}
+
+#[test]
+fn content_is_looked_at_where_the_partition_will_be() {
+    let lab = lab();
+    lab.put("vdb", 101 << 20, Kind::Ext4);
+    let wanted = |extra: &str| {
+        format!(
+            r#""disks": [{{"device": "/dev/vdb", "wipeTable": true, "partitions": [
+                {{"number": 1, "startMiB": 101, "sizeMiB": 100}}]}}],
+               "filesystems": [{{"device": "/dev/vdb1", {extra}}}]"#
+        )
+    };
+    let verdict = |extra| {
+        lab.plan(&wanted(extra)).unwrap().filesystems[0]
+            .verdict
+            .clone()
+    };
+    assert_eq!(
+        verdict(r#""format": "ext4", "label": "data""#),
+        Some(Verdict::Keep)
+    );
+    assert_eq!(
+        verdict(r#""format": "xfs", "wipeFilesystem": true"#),
+        Some(Verdict::Remake)
+    );
+    lab.refused(&wanted(r#""format": "xfs""#), "found ext4");
+    lab.refused(
+        &wanted(r#""format": "ext4", "label": "other""#),
+        "label \"other\"",
+    );
+}
+
+#[test]
+fn a_disk_without_a_gpt_is_taken_only_blank_or_with_consent() {
+    let lab = lab();
+    let plain = r#""disks": [{"device": "/dev/vdb", "partitions": [{"number": 1}]}]"#;
+    let wiped =
+        r#""disks": [{"device": "/dev/vdb", "wipeTable": true, "partitions": [{"number": 1}]}]"#;
+    assert!(lab.plan(plain).unwrap().tables[0].write);
+    lab.put("vdb", 0, Kind::Xfs);
+    lab.refused(plain, "an XFS file system");
+    assert!(lab.plan(wiped).unwrap().tables[0].wipe);
+    lab.table("vdc", &[(1, entry("a", 1, 10))]);
+    let file = File::options()
+        .write(true)
+        .open(lab.machine.world.dev.join("vdc"))
+        .unwrap();
+    for at in [512 + 60, GIB - 512 + 60] {
+        file.write_all_at(b"x", at).unwrap();
+    }
+    lab.refused(
+        &plain.replace("vdb", "vdc"),
+        "both copies of the GPT on vdc are damaged",
+    );
+}
+
+#[test]
+fn a_damaged_copy_is_mended_and_a_sound_table_is_left_alone() {
+    let lab = lab();
+    let same = r#""disks": [{"device": "/dev/vdb", "partitions": [{"number": 1, "label": "a"}]}]"#;
+    lab.table("vdb", &[(1, entry("a", 1, 10))]);
+    assert!(!lab.plan(same).unwrap().tables[0].changes());
+    let file = File::options()
+        .write(true)
+        .open(lab.machine.world.dev.join("vdb"))
+        .unwrap();
+    file.write_all_at(b"x", GIB - 512 + 60).unwrap();
+    let plan = lab.plan(same).unwrap();
+    assert!(plan.tables[0].write && plan.tables[0].actions == [(1, partition_table::Action::Keep)]);
+    // Wiping without partitions leaves no table.
+    let none = lab
+        .plan(r#""disks": [{"device": "/dev/vdb", "wipeTable": true}]"#)
+        .unwrap();
+    assert!(none.tables[0].wipe && none.tables[0].table.is_none());
+}
+
+#[test]
+fn the_system_disk_keeps_what_is_the_nodes_own() {
+    let lab = lab();
+    lab.refused(
+        r#""disks": [{"device": "/dev/vda", "wipeTable": true}]"#,
+        "holds the running root",
+    );
+    for number in 1..=6 {
+        let gone = format!(
+            r#""disks": [{{"device": "/dev/vda", "partitions": [{{"number": {number}, "shouldExist": false, "wipePartitionEntry": true}}]}}]"#
+        );
+        lab.refused(&gone, "in use");
+    }
+    for label in OWN {
+        lab.refused(
+            &format!(r#""filesystems": [{{"device": "/dev/disk/by-partlabel/{label}", "format": "ext4"}}]"#),
+            "belongs to the node itself",
+        );
+    }
+    lab.refused(
+        r#""filesystems": [{"device": "/dev/vda", "format": "ext4", "wipeFilesystem": true}]"#,
+        "belongs to the node",
+    );
+    let more =
+        r#""disks": [{"device": "/dev/vda", "partitions": [{"label": "data", "sizeMiB": 1000}]}]"#;
+    let plan = lab.plan(more).unwrap();
+    let table = plan.tables[0].table.as_ref().unwrap();
+    assert_eq!(table.entries.len(), 7);
+    assert_eq!(table.entries[&7].first, 700 * 2048);
+}
+
+#[test]
+fn room_for_var_is_kept_unless_the_config_brings_it() {
+    let lab = lab();
+    let filled = |format: &str, path: &str| {
+        format!(
+            r#""disks": [{{"device": "/dev/vda", "partitions": [{{"label": "data"}}]}}],
+               "filesystems": [{{"device": "/dev/disk/by-partlabel/data", "format": "{format}", "path": "{path}"}}]"#
+        )
+    };
+    lab.refused(
+        &filled("xfs", "/var/lib/x"),
+        "no room is left for var on vda",
+    );
+    lab.plan(&filled("xfs", "/var")).unwrap();
+    let named = r#""disks": [{"device": "/dev/vda", "partitions": [{"label": "var"}]}]"#;
+    lab.plan(named).unwrap();
+}
+
+#[test]
+fn what_is_in_use_and_what_is_named_twice_is_refused() {
+    let lab = lab();
+    lab.table("vdb", &[(1, entry("a", 1, 10))]);
+    lab.machine.add(
+        "vdb1",
+        "virtio1/block/vdb/vdb1",
+        "254:17",
+        1 << 20,
+        10 << 20,
+    );
+    lab.machine
+        .mounted("25 1 254:17 / /x rw - ext4 /dev/root rw\n");
+    lab.refused(
+        r#""disks": [{"device": "/dev/vdb", "wipeTable": true}]"#,
+        "vdb1 in use",
+    );
+    lab.refused(
+        r#""filesystems": [{"device": "/dev/vdb1", "format": "ext4"}]"#,
+        "/dev/vdb1 is in use",
+    );
+    lab.refused(
+        r#""filesystems": [{"device": "/dev/vdb", "format": "ext4", "wipeFilesystem": true}]"#,
+        "/dev/vdb is in use",
+    );
+    lab.refused(
+        r#""disks": [{"device": "/dev/vdc"}, {"device": "/dev/disk/by-id/virtio-serial-vdc"}]"#,
+        "the same disk as that of $.storage.disks.0",
+    );
+    lab.refused(
+        r#""filesystems": [{"device": "/dev/vdc", "format": "ext4"}, {"device": "/dev/disk/by-id/virtio-serial-vdc", "format": "ext4"}]"#,
+        "the same device as that of $.storage.filesystems.0",
+    );
+    lab.refused(
+        r#""disks": [{"device": "/dev/vdb1"}]"#,
+        "a table is on a whole disk",
+    );
+    lab.refused(
+        r#""disks": [{"device": "/dev/vdc", "partitions": [{"number": 1}]}], "filesystems": [{"device": "/dev/vdc", "format": "ext4"}]"#,
+        "has partitions",
+    );
+    lab.table("vdc", &[(1, entry("a", 1, 10))]);
+    lab.refused(
+        r#""filesystems": [{"device": "/dev/disk/by-partlabel/a", "format": "ext4"}]"#,
+        "virtio-serial-vdb partition 1 or virtio-serial-vdc partition 1",
+    );
+    lab.refused(
+        r#""filesystems": [{"device": "/srv/x", "format": "ext4"}]"#,
+        "no name of a device",
+    );
+    lab.refused(
+        r#""filesystems": [{"device": "/dev/vdc1", "format": "ext4", "path": "/home/x"}]"#,
+        "/var/home/x",
+    );
+}
+
+#[test]
+fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
+    let mut lab = lab();
+    let device = "virtio-serial-vdb";
+    // The table was written and one file system begun: nothing is wiped again, the half-made one is made anew.
+    lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
+    let numbers = BTreeMap::from([
+        ("$.storage.disks.0.partitions.0".to_owned(), 1),
+        ("$.storage.disks.0.partitions.1".to_owned(), 2),
+    ]);
+    lab.journal
+        .number_all("$.storage.disks.0", device, numbers, true)
+        .unwrap();
+    assert!(lab.plan(TWO).unwrap().tables[0].wipe, "begun is not done");
+    lab.journal
+        .note("$.storage.disks.0", device, Stage::Done)
+        .unwrap();
+    lab.put("vdb", 1 << 20, Kind::Xfs);
+    let first = "virtio-serial-vdb partition 1";
+    lab.journal
+        .note("$.storage.filesystems.0", first, Stage::Begun)
+        .unwrap();
+    let unnumbered = TWO
+        .replace(r#""number": 1, "#, "")
+        .replace(r#", "number": 2"#, r#", "sizeMiB": 922"#);
+    for text in [
+        TWO.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#),
+        unnumbered,
+    ] {
+        let plan = lab.plan(&text).unwrap();
+        assert!(!plan.tables[0].changes(), "{:?}", plan.tables[0]);
+        assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+    }
+    lab.journal
+        .note("$.storage.filesystems.0", first, Stage::Done)
+        .unwrap();
+    let text = TWO.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#);
+    assert_eq!(
+        lab.plan(&text).unwrap().filesystems[0].verdict,
+        Some(Verdict::Keep)
+    );
+    // Another disk in its place is no disk of that run.
+    let real = lab.machine.world.sys.join("block/vdb");
+    write(&real.join("serial"), "other");
+    let other = text.replace("serial-vdb", "other");
+    lab.refused(&other, "found xfs");
+}
+
+#[test]
+fn what_a_run_of_another_config_made_is_in_nobodys_way() {
+    let mut lab = lab();
+    // Another config had made a table and file systems where this one wants others.
+    lab.table("vdb", &[(1, entry("x", 1, 300)), (2, entry("y", 301, 500))]);
+    lab.put("vdb", 1 << 20, Kind::Xfs);
+    let kept = TWO.replace(r#""wipeTable": true"#, r#""wipeTable": false"#);
+    assert_ne!(kept, TWO);
+    lab.refused(&kept, "expected label");
+    let state = tempfile::tempdir().unwrap();
+    let mut before = Journal::open(Some(state.path()), "another").unwrap();
+    let at = "$.storage.disks.0";
+    before
+        .number_all(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .unwrap();
+    lab.journal = Journal::open(Some(state.path()), "this").unwrap();
+    let plan = lab.plan(&kept).unwrap();
+    assert!(plan.tables[0].wipe && plan.tables[0].fresh);
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+    // Once this one has made it, it is as with any run that is taken up.
+    lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
+    lab.journal
+        .number_all(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .unwrap();
+    lab.journal
+        .note(at, "virtio-serial-vdb", Stage::Done)
+        .unwrap();
+    let text = kept.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#);
+    assert!(!lab.plan(&text).unwrap().tables[0].wipe);
+}

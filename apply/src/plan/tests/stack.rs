@@ -1,0 +1,195 @@
+//! Arrays, encrypted volumes, and what is on them.
+
+use super::*;
+
+const STACK: &str = r#""disks": [{"device": "/dev/vdb", "partitions": [{"label": "left", "number": 1}]},
+    {"device": "/dev/vdc", "partitions": [{"label": "right", "number": 1}]}],
+  "raid": [{"name": "pair", "level": "raid1", "devices": ["/dev/disk/by-partlabel/left", "/dev/vdc1"]}],
+  "luks": [{"name": "vault", "device": "/dev/md/pair", "keyFile": {"source": "data:,SECRET"}}],
+  "filesystems": [{"device": "/dev/mapper/vault", "format": "ext4", "path": "/var/lib/vault"}]"#;
+
+#[test]
+fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
+    let lab = lab();
+    let plan = lab.plan(STACK).unwrap();
+    let member = |disk: &str| Target::Partition(disk.to_owned(), 1);
+    assert_eq!(plan.arrays[0].members, [member("vdb"), member("vdc")]);
+    assert_eq!(plan.volumes[0].target, Target::Array("pair".to_owned()));
+    // What a new array holds shows only when it is there.
+    assert_eq!(plan.volumes[0].verdict, None);
+    assert_eq!(
+        plan.filesystems[0].target,
+        Target::Volume("vault".to_owned())
+    );
+    assert_eq!(plan.filesystems[0].verdict, None);
+    let wiped = STACK.replace(r#""keyFile""#, r#""wipeVolume": true, "keyFile""#);
+    let plan = lab.plan(&wiped).unwrap();
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Make));
+    for (from, to, because) in [
+        (
+            "/dev/vdc1",
+            "/dev/vdb1",
+            "the same device as that of $.storage.raid.0.devices.0",
+        ),
+        (
+            "/dev/vdc1",
+            "/dev/disk/by-partlabel/state",
+            "belongs to the node itself",
+        ),
+        (
+            "/dev/md/pair",
+            "/dev/md/other",
+            "/dev/md/other is not there",
+        ),
+        (
+            "/dev/mapper/vault",
+            "/dev/disk/by-id/dm-name-x",
+            "dm-name-x is not there",
+        ),
+        (
+            "/dev/mapper/vault",
+            "/dev/md/pair",
+            "the same device as that of $.storage.luks.0",
+        ),
+        (
+            "/dev/vdc1",
+            "/dev/vdc",
+            "$.storage.raid.0.devices.1: /dev/vdc has partitions",
+        ),
+        (
+            r#""keyFile""#,
+            r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x"}]}, "keyFile""#,
+            "$.storage.luks.0: clevis.tang.0: its advertisement is none",
+        ),
+        (
+            r#""keyFile""#,
+            r#""clevis": {"tpm2": true, "threshold": 2}, "keyFile""#,
+            "clevis.threshold",
+        ),
+    ] {
+        lab.refused(&STACK.replace(from, to), because);
+    }
+}
+
+/// A later boot of the node wants `/var` before there is a network.
+#[test]
+fn what_clevis_opens_is_nothing_for_var() {
+    let lab = lab();
+    let custom = r#""clevis": {"custom": {"pin": "sss", "config": "{}"}}"#;
+    let bound = |path: &str| {
+        let stack = STACK.replace(r#""keyFile": {"source": "data:,SECRET"}"#, custom);
+        stack.replace("/var/lib/vault", path)
+    };
+    assert!(lab.plan(&bound("/var/lib/vault")).is_ok());
+    lab.refused(
+        &bound("/var"),
+        "$.storage.filesystems.0.path: /var cannot be",
+    );
+    let keyed = STACK.replace(r#""keyFile""#, &format!(r#"{custom}, "keyFile""#));
+    assert!(lab.plan(&keyed.replace("/var/lib/vault", "/var")).is_ok());
+}
+
+#[test]
+fn what_an_array_overwrites_is_told() {
+    let lab = lab();
+    lab.put("vdc", 0, Kind::Xfs);
+    let plan = lab
+        .plan(r#""raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}]"#)
+        .unwrap();
+    let [warning] = plan.warnings.as_slice() else {
+        panic!("{:?}", plan.warnings);
+    };
+    assert!(
+        warning.starts_with("$.storage.raid.0: virtio-serial-vdc holds an XFS"),
+        "{warning}"
+    );
+}
+
+#[test]
+fn what_the_image_lacks_is_told_with_the_package_that_brings_it() {
+    let lab = lab();
+    let sealed = STACK.replace(
+        r#""keyFile": {"source": "data:,SECRET"}"#,
+        r#""clevis": {"tpm2": true}"#,
+    );
+    let plan = lab.plan(&sealed).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = linux::programs::Programs {
+        world: std::sync::Arc::new(linux::world::World::below(
+            folder.path(),
+            linux::world::Clock::Real,
+        )),
+        sysroot: folder.path().to_owned(),
+        in_image: true,
+    };
+    let told = plan.lacks(&root).unwrap().join("\n");
+    for (at, package) in [
+        ("$.storage.raid.0", "mdadm"),
+        ("$.storage.luks.0", "cryptsetup-bin"),
+        ("$.storage.luks.0", "systemd-cryptsetup"),
+        ("$.storage.luks.0", "libtss2-esys-3.0.2-0t64"),
+        ("$.storage.luks.0", "libtss2-rc0t64"),
+        ("$.storage.filesystems.0", "e2fsprogs"),
+    ] {
+        let line = told
+            .lines()
+            .find(|line| line.contains(&format!("add the package {package} to")));
+        assert!(line.is_some_and(|line| line.starts_with(at)), "{told}");
+    }
+}
+
+#[test]
+fn a_stack_that_was_cut_off_is_started_and_opened_again() {
+    let mut lab = lab();
+    let members = "virtio-serial-vdb partition 1, virtio-serial-vdc partition 1";
+    lab.journal
+        .note("$.storage.raid.0", members, Stage::Done)
+        .unwrap();
+    lab.journal
+        .note("$.storage.luks.0", "the array pair", Stage::Done)
+        .unwrap();
+    lab.journal
+        .note("$.storage.filesystems.0", "the volume vault", Stage::Begun)
+        .unwrap();
+    let plan = lab.plan(STACK).unwrap();
+    assert!(plan.arrays[0].made);
+    assert_eq!(plan.volumes[0].verdict, Some(luks::Verdict::Open));
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+    lab.journal
+        .note("$.storage.luks.0", "the array pair", Stage::Begun)
+        .unwrap();
+    let plan = lab.plan(STACK).unwrap();
+    assert_eq!(plan.volumes[0].verdict, Some(luks::Verdict::Remake));
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Make));
+}
+
+#[test]
+fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
+    const VOLUME: &str =
+        r#""luks": [{"name": "v", "device": "/dev/vdc", "keyFile": {"source": "data:,SECRET"}}]"#;
+    const ARRAY: &str = r#""raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
+      "filesystems": [{"device": "/dev/md/r", "format": "ext4"}]"#;
+    let mut lab = lab();
+    lab.put("vdc", 0, Kind::Xfs);
+    lab.refused(VOLUME, "wipeVolume is not set");
+    let plan = lab.plan(ARRAY).unwrap();
+    assert_eq!(plan.warnings.len(), 1);
+    assert_eq!(plan.filesystems[0].verdict, None);
+    let made = |at: &str, devices: &str| {
+        let state = tempfile::tempdir().unwrap();
+        let mut before = Journal::open(Some(state.path()), "another").unwrap();
+        before.note(at, devices, Stage::Begun).unwrap();
+        Journal::open(Some(state.path()), "this").unwrap()
+    };
+    lab.journal = made("$.storage.luks.1", "virtio-serial-vdc");
+    let again = lab.plan(VOLUME).unwrap();
+    assert_eq!(again.volumes[0].verdict, Some(luks::Verdict::Remake));
+    let plan = lab.plan(ARRAY).unwrap();
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    assert_eq!(plan.filesystems[0].verdict, None, "vdb was nobody's");
+    lab.journal = made("$.storage.raid.0", "virtio-serial-vdb, virtio-serial-vdc");
+    let again = lab.plan(VOLUME).unwrap();
+    assert_eq!(again.volumes[0].verdict, Some(luks::Verdict::Remake));
+    let plan = lab.plan(ARRAY).unwrap();
+    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+}

@@ -1,0 +1,228 @@
+//! Arrays and encrypted volumes of the config: on what they are made, and whether what is there may go.
+
+use std::fs::File;
+
+use anyhow::{Context, Result};
+use ignition::model::{Luks, Raid};
+
+use super::{Array, Planner, Target, Volume};
+use crate::disk_journal::{BETWEEN, Stage};
+use crate::fetched::Keys;
+use crate::{array, volume};
+use linux::filesystem;
+use linux::filesystem::Found;
+use linux::probe;
+use linux::probe::Stretch;
+
+/// The names of what a target holds, and what can be said of it.
+type Looked = (Vec<&'static str>, Vec<Found>);
+
+impl Planner<'_> {
+    pub(super) fn array(&mut self, at: &str, model: &Raid) {
+        let wanted = match array::Wanted::of(at, model) {
+            Ok(wanted) => wanted,
+            Err(why) => return self.wrong(at, why),
+        };
+        let mut named = Vec::new();
+        for (i, device) in model.devices.iter().flatten().enumerate() {
+            let place = format!("{at}.devices.{i}");
+            if let Some(target) = self.target(&place, device) {
+                named.push((place, device, target));
+            }
+        }
+        let targets: Vec<Target> = named.iter().map(|(_, _, target)| target.clone()).collect();
+        let there = self.array_there(&wanted, &targets);
+        let there = there.unwrap_or_else(|why| {
+            self.wrong(at, why);
+            None
+        });
+        let is_there = there.is_some();
+        let running = there.and_then(|there| there.running);
+        // udev may be starting it, member by member: then it is waited for.
+        let held = targets.iter().any(|target| self.is_busy(target, None));
+        self.problems.missing |= is_there && running.is_none() && held;
+        let mut members = Vec::new();
+        for (place, device, target) in named {
+            if self.take(&place, device, &target, false, running.as_deref()) {
+                members.push(target);
+            }
+        }
+        let shown: Vec<String> = members.iter().map(|member| self.stable(member)).collect();
+        let stable = shown.join(BETWEEN);
+        let stage = self.inputs.journal.stage(at, &stable);
+        if stage.is_none() && !is_there {
+            for member in &members {
+                self.warn_of_loss(at, member);
+            }
+        }
+        self.plan.arrays.push(Array {
+            made: is_there || stage == Some(Stage::Done),
+            running,
+            wanted,
+            members,
+            stable,
+        });
+    }
+
+    pub(super) fn volume(&mut self, at: &str, model: &Luks, keys: &Keys) {
+        let wanted = match volume::Wanted::of(at, model, keys) {
+            Ok(wanted) => wanted,
+            Err(why) => return self.wrong(at, why),
+        };
+        let device = wanted.device.clone();
+        let Some(target) = self.target(&format!("{at}.device"), &device) else {
+            return;
+        };
+        let open = match self.open_already(&wanted, &target) {
+            Ok(open) => open,
+            Err(why) => return self.wrong(at, why),
+        };
+        if !self.take(at, &device, &target, wanted.wipes(), open.as_deref()) {
+            return;
+        }
+        let stable = self.stable(&target);
+        match self.volume_verdict(&wanted, &target, &stable) {
+            Ok(verdict) if open.is_some() && verdict != Some(volume::Verdict::Open) => {
+                self.wrong(at, format!("{device} is in use: the volume is open"));
+            }
+            Ok(verdict) => self.plan.volumes.push(Volume {
+                wanted,
+                target,
+                stable,
+                verdict,
+                open,
+            }),
+            Err(why) => self.problems.lines.push(why),
+        }
+    }
+
+    fn volume_verdict(
+        &self,
+        wanted: &volume::Wanted,
+        target: &Target,
+        stable: &str,
+    ) -> Result<Option<volume::Verdict>, String> {
+        // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is gone,
+        // is made anew with all that is on it.
+        let ours = match self.inputs.journal.stage(&wanted.at, stable) {
+            Some(Stage::Done) if wanted.opens_again() => Some(volume::Verdict::Open),
+            Some(_) => Some(volume::Verdict::Remake),
+            None => self
+                .was_made_earlier(target)
+                .then_some(volume::Verdict::Remake),
+        };
+        if ours.is_some() {
+            return Ok(ours);
+        }
+        let looked = self.look(target);
+        match looked.map_err(|error| format!("{}: {error:#}", wanted.at))? {
+            Some((names, found)) => wanted.decide(&names, &found).map(Some),
+            None => Ok(wanted.wipes().then_some(volume::Verdict::Remake)),
+        }
+    }
+
+    /// What a target holds: all known things, and those of them that say more. None if it is not there yet.
+    fn look(&self, target: &Target) -> Result<Option<Looked>> {
+        let Some((device, start, size)) = self.stretch(target) else {
+            return Ok(None);
+        };
+        let file = File::open(&device.path)
+            .with_context(|| format!("opening {}", device.path.display()))?;
+        let stretch = Stretch::part(&file, start, size);
+        Ok(Some((probe::known(stretch)?, filesystem::read(stretch)?)))
+    }
+
+    /// A config has no word that would consent to the loss of what a member of an array holds, or refuse it.
+    fn warn_of_loss(&mut self, at: &str, target: &Target) {
+        if !self.was_made_earlier(target)
+            && let Ok(Some((names, _))) = self.look(target)
+            && !names.is_empty()
+        {
+            let (member, held) = (self.stable(target), names.join(" and "));
+            let warning = format!("{at}: {member} holds {held}, which the array overwrites");
+            self.plan.warnings.push(warning);
+        }
+    }
+
+    /// Notes who has a target. It must be nobody else's, not in use but `by` what is wanted itself, not the node's own,
+    /// and without partitions unless they may be wiped.
+    fn take(
+        &mut self,
+        at: &str,
+        device: &str,
+        target: &Target,
+        wipe: bool,
+        by: Option<&str>,
+    ) -> bool {
+        let why = if let Some(other) = self.taken.insert(target.clone(), at.to_owned()) {
+            format!("{device} is the same device as that of {other}")
+        } else if self.is_own(target) {
+            format!("{device} belongs to the node itself")
+        } else if self.is_busy(target, by) {
+            format!("{device} is in use")
+        } else if !wipe && self.is_divided(target) {
+            format!("{device} has partitions, which it would overwrite")
+        } else {
+            return true;
+        };
+        self.wrong(at, why);
+        false
+    }
+
+    /// Whether a target is a disk that has partitions once the tables are written.
+    fn is_divided(&self, target: &Target) -> bool {
+        let Target::Device(name) = target else {
+            return false;
+        };
+        let table = self.tables.get(name).and_then(Option::as_ref);
+        table.is_some_and(|table| !table.entries.is_empty())
+    }
+
+    /// Whether all that a target holds was made by an attempt that was cut off and had another config: then nothing of it
+    /// is in anybody's way.
+    pub(super) fn was_made_earlier(&self, target: &Target) -> bool {
+        let is_earlier = |target: &Target| self.inputs.journal.made_earlier(&self.stable(target));
+        match target {
+            Target::Device(_) | Target::Partition(..) => is_earlier(target),
+            Target::Array(name) => {
+                let mut arrays = self.plan.arrays.iter();
+                let array = arrays.find(|array| array.wanted.name == *name);
+                array.is_some_and(|array| array.members.iter().all(is_earlier))
+            }
+            // What it holds goes when it is made anew itself.
+            Target::Volume(_) => false,
+        }
+    }
+
+    /// Whether clevis opens a target, or a volume below it.
+    pub(super) fn is_opened_by_clevis(&self, target: &Target) -> bool {
+        let Target::Volume(name) = target else {
+            return false;
+        };
+        let mut volumes = self.plan.volumes.iter();
+        let volume = volumes.find(|volume| volume.wanted.name == *name);
+        volume.is_some_and(|volume| {
+            volume.wanted.needs_clevis() || self.is_opened_by_clevis(&volume.target)
+        })
+    }
+
+    /// Whether a target is an array or volume that this run makes new.
+    pub(super) fn is_new(&self, target: &Target) -> bool {
+        match target {
+            Target::Volume(name) => {
+                let volume = self
+                    .plan
+                    .volumes
+                    .iter()
+                    .find(|volume| volume.wanted.name == *name);
+                volume.is_some_and(|volume| {
+                    matches!(
+                        volume.verdict,
+                        Some(volume::Verdict::Make | volume::Verdict::Remake)
+                    )
+                })
+            }
+            _ => false,
+        }
+    }
+}

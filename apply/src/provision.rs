@@ -1,0 +1,173 @@
+//! Provision: the config applied to the root.
+//!
+//! All or nothing: everything is decided and checked first, and all mistakes are told together; only then is
+//! the first byte written. The journal in `state` says before what will be done, so that a run that was cut off is undone
+//! and done again. A second run finds what the first one left and succeeds.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+
+use crate::accounts::{Accounts, Keys};
+use crate::fetched::Fetched;
+use crate::file_journal::{Intent, Journal};
+use crate::target::Target;
+use crate::tree::Tree;
+use crate::volume::Opened;
+use crate::{crypttab, files, result, units, users};
+use image::fault::Fault;
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Files, directories and links.
+    pub entries: usize,
+    /// Files among them.
+    pub files: usize,
+    /// Users and groups that the config speaks of.
+    pub accounts: usize,
+    /// Units that the config speaks of.
+    pub units: usize,
+    /// What is strange but was done, or not done, all the same.
+    pub warnings: Vec<String>,
+}
+
+/// Checks a config against the verified root alone, before `/var` is there: what is wrong with it then is wrong with it
+/// for good.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn check(target: &Target, fetched: &Fetched) -> Result<()> {
+    let tree = Tree::open(&target.root, target.rules)?;
+    plan(fetched, &tree, &Journal::default(), 0).map(drop)
+}
+
+/// What the disks stage leaves for this one.
+#[derive(Clone, Debug, Default)]
+pub struct Brought {
+    /// Mount points of the config's file systems, and folders that were made for them.
+    pub mounted: Vec<String>,
+    /// Encrypted volumes.
+    pub volumes: Vec<Opened>,
+}
+
+/// Applies a config to the root, where `/etc` and `/var` are writable. The journal is on the disk before the
+/// first write.
+///
+/// # Errors
+/// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
+pub fn apply(
+    target: &Target,
+    fetched: &Fetched,
+    brought: &Brought,
+    journal: &mut Journal,
+) -> Result<Applied> {
+    let tree = Tree::open(&target.root, target.rules)?;
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    apply_to(fetched, &tree, brought, journal, (boot_id.trim(), now))
+}
+
+fn apply_to(
+    fetched: &Fetched,
+    tree: &Tree,
+    brought: &Brought,
+    journal: &mut Journal,
+    (boot_id, now): (&str, u64),
+) -> Result<Applied> {
+    let there = |path: &str| tree.find(path).is_some_and(|place| place.stat().is_some());
+    let again = !journal.is_resumed() && there(result::PATH);
+    journal.undo(tree)?;
+    let plan = plan(fetched, tree, journal, now)?;
+    if journal.is_kept() {
+        let intent = plan.intent(tree, brought);
+        let intent = intent.context("looking at what the config will change")?;
+        journal.begin(&fetched.hash(), intent)?;
+    }
+    users::apply(tree, &plan.accounts, &plan.keys, &brought.mounted).context("applying passwd")?;
+    for entry in &plan.entries {
+        entry.apply(tree, again).context("applying storage")?;
+    }
+    plan.units.apply(tree).context("applying systemd")?;
+    crypttab::apply(tree, &brought.volumes).context("applying luks")?;
+    result::write(tree, fetched.user_config, boot_id, now)?;
+    tree.finish()?;
+    let passwd = fetched.model.passwd.as_ref();
+    let systemd = fetched.model.systemd.as_ref();
+    Ok(Applied {
+        entries: plan.entries.len(),
+        files: plan.entries.iter().filter(|entry| entry.is_file()).count(),
+        accounts: passwd.map_or(0, |passwd| {
+            let count = |of: Option<usize>| of.unwrap_or(0);
+            count(passwd.users.as_ref().map(Vec::len)) + count(passwd.groups.as_ref().map(Vec::len))
+        }),
+        units: systemd
+            .and_then(|systemd| systemd.units.as_ref())
+            .map_or(0, Vec::len),
+        warnings: plan.warnings,
+    })
+}
+
+/// Everything decided.
+struct Plan<'a> {
+    accounts: Accounts,
+    keys: Keys,
+    entries: Vec<files::Entry<'a>>,
+    units: units::Units,
+    warnings: Vec<String>,
+}
+
+impl Plan<'_> {
+    /// Everything that will be written to, and what is there now.
+    fn intent(&self, tree: &Tree, brought: &Brought) -> Result<Intent> {
+        let mut intent = Intent::default();
+        let mounted = &brought.mounted;
+        users::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
+        for entry in &self.entries {
+            entry.intend(tree, &mut intent)?;
+        }
+        self.units.intend(tree, &mut intent)?;
+        crypttab::intend(tree, &brought.volumes, &mut intent)?;
+        intent.file(tree, result::PATH, None)?;
+        Ok(intent)
+    }
+}
+
+fn plan<'a>(fetched: &'a Fetched, tree: &Tree, journal: &Journal, now: u64) -> Result<Plan<'a>> {
+    let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
+    let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
+    let (users, groups) = journal.accounts();
+    accounts.take_back(users, groups);
+    let keys = users::plan(&fetched.model, tree, &mut accounts, &mut wrong);
+    let entries = files::plan(fetched, tree, &accounts, journal, &mut wrong);
+    let units = units::plan(
+        &fetched.model,
+        tree,
+        &fetched.files,
+        &mut wrong,
+        &mut warnings,
+    );
+    for path in units.paths() {
+        if let Err(error) = files::check_path(tree, path) {
+            wrong.push(format!("$.systemd.units: {error}"));
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(
+            Fault::new("the config cannot be applied to this image; nothing was written")
+                .found(wrong.join("\n"))
+                .fix("correct the config")
+                .into(),
+        );
+    }
+    Ok(Plan {
+        accounts,
+        keys,
+        entries,
+        units,
+        warnings,
+    })
+}

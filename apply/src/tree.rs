@@ -1,0 +1,555 @@
+//! The root that is provisioned: every path is resolved inside it, links included, as the running node will
+//! resolve it. A chain of links never leaves the root (`openat2` with `RESOLVE_IN_ROOT`).
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
+use crate::target::Rules;
+
+/// Links that are followed before a path is given up as a circle.
+const LONGEST_CHAIN: u32 = 40;
+
+/// The root that is provisioned.
+#[derive(Debug)]
+pub struct Tree {
+    /// What may be done to it.
+    pub(crate) rules: Rules,
+    root: OwnedFd,
+    real: PathBuf,
+    owners: Owners,
+    /// Files that are written beside their places and wait for [`Tree::settle`].
+    pending: RefCell<Vec<(Place, Place)>>,
+    /// A folder of each file system that was written to, by its device number.
+    touched: RefCell<BTreeMap<u64, File>>,
+}
+
+/// How owners are set.
+#[derive(Debug)]
+pub enum Owners {
+    /// By the system.
+    Real,
+    /// Kept beside the tree, for tests that may not change owners: path in the root → (uid, gid).
+    #[cfg(test)]
+    Told(std::sync::Mutex<std::collections::BTreeMap<String, (u32, u32)>>),
+}
+
+/// An entry of a folder that exists: the entry itself may not.
+#[derive(Debug)]
+pub struct Place {
+    parent: OwnedFd,
+    name: String,
+    /// The path in the root, without links.
+    pub real: String,
+}
+
+impl Place {
+    /// A path that other calls can use, as long as this place lives.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
+    }
+
+    /// What is there, links not followed; `None` if nothing is.
+    pub fn stat(&self) -> Option<fs::Metadata> {
+        fs::symlink_metadata(self.path()).ok()
+    }
+
+    /// Where the link leads, if it is one.
+    pub fn link_target(&self) -> Option<String> {
+        let target = fs::read_link(self.path()).ok()?;
+        target.to_str().map(str::to_owned)
+    }
+
+    /// The content of the regular file.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        let mut options = fs::OpenOptions::new();
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = options
+            .read(true)
+            .custom_flags(flags.bits())
+            .open(self.path());
+        let mut file = file.with_context(|| format!("opening {}", self.real))?;
+        let mut out = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut out)
+            .with_context(|| format!("reading {}", self.real))?;
+        Ok(out)
+    }
+
+    /// The names of a folder's entries, sorted; none if it is no folder.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Removes a folder if there is one and nothing is in it or mounted on it.
+    pub fn remove_empty(&self) {
+        fs::remove_dir(self.path()).unwrap_or_default();
+    }
+
+    /// Removes what is there, folders with all that they hold.
+    pub fn remove(&self) -> Result<()> {
+        if self.stat().is_some() {
+            cut()?;
+        }
+        let done = match self.stat() {
+            None => Ok(()),
+            Some(meta) if meta.is_dir() => fs::remove_dir_all(self.path()),
+            Some(_) => fs::remove_file(self.path()),
+        };
+        done.with_context(|| format!("removing {}", self.real))
+    }
+}
+
+impl Tree {
+    /// Opens a root.
+    pub(crate) fn open(root: &Path, rules: Rules) -> Result<Self> {
+        Self::with_owners(root, rules, Owners::Real)
+    }
+
+    /// As [`Tree::open`], with a say in how owners are set.
+    pub(crate) fn with_owners(root: &Path, rules: Rules, owners: Owners) -> Result<Self> {
+        let open = || format!("opening the root {}", root.display());
+        let file = File::open(root).with_context(open)?;
+        let real = fs::canonicalize(root).with_context(open)?;
+        Ok(Self {
+            rules,
+            root: file.into(),
+            real,
+            owners,
+            pending: RefCell::default(),
+            touched: RefCell::default(),
+        })
+    }
+
+    fn resolve(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let relative = path.trim_start_matches('/');
+        let relative = if relative.is_empty() { "." } else { relative };
+        openat2(&self.root, relative, how)
+    }
+
+    fn folder(&self, path: &str) -> Result<OwnedFd, Errno> {
+        self.resolve(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
+    }
+
+    fn real_path(&self, fd: &OwnedFd) -> Result<String> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        let below = path
+            .strip_prefix(&self.real)
+            .context("a path left the root")?;
+        let below = below.to_str().context("a path is not UTF-8")?;
+        Ok(format!("/{below}"))
+    }
+
+    /// The path of a folder without links, whether the folder exists or not.
+    pub fn real_folder(&self, path: &str) -> Result<String> {
+        self.real_folder_within(path, LONGEST_CHAIN)
+    }
+
+    fn real_folder_within(&self, path: &str, depth: u32) -> Result<String> {
+        let Some(depth) = depth.checked_sub(1) else {
+            bail!("{path}: its links are a circle");
+        };
+        match self.folder(path) {
+            Ok(fd) => self.real_path(&fd),
+            Err(Errno::ENOENT) => {
+                let (above, name) = split(path);
+                let above = self.real_folder_within(above, depth)?;
+                let here = join(&above, name);
+                // A link whose target does not exist yet: the folder is made there.
+                match self.link_in(&above, name) {
+                    Some(target) => self.real_folder_within(&follow(&above, &target), depth),
+                    None => Ok(here),
+                }
+            }
+            Err(Errno::ENOTDIR) => bail!("{path}: a part of it is not a folder"),
+            Err(Errno::ELOOP) => bail!("{path}: its links are a circle"),
+            Err(error) => Err(error).with_context(|| format!("looking up {path}")),
+        }
+    }
+
+    fn link_in(&self, folder: &str, name: &str) -> Option<String> {
+        let parent = self.folder(folder).ok()?;
+        let target = nix::fcntl::readlinkat(parent, name).ok()?;
+        target.into_string().ok()
+    }
+
+    /// The path of an entry without links, itself not followed.
+    pub fn real(&self, path: &str) -> Result<String> {
+        let (above, name) = split(path);
+        if name.is_empty() {
+            return Ok("/".to_owned());
+        }
+        Ok(join(&self.real_folder(above)?, name))
+    }
+
+    /// Whether a config may write at this path (without links).
+    pub fn is_writable(&self, real: &str) -> bool {
+        self.rules.may_write(real)
+    }
+
+    /// The entry at `path`, if its folder exists.
+    pub fn find(&self, path: &str) -> Option<Place> {
+        let (above, name) = split(path);
+        let parent = self.folder(above).ok()?;
+        let real = join(&self.real_path(&parent).ok()?, name);
+        (!name.is_empty()).then(|| Place {
+            parent,
+            name: name.to_owned(),
+            real,
+        })
+    }
+
+    /// The entry at `path`; folders above it that are absent are made (0755, root).
+    pub fn place(&self, path: &str) -> Result<Place> {
+        let (above, name) = split(path);
+        if name.is_empty() {
+            bail!("the root itself is no entry");
+        }
+        let real = self.real_folder(above)?;
+        let parent = self.make_folders(&real)?;
+        let real = join(&real, name);
+        let waits = |(_, place): &(Place, Place)| place.real == real;
+        if self.pending.borrow().iter().any(waits) {
+            self.settle()?;
+        }
+        Ok(Place {
+            parent,
+            name: name.to_owned(),
+            real,
+        })
+    }
+
+    /// Makes the folder `real` (a path without links) and those above it.
+    fn make_folders(&self, real: &str) -> Result<OwnedFd> {
+        match self.folder(real) {
+            Ok(fd) => Ok(fd),
+            Err(Errno::ENOENT) => {
+                let (above, name) = split(real);
+                let place = Place {
+                    parent: self.make_folders(above)?,
+                    name: name.to_owned(),
+                    real: real.to_owned(),
+                };
+                self.make_folder(&place, 0o755, (0, 0))?;
+                self.folder(real).with_context(|| format!("opening {real}"))
+            }
+            Err(error) => Err(error).with_context(|| format!("opening {real}")),
+        }
+    }
+
+    /// Makes one folder.
+    pub fn make_folder(&self, place: &Place, mode: u32, owner: (u32, u32)) -> Result<()> {
+        cut()?;
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(place.path())
+            .with_context(|| format!("making the folder {}", place.real))?;
+        self.own(place, owner)?;
+        self.chmod(place, mode)?;
+        self.touch(place)
+    }
+
+    /// Writes a file beside the place; [`Tree::settle`] brings it there. So a place never holds half a file, and
+    /// the disk is waited for once and not for each file.
+    pub fn write(&self, place: &Place, data: &[u8], mode: u32, owner: (u32, u32)) -> Result<()> {
+        let name = beside(&place.name);
+        let beside = Place {
+            parent: place.parent.try_clone()?,
+            real: join(split(&place.real).0, &name),
+            name,
+        };
+        if self
+            .pending
+            .borrow()
+            .iter()
+            .any(|(other, _)| other.real == beside.real)
+        {
+            self.settle()?;
+        }
+        beside.remove()?;
+        self.write_new(&beside, data, mode, owner)
+            .with_context(|| format!("writing {}", place.real))?;
+        let target = Place {
+            parent: place.parent.try_clone()?,
+            name: place.name.clone(),
+            real: place.real.clone(),
+        };
+        self.pending.borrow_mut().push((beside, target));
+        Ok(())
+    }
+
+    /// Writes a file where none is, in a folder that is itself renamed when it is whole.
+    pub fn write_new(
+        &self,
+        place: &Place,
+        data: &[u8],
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<()> {
+        cut()?;
+        let mut options = fs::OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(place.path())?;
+        file.write_all(data)?;
+        self.own(place, owner)?;
+        // After the owner, whose change takes setuid and setgid away.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        self.touch(place)
+    }
+
+    /// Remembers the file system of a place for [`Tree::settle`].
+    fn touch(&self, place: &Place) -> Result<()> {
+        let folder = format!("/proc/self/fd/{}", place.parent.as_raw_fd());
+        let device = fs::metadata(&folder)?.dev();
+        if let std::collections::btree_map::Entry::Vacant(slot) =
+            self.touched.borrow_mut().entry(device)
+        {
+            slot.insert(
+                File::open(&folder)
+                    .with_context(|| format!("opening the folder of {}", place.real))?,
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that was written is on the disk, and brings it to its places.
+    pub fn settle(&self) -> Result<()> {
+        self.sync()?;
+        for (beside, place) in self.pending.take() {
+            cut()?;
+            fs::rename(beside.path(), place.path())
+                .with_context(|| format!("renaming to {}", place.real))?;
+            self.move_owner(&beside, &place);
+        }
+        Ok(())
+    }
+
+    /// What waited for its place when the power was cut waits no longer.
+    #[cfg(test)]
+    pub fn forget_waiting(&mut self) {
+        self.pending.take();
+        self.touched.take();
+    }
+
+    /// [`Tree::settle`], and waits for that too: afterwards a power cut takes nothing back.
+    pub fn finish(&self) -> Result<()> {
+        self.settle()?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        for folder in self.touched.borrow().values() {
+            nix::unistd::syncfs(folder).context("waiting for the disk")?;
+        }
+        Ok(())
+    }
+
+    /// Renames an entry; nothing is at the new path.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.place(from)?, self.place(to)?);
+        self.settle()?;
+        cut()?;
+        fs::rename(from.path(), to.path())
+            .with_context(|| format!("renaming {} to {}", from.real, to.real))?;
+        self.move_owner(&from, &to);
+        Ok(())
+    }
+
+    /// Makes a symbolic link; what is there must be gone.
+    pub fn link(&self, place: &Place, target: &str, owner: (u32, u32)) -> Result<()> {
+        cut()?;
+        std::os::unix::fs::symlink(target, place.path())
+            .with_context(|| format!("making the link {}", place.real))?;
+        self.own(place, owner)?;
+        self.touch(place)
+    }
+
+    /// Makes a hard link to `target`, a path in the root.
+    pub fn hard_link(&self, place: &Place, target: &str) -> Result<()> {
+        let target = self
+            .find(target)
+            .filter(|target| target.stat().is_some())
+            .with_context(|| {
+                format!("{}: the target of the hard link does not exist", place.real)
+            })?;
+        cut()?;
+        fs::hard_link(target.path(), place.path())
+            .with_context(|| format!("making the hard link {}", place.real))?;
+        self.touch(place)
+    }
+
+    /// Sets owner and group of the entry itself, if they are others.
+    pub fn own(&self, place: &Place, owner: (u32, u32)) -> Result<()> {
+        cut()?;
+        match &self.owners {
+            Owners::Real => {
+                let now = place.stat().map(|meta| (meta.uid(), meta.gid()));
+                if now == Some(owner) {
+                    return Ok(());
+                }
+                std::os::unix::fs::lchown(place.path(), Some(owner.0), Some(owner.1))
+                    .with_context(|| format!("setting the owner of {}", place.real))
+            }
+            #[cfg(test)]
+            Owners::Told(told) => {
+                told.lock().unwrap().insert(place.real.clone(), owner);
+                Ok(())
+            }
+        }
+    }
+
+    /// The owner and group of the entry.
+    pub fn owner(&self, place: &Place) -> (u32, u32) {
+        match &self.owners {
+            Owners::Real => place.stat().map_or((0, 0), |meta| (meta.uid(), meta.gid())),
+            #[cfg(test)]
+            Owners::Told(told) => told
+                .lock()
+                .unwrap()
+                .get(&place.real)
+                .copied()
+                .unwrap_or((0, 0)),
+        }
+    }
+
+    /// A rename takes the owner along.
+    #[cfg_attr(not(test), allow(unused_variables, clippy::unused_self))]
+    fn move_owner(&self, from: &Place, to: &Place) {
+        #[cfg(test)]
+        if let Owners::Told(told) = &self.owners {
+            let mut told = told.lock().unwrap();
+            let below = format!("{}/", from.real);
+            let moved: Vec<String> = told
+                .keys()
+                .filter(|path| **path == from.real || path.starts_with(&below))
+                .cloned()
+                .collect();
+            for path in moved {
+                let owner = told.remove(&path).unwrap();
+                told.insert(path.replacen(&from.real, &to.real, 1), owner);
+            }
+        }
+    }
+
+    /// Sets the mode of a file or folder (of no link: a link has none).
+    pub fn chmod(&self, place: &Place, mode: u32) -> Result<()> {
+        match place.stat() {
+            Some(meta) if !meta.is_symlink() => {
+                cut()?;
+                fs::set_permissions(place.path(), fs::Permissions::from_mode(mode))
+                    .with_context(|| format!("setting the mode of {}", place.real))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name under which the content of `name` is written before it is brought to its place.
+pub fn beside(name: &str) -> String {
+    let short: String = name.chars().take(60).collect();
+    format!(".{short}.slipway")
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many more changes a test lets happen before it cuts the power.
+    pub static CUT_AFTER: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
+}
+
+/// Each change of the disk passes here, where a test can end it.
+#[cfg_attr(
+    not(test),
+    allow(clippy::unnecessary_wraps, reason = "a test can fail it")
+)]
+pub fn cut() -> Result<()> {
+    #[cfg(test)]
+    if let Some(left) = CUT_AFTER.get() {
+        anyhow::ensure!(left > 0, "the power was cut");
+        CUT_AFTER.set(Some(left - 1));
+    }
+    Ok(())
+}
+
+/// A path's folder and name: `("/a", "b")` for `/a/b`.
+pub fn split(path: &str) -> (&str, &str) {
+    match path.trim_end_matches('/').rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some((above, name)) => (above, name),
+        None => ("/", path),
+    }
+}
+
+/// A folder's path and a name.
+pub fn join(folder: &str, name: &str) -> String {
+    format!("{}/{name}", folder.trim_end_matches('/'))
+}
+
+/// Where a link in `folder` leads.
+fn follow(folder: &str, target: &str) -> String {
+    match target.starts_with('/') {
+        true => ignition::validate::clean(target),
+        false => ignition::validate::clean(&join(folder, target)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn chains_of_links_stay_in_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        // The chain by which Ignition leaves the root: a → b, b → an absolute path.
+        symlink("b", root.join("a")).unwrap();
+        symlink(outside.path(), root.join("b")).unwrap();
+        symlink("../../../../etc", root.join("up")).unwrap();
+        fs::create_dir(root.join("etc")).unwrap();
+        let tree = Tree::open(root, Rules::NODE).unwrap();
+        let real = tree.real("/a/x").unwrap();
+        assert_eq!(Path::new(&real), outside.path().join("x"));
+        assert!(!tree.is_writable(&real));
+        assert_eq!(tree.real("/up/x").unwrap(), "/etc/x");
+        assert!(tree.is_writable("/etc/x") && !tree.is_writable("/etcetera"));
+    }
+
+    #[test]
+    fn links_into_var_are_made_real_on_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        symlink("../var/usrlocal", root.join("local")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        fs::create_dir(root.join("var")).unwrap();
+        let owners = Owners::Told(std::sync::Mutex::default());
+        let tree = Tree::with_owners(root, Rules::NODE, owners).unwrap();
+        assert_eq!(tree.real("/local/bin/x").unwrap(), "/var/usrlocal/bin/x");
+        let place = tree.place("/local/bin/x").unwrap();
+        tree.write(&place, b"data", 0o755, (0, 0)).unwrap();
+        assert!(place.stat().is_none());
+        tree.finish().unwrap();
+        assert_eq!(fs::read(root.join("var/usrlocal/bin/x")).unwrap(), b"data");
+        assert!(tree.real("/loop/x").is_err());
+        // Nothing but the file is left of its writing.
+        assert_eq!(
+            fs::read_dir(root.join("var/usrlocal/bin")).unwrap().count(),
+            1
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! Units: written, masked, enabled by the links that `systemctl enable` makes, disabled, and noted as presets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use ignition::model::{Config, Unit};
+use ignition::unit::{Install, parse};
+
+use super::tree::{Tree, join, split};
+use crate::contents::Contents;
+use crate::file_journal::Intent;
+
+mod enable;
+#[cfg(test)]
+mod tests;
+
+/// Where the config's units go.
+const SYSTEM: &str = "/etc/systemd/system";
+/// Where units come from, first one wins. `/run` is empty before the handoff.
+const FOLDERS: [&str; 4] = [
+    SYSTEM,
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+/// The preset file that Ignition writes too.
+const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
+
+/// What is to be done about units, all of it decided.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Units {
+    /// Path → content.
+    files: BTreeMap<String, Vec<u8>>,
+    /// Link → target.
+    links: BTreeMap<String, String>,
+    /// Links that go.
+    removed: BTreeSet<String>,
+    preset: String,
+}
+
+/// Decides everything. What is wrong goes to `wrong`, what is merely strange to `warnings`.
+///
+/// `files` are the contents of `storage.files`, which may bring units too.
+pub(crate) fn plan(
+    config: &Config,
+    tree: &Tree,
+    files: &[Contents],
+    wrong: &mut Vec<String>,
+    warnings: &mut Vec<String>,
+) -> Units {
+    let units = config
+        .systemd
+        .as_ref()
+        .and_then(|systemd| systemd.units.as_deref());
+    let units = units.unwrap_or_default();
+    let storage = config
+        .storage
+        .as_ref()
+        .and_then(|storage| storage.files.as_deref());
+    let brought = storage.unwrap_or_default().iter().zip(files);
+    let brought = brought
+        .filter_map(|(file, contents)| Some((file.path.as_str(), contents.contents.as_deref()?)));
+    let mut planner = Planner {
+        tree,
+        brought: brought.collect(),
+        out: Units::default(),
+        wrong,
+        warnings,
+    };
+    for (i, unit) in units.iter().enumerate() {
+        planner.contents(&format!("$.systemd.units.{i}"), unit);
+    }
+    for (i, unit) in units.iter().enumerate() {
+        planner.state(&format!("$.systemd.units.{i}"), unit);
+    }
+    planner.out.preset = preset(units);
+    planner.out
+}
+
+struct Planner<'a> {
+    tree: &'a Tree,
+    /// Path → content of the config's own files.
+    brought: BTreeMap<&'a str, &'a [u8]>,
+    out: Units,
+    wrong: &'a mut Vec<String>,
+    warnings: &'a mut Vec<String>,
+}
+
+impl Planner<'_> {
+    fn contents(&mut self, place: &str, unit: &Unit) {
+        if unit.name.contains('/') {
+            return self
+                .wrong
+                .push(format!("{place}.name: the name of a unit holds no slash"));
+        }
+        let path = join(SYSTEM, &unit.name);
+        for (i, dropin) in unit.dropins.iter().flatten().enumerate() {
+            if dropin.name.contains('/') {
+                let place = format!("{place}.dropins.{i}.name");
+                self.wrong
+                    .push(format!("{place}: the name of a drop-in holds no slash"));
+            } else if let Some(contents) = &dropin.contents {
+                // An empty one is written, as it hides one of the same name.
+                let path = join(&format!("{path}.d"), &dropin.name);
+                self.out.files.insert(path, contents.clone().into_bytes());
+            }
+        }
+        if let Some(contents) = unit
+            .contents
+            .as_ref()
+            .filter(|contents| !contents.is_empty())
+        {
+            self.out
+                .files
+                .insert(path.clone(), contents.clone().into_bytes());
+        }
+        let is_mask = |target: Option<String>| target.as_deref() == Some("/dev/null");
+        match unit.mask {
+            Some(true) => {
+                if unit
+                    .contents
+                    .as_ref()
+                    .is_some_and(|contents| !contents.is_empty())
+                {
+                    let why =
+                        "a unit that is masked cannot have contents too: they have the same path";
+                    self.wrong.push(format!("{place}.mask: {why}"));
+                }
+                self.out.links.insert(path, "/dev/null".to_owned());
+            }
+            Some(false) if is_mask(self.tree.find(&path).and_then(|p| p.link_target())) => {
+                self.out.removed.insert(path);
+            }
+            _ => {}
+        }
+    }
+
+    fn state(&mut self, place: &str, unit: &Unit) {
+        match unit.enabled {
+            Some(true) if unit.mask == Some(true) => {
+                self.warnings
+                    .push(format!("{place}: {} is masked and not enabled", unit.name));
+            }
+            Some(true) => self.enable(place, &unit.name, &mut BTreeSet::new()),
+            Some(false) => self.disable(&unit.name),
+            None => {}
+        }
+    }
+
+    /// The path of a unit file: what the config brings, else what the root has. Masked ones are none.
+    fn file_of(&self, name: &str) -> Option<String> {
+        FOLDERS.iter().find_map(|folder| {
+            let path = join(folder, name);
+            if self.out.files.contains_key(&path) || self.brought.contains_key(path.as_str()) {
+                return Some(path);
+            }
+            if self.out.removed.contains(&path) || self.out.links.contains_key(&path) {
+                return None;
+            }
+            let place = self.tree.find(&path)?;
+            let masked = place.link_target().as_deref() == Some("/dev/null");
+            (place.stat().is_some() && !masked).then_some(path)
+        })
+    }
+
+    fn text_of(&self, path: &str) -> String {
+        let planned = self.out.files.get(path).map(Vec::as_slice);
+        let text = match planned.or_else(|| self.brought.get(path).copied()) {
+            Some(text) => Some(text.to_vec()),
+            None => self.read(path, 8),
+        };
+        String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()
+    }
+
+    /// Reads a unit file of the root, through links (an alias of another unit).
+    fn read(&self, path: &str, depth: u32) -> Option<Vec<u8>> {
+        let place = self.tree.find(path)?;
+        match place.link_target() {
+            Some(target) if target.starts_with('/') => self.read(&target, depth.checked_sub(1)?),
+            Some(target) => self.read(&join(split(path).0, &target), depth.checked_sub(1)?),
+            None => place.read().ok(),
+        }
+    }
+
+    /// The `[Install]` section of a unit with its drop-ins.
+    fn install_of(&self, path: &str) -> Install {
+        let mut install = Install::default();
+        let mut read = |text: &str| {
+            if let Ok(settings) = parse(text) {
+                install.read(&settings);
+            }
+        };
+        read(&self.text_of(path));
+        let name = split(path).1;
+        let mut dropins = BTreeMap::new();
+        for folder in FOLDERS
+            .iter()
+            .rev()
+            .map(|folder| join(folder, &format!("{name}.d")))
+        {
+            let names = self
+                .tree
+                .find(&folder)
+                .map(|place| place.names())
+                .unwrap_or_default();
+            let own = self
+                .out
+                .files
+                .keys()
+                .map(String::as_str)
+                .chain(self.brought.keys().copied());
+            let own = own
+                .filter(|path| split(path).0 == folder)
+                .map(|path| split(path).1.to_owned());
+            for name in names
+                .into_iter()
+                .chain(own)
+                .filter(|name| name.ends_with(".conf"))
+            {
+                dropins.insert(name.clone(), join(&folder, &name));
+            }
+        }
+        for path in dropins.values() {
+            read(&self.text_of(path));
+        }
+        install
+    }
+}
+
+/// The preset lines: one for each unit, the instances of a template together, sorted.
+fn preset(units: &[Unit]) -> String {
+    let mut lines = BTreeSet::new();
+    let mut instances: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
+    for unit in units {
+        let Some(enabled) = unit.enabled else {
+            continue;
+        };
+        let word = if enabled { "enable" } else { "disable" };
+        match enable::instance(&unit.name) {
+            Some((template, instance)) => {
+                instances
+                    .entry((enabled, template))
+                    .or_default()
+                    .push(instance);
+            }
+            None => {
+                lines.insert(format!("{word} {}", unit.name));
+            }
+        }
+    }
+    for ((enabled, template), mut names) in instances {
+        let word = if enabled { "enable" } else { "disable" };
+        names.sort_unstable();
+        lines.insert(format!("{word} {template} {}", names.join(" ")));
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+impl Units {
+    /// Everything that is written, for the check of paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
+        self.files.keys().chain(self.links.keys())
+    }
+
+    /// What [`Units::apply`] will write to.
+    pub(crate) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
+        for path in &self.removed {
+            intent.link(tree, path, None)?;
+        }
+        for (path, content) in &self.files {
+            intent.file(tree, path, Some(content))?;
+        }
+        for (path, target) in &self.links {
+            intent.link(tree, path, Some(target))?;
+        }
+        match self.preset.is_empty() {
+            true => Ok(()),
+            false => intent.file(tree, PRESET, Some(self.preset.as_bytes())),
+        }
+    }
+
+    /// Does it.
+    pub(crate) fn apply(&self, tree: &Tree) -> Result<()> {
+        for path in &self.removed {
+            if let Some(place) = tree.find(path) {
+                place.remove()?;
+            }
+        }
+        for (path, content) in &self.files {
+            write(tree, path, content)?;
+        }
+        for (path, target) in &self.links {
+            let place = tree.place(path)?;
+            if place.link_target().as_deref() != Some(target) {
+                place.remove()?;
+                tree.link(&place, target, (0, 0))?;
+            }
+        }
+        match self.preset.is_empty() {
+            true => Ok(()),
+            false => write(tree, PRESET, self.preset.as_bytes()),
+        }
+    }
+}
+
+/// A file of root's; one that is there with the same content is left alone.
+fn write(tree: &Tree, path: &str, content: &[u8]) -> Result<()> {
+    let place = tree.place(path)?;
+    match place.stat() {
+        Some(meta) if meta.is_file() && place.read()? == content => Ok(()),
+        Some(meta) if meta.is_file() => tree.write(&place, content, 0o644, (0, 0)),
+        _ => {
+            place.remove()?;
+            tree.write(&place, content, 0o644, (0, 0))
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Users on the disk: account files, homes, ssh keys.
+
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::Result;
+use ignition::model::Config;
+
+use super::accounts::{Accounts, Database, Home, Keys};
+use crate::file_journal::Intent;
+use crate::files::check_path;
+use crate::tree::{Tree, join, split};
+
+/// Edits the accounts in memory as the config wants, groups first. What is wrong goes to `wrong`.
+pub(crate) fn plan(
+    config: &Config,
+    tree: &Tree,
+    accounts: &mut Accounts,
+    wrong: &mut Vec<String>,
+) -> Keys {
+    let mut keys = Keys::new();
+    let Some(passwd) = &config.passwd else {
+        return keys;
+    };
+    for (i, group) in passwd.groups.iter().flatten().enumerate() {
+        if let Err(error) = accounts.apply_group(group) {
+            wrong.push(format!("$.passwd.groups.{i}: {error}"));
+        }
+    }
+    for (i, user) in passwd.users.iter().flatten().enumerate() {
+        if let Err(error) = accounts.apply_user(user) {
+            wrong.push(format!("$.passwd.users.{i}: {error}"));
+            continue;
+        }
+        let lines = user.ssh_authorized_keys.clone().unwrap_or_default();
+        if lines.is_empty() || user.should_exist == Some(false) {
+            continue;
+        }
+        if lines.iter().any(|line| line.trim().contains(['\n', '\0'])) {
+            wrong.push(format!("$.passwd.users.{i}: an ssh key holds a line break"));
+        }
+        let home = accounts
+            .user(&user.name)
+            .map(|(_, _, home)| home)
+            .unwrap_or_default();
+        if let Err(error) = check_path(tree, &join(&home, ".ssh")) {
+            wrong.push(format!("$.passwd.users.{i}: {error}"));
+        }
+        keys.insert(user.name.clone(), lines);
+    }
+    for home in &accounts.homes {
+        if let Err(error) = check_path(tree, &home.path) {
+            wrong.push(format!("$.passwd.users: home {error}"));
+        }
+    }
+    keys
+}
+
+/// Writes homes, account files and keys, in this order: a user whose home could not be made is not known. `mounted` are
+/// folders that the mounts of this run made or are.
+pub(crate) fn apply(
+    tree: &Tree,
+    accounts: &Accounts,
+    keys: &Keys,
+    mounted: &[String],
+) -> Result<()> {
+    for home in &accounts.homes {
+        make_home(tree, home, accounts.defaults.home_mode, mounted)?;
+    }
+    let shadow = accounts.gid("shadow").unwrap_or(0);
+    for (database, mode, group) in [
+        (&accounts.group, 0o644, 0),
+        (&accounts.gshadow, 0o640, shadow),
+        (&accounts.passwd, 0o644, 0),
+        (&accounts.shadow, 0o640, shadow),
+        (&accounts.subuid, 0o644, 0),
+        (&accounts.subgid, 0o644, 0),
+    ] {
+        if database.changed {
+            write(tree, database, mode, (0, group))?;
+        }
+    }
+    for (name, lines) in keys {
+        write_keys(tree, accounts, name, lines)?;
+    }
+    Ok(())
+}
+
+/// What [`apply`] will write to.
+pub(crate) fn intend(
+    tree: &Tree,
+    accounts: &Accounts,
+    keys: &Keys,
+    mounted: &[String],
+    intent: &mut Intent,
+) -> Result<()> {
+    for home in &accounts.homes {
+        let there = tree.find(&home.path).filter(|place| place.stat().is_some());
+        match there {
+            None => intent.home(tree, &home.path)?,
+            Some(place) => {
+                for folder in within(mounted, &place.real) {
+                    intent.folder(tree, folder)?;
+                }
+            }
+        }
+    }
+    for database in accounts.databases() {
+        if database.changed {
+            let text = database.to_text();
+            intent.file(tree, database.path, Some(text.as_bytes()))?;
+        }
+    }
+    for (name, lines) in keys {
+        if let Some((_, _, home)) = accounts.user(name) {
+            let file = key_file(tree, &home);
+            intent.file(tree, &file, Some(key_text(lines).as_bytes()))?;
+        }
+    }
+    let (users, groups) = accounts.added();
+    intent.accounts(users, groups);
+    Ok(())
+}
+
+/// The file of a user's keys below the home.
+fn key_file(tree: &Tree, home: &str) -> String {
+    let (folders, file) = tree.rules.key_file;
+    let folder = folders
+        .iter()
+        .fold(home.to_owned(), |above, name| join(&above, name));
+    join(&folder, file)
+}
+
+fn key_text(lines: &[String]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{}\n", line.trim()))
+        .collect()
+}
+
+/// Replaces an account file; owner and mode stay what they were.
+fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Result<()> {
+    let place = tree.place(database.path)?;
+    let (mode, owner) = match place.stat() {
+        Some(meta) => (meta.permissions().mode() & 0o7777, tree.owner(&place)),
+        None => (mode, owner),
+    };
+    tree.write(&place, database.to_text().as_bytes(), mode, owner)
+}
+
+/// A home from `/etc/skel`. It is filled under another name and then renamed, so that a half-filled one is
+/// never taken for a whole one. An existing home is left alone, as useradd does; but what only mounts made of it and in it,
+/// and is still root's, becomes the user's and nobody else's to read.
+fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<()> {
+    let place = tree.place(&home.path)?;
+    if place.stat().is_some() {
+        for folder in within(mounted, &place.real) {
+            let place = tree.place(folder)?;
+            if tree.owner(&place) == (0, 0) {
+                tree.chmod(&place, 0o700)?;
+                tree.own(&place, home.owner)?;
+            }
+        }
+        return Ok(());
+    }
+    let (above, name) = split(&home.path);
+    let beside = join(above, &super::tree::beside(name));
+    let place = tree.place(&beside)?;
+    place.remove()?;
+    tree.make_folder(&place, mode, home.owner)?;
+    copy(tree, "/etc/skel", &beside, home.owner)?;
+    tree.rename(&beside, &home.path)
+}
+
+/// Those of the folders that are a home or in it.
+fn within<'a>(folders: &'a [String], home: &str) -> impl Iterator<Item = &'a String> {
+    let inner = format!("{home}/");
+    folders
+        .iter()
+        .filter(move |folder| **folder == home || folder.starts_with(&inner))
+}
+
+fn copy(tree: &Tree, from: &str, to: &str, owner: (u32, u32)) -> Result<()> {
+    let Some(folder) = tree.find(from) else {
+        return Ok(());
+    };
+    for name in folder.names() {
+        let (source, target) = (join(from, &name), join(to, &name));
+        let Some(place) = tree.find(&source) else {
+            continue;
+        };
+        let Some(meta) = place.stat() else { continue };
+        let mode = meta.permissions().mode() & 0o7777;
+        let copy_place = tree.place(&target)?;
+        if meta.is_dir() {
+            tree.make_folder(&copy_place, mode, owner)?;
+            copy(tree, &source, &target, owner)?;
+        } else if let Some(link) = place.link_target() {
+            tree.link(&copy_place, &link, owner)?;
+        } else if meta.is_file() {
+            tree.write_new(&copy_place, &place.read()?, mode, owner)?;
+        }
+    }
+    Ok(())
+}
+
+/// `~/.ssh/authorized_keys.d/ignition`, or `~/.ssh/authorized_keys` where that is asked for; all of it the user's own and
+/// nobody else's to read.
+fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) -> Result<()> {
+    let Some((uid, gid, home)) = accounts.user(name) else {
+        return Ok(());
+    };
+    let owner = (uid, gid);
+    let (folders, file) = tree.rules.key_file;
+    let mut folder = home;
+    for part in folders {
+        folder = join(&folder, part);
+        let place = tree.place(&folder)?;
+        if place.stat().is_none() {
+            tree.make_folder(&place, 0o700, owner)?;
+        }
+    }
+    let place = tree.place(&join(&folder, file))?;
+    tree.write(&place, key_text(lines).as_bytes(), 0o600, owner)
+}

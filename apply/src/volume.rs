@@ -1,0 +1,268 @@
+//! Encrypted volumes: LUKS 2, by a key file, by the machine's TPM, and by what else clevis knows.
+//!
+//! What Ignition binds to a TPM alone by clevis is bound by `systemd-cryptenroll` here: the running system opens it by its
+//! crypttab alone, with neither a shell nor an agent. As with clevis no PCR is part of the binding: the volume opens on
+//! this machine, whatever it booted. All other pins are clevis's own work.
+
+mod clevis;
+mod key;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use ignition::model::Luks;
+use serde::{Deserialize, Serialize};
+
+use crate::fetched::Keys;
+use clevis::Pin;
+use linux::filesystem::{Found, Kind};
+use linux::tools::Tool;
+pub use work::{close, open, open_by_tpm};
+
+/// A volume as a config wants it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where it stands in the config.
+    pub at: String,
+    /// Name of the mapped device.
+    pub name: String,
+    /// The device as the config names it.
+    pub device: String,
+    key: Option<Vec<u8>>,
+    label: Option<String>,
+    uuid: Option<String>,
+    options: Vec<String>,
+    open_options: Vec<String>,
+    discard: bool,
+    wipe: bool,
+    /// Whether the TPM opens it too, without clevis.
+    tpm: bool,
+    /// How clevis opens it too.
+    clevis: Option<Pin>,
+}
+
+/// A key is never shown.
+impl std::fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wanted")
+            .field("name", &self.name)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is opened as it is.
+    Open,
+    /// It is made.
+    Make,
+    /// What is there is wiped and it is made.
+    Remake,
+}
+
+/// What the running system must know of a volume. In Ignition's place the stages tell it one another in a file.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Opened {
+    /// Name of the mapped device.
+    pub name: String,
+    /// UUID of the volume.
+    pub uuid: String,
+    /// What opens it at later boots.
+    pub by: By,
+}
+
+/// What opens a volume.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum By {
+    /// A key.
+    Key(Vec<u8>),
+    /// The machine's TPM.
+    Tpm,
+    /// Clevis, whose pin may need the network.
+    Clevis {
+        /// Whether it does.
+        network: bool,
+    },
+}
+
+/// A key is never shown.
+impl std::fmt::Debug for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Key(_) => "Key",
+            Self::Tpm => "Tpm",
+            Self::Clevis { .. } => "Clevis",
+        })
+    }
+}
+
+/// A key is never shown.
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Wanted {
+    /// Reads one; `keys` is what was fetched for it.
+    ///
+    /// # Errors
+    /// For what this version cannot do, by name.
+    pub fn of(at: &str, model: &Luks, keys: &Keys) -> Result<Self, String> {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let odd = |c: char| c.is_whitespace() || c.is_control() || "/\\#".contains(c);
+        if model.name.starts_with(['-', '.']) || model.name.is_empty() || model.name.contains(odd) {
+            return Err(format!(
+                "name: {:?} cannot stand in crypttab and on a command line",
+                model.name
+            ));
+        }
+        let enabled = |cex: &ignition::model::Cex| cex.enabled == Some(true);
+        if model.cex.as_ref().is_some_and(enabled) {
+            return Err("cex: crypto express cards are not supported".to_owned());
+        }
+        let clevis = model.clevis.as_ref();
+        let pin = clevis
+            .map(|clevis| Pin::of(clevis, keys))
+            .transpose()?
+            .flatten();
+        Ok(Self {
+            at: at.to_owned(),
+            name: model.name.clone(),
+            device: model.device.clone().unwrap_or_default(),
+            key: keys.file.clone(),
+            label: given(&model.label),
+            uuid: given(&model.uuid),
+            options: model.options.clone().unwrap_or_default(),
+            open_options: model.open_options.clone().unwrap_or_default(),
+            discard: model.discard == Some(true),
+            wipe: model.wipe_volume == Some(true),
+            tpm: pin.is_none() && clevis.is_some_and(|clevis| clevis.tpm2 == Some(true)),
+            clevis: pin,
+        })
+    }
+
+    /// By what the device holds: `names` are all known things on it, `found` those of them that say more.
+    ///
+    /// # Errors
+    /// If something else is there and may not be wiped: expected against found.
+    pub fn decide(&self, names: &[&'static str], found: &[Found]) -> Result<Verdict, String> {
+        let refuse = |expected: &str, found: String| {
+            Err(format!(
+                "{}: {} cannot be used as it is and wipeVolume is not set; expected {expected}; found {found}",
+                self.at, self.device
+            ))
+        };
+        if self.wipe {
+            return Ok(Verdict::Remake);
+        }
+        if names.is_empty() {
+            return Ok(Verdict::Make);
+        }
+        let Some(volume) = found.iter().find(|found| found.kind == Kind::Luks2) else {
+            let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let shown = match shown.as_slice() {
+                [] => names.join(" and "),
+                shown => shown.join(" and "),
+            };
+            return refuse("nothing, or a LUKS 2 volume", shown);
+        };
+        if self.is_bound() || self.key.is_none() {
+            return refuse(
+                "nothing: only a volume with a key file of the config and without clevis is used again",
+                volume.to_string(),
+            );
+        }
+        for (name, wanted, found) in [
+            ("label", &self.label, &volume.label),
+            ("UUID", &self.uuid, &volume.uuid),
+        ] {
+            if let Some(wanted) = wanted
+                .as_ref()
+                .filter(|wanted| !wanted.eq_ignore_ascii_case(found))
+            {
+                return refuse(&format!("the {name} {wanted:?}"), format!("{found:?}"));
+            }
+        }
+        Ok(Verdict::Open)
+    }
+
+    /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone, and a
+    /// server may be out of reach.
+    pub fn opens_again(&self) -> bool {
+        self.key.is_some() || self.tpm || self.clevis.as_ref().is_some_and(Pin::opens_now)
+    }
+
+    /// Whether something else than a key opens it too.
+    const fn is_bound(&self) -> bool {
+        self.tpm || self.clevis.is_some()
+    }
+
+    /// Whether only clevis opens it at later boots.
+    pub const fn needs_clevis(&self) -> bool {
+        self.clevis.is_some() && self.key.is_none()
+    }
+
+    /// Whether it is bound to the machine's TPM.
+    pub fn needs_tpm(&self) -> bool {
+        self.tpm || self.clevis.as_ref().is_some_and(Pin::needs_tpm)
+    }
+
+    /// Whether what is there goes.
+    pub const fn wipes(&self) -> bool {
+        self.wipe
+    }
+
+    /// The programs that it needs of the root, in the init and on the running system.
+    pub fn tools(&self) -> Vec<Tool> {
+        let mut out = vec![Tool::Cryptsetup, Tool::Wipefs, Tool::CryptsetupGenerator];
+        if let Some(pin) = &self.clevis {
+            out.extend(pin.tools());
+        }
+        if self.tpm {
+            out.extend([
+                Tool::Cryptenroll,
+                Tool::SystemdCryptsetup,
+                Tool::TssEsys,
+                Tool::TssRc,
+            ]);
+        }
+        out
+    }
+
+    fn format(&self, device: &str, key: &str) -> Vec<String> {
+        let mut out: Vec<String> = ["luksFormat", "--type", "luks2", "--key-file", key]
+            .map(str::to_owned)
+            .into();
+        for (flag, value) in [("--label", &self.label), ("--uuid", &self.uuid)] {
+            if let Some(value) = value {
+                out.extend([flag.to_owned(), value.clone()]);
+            }
+        }
+        // A key that was drawn has nothing that could be guessed, so that nothing is gained by a slow derivation.
+        if self.key.is_none() && !self.options.iter().any(|o| o.starts_with("--pbkdf")) {
+            out.extend(
+                ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"].map(str::to_owned),
+            );
+        }
+        out.extend(self.options.iter().cloned());
+        out.push(device.to_owned());
+        out
+    }
+
+    /// Flags that are kept in the volume's header, so that whoever opens it later need not know them.
+    fn flags(&self) -> Vec<String> {
+        let mut out = vec!["--persistent".to_owned()];
+        if self.discard {
+            out.push("--allow-discards".to_owned());
+        }
+        out.extend(self.open_options.iter().cloned());
+        out
+    }
+}

@@ -1,0 +1,225 @@
+//! Volumes that clevis opens: by tang servers, by several pins of which some suffice, by a pin of the config's own
+//! (`clevis-luks-bind(1)`, `clevis-encrypt-sss(1)`, `clevis-encrypt-tang(1)`).
+//!
+//! On the running system an agent of clevis answers when systemd asks for such a volume's key, so that a server that
+//! comes late, or a network, is waited for there.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ignition::model::{Clevis, Tang};
+use image::paths::{RESOLV_CONF, RUN_RESOLVER};
+use serde_json::{Map, Value, json};
+
+use crate::fetched::Keys;
+use linux::mount;
+use linux::programs;
+use linux::programs::Programs;
+use linux::tools::Tool;
+
+/// The pin that is made of others.
+const SSS: &str = "sss";
+const TANG: &str = "tang";
+const TPM: &str = "tpm2";
+/// What shells and their programs expect in `/dev`; on a running system udev makes them.
+const STREAMS: [(&str, &str); 4] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
+
+/// A pin of clevis, and what it is told.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Pin {
+    name: String,
+    pub(super) config: String,
+    tang: bool,
+    tpm: bool,
+    network: bool,
+    offline: bool,
+}
+
+impl Pin {
+    /// What a config wants of clevis; none if a TPM alone, or nothing at all, is wanted.
+    ///
+    /// # Errors
+    /// What cannot be, by its name.
+    pub(super) fn of(clevis: &Clevis, keys: &Keys) -> Result<Option<Self>, String> {
+        let custom = clevis.custom.as_ref();
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        if let Some(name) = custom.and_then(|custom| given(&custom.pin)) {
+            let odd = |c: char| !c.is_ascii_alphanumeric() && c != '-';
+            if name.contains(odd) || name.starts_with('-') {
+                return Err(format!("clevis.custom.pin: {name:?} is the name of no pin"));
+            }
+            let config = custom
+                .and_then(|custom| given(&custom.config))
+                .unwrap_or_default();
+            // A pin may be made of others, which its config names.
+            let names = |pin: &str| name == pin || config.contains(pin);
+            return Ok(Some(Self {
+                tang: names(TANG),
+                tpm: names(TPM),
+                network: custom.is_some_and(|custom| custom.needs_network == Some(true)),
+                offline: false,
+                name,
+                config,
+            }));
+        }
+        let servers = clevis.tang.as_deref().unwrap_or_default();
+        let tpm = clevis.tpm2 == Some(true);
+        let threshold = clevis.threshold.filter(|number| *number > 0).unwrap_or(1);
+        let pins = servers.len() + usize::from(tpm);
+        if pins > 0 && usize::try_from(threshold).is_ok_and(|threshold| threshold > pins) {
+            return Err(format!(
+                "clevis.threshold: {threshold} pins are to open it, and there are {pins}"
+            ));
+        }
+        if servers.is_empty() {
+            return Ok(None);
+        }
+        let mut of = Map::new();
+        let servers = servers.iter().enumerate().map(|(i, server)| {
+            let fetched = keys.advertisements.get(i).and_then(Option::as_deref);
+            told(server, fetched).map_err(|why| format!("clevis.tang.{i}: {why}"))
+        });
+        of.insert(TANG.to_owned(), servers.collect::<Result<_, _>>()?);
+        if tpm {
+            of.insert(TPM.to_owned(), json!({}));
+        }
+        Ok(Some(Self {
+            name: SSS.to_owned(),
+            config: json!({ "t": threshold, "pins": of }).to_string(),
+            tang: true,
+            tpm,
+            network: true,
+            offline: keys.advertisements.iter().any(Option::is_none),
+        }))
+    }
+
+    /// Whether it needs the network at every boot.
+    pub(super) const fn needs_network(&self) -> bool {
+        self.network
+    }
+
+    /// Whether it needs the machine's TPM.
+    pub(super) const fn needs_tpm(&self) -> bool {
+        self.tpm
+    }
+
+    /// Whether all that it needs was in reach when the config was fetched.
+    pub(super) const fn opens_now(&self) -> bool {
+        !self.offline
+    }
+
+    /// The programs that it needs, in the init and on the running system.
+    pub(super) fn tools(&self) -> Vec<Tool> {
+        let mut out = vec![Tool::Clevis, Tool::ClevisLuks, Tool::ClevisAgent];
+        for (tool, needed) in [
+            (Tool::ClevisSss, self.name == SSS),
+            (Tool::ClevisTang, self.tang),
+            (Tool::ClevisTpm2, self.tpm),
+        ] {
+            out.extend(needed.then_some(tool));
+        }
+        out
+    }
+
+    /// Binds a volume that the key in this file opens.
+    ///
+    /// # Errors
+    /// What clevis says, without the pin's config.
+    pub(super) fn bind(
+        &self,
+        root: &Programs,
+        volume: &str,
+        device: &str,
+        key: &str,
+    ) -> Result<()> {
+        let arguments = [
+            "luks",
+            "bind",
+            "-y",
+            "-k",
+            key,
+            "-d",
+            device,
+            &self.name,
+            &self.config,
+        ];
+        run(root, &arguments, &[&self.config])
+            .with_context(|| format!("binding the volume {volume} by clevis"))
+    }
+}
+
+/// What the pin is told of a server: never to ask it for an advertisement, which was fetched and is checked by its
+/// thumbprint.
+fn told(server: &Tang, fetched: Option<&[u8]>) -> Result<Value, String> {
+    let own = server
+        .advertisement
+        .as_deref()
+        .unwrap_or_default()
+        .as_bytes();
+    let read = serde_json::from_slice(fetched.unwrap_or(own)).ok();
+    let advertisement = read
+        .filter(|read: &Value| read.get("payload").is_some())
+        .ok_or("its advertisement is none: JSON with a payload and its signatures is expected")?;
+    Ok(json!({ "url": server.url, "thp": server.thumbprint, "adv": advertisement }))
+}
+
+/// Opens a volume.
+///
+/// # Errors
+/// If its pins do not open it.
+pub(super) fn open(root: &Programs, volume: &str, device: &str) -> Result<()> {
+    run(root, &["luks", "unlock", "-d", device, "-n", volume], &[])
+        .with_context(|| format!("opening the volume {volume} by clevis"))
+}
+
+/// Runs clevis; messages show these words as dots.
+fn run(root: &Programs, arguments: &[&str], secret: &[&str]) -> Result<()> {
+    for (name, target) in STREAMS {
+        match symlink(target, root.world.dev.join(name)) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("making /dev/{name}"));
+            }
+            _ => {}
+        }
+    }
+    let _resolver = Resolver::lend(root)?;
+    programs::succeed_without(root, &Tool::Clevis.find(root)?, arguments, secret).map(drop)
+}
+
+/// The init's resolver, where programs of the root look for that of the running system; it goes with this value.
+#[derive(Debug)]
+struct Resolver(Option<PathBuf>);
+
+impl Resolver {
+    fn lend(root: &Programs) -> Result<Self> {
+        let ours = root.world.in_initrd(RESOLV_CONF);
+        let theirs = root.world.in_run(RUN_RESOLVER);
+        // A system around us has its own where its programs look.
+        if !root.in_image || theirs.exists() || !ours.exists() {
+            return Ok(Self(None));
+        }
+        if let Some(folder) = theirs.parent() {
+            mount::folder(folder, 0o755)?;
+        }
+        fs::copy(&ours, &theirs).with_context(|| format!("writing {}", theirs.display()))?;
+        Ok(Self(Some(theirs)))
+    }
+}
+
+impl Drop for Resolver {
+    fn drop(&mut self) {
+        let Some(file) = &self.0 else { return };
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        if let Err(error) = fs::remove_file(file).and_then(|()| fs::remove_dir(folder)) {
+            tracing::warn!("removing {}: {error}", file.display());
+        }
+    }
+}

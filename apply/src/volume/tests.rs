@@ -1,0 +1,208 @@
+use super::work::lets_discards_through;
+use super::*;
+use linux::probe;
+
+fn model(text: &str) -> Luks {
+    let text =
+        format!(r#"{{"ignition": {{"version": "3.6.0"}}, "storage": {{"luks": [{text}]}}}}"#);
+    let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
+    let storage = config.model().unwrap().storage.unwrap();
+    storage.luks.unwrap().remove(0)
+}
+
+fn tried(text: &str, key: Option<&[u8]>) -> Result<Wanted, String> {
+    let text = format!(r#"{{"name": "data", "device": "/dev/x", {text}}}"#);
+    let keys = Keys {
+        file: key.map(<[u8]>::to_vec),
+        advertisements: Vec::new(),
+    };
+    Wanted::of("l", &model(&text), &keys)
+}
+
+fn wanted(text: &str, key: Option<&[u8]>) -> Wanted {
+    tried(text, key).unwrap()
+}
+
+fn volume(kind: Kind) -> Found {
+    Found {
+        kind,
+        label: "vault".into(),
+        uuid: "abab".into(),
+    }
+}
+
+const KEY: Option<&[u8]> = Some(b"SECRET");
+
+#[test]
+fn only_a_volume_that_the_key_file_may_open_is_used_again() {
+    let luks: &[&str] = &[probe::LUKS];
+    let there = [volume(Kind::Luks2)];
+    let plain = r#""discard": true"#;
+    for (text, key, names, found, expected) in [
+        (plain, KEY, &[][..], &[][..], Some(Verdict::Make)),
+        (plain, KEY, luks, &there, Some(Verdict::Open)),
+        (
+            r#""label": "vault", "uuid": "ABAB""#,
+            KEY,
+            luks,
+            &there,
+            Some(Verdict::Open),
+        ),
+        (r#""label": "other""#, KEY, luks, &there, None),
+        (r#""uuid": "cdcd""#, KEY, luks, &there, None),
+        (plain, None, luks, &there, None),
+        (r#""clevis": {"tpm2": true}"#, KEY, luks, &there, None),
+        (plain, KEY, luks, &[volume(Kind::Luks1)], None),
+        (plain, KEY, &[probe::EXT], &[volume(Kind::Ext4)], None),
+        (
+            r#""wipeVolume": true"#,
+            KEY,
+            &[probe::EXT],
+            &[volume(Kind::Ext4)],
+            Some(Verdict::Remake),
+        ),
+    ] {
+        let decided = wanted(text, key).decide(names, found);
+        match expected {
+            Some(expected) => assert_eq!(decided, Ok(expected), "{text}"),
+            None => {
+                let error = decided.unwrap_err();
+                assert!(
+                    error.contains("expected") && error.contains("found"),
+                    "{error}"
+                );
+                assert!(!error.contains("SECRET"));
+            }
+        }
+    }
+}
+
+#[test]
+fn commands_are_those_of_ignition_and_hold_no_key() {
+    let all = wanted(
+        r#""label": "vault", "uuid": "abab", "options": ["--cipher=x"], "openOptions": ["--perf-no_read_workqueue"], "discard": true"#,
+        KEY,
+    );
+    assert_eq!(
+        all.format("/dev/x", "/k").join(" "),
+        "luksFormat --type luks2 --key-file /k --label vault --uuid abab --cipher=x /dev/x"
+    );
+    assert_eq!(
+        all.flags(),
+        [
+            "--persistent",
+            "--allow-discards",
+            "--perf-no_read_workqueue"
+        ]
+    );
+    assert!(!format!("{all:?}").contains("SECRET") && !format!("{all:?}").contains("83, 69"));
+}
+
+#[test]
+fn a_drawn_key_is_derived_quickly_unless_the_config_says_how() {
+    let tpm = r#""clevis": {"tpm2": true}"#;
+    let quick = |wanted: Wanted| {
+        let line = wanted.format("/dev/x", "/k").join(" ");
+        line.contains("--pbkdf pbkdf2 --pbkdf-force-iterations 1000")
+    };
+    assert!(quick(wanted(tpm, None)));
+    assert!(!quick(wanted(tpm, KEY)));
+    let said = format!(r#"{tpm}, "options": ["--pbkdf=argon2id"]"#);
+    assert!(!quick(wanted(&said, None)));
+}
+
+#[test]
+fn the_tpm_alone_needs_no_clevis() {
+    assert!(!wanted(r#""discard": true"#, KEY).needs_tpm());
+    let tpm = wanted(r#""clevis": {"tpm2": true}"#, None);
+    assert!(tpm.needs_tpm() && tpm.opens_again() && !tpm.needs_clevis());
+    assert!(!tpm.tools().contains(&Tool::Clevis));
+    assert!(tpm.tools().contains(&Tool::TssEsys));
+    assert!(!wanted(r#""discard": true"#, None).opens_again());
+    for (text, name) in [
+        (
+            r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x"}]}"#,
+            "clevis.tang.0",
+        ),
+        (
+            r#""clevis": {"custom": {"pin": "../sss", "config": "{}"}}"#,
+            "clevis.custom.pin",
+        ),
+        (
+            r#""clevis": {"tpm2": true, "threshold": 2}"#,
+            "clevis.threshold",
+        ),
+        (r#""cex": {"enabled": true}"#, "cex"),
+    ] {
+        let error = tried(text, None).unwrap_err();
+        assert!(error.starts_with(&format!("{name}: ")), "{error}");
+    }
+}
+
+#[test]
+fn flags_are_read_from_a_header() {
+    let with = r#"{"config": {"json_size": "12288", "flags": ["allow-discards"]}}"#;
+    assert!(lets_discards_through(with).unwrap());
+    assert!(!lets_discards_through(r#"{"config": {}}"#).unwrap());
+    assert!(lets_discards_through("no header").is_err());
+}
+
+/// One server in the config's own words, one that was asked, and the TPM: any two open the volume.
+#[test]
+fn several_pins_are_shares_of_one() {
+    let server =
+        |more: &str| format!(r#"{{"url": "http://tang.example", "thumbprint": "x"{more}}}"#);
+    let own = server(r#", "advertisement": "{\"payload\": \"own\"}""#);
+    let other = server("").replace("http://tang", "http://other");
+    let text = format!(
+        r#"{{"name": "data", "device": "/dev/x", "clevis":
+            {{"tang": [{own}, {other}], "tpm2": true, "threshold": 2}}}}"#
+    );
+    let of = |advertisements: &[Option<&str>]| {
+        let bytes = |text: &Option<&str>| text.map(|text| text.as_bytes().to_vec());
+        let keys = Keys {
+            file: None,
+            advertisements: advertisements.iter().map(bytes).collect(),
+        };
+        Wanted::of("l", &model(&text), &keys)
+    };
+    let asked = r#"{"payload": "asked", "signatures": []}"#;
+    let wanted = of(&[None, Some(asked)]).unwrap();
+    assert!(wanted.needs_clevis() && wanted.needs_tpm());
+    // A server that was not asked may be out of reach.
+    assert!(!wanted.opens_again());
+    for tool in [
+        Tool::ClevisAgent,
+        Tool::ClevisSss,
+        Tool::ClevisTang,
+        Tool::ClevisTpm2,
+    ] {
+        assert!(wanted.tools().contains(&tool), "{tool:?}");
+    }
+    assert!(!wanted.tools().contains(&Tool::Cryptenroll));
+    let pin = wanted.clevis.unwrap();
+    assert!(pin.needs_network());
+    let told: serde_json::Value = serde_json::from_str(&pin.config).unwrap();
+    assert_eq!(
+        told,
+        serde_json::json!({ "t": 2, "pins": { "tpm2": {}, "tang": [
+            { "url": "http://tang.example", "thp": "x", "adv": { "payload": "own" } },
+            { "url": "http://other.example", "thp": "x", "adv": { "payload": "asked", "signatures": [] } },
+        ]}})
+    );
+    let error = of(&[None, Some("<html>")]).unwrap_err();
+    assert!(
+        error.starts_with("clevis.tang.1: its advertisement"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pin_of_the_configs_own_is_told_what_the_config_says() {
+    let text = r#""clevis": {"custom": {"pin": "tpm2", "config": "{\"pcr_ids\": \"7\"}", "needsNetwork": false}}"#;
+    let wanted = wanted(text, None);
+    assert!(wanted.needs_clevis() && wanted.needs_tpm() && wanted.opens_again());
+    let pin = wanted.clevis.unwrap();
+    assert_eq!(pin.config, r#"{"pcr_ids": "7"}"#);
+    assert!(!pin.needs_network());
+}

@@ -1,0 +1,208 @@
+//! The work on an encrypted volume: made, opened, bound, closed, by programs of the root.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::key;
+use super::key::KeyFile;
+use super::{By, Opened, Verdict, Wanted, clevis};
+use linux::programs;
+use linux::programs::Output;
+use linux::programs::Programs;
+use linux::tools::{Tool, load_module};
+
+/// What systemd is told of a volume that the TPM opens: nobody is there to be asked.
+const BY_TPM: &str = "luks,tpm2-device=auto,headless=true";
+
+impl Wanted {
+    /// Makes and opens it, or opens it.
+    ///
+    /// # Errors
+    /// What failed, without a key.
+    pub fn apply(&self, root: &Programs, verdict: Verdict, device: &Path) -> Result<Opened> {
+        let path = device.to_string_lossy();
+        load_module(root, "dm_crypt")?;
+        let by = match (verdict, &self.key) {
+            (Verdict::Open, Some(key)) => {
+                self.same_discards(root, &path)?;
+                open(root, &self.name, &path, key, &self.flags())?;
+                By::Key(key.clone())
+            }
+            (Verdict::Open, None) => {
+                self.open_bound(root, &path)?;
+                self.binding()
+            }
+            (Verdict::Make | Verdict::Remake, given) => {
+                if verdict == Verdict::Remake {
+                    programs::succeed(root, &Tool::Wipefs.find(root)?, &["-a", &path])?;
+                }
+                let key = given.clone().map_or_else(key::draw, Ok)?;
+                self.make(root, &path, &key)?;
+                match given.is_none() && self.is_bound() {
+                    true => self.binding(),
+                    false => By::Key(key),
+                }
+            }
+        };
+        self.opened(root, &path, by)
+    }
+
+    /// One that is open already, as an earlier run leaves it: it must be what [`Wanted::apply`] would open again.
+    ///
+    /// # Errors
+    /// If its flags differ, or the key is another.
+    pub fn keep(&self, root: &Programs, device: &Path) -> Result<Opened> {
+        let path = device.to_string_lossy();
+        tracing::info!("disks: the encrypted volume {} is open already", self.name);
+        let key = self
+            .key
+            .as_deref()
+            .with_context(|| format!("the volume {} is open and has no key file", self.name))?;
+        self.same_discards(root, &path)?;
+        let file = KeyFile::new(root, &format!("{}.open", self.name), key)?;
+        let arguments = [
+            "luksOpen",
+            "--test-passphrase",
+            &path,
+            "--key-file",
+            &file.path,
+        ];
+        cryptsetup(root, &self.name, &arguments)?;
+        self.opened(root, &path, By::Key(key.to_vec()))
+    }
+
+    fn opened(&self, root: &Programs, path: &str, by: By) -> Result<Opened> {
+        let uuid = cryptsetup(root, &self.name, &["luksUUID", path])?;
+        Ok(Opened {
+            name: self.name.clone(),
+            uuid: uuid.stdout.trim().to_lowercase(),
+            by,
+        })
+    }
+
+    /// What it is bound to, as one without a key of its own.
+    fn binding(&self) -> By {
+        match &self.clevis {
+            Some(pin) => By::Clevis {
+                network: pin.needs_network(),
+            },
+            None => By::Tpm,
+        }
+    }
+
+    /// Opens it by what it is bound to.
+    fn open_bound(&self, root: &Programs, path: &str) -> Result<()> {
+        match &self.clevis {
+            Some(_) => clevis::open(root, &self.name, path),
+            None => open_by_tpm(root, &self.name, path),
+        }
+    }
+
+    fn make(&self, root: &Programs, path: &str, key: &[u8]) -> Result<()> {
+        tracing::info!("disks: making the encrypted volume {} on {path}", self.name);
+        let file = KeyFile::new(root, &self.name, key)?;
+        cryptsetup(root, &self.name, &self.format(path, &file.path))?;
+        open(root, &self.name, path, key, &self.flags())?;
+        match &self.clevis {
+            Some(pin) => pin.bind(root, &self.name, path, &file.path)?,
+            None if self.tpm => enroll(root, &self.name, path, &file.path)?,
+            None => return Ok(()),
+        }
+        if self.key.is_none() {
+            cryptsetup(
+                root,
+                &self.name,
+                &["luksRemoveKey", "--batch-mode", path, &file.path],
+            )?;
+        }
+        // A server whose advertisement the config brings need not be in reach yet.
+        if self.clevis.as_ref().is_some_and(|pin| !pin.opens_now()) {
+            return Ok(());
+        }
+        // What does not open now will not open on the next boot either.
+        close(root, &self.name)?;
+        self.open_bound(root, path)
+    }
+
+    /// Whether the volume lets discards through must be as wanted: it is kept in its header.
+    fn same_discards(&self, root: &Programs, path: &str) -> Result<()> {
+        let dump = cryptsetup(
+            root,
+            &self.name,
+            &["luksDump", "--dump-json-metadata", path],
+        )?;
+        let found = lets_discards_through(&dump.stdout)?;
+        ensure!(
+            found == self.discard,
+            "the volume {} does not match; expected discard {}; found {found}",
+            self.name,
+            self.discard
+        );
+        Ok(())
+    }
+}
+
+/// From the header's JSON (LUKS2 On-Disk Format, "Config Object").
+pub(super) fn lets_discards_through(header: &str) -> Result<bool> {
+    let header: serde_json::Value =
+        serde_json::from_str(header).context("reading the volume's header")?;
+    let flags = header["config"]["flags"].as_array();
+    Ok(flags.is_some_and(|flags| flags.iter().any(|flag| flag == "allow-discards")))
+}
+
+fn cryptsetup<A: AsRef<std::ffi::OsStr>>(
+    root: &Programs,
+    name: &str,
+    arguments: &[A],
+) -> Result<Output> {
+    programs::succeed(root, &Tool::Cryptsetup.find(root)?, arguments)
+        .with_context(|| format!("the volume {name}"))
+}
+
+/// Opens a volume by its key.
+///
+/// # Errors
+/// If the key does not open it.
+pub fn open(root: &Programs, name: &str, device: &str, key: &[u8], flags: &[String]) -> Result<()> {
+    let file = KeyFile::new(root, &format!("{name}.open"), key)?;
+    let mut arguments = ["luksOpen", device, name, "--key-file", &file.path]
+        .map(str::to_owned)
+        .to_vec();
+    arguments.extend(flags.iter().cloned());
+    cryptsetup(root, name, &arguments).map(drop)
+}
+
+/// Has the TPM keep another key of the volume, which this key opens.
+fn enroll(root: &Programs, name: &str, device: &str, key: &str) -> Result<()> {
+    let arguments = [
+        &format!("--unlock-key-file={key}"),
+        "--tpm2-device=auto",
+        "--tpm2-pcrs=",
+        device,
+    ];
+    programs::succeed(root, &Tool::Cryptenroll.find(root)?, &arguments)
+        .with_context(|| format!("binding the volume {name} to the TPM"))
+        .map(drop)
+}
+
+/// Opens a volume by the TPM.
+///
+/// # Errors
+/// If the TPM is not the one that the volume is bound to.
+pub fn open_by_tpm(root: &Programs, name: &str, device: &str) -> Result<()> {
+    let arguments = ["attach", name, device, "none", BY_TPM];
+    programs::succeed(root, &Tool::SystemdCryptsetup.find(root)?, &arguments)
+        .with_context(|| format!("opening the volume {name} by the TPM"))
+        .map(drop)
+}
+
+/// Closes a volume.
+///
+/// # Errors
+/// If it is in use.
+pub fn close(root: &Programs, name: &str) -> Result<()> {
+    cryptsetup(root, name, &["luksClose", name])
+        .context("closing it")
+        .map(drop)
+}

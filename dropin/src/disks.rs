@@ -1,0 +1,214 @@
+//! Disks of another system, in Ignition's place: no system disk of ours, no `state` for journals, and the programs are those
+//! around us.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ignition::model::{Filesystem, Luks, Storage, Tang};
+use ignition::validate::clean;
+
+use apply::device_name::Name;
+use apply::disk_journal::Journal;
+use apply::fetched::Keys;
+use apply::mounts::{Mounted, Wanted};
+use apply::target::{Rules, Target};
+use apply::volume::{self, Opened};
+use apply::{array, device, filesystem, mounts};
+use linux::filesystem::Kind;
+use linux::mount;
+use linux::uevent;
+use linux::world::World;
+
+/// Links to a device that are followed before a name is taken as it is.
+const LONGEST_CHAIN: u32 = 40;
+
+/// The storage with every device that is named by a link elsewhere (as `/run/disk`) under its name below `/dev`.
+pub(crate) fn by_nodes(mut storage: Storage) -> Storage {
+    let disks = storage.disks.iter_mut().flatten();
+    let arrays = storage.raid.iter_mut().flatten();
+    let volumes = storage.luks.iter_mut().flatten();
+    let filesystems = storage.filesystems.iter_mut().flatten();
+    let names = disks
+        .map(|disk| &mut disk.device)
+        .chain(arrays.flat_map(|array| array.devices.iter_mut().flatten()))
+        .chain(volumes.filter_map(|volume| volume.device.as_mut()))
+        .chain(filesystems.map(|filesystem| &mut filesystem.device));
+    for name in names {
+        *name = node(name);
+    }
+    storage
+}
+
+/// The first name of a device in a chain of links: it may lead to what the config has yet to make.
+fn node(path: &str) -> String {
+    let mut here = path.to_owned();
+    for _ in 0..LONGEST_CHAIN {
+        if Name::parse(&here).is_ok() {
+            return here;
+        }
+        let Ok(target) = fs::read_link(&here) else {
+            break;
+        };
+        let folder = Path::new(&here).parent().map(fs::canonicalize);
+        let Some(Ok(folder)) = folder else {
+            break;
+        };
+        match folder.join(target).to_str() {
+            Some(target) => here = clean(target),
+            None => break,
+        }
+    }
+    // A link may stand in the middle of a path.
+    let real = fs::canonicalize(path).ok();
+    let real = real.and_then(|real| real.to_str().map(str::to_owned));
+    real.filter(|real| real.starts_with("/dev/"))
+        .unwrap_or_else(|| path.to_owned())
+}
+
+/// What this version cannot do of a config's arrays and volumes: one line each, without a look at any device.
+pub(crate) fn refused(storage: &Storage) -> Vec<String> {
+    let arrays = storage.raid.iter().flatten().enumerate();
+    let arrays = arrays.filter_map(|(i, array)| {
+        let at = format!("$.storage.raid.{i}");
+        let why = array::Wanted::of(&at, array).err()?;
+        Some(format!("{at}: {why}"))
+    });
+    let volumes = storage.luks.iter().flatten().enumerate();
+    let volumes = volumes.filter_map(|(i, volume)| {
+        let at = format!("$.storage.luks.{i}");
+        let why = volume::Wanted::of(&at, volume, &before_fetching(volume)).err()?;
+        Some(format!("{at}: {why}"))
+    });
+    arrays.chain(volumes).collect()
+}
+
+/// What stands for what a volume's servers will say, where the config does not have it itself.
+fn before_fetching(volume: &Luks) -> Keys {
+    let clevis = volume.clevis.as_ref();
+    let servers = clevis.and_then(|clevis| clevis.tang.as_deref());
+    let is_asked = |server: &Tang| server.advertisement.as_ref().is_none_or(String::is_empty);
+    let said = |server| is_asked(server).then(|| br#"{"payload": ""}"#.to_vec());
+    Keys {
+        file: None,
+        advertisements: servers.unwrap_or_default().iter().map(said).collect(),
+    }
+}
+
+/// Partitions, arrays, encrypted volumes and file systems, all decided before the first write as far as what is there
+/// shows it. `keys` is what was fetched for the volumes. These stay open: later stages, and the system that is started then,
+/// use them.
+///
+/// # Errors
+/// Everything that is wrong, or the first write that failed.
+pub(crate) fn make(target: &Target, storage: &Storage, keys: &[Keys]) -> Result<Vec<Opened>> {
+    let mut journal = Journal::default();
+    let plan = apply::disks::plan(target, Some(storage), keys, None, &journal)?;
+    let made = apply::disks::apply(target, &plan, &mut journal)?;
+    Ok(made.volumes)
+}
+
+/// Mounts the file systems that have a path below `base`, and leaves them mounted.
+///
+/// # Errors
+/// If a device does not appear, or one does not mount; then none is mounted.
+pub(crate) fn mount(target: &Target, storage: &Storage) -> Result<Mounted> {
+    let mut wanted = Vec::new();
+    for (i, filesystem, path, kind) in mountable(storage) {
+        let at = format!("$.storage.filesystems.{i}");
+        let device =
+            find(&target.programs.world, &filesystem.device).with_context(|| at.clone())?;
+        let options = filesystem.mount_options.clone().unwrap_or_default();
+        wanted.push((
+            Wanted {
+                at,
+                kind,
+                path: path.to_owned(),
+                options,
+            },
+            device,
+        ));
+    }
+    // The state of the stages remembers the folders.
+    let mut journal = apply::file_journal::Journal::default();
+    mounts::mount(&target.programs, &target.root, &wanted, &mut journal)
+}
+
+/// Unmounts what [`mount()`] mounted, deepest first. What is not mounted is passed over.
+///
+/// # Errors
+/// Names the mount that stays.
+pub(crate) fn unmount(target: &Target, storage: &Storage) -> Result<()> {
+    let base = &target.root;
+    let mut paths: Vec<&str> = mountable(storage).map(|(_, _, path, _)| path).collect();
+    paths.sort_by_key(|path| std::cmp::Reverse(path.matches('/').count()));
+    let base = fs::canonicalize(base).with_context(|| format!("{}", base.display()))?;
+    for path in paths {
+        let folder = base.join(path.trim_start_matches('/'));
+        let table = mount::table(&target.programs.world)?;
+        if table.iter().any(|mount| mount.target == folder) {
+            mount::unmount(&folder)?;
+        }
+    }
+    Ok(())
+}
+
+fn mountable(storage: &Storage) -> impl Iterator<Item = (usize, &Filesystem, &str, Kind)> {
+    let filesystems = storage.filesystems.iter().flatten().enumerate();
+    filesystems.filter_map(|(i, filesystem)| {
+        let path = filesystem.path.as_deref().filter(|path| !path.is_empty())?;
+        let kind = filesystem::kind(filesystem.format.as_deref()?).ok()??;
+        (kind != Kind::Swap).then_some((i, filesystem, path, kind))
+    })
+}
+
+fn find(world: &World, name: &str) -> Result<PathBuf> {
+    let parsed = Name::parse(name).map_err(anyhow::Error::msg)?;
+    let deadline = Some(Rules::ignition(true).device_deadline);
+    let found = uevent::wait_for(world, name, deadline, || {
+        let devices = device::all(world);
+        let found = device::find(&devices, &parsed);
+        // A label or UUID may show on the members of a mirror too, which the mirror holds.
+        let free = found.iter().find(|device| device.holders.is_empty());
+        let best = free.or(found.first());
+        Ok(best.map(|device| device.path.clone()))
+    })?;
+    found.with_context(|| format!("{name} is not there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_elsewhere_lead_to_names_of_things_that_are_not_there_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = |name: &str, target: &str| {
+            let path = folder.path().join(name);
+            symlink(target, &path).unwrap();
+            path.display().to_string()
+        };
+        let array = link("array", "/dev/md/pair");
+        let chain = link("chain", "array");
+        let volume = link("volume", "/dev/disk/../mapper/vault");
+        let nowhere = link("nowhere", "gone");
+        let circle = link("circle", "circle");
+        let text = format!(
+            r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{
+                "raid": [{{"name": "pair", "level": "raid1", "devices": ["{array}", "/dev/sdb"]}}],
+                "luks": [{{"name": "vault", "device": "{chain}"}}],
+                "filesystems": [{{"device": "{volume}"}}, {{"device": "{nowhere}"}}, {{"device": "{circle}"}}]}}}}"#
+        );
+        let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
+        let storage = by_nodes(config.model().unwrap().storage.unwrap());
+        let array = storage.raid.unwrap().remove(0);
+        assert_eq!(array.devices.unwrap(), ["/dev/md/pair", "/dev/sdb"]);
+        let volume = storage.luks.unwrap().remove(0);
+        assert_eq!(volume.device.as_deref(), Some("/dev/md/pair"));
+        let filesystems = storage.filesystems.unwrap();
+        let devices: Vec<&str> = filesystems.iter().map(|f| f.device.as_str()).collect();
+        assert_eq!(devices, ["/dev/mapper/vault", &nowhere, &circle]);
+    }
+}

@@ -1,0 +1,113 @@
+//! What stages tell later ones: the config, and a few facts. Both files are replaced whole.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use apply::volume::Opened;
+use linux::atomic_file;
+
+/// Facts that stages tell later ones. Its form is nobody else's concern.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct State {
+    /// Whether there was a config of the user's.
+    pub(crate) user_config: bool,
+    /// Mount points, and folders that were made for them, as paths in the root.
+    pub(crate) folders: Vec<String>,
+    /// The encrypted volumes that the disks stage left open, with their keys, until these are in the root.
+    pub(crate) volumes: Vec<Opened>,
+}
+
+impl State {
+    /// Reads the facts; there are none before the first stage.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be used.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text =
+            atomic_file::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let Some(text) = text else {
+            return Ok(Self::default());
+        };
+        // Not the parser's own words: they may quote what another program wrote there.
+        serde_json::from_slice(&text)
+            .ok()
+            .with_context(|| format!("{} is no state of an earlier stage", path.display()))
+    }
+
+    /// Writes them.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        replace(path, serde_json::to_string(self)?.as_bytes(), 0o600)
+    }
+}
+
+/// Replaces a file by a rename; the folders above it are made if they are absent.
+///
+/// # Errors
+/// Names the file.
+pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let write = || {
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(folder)?;
+        }
+        atomic_file::write(path, content, mode)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use apply::volume::By;
+
+    #[test]
+    fn volumes_are_read_as_they_are_written_by_nobody_else_and_never_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ignition/state");
+        let volume = |name: &str, by: By| Opened {
+            name: name.to_owned(),
+            uuid: "abab".to_owned(),
+            by,
+        };
+        let state = State {
+            user_config: true,
+            folders: vec!["/var/lib/x".to_owned()],
+            volumes: vec![
+                volume("data", By::Key(b"SECRET\xff".to_vec())),
+                volume("sealed", By::Tpm),
+                volume("far", By::Clevis { network: true }),
+            ],
+        };
+        state.write(&path).unwrap();
+        assert_eq!(State::read(&path).unwrap(), state);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let shown = format!("{state:?}");
+        assert!(
+            !shown.contains("SECRET") && !shown.contains("83, 69"),
+            "{shown}"
+        );
+        // Of a stage that knew nothing of volumes.
+        fs::write(&path, r#"{"userConfig": true, "folders": []}"#).unwrap();
+        assert!(State::read(&path).unwrap().volumes.is_empty());
+        fs::write(&path, r#"{"volumes": [{"name": "data", "by": "SECRET"}]}"#).unwrap();
+        let error = format!("{:#}", State::read(&path).unwrap_err());
+        assert!(!error.contains("SECRET"), "{error}");
+    }
+}

@@ -1,0 +1,241 @@
+//! Which volume is etcd's: by serial, file system label or partition label, never by a device's name.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use image::node::EtcdFind;
+
+use image::fault::Fault;
+use linux::block::Disk;
+use linux::ext4;
+
+/// A disk or a partition that may be etcd's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// The kernel's name in this boot.
+    pub name: String,
+    /// Its device node.
+    pub path: PathBuf,
+    /// Bytes.
+    pub size: u64,
+    /// A name that survives a reboot: serial of the disk, and number of the partition.
+    pub stable: String,
+    /// Whether the disk refuses writes.
+    pub read_only: bool,
+}
+
+impl Volume {
+    fn disk(disk: &Disk) -> Self {
+        Self {
+            name: disk.name.clone(),
+            path: disk.path.clone(),
+            size: disk.size,
+            stable: format!("serial {}", disk.serial.as_deref().unwrap_or("none")),
+            read_only: disk.read_only,
+        }
+    }
+
+    fn partitions(disk: &Disk) -> impl Iterator<Item = (&str, Self)> {
+        disk.partitions.iter().map(|partition| {
+            let identity = partition.guid.map_or_else(
+                || format!("partition {}", partition.number),
+                |guid| format!("partition {guid}"),
+            );
+            let volume = Self {
+                name: partition.name.clone(),
+                path: partition.path.clone(),
+                size: partition.size,
+                stable: identity,
+                read_only: disk.read_only,
+            };
+            (partition.label.as_str(), volume)
+        })
+    }
+}
+
+/// The volume that the settings name among `disks`; none if it is not there (yet). `system` is the disk of the root.
+///
+/// # Errors
+/// A [`Fault`] if several match or the match is the system disk.
+pub fn find(
+    disks: &[Disk],
+    wanted: &EtcdFind,
+    system: Option<&Disk>,
+) -> Result<Option<Volume>, Fault> {
+    let is_system = |disk: &&Disk| system.is_some_and(|system| system.name == disk.name);
+    let mut matches: Vec<Volume> = match wanted {
+        EtcdFind::Serial(serial) => {
+            let with_serial = |disk: &&Disk| disk.serial.as_deref() == Some(serial);
+            if let Some(disk) = disks.iter().filter(with_serial).find(is_system) {
+                return Err(Fault::new("the etcd disk is the system disk")
+                    .expected(format!("another disk with the {}", describe(wanted)))
+                    .found(format!("{}, which holds the root", disk.name))
+                    .fix("give the etcd disk a serial number of its own, or name a partition by partlabel"));
+            }
+            disks.iter().filter(with_serial).map(Volume::disk).collect()
+        }
+        EtcdFind::Partlabel(label) => disks
+            .iter()
+            .flat_map(Volume::partitions)
+            .filter(|(found, _)| found == label)
+            .map(|(_, volume)| volume)
+            .collect(),
+        EtcdFind::Label(label) => disks
+            .iter()
+            .flat_map(|disk| {
+                let parts = Volume::partitions(disk).map(|(_, volume)| volume);
+                std::iter::once(Volume::disk(disk)).chain(parts)
+            })
+            // A device that cannot be read now is one that is not there.
+            .filter(|volume| {
+                ext4::probe(&volume.path)
+                    .ok()
+                    .flatten()
+                    .is_some_and(|found| found.label == *label)
+            })
+            .collect(),
+    };
+    if matches.len() > 1 {
+        let names: Vec<String> = matches
+            .iter()
+            .map(|volume| format!("{} ({})", volume.name, volume.stable))
+            .collect();
+        return Err(Fault::new("more than one volume may be etcd's")
+            .expected(format!("one volume with the {}", describe(wanted)))
+            .found(names.join(", "))
+            .fix("take all but the right one away from this machine, or name it more exactly in the config"));
+    }
+    Ok(matches.pop())
+}
+
+/// The name by which the volume is looked for.
+pub fn describe(wanted: &EtcdFind) -> String {
+    match wanted {
+        EtcdFind::Serial(serial) => format!("serial number {serial:?}"),
+        EtcdFind::Label(label) => format!("file system label {label:?}"),
+        EtcdFind::Partlabel(label) => format!("partition label {label:?}"),
+    }
+}
+
+/// The disks of this machine, for somebody who looks for a misspelled name.
+pub fn list(disks: &[Disk]) -> String {
+    let mut text = String::new();
+    for disk in disks {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        let serial = disk.serial.as_deref().unwrap_or("none");
+        // Writing to a string does not fail.
+        write!(
+            text,
+            "{} (serial {serial}, {} MiB",
+            disk.name,
+            disk.size >> 20
+        )
+        .unwrap_or_default();
+        for partition in disk.partitions.iter().filter(|p| !p.label.is_empty()) {
+            write!(text, ", {}", partition.label).unwrap_or_default();
+        }
+        text.push(')');
+    }
+    if text.is_empty() {
+        text.push_str("no disk at all");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use linux::block::Partition;
+
+    fn disk(name: &str, serial: Option<&str>, labels: &[&str]) -> Disk {
+        let partitions = labels
+            .iter()
+            .zip(1..)
+            .map(|(label, number)| Partition {
+                number,
+                name: format!("{name}{number}"),
+                path: format!("/dev/{name}{number}").into(),
+                label: (*label).to_owned(),
+                guid: None,
+                type_guid: None,
+                start: 0,
+                size: 1 << 30,
+            })
+            .collect();
+        Disk {
+            name: name.to_owned(),
+            path: format!("/dev/{name}").into(),
+            serial: serial.map(str::to_owned),
+            size: 1 << 30,
+            sector: 512,
+            read_only: false,
+            partitions,
+        }
+    }
+
+    #[test]
+    fn a_volume_is_found_by_its_stable_name_only() {
+        let disks = [
+            disk("vda", Some("root"), &["ESP", "etcd"]),
+            disk("vdb", Some("etcd"), &[]),
+            disk("vdc", None, &[]),
+        ];
+        let by = |wanted| {
+            find(&disks, &wanted, Some(&disks[0]))
+                .unwrap()
+                .map(|volume| volume.name)
+        };
+        assert_eq!(by(EtcdFind::Serial("etcd".into())).as_deref(), Some("vdb"));
+        assert_eq!(
+            by(EtcdFind::Partlabel("etcd".into())).as_deref(),
+            Some("vda2")
+        );
+        assert_eq!(by(EtcdFind::Serial("vdb".into())), None);
+        assert_eq!(by(EtcdFind::Serial(String::new())), None);
+        assert_eq!(by(EtcdFind::Label("etcd".into())), None);
+    }
+
+    #[test]
+    fn two_volumes_and_the_system_disk_are_refused() {
+        let disks = [
+            disk("vda", Some("x"), &["etcd"]),
+            disk("vdb", Some("y"), &["etcd"]),
+            disk("vdc", Some("y"), &[]),
+        ];
+        for wanted in [
+            EtcdFind::Serial("y".into()),
+            EtcdFind::Partlabel("etcd".into()),
+        ] {
+            let fault = find(&disks, &wanted, None).unwrap_err();
+            assert!(fault.found.unwrap().contains("vdb"), "{wanted:?}");
+        }
+        let fault = find(&disks, &EtcdFind::Serial("x".into()), Some(&disks[0])).unwrap_err();
+        assert!(fault.what.contains("system disk"));
+    }
+
+    #[test]
+    fn a_file_system_label_is_read_from_the_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut disks = [disk("vda", None, &[]), disk("vdb", None, &["data"])];
+        for (disk, at) in disks.iter_mut().zip([0, 1]) {
+            disk.path = folder.path().join(&disk.name);
+            let file = std::fs::File::create(&disk.path).unwrap();
+            file.set_len(8192).unwrap();
+            if at == 1 {
+                file.write_all_at(b"\x53\xef", 1080).unwrap();
+                file.write_all_at(b"kept", 1144).unwrap();
+            }
+        }
+        let found = find(&disks, &EtcdFind::Label("kept".into()), None).unwrap();
+        assert_eq!(found.unwrap().name, "vdb");
+        assert!(
+            list(&disks).contains("vdb (serial none, 1024 MiB, data)"),
+            "{}",
+            list(&disks)
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! The three configs that a node's config is made of: the image's, what the machine says, the user's, in this order.
+
+use anyhow::Result;
+use apply::config_source::ConfigSource;
+use apply::fetched::{Fetched, Sources};
+use apply::gather::{Gather, Wrong};
+use ignition::Config;
+use image::platform::Platform;
+use platform::{Metadata, Problem, fragment};
+
+use super::place::User;
+
+/// A platform's problem as something wrong with the config.
+pub(super) fn wrong(problem: Problem) -> Wrong {
+    Wrong {
+        lines: vec![problem.what],
+        remote: problem.remote,
+    }
+}
+
+/// Base under what the machine says under user, with everything that they name.
+pub(super) fn gather_all(
+    gather: &mut Gather<'_>,
+    base: Option<&ConfigSource>,
+    platform: Platform,
+    user: &User,
+) -> Result<Fetched, Wrong> {
+    let places = [base, user.place.as_ref()];
+    let sources: Sources = places
+        .into_iter()
+        .flatten()
+        .filter_map(ConfigSource::known)
+        .collect();
+    // Both are read before either is given up, so that the mistakes of both are told.
+    let base = gather.one(base);
+    let config = gather.one(user.place.as_ref());
+    let (base, config) = match (base, config) {
+        (Ok(base), Ok(config)) => (base, config),
+        (Err(mut base), Err(user)) => {
+            base.lines.extend(user.lines);
+            base.remote |= user.remote;
+            return Err(base);
+        }
+        (Err(wrong), _) | (_, Err(wrong)) => return Err(wrong),
+    };
+    let user_config = config.is_some();
+    let base = base.unwrap_or_else(Config::empty);
+    let base = with_machine(gather, base, config.as_ref(), platform, &user.metadata)?;
+    let config = match config {
+        Some(config) => gather.merged(&base, &config)?,
+        None => base,
+    };
+    let fetched = gather.with_contents(config, user_config, true)?;
+    Ok(Fetched { sources, ..fetched })
+}
+
+/// The base under the machine's host name and keys.
+fn with_machine(
+    gather: &mut Gather<'_>,
+    base: Config,
+    user: Option<&Config>,
+    platform: Platform,
+    metadata: &Metadata,
+) -> Result<Config, Wrong> {
+    let mut names = Vec::new();
+    for config in [Some(&base), user].into_iter().flatten() {
+        let model = config.model().map_err(|error| gather.wrong(vec![error]))?;
+        let users = model.passwd.and_then(|passwd| passwd.users);
+        names.extend(users.into_iter().flatten().map(|user| user.name));
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let made = fragment::config(platform, metadata, &names, &mut gather.warnings);
+    let Some(text) = made else {
+        return Ok(base);
+    };
+    let parsed = Config::parse(text.as_bytes(), "what the machine says of itself");
+    let fragment = gather.report(parsed)?;
+    let merged = base.merge(&fragment);
+    gather.report(merged)
+}

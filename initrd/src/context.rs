@@ -1,0 +1,54 @@
+//! What every step of the boot line may look at.
+
+use std::sync::Arc;
+
+use image::cmdline::Cmdline;
+use image::manifest::Manifest;
+use linux::modules::Modules;
+use linux::timeline::Timeline;
+use linux::world::World;
+use net::network::Network;
+
+use crate::machine::Identity;
+
+/// What there is before the command line is read. The report of a failure needs no more.
+#[derive(Clone, Debug)]
+pub(crate) struct Early {
+    /// The machine: paths, clocks, watchdog.
+    pub(crate) world: Arc<World>,
+    /// The record of this boot.
+    pub(crate) timeline: Timeline,
+    /// The network, which is down until a source needs it.
+    pub(crate) network: Arc<Network>,
+}
+
+impl Early {
+    /// The machine that the init runs on.
+    pub(crate) fn real() -> Self {
+        let world = Arc::new(World::real());
+        Self {
+            timeline: Timeline::new(Arc::clone(&world)),
+            network: Arc::new(Network::new(Arc::clone(&world))),
+            world,
+        }
+    }
+}
+
+/// What every step behind `platform` may look at.
+#[derive(Debug)]
+pub(crate) struct Boot {
+    /// The machine: paths, clocks, watchdog.
+    pub(crate) world: Arc<World>,
+    /// The record of this boot.
+    pub(crate) timeline: Timeline,
+    /// The network.
+    pub(crate) network: Arc<Network>,
+    /// What the kernel command line says.
+    pub(crate) cmdline: Cmdline,
+    /// Which image this is.
+    pub(crate) manifest: Manifest,
+    /// Which machine this is.
+    pub(crate) identity: Identity,
+    /// The modules of the initramfs: `boot.modules.load(&["qemu_fw_cfg"])`.
+    pub(crate) modules: Arc<Modules>,
+}

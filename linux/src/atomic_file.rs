@@ -1,0 +1,95 @@
+//! Files that are there whole or not at all, whenever the power goes.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The content of a file; nothing if there is none.
+///
+/// # Errors
+/// If it is there and cannot be read.
+pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts a file at its place, by a rename: on the disk when this returns. What an attempt that was cut off left beside it goes.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    gone(beside)?;
+    let mut options = File::options();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(beside)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(beside, path)?;
+    sync_folder(path)
+}
+
+/// Removes a file if it is there, and for good: it does not come back when the power goes.
+///
+/// # Errors
+/// If it stays.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match gone(path)? {
+        true => sync_folder(path),
+        false => Ok(()),
+    }
+}
+
+/// Whether there was one.
+fn gone(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|path| !path.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_what_was_left_beside_it_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("a.b"), folder.path().join("victim"));
+        fs::write(&victim, "kept").unwrap();
+        symlink(&victim, folder.path().join("a.b.new")).unwrap();
+        assert_eq!(read(&path).unwrap(), None);
+        for content in ["one", "two"] {
+            write(&path, content.as_bytes(), 0o600).unwrap();
+            assert_eq!(read(&path).unwrap().unwrap(), content.as_bytes());
+        }
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        for _ in 0..2 {
+            remove(&path).unwrap();
+            assert_eq!(read(&path).unwrap(), None);
+        }
+        assert!(write(&folder.path().join("no/such"), b"", 0o600).is_err());
+    }
+}

@@ -1,0 +1,237 @@
+//! Block devices: sysfs, partition tables, and the names that survive a reboot.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use image::guid::Guid;
+
+use crate::gpt;
+use crate::world::World;
+
+/// Bytes in the unit of sysfs's `size` and `start`, whatever the disk's own sectors are.
+pub const SYSFS_SECTOR: u64 = 512;
+
+/// A whole disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The kernel's name, as `vda` or `nvme0n1`. It changes between boots.
+    pub name: String,
+    /// Its device node.
+    pub path: PathBuf,
+    /// Serial number of virtio, NVMe and SCSI disks.
+    pub serial: Option<String>,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of a logical sector.
+    pub sector: u64,
+    /// Whether the device refuses writes.
+    pub read_only: bool,
+    /// Its partitions, by number.
+    pub partitions: Vec<Partition>,
+}
+
+/// A partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Number in the table, from 1.
+    pub number: u32,
+    /// The kernel's name, as `vda1`.
+    pub name: String,
+    /// Its device node.
+    pub path: PathBuf,
+    /// Label in the GPT; empty in an MBR.
+    pub label: String,
+    /// Its own GUID; none in an MBR.
+    pub guid: Option<Guid>,
+    /// GUID of its type; none in an MBR.
+    pub type_guid: Option<Guid>,
+    /// Where it begins, bytes.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// All disks that can hold something, by name: no loop, RAM, optical, mapped or empty devices.
+pub fn disks(world: &World) -> Vec<Disk> {
+    let mut disks: Vec<Disk> = entries(&world.sys.join("block"))
+        .into_iter()
+        .filter(|name| {
+            !["loop", "ram", "zram", "dm-", "sr", "fd", "md", "nbd"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        })
+        .filter_map(|name| disk(world, &name))
+        .collect();
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    disks
+}
+
+/// One disk by the kernel's name; none if there is no such disk or it has no size.
+pub fn disk(world: &World, name: &str) -> Option<Disk> {
+    let folder = world.sys.join("block").join(name);
+    let size = number(&folder.join("size"))?.checked_mul(SYSFS_SECTOR)?;
+    if size == 0 {
+        return None;
+    }
+    let mut disk = Disk {
+        name: name.to_owned(),
+        path: world.dev.join(name),
+        serial: serial(&folder),
+        size,
+        sector: number(&folder.join("queue/logical_block_size")).unwrap_or(SYSFS_SECTOR),
+        read_only: number(&folder.join("ro")) == Some(1),
+        partitions: Vec::new(),
+    };
+    let table = File::open(&disk.path)
+        .ok()
+        .and_then(|file| gpt::Table::read(&file, disk.sector, size).ok());
+    disk.partitions = entries(&folder)
+        .into_iter()
+        .filter_map(|part| partition(world, &folder, part, table.as_ref()))
+        .collect();
+    disk.partitions.sort_by_key(|part| part.number);
+    Some(disk)
+}
+
+fn partition(
+    world: &World,
+    disk: &Path,
+    name: String,
+    table: Option<&gpt::Table>,
+) -> Option<Partition> {
+    let folder = disk.join(&name);
+    let number_ = u32::try_from(number(&folder.join("partition"))?).ok()?;
+    let start = number(&folder.join("start"))?.checked_mul(SYSFS_SECTOR)?;
+    // An entry belongs to the kernel's partition only if both begin at the same place.
+    let entry = table.and_then(|table| {
+        let entry = table.entries.get(&number_)?;
+        (entry.first.checked_mul(table.sector)? == start).then_some(entry)
+    });
+    Some(Partition {
+        number: number_,
+        path: world.dev.join(&name),
+        label: entry.map(|e| e.label.clone()).unwrap_or_default(),
+        guid: entry.map(|e| e.guid),
+        type_guid: entry.map(|e| e.type_guid),
+        start,
+        size: number(&folder.join("size"))?.checked_mul(SYSFS_SECTOR)?,
+        name,
+    })
+}
+
+/// `major:minor` of a block device by the kernel's name, from sysfs.
+///
+/// # Errors
+/// If there is no such device.
+pub fn number_of(world: &World, name: &str) -> Result<String> {
+    let path = world.sys.join("class/block").join(name).join("dev");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+/// A random GUID from the kernel.
+///
+/// # Errors
+/// If the kernel gives none.
+pub fn random_guid(world: &World) -> Result<Guid> {
+    let path = world.proc.join("sys/kernel/random/uuid");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    text.trim().parse().map_err(|e: String| anyhow::anyhow!(e))
+}
+
+/// virtio keeps the serial at the disk, NVMe at the controller, SCSI and ATA in vital product data page 0x80.
+pub fn serial(folder: &Path) -> Option<String> {
+    let text = ["serial", "device/serial"]
+        .iter()
+        .find_map(|name| fs::read(folder.join(name)).ok())
+        .or_else(|| {
+            let page = fs::read(folder.join("device/vpd_pg80")).ok()?;
+            let length = usize::from(u16::from_be_bytes([*page.get(2)?, *page.get(3)?]));
+            Some(page.get(4..4 + length)?.to_vec())
+        })?;
+    let text = String::from_utf8_lossy(&text);
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Names in a folder; none if it is not there.
+pub fn entries(folder: &Path) -> Vec<String> {
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect()
+}
+
+/// The number in a file of sysfs; `None` if there is none.
+#[must_use]
+pub fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Clock;
+
+    fn write(path: &Path, text: impl AsRef<[u8]>) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A fake disk in `world`: sysfs entries and a device file that holds `table`.
+    fn fake_disk(world: &World, name: &str, serial: (&str, &[u8]), table: &gpt::Table) {
+        let folder = world.sys.join("block").join(name);
+        write(
+            &folder.join("size"),
+            format!("{}\n", table.size() / SYSFS_SECTOR),
+        );
+        write(&folder.join("ro"), "0\n");
+        write(
+            &folder.join("queue/logical_block_size"),
+            format!("{}\n", table.sector),
+        );
+        write(&folder.join(serial.0), serial.1);
+        fs::create_dir_all(&world.dev).unwrap();
+        let file = File::create_new(world.dev.join(name)).unwrap();
+        file.set_len(table.size()).unwrap();
+        table.write(&file).unwrap();
+        for (number, entry) in &table.entries {
+            let part = folder.join(format!("{name}{number}"));
+            let unit = table.sector / SYSFS_SECTOR;
+            write(&part.join("partition"), format!("{number}\n"));
+            write(&part.join("start"), format!("{}\n", entry.first * unit));
+            write(
+                &part.join("size"),
+                format!("{}\n", (entry.last - entry.first + 1) * unit),
+            );
+        }
+    }
+
+    #[test]
+    fn disks_are_read_with_serials_and_partitions() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let table = crate::samples::table(512, 64 << 20);
+        fake_disk(&world, "vda", ("serial", b"etcd\n"), &table);
+        let page = [b"\0\x80\0\x08".as_slice(), b"  WD-123"].concat();
+        let wide = crate::samples::table(4096, 64 << 20);
+        fake_disk(&world, "sda", ("device/vpd_pg80", &page), &wide);
+        write(&world.sys.join("block/loop0/size"), "100\n");
+        write(&world.sys.join("block/vdb/size"), "0\n");
+
+        let disks = disks(&world);
+        let names: Vec<_> = disks.iter().map(|d| d.name.as_str()).collect();
+        assert_eq!(names, ["sda", "vda"]);
+        assert_eq!(disks[0].serial.as_deref(), Some("WD-123"));
+        assert_eq!(disks[1].serial.as_deref(), Some("etcd"));
+        for (disk, table) in disks.iter().zip([&wide, &table]) {
+            let entry = &table.entries[&1];
+            assert_eq!(disk.partitions[0].label, entry.label);
+            assert_eq!(disk.partitions[0].guid, Some(entry.guid));
+            assert_eq!(disk.partitions[0].type_guid, Some(entry.type_guid));
+            assert_eq!(disk.partitions[0].start, entry.first * table.sector);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The ioctls of block devices and file systems that the init needs.
+//!
+//! Interfaces: `include/uapi/linux/blkpg.h`, `linux/loop.h`, `linux/ext4.h`.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use anyhow::{Context, Result};
+use nix::libc::{c_int, c_longlong, c_void};
+
+const BLKPG: u64 = 0x1269;
+const BLKPG_ADD_PARTITION: c_int = 1;
+const BLKPG_DEL_PARTITION: c_int = 2;
+const BLKPG_RESIZE_PARTITION: c_int = 3;
+
+#[repr(C)]
+struct BlkpgArgument {
+    operation: c_int,
+    flags: c_int,
+    length: c_int,
+    data: *mut c_void,
+}
+
+#[repr(C)]
+struct BlkpgPartition {
+    start: c_longlong,
+    length: c_longlong,
+    number: c_int,
+    device: [u8; 64],
+    volume: [u8; 64],
+}
+
+/// Tells the kernel of a new partition on a disk in use; `start` and `size` in bytes.
+///
+/// # Errors
+/// If the kernel refuses, as for an overlap.
+pub fn add_partition(disk: &File, number: u32, start: u64, size: u64) -> Result<()> {
+    blkpg(disk, BLKPG_ADD_PARTITION, number, start, size)
+        .with_context(|| format!("telling the kernel of partition {number}"))
+}
+
+/// Attempts at a partition that somebody has open, 20 ms apart: a prober looks at it for milliseconds.
+const PROBED: u32 = 100;
+
+/// Tells the kernel that a partition is no more. One that is open is waited for, two seconds at most.
+///
+/// # Errors
+/// If the kernel refuses, as for a partition in use.
+pub fn delete_partition(disk: &File, number: u32) -> Result<()> {
+    let busy = |error: &anyhow::Error| error.downcast_ref() == Some(&nix::errno::Errno::EBUSY);
+    let mut done = blkpg(disk, BLKPG_DEL_PARTITION, number, 0, 0);
+    for _ in 1..PROBED {
+        if !done.as_ref().is_err_and(busy) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        done = blkpg(disk, BLKPG_DEL_PARTITION, number, 0, 0);
+    }
+    done.with_context(|| format!("telling the kernel that partition {number} is no more"))
+}
+
+/// Tells the kernel that a partition in use has grown; `start` and `size` in bytes.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn resize_partition(disk: &File, number: u32, start: u64, size: u64) -> Result<()> {
+    blkpg(disk, BLKPG_RESIZE_PARTITION, number, start, size)
+        .with_context(|| format!("telling the kernel of the new size of partition {number}"))
+}
+
+fn blkpg(disk: &File, operation: c_int, number: u32, start: u64, size: u64) -> Result<()> {
+    let mut partition = BlkpgPartition {
+        start: i64::try_from(start)?,
+        length: i64::try_from(size)?,
+        number: c_int::try_from(number)?,
+        device: [0; 64],
+        volume: [0; 64],
+    };
+    let mut argument = BlkpgArgument {
+        operation,
+        flags: 0,
+        length: c_int::try_from(size_of::<BlkpgPartition>())?,
+        data: (&raw mut partition).cast(),
+    };
+    // SAFETY: both structures have the kernel's layout and live until the call returns.
+    let done = unsafe { nix::libc::ioctl(disk.as_raw_fd(), BLKPG, &raw mut argument) };
+    nix::errno::Errno::result(done)?;
+    Ok(())
+}
+
+nix::ioctl_write_ptr!(
+    /// `EXT4_IOC_RESIZE_FS` (`include/uapi/linux/ext4.h`): the new number of blocks.
+    ext4_resize, b'f', 16, u64);
+
+/// Grows a mounted ext4 file system to `blocks` of its blocks. `folder` is any open folder of it.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn grow_ext4(folder: &File, blocks: u64) -> Result<()> {
+    // SAFETY: the descriptor is open and the pointer is to a live u64, as EXT4_IOC_RESIZE_FS wants.
+    unsafe { ext4_resize(folder.as_raw_fd(), &raw const blocks) }
+        .with_context(|| format!("growing the file system to {blocks} blocks"))?;
+    Ok(())
+}
+
+const LOOP_CTL_GET_FREE: u64 = 0x4C82;
+const LOOP_CONFIGURE: u64 = 0x4C0A;
+const LO_FLAGS_READ_ONLY: u32 = 1;
+
+/// `struct loop_config` with `struct loop_info64` inside it.
+#[repr(C)]
+struct LoopConfig {
+    file: u32,
+    block_size: u32,
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+/// The number of a loop device that nobody uses.
+///
+/// # Errors
+/// If the kernel has none.
+pub fn free_loop(control: &File) -> Result<u32> {
+    // SAFETY: the call takes no argument.
+    let number = unsafe { nix::libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+    let number = nix::errno::Errno::result(number).context("looking for a free loop device")?;
+    Ok(u32::try_from(number)?)
+}
+
+/// Makes `size` bytes of `file` from `offset` on the read-only content of a loop device.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn attach_loop(device: &File, file: &File, offset: u64, size: u64) -> Result<()> {
+    configure(device, file, (offset, size), 4096, LO_FLAGS_READ_ONLY)
+}
+
+/// Makes a file the content of a loop device with partitions, which lets go of it when it is closed.
+#[cfg(any(test, feature = "testing"))]
+pub fn attach_loop_disk(device: &File, file: &File, sector: u32) -> Result<()> {
+    const LO_FLAGS_AUTOCLEAR: u32 = 4;
+    const LO_FLAGS_PARTSCAN: u32 = 8;
+    configure(
+        device,
+        file,
+        (0, 0),
+        sector,
+        LO_FLAGS_AUTOCLEAR | LO_FLAGS_PARTSCAN,
+    )
+}
+
+fn configure(
+    device: &File,
+    file: &File,
+    (offset, size): (u64, u64),
+    block_size: u32,
+    flags: u32,
+) -> Result<()> {
+    let mut config = LoopConfig {
+        file: u32::try_from(file.as_raw_fd())?,
+        block_size,
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset,
+        size_limit: size,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags,
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+        reserved: [0; 8],
+    };
+    // SAFETY: the structure has the kernel's layout and lives until the call returns.
+    let done = unsafe { nix::libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw mut config) };
+    nix::errno::Errno::result(done).context("attaching the loop device")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_kernel_s_sizes() {
+        assert_eq!(size_of::<BlkpgPartition>(), 152);
+        assert_eq!(size_of::<BlkpgArgument>(), 24);
+        assert_eq!(size_of::<LoopConfig>(), 304);
+    }
+}

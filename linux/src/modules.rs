@@ -1,0 +1,450 @@
+//! Modules: by alias, in dependency order, only what this machine has.
+//!
+//! The index says what depends on what. Loading sleeps in the kernel more than it computes (grace
+//! periods of RCU), so independent modules are loaded by several threads.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+
+use anyhow::{Context, Result, bail};
+use image::modules::{Module, ModuleIndex, canonical};
+use nix::errno::Errno;
+use nix::kmod::{ModuleInitFlags, finit_module};
+
+use crate::world::World;
+
+/// Threads that load. More do not help: each loader holds the kernel's module mutex for most of its computing.
+const LOADERS: usize = 4;
+
+/// The modules of the initramfs and which of them were loaded.
+#[derive(Debug)]
+pub struct Modules {
+    world: Arc<World>,
+    folder: PathBuf,
+    index: ModuleIndex,
+    /// Loaded, or tried in vain: (name, error).
+    tried: Mutex<BTreeMap<String, Option<String>>>,
+}
+
+/// Whether drivers of network cards and the network stack are wanted too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Only what is not network.
+    Without,
+    /// A source needs the network.
+    With,
+}
+
+impl Modules {
+    /// Reads the index of the running kernel's modules.
+    ///
+    /// # Errors
+    /// If the initramfs has none, or it is another kernel's.
+    pub fn open(world: Arc<World>, release: &str) -> Result<Self> {
+        let folder = world.in_initrd(image::paths::INITRD_MODULES).join(release);
+        let path = folder.join(image::paths::INITRD_MODULES_INDEX);
+        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let index: ModuleIndex =
+            serde_json::from_slice(&text).with_context(|| format!("parsing {}", path.display()))?;
+        Ok(Self {
+            world,
+            folder,
+            index,
+            tried: Mutex::default(),
+        })
+    }
+
+    /// None at all: in an initramfs of another system, whose own programs load them.
+    pub fn none(world: Arc<World>) -> Self {
+        Self {
+            folder: world.in_initrd(image::paths::INITRD_MODULES),
+            world,
+            index: ModuleIndex::default(),
+            tried: Mutex::default(),
+        }
+    }
+
+    /// What the initramfs holds.
+    pub const fn index(&self) -> &ModuleIndex {
+        &self.index
+    }
+
+    /// Loads these modules (names) with all that they need. What is built in or loaded is skipped.
+    ///
+    /// # Errors
+    /// Names each module that could not be loaded or is not there, with the reason; the others are loaded.
+    pub fn load(&self, names: &[&str]) -> Result<()> {
+        let (wanted, wrong) = self.named(names);
+        self.run(&wanted);
+        self.verdict(&wanted, wrong)
+    }
+
+    /// Loads these modules (names) and at once the drivers of this machine's disks and watchdogs, so that what is
+    /// independent loads side by side. What else the machine has can wait for [`Modules::load_for_devices`], or for
+    /// udev.
+    ///
+    /// # Errors
+    /// As [`Modules::load`]; what only a device asked for is best effort.
+    pub fn load_with_disks(&self, names: &[&str]) -> Result<()> {
+        let (wanted, wrong) = self.named(names);
+        let mut all = self.for_devices(is_early, &BTreeSet::new());
+        all.extend(&wanted);
+        self.run(&all);
+        self.uncover(is_early);
+        self.verdict(&wanted, wrong)
+    }
+
+    /// The modules of these names, and what is wrong with those that are none.
+    fn named(&self, names: &[&str]) -> (Vec<&Module>, Vec<String>) {
+        let mut wanted = Vec::new();
+        let mut wrong = Vec::new();
+        for name in names {
+            match self.index.module(name) {
+                Some(module) => wanted.push(module),
+                None if self.index.is_builtin(name) => {}
+                None => wrong.push(format!(
+                    "{name}: neither in the initramfs nor in the kernel"
+                )),
+            }
+        }
+        (wanted, wrong)
+    }
+
+    fn verdict(&self, wanted: &[&Module], mut wrong: Vec<String>) -> Result<()> {
+        wrong.extend(wanted.iter().filter_map(|module| {
+            let error = self.error(&module.name)?;
+            Some(format!("{}: {error}", module.name))
+        }));
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        bail!("loading kernel modules: {}", wrong.join("; "))
+    }
+
+    /// Loads what serves the devices that the machine has now, by the aliases in sysfs, again and again as long
+    /// as drivers uncover new devices. Best effort: what cannot be loaded is logged.
+    ///
+    /// Gives the names of all that was asked for.
+    pub fn load_for_devices(&self, network: Network) -> BTreeSet<String> {
+        self.uncover(|module| network == Network::With || !module.is_network())
+    }
+
+    /// The drivers of disks that have come up since: a SCSI bus shows its disks some time after its controller.
+    pub fn load_for_disks(&self) {
+        self.uncover(is_early);
+    }
+
+    fn uncover(&self, choose: impl Fn(&Module) -> bool) -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        loop {
+            let wanted = self.for_devices(&choose, &seen);
+            if wanted.is_empty() {
+                return seen;
+            }
+            self.run(&wanted);
+            seen.extend(wanted.iter().map(|module| module.name.clone()));
+        }
+    }
+
+    /// What serves the devices that are there, without what was `seen` already.
+    fn for_devices(
+        &self,
+        choose: impl Fn(&Module) -> bool,
+        seen: &BTreeSet<String>,
+    ) -> Vec<&Module> {
+        let aliases = aliases(&self.world);
+        self.index
+            .modules
+            .iter()
+            .filter(|module| choose(module) && !seen.contains(&module.name))
+            .filter(|module| {
+                module.aliases.iter().any(|pattern| {
+                    aliases
+                        .iter()
+                        .any(|alias| image::modules::matches(pattern, alias))
+                })
+            })
+            .collect()
+    }
+
+    fn error(&self, name: &str) -> Option<String> {
+        self.tried.lock().ok()?.get(name)?.clone()
+    }
+
+    /// Loads `wanted` and what they need.
+    fn run(&self, wanted: &[&Module]) {
+        let tried: BTreeSet<String> = self
+            .tried
+            .lock()
+            .map(|tried| tried.keys().cloned().collect())
+            .unwrap_or_default();
+        let plan = Plan::new(&self.index, wanted, &tried);
+        plan.run(LOADERS, |module| {
+            let result = self.insert(module);
+            if let Err(error) = &result {
+                tracing::warn!("module {}: {error:#}", module.name);
+            }
+            if let Ok(mut tried) = self.tried.lock() {
+                let error = result.err().map(|error| format!("{error:#}"));
+                tried.insert(module.name.clone(), error);
+            }
+        });
+    }
+
+    fn insert(&self, module: &Module) -> Result<()> {
+        let start = self.world.micros();
+        let path = self.folder.join(&module.path);
+        let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+        match finit_module(file, c"", ModuleInitFlags::empty()) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            // A driver that finds none of its devices, or hardware without the instructions that it uses.
+            Err(Errno::ENODEV) => tracing::debug!("module {}: no device for it", module.name),
+            Err(error) => return Err(error.into()),
+        }
+        tracing::debug!("module {}: {} µs", module.name, self.world.micros() - start);
+        Ok(())
+    }
+}
+
+/// Whether a module drives disks that a root is usually on, a bus that such disks sit on, or a watchdog. SATA is not
+/// among them: probing its ports takes longer than the rest of the boot, and cloud machines have ports without disks.
+fn is_early(module: &Module) -> bool {
+    const EARLY: [&str; 8] = [
+        "block/",
+        "hv/",
+        "nvme/",
+        "pci/",
+        "scsi/",
+        "virtio/",
+        "watchdog/",
+        "xen/",
+    ];
+    module
+        .path
+        .strip_prefix("kernel/drivers/")
+        .is_some_and(|path| EARLY.iter().any(|early| path.starts_with(early)))
+}
+
+/// The aliases of all devices in sysfs, each once.
+fn aliases(world: &World) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    let buses = crate::block::entries(&world.sys.join("bus"));
+    // A processor's alias asks for every accelerated cipher that it could run.
+    for bus in buses.into_iter().filter(|bus| bus != "cpu") {
+        let devices = world.sys.join("bus").join(bus).join("devices");
+        for device in crate::block::entries(&devices) {
+            if let Ok(alias) = fs::read_to_string(devices.join(device).join("modalias")) {
+                out.insert(alias.trim().to_owned());
+            }
+        }
+    }
+    out
+}
+
+/// A graph of modules to load, each with how many others it still waits for.
+#[derive(Debug)]
+struct Plan<'a> {
+    modules: BTreeMap<&'a str, &'a Module>,
+    waits: BTreeMap<&'a str, usize>,
+    unblocks: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(index: &'a ModuleIndex, wanted: &[&'a Module], done: &BTreeSet<String>) -> Self {
+        let mut plan = Self {
+            modules: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            unblocks: BTreeMap::new(),
+        };
+        for module in wanted {
+            for load in index.order(module) {
+                if !done.contains(&load.module.name) {
+                    plan.modules.insert(&load.module.name, load.module);
+                }
+            }
+        }
+        let modules: Vec<&'a Module> = plan.modules.values().copied().collect();
+        for module in &modules {
+            plan.waits.entry(&module.name).or_default();
+            for before in module.dependencies.iter().chain(&module.soft) {
+                plan.edge(before, &module.name);
+            }
+            for after in &module.post {
+                plan.edge(&module.name, after);
+            }
+        }
+        plan
+    }
+
+    /// `before` is loaded before `after`, if both are in the plan and it is not the other way round already.
+    fn edge(&mut self, before: &str, after: &str) {
+        let (before, after) = (canonical(before), canonical(after));
+        let known = |name: &str| self.modules.get_key_value(name).map(|(key, _)| *key);
+        if let (Some(before), Some(after)) = (known(&before), known(&after))
+            && before != after
+            && !self.reaches(after, before)
+            && !self
+                .unblocks
+                .get(before)
+                .is_some_and(|list| list.contains(&after))
+        {
+            self.unblocks.entry(before).or_default().push(after);
+            *self.waits.entry(after).or_default() += 1;
+        }
+    }
+
+    fn reaches(&self, from: &str, to: &str) -> bool {
+        self.unblocks.get(from).is_some_and(|list| {
+            list.iter()
+                .any(|next| *next == to || self.reaches(next, to))
+        })
+    }
+
+    /// Calls `load` for each module after those that it waits for, on at most `threads` threads.
+    fn run(self, threads: usize, load: impl Fn(&Module) + Sync) {
+        struct Progress<'a> {
+            ready: VecDeque<&'a str>,
+            waits: BTreeMap<&'a str, usize>,
+            left: usize,
+        }
+        let threads = threads.min(self.modules.len());
+        let ready = self.waits.iter().filter(|(_, waits)| **waits == 0);
+        let progress = Mutex::new(Progress {
+            ready: ready.map(|(name, _)| *name).collect(),
+            left: self.modules.len(),
+            waits: self.waits,
+        });
+        let changed = Condvar::new();
+        let work = || {
+            let mut now = progress.lock().unwrap_or_else(|e| e.into_inner());
+            while now.left > 0 {
+                let Some(name) = now.ready.pop_front() else {
+                    now = changed.wait(now).unwrap_or_else(|e| e.into_inner());
+                    continue;
+                };
+                drop(now);
+                load(self.modules[name]);
+                now = progress.lock().unwrap_or_else(|e| e.into_inner());
+                now.left -= 1;
+                for next in self.unblocks.get(name).into_iter().flatten() {
+                    if let Some(waits) = now.waits.get_mut(next) {
+                        *waits -= 1;
+                        if *waits == 0 {
+                            now.ready.push_back(next);
+                        }
+                    }
+                }
+                changed.notify_all();
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Clock;
+
+    fn module(name: &str, dependencies: &[&str], soft: &[&str], alias: &str) -> Module {
+        Module {
+            name: name.into(),
+            path: format!("kernel/{name}.ko"),
+            dependencies: dependencies.iter().map(|s| (*s).to_owned()).collect(),
+            soft: soft.iter().map(|s| (*s).to_owned()).collect(),
+            aliases: vec![alias.to_owned()],
+            ..Module::default()
+        }
+    }
+
+    fn index() -> ModuleIndex {
+        ModuleIndex {
+            release: "6.12".into(),
+            modules: vec![
+                module("dm_bufio", &["dm_mod"], &[], ""),
+                module("dm_mod", &[], &[], ""),
+                module("dm_verity", &["dm_bufio", "dm_mod"], &["sha256"], ""),
+                module("sha256", &[], &[], ""),
+                module("virtio_blk", &[], &[], "virtio:d00000002v*"),
+            ],
+            builtin: vec![],
+        }
+    }
+
+    fn order(threads: usize, done: &[&str]) -> Vec<String> {
+        let index = index();
+        let wanted: Vec<&Module> = ["dm_verity", "virtio_blk"]
+            .iter()
+            .filter_map(|name| index.module(name))
+            .collect();
+        let done = done.iter().map(|s| (*s).to_owned()).collect();
+        let loaded = Mutex::new(Vec::new());
+        Plan::new(&index, &wanted, &done).run(threads, |module| {
+            loaded.lock().unwrap().push(module.name.clone());
+        });
+        loaded.into_inner().unwrap()
+    }
+
+    #[test]
+    fn each_module_comes_once_and_after_what_it_needs() {
+        for threads in [1, 2, 4] {
+            let order = order(threads, &[]);
+            assert_eq!(order.len(), 5, "{order:?}");
+            let at = |name: &str| order.iter().position(|n| n == name).unwrap();
+            assert!(at("dm_mod") < at("dm_bufio"), "{order:?}");
+            assert!(at("dm_bufio") < at("dm_verity"), "{order:?}");
+            assert!(at("sha256") < at("dm_verity"), "{order:?}");
+        }
+        assert_eq!(order(1, &["dm_mod", "sha256"]).len(), 3);
+    }
+
+    #[test]
+    fn a_circle_of_soft_dependencies_does_not_hang() {
+        let index = ModuleIndex {
+            modules: vec![module("a", &[], &["b"], ""), module("b", &[], &["a"], "")],
+            ..ModuleIndex::default()
+        };
+        let wanted = [&index.modules[0]];
+        let count = Mutex::new(0);
+        Plan::new(&index, &wanted, &BTreeSet::new()).run(2, |_| *count.lock().unwrap() += 1);
+        assert_eq!(*count.lock().unwrap(), 2);
+    }
+
+    #[test]
+    fn aliases_come_from_every_bus_and_a_missing_module_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = Arc::new(World::below(folder.path(), Clock::Real));
+        let alias = "virtio:d00000002v00001AF4";
+        let device = world.sys.join("bus/virtio/devices/virtio0");
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("modalias"), format!("{alias}\n")).unwrap();
+        assert!(aliases(&world).contains(alias));
+        let modules = world.in_initrd(image::paths::INITRD_MODULES).join("6.12");
+        fs::create_dir_all(&modules).unwrap();
+        let text = serde_json::to_string(&index()).unwrap();
+        fs::write(modules.join(image::paths::INITRD_MODULES_INDEX), text).unwrap();
+        let modules = Modules::open(Arc::clone(&world), "6.12").unwrap();
+        // The file of virtio_blk is not there, so loading it fails and says so, once.
+        assert_eq!(
+            modules
+                .load_for_devices(Network::Without)
+                .into_iter()
+                .collect::<Vec<_>>(),
+            ["virtio_blk"]
+        );
+        assert!(!is_early(&modules.index.modules[4]));
+        let error = modules
+            .load(&["virtio_blk", "nothing"])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("virtio_blk: opening"), "{error}");
+        assert!(error.contains("nothing: neither"), "{error}");
+    }
+}

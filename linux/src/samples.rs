@@ -1,0 +1,80 @@
+//! Superblocks and tables that stand for real ones in tests, here and in the crates above.
+
+#![allow(clippy::unwrap_used, reason = "test code may panic")]
+
+use image::guid::Guid;
+use image::layout;
+
+use crate::filesystem::Kind;
+use crate::gpt::{Entry, Table};
+use crate::md;
+
+/// A table with an ESP and a root on a disk of `size` bytes.
+#[must_use]
+pub fn table(sector: u64, size: u64) -> Table {
+    let mut table = Table::empty(sector, size, Guid([3; 16])).unwrap();
+    table.sound = true;
+    let align = layout::ALIGNMENT / sector;
+    for (number, label) in [(1, layout::LABEL_ESP), (3, layout::LABEL_ROOT_A)] {
+        let entry = Entry {
+            type_guid: layout::TYPE_ESP,
+            guid: Guid([number; 16]),
+            first: u64::from(number) * align,
+            last: u64::from(number + 1) * align - 1,
+            attributes: layout::ATTRIBUTE_NO_AUTO,
+            label: label.to_owned(),
+        };
+        table.entries.insert(u32::from(number), entry);
+    }
+    table
+}
+
+/// A superblock of each kind, as (place, bytes), labelled `data`.
+#[must_use]
+pub fn filesystem(kind: Kind) -> Vec<(u64, Vec<u8>)> {
+    let put = |pieces: &[(u64, &[u8])]| pieces.iter().map(|(at, b)| (*at, b.to_vec())).collect();
+    let uuid = &[0xab; 16];
+    match kind {
+        Kind::Ext3 => put(&[(1080, b"\x53\xef"), (1128, uuid), (1144, b"data")]),
+        Kind::Ext4 => put(&[
+            (1080, b"\x53\xef"),
+            (1120, &[0x40]),
+            (1128, uuid),
+            (1144, b"data"),
+        ]),
+        Kind::Xfs => put(&[(0, b"XFSB"), (32, uuid), (108, b"data")]),
+        Kind::Btrfs => put(&[
+            (0x1_0040, b"_BHRfS_M"),
+            (0x1_0020, uuid),
+            (0x1_012b, b"data"),
+        ]),
+        Kind::Vfat => put(&[
+            (82, b"FAT32   "),
+            (510, b"\x55\xaa"),
+            (67, &[0xd4, 0xc3, 0xb2, 0xa1]),
+            (71, b"data       "),
+        ]),
+        Kind::Swap => put(&[(4086, b"SWAPSPACE2"), (1036, uuid), (1052, b"data")]),
+        Kind::Luks1 => put(&[(0, b"LUKS\xba\xbe\0\x01"), (168, b"ABAB")]),
+        Kind::Luks2 => put(&[(0, b"LUKS\xba\xbe\0\x02"), (24, b"data"), (168, b"abab")]),
+    }
+}
+
+/// A superblock for byte `at` of a member, of the array with this UUID, name, level and number of members.
+#[must_use]
+pub fn member(at: u64, array: u8, name: &str, level: i32, disks: u32) -> Vec<u8> {
+    let mut out = vec![0; md::FIXED + 3 * 2];
+    let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &md::MAGIC.to_le_bytes());
+    put(4, &[1]);
+    put(16, &[array; 16]);
+    put(32, name.as_bytes());
+    put(72, &level.to_le_bytes());
+    put(92, &disks.to_le_bytes());
+    put(144, &(at / md::SECTOR).to_le_bytes());
+    put(220, &[3]);
+    put(260, b"\x01\xff");
+    let sum = md::checksum(&out);
+    out[216..220].copy_from_slice(&sum.to_le_bytes());
+    out
+}

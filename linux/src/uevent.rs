@@ -1,0 +1,126 @@
+//! Uevents: waiting for devices without udev.
+//!
+//! Events only wake a waiter; what there is stands in sysfs, so that a lost event costs one
+//! [`LOOK_AGAIN`] and never a device.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+
+use crate::world::World;
+
+/// How long a waiter sleeps at most before it looks again, event or not.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How often a waiter says on the consoles what it waits for.
+pub const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// A socket that hears the kernel's device events.
+#[derive(Debug)]
+pub struct Monitor(OwnedFd);
+
+impl Monitor {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// If the kernel gives no socket.
+    pub fn open() -> Result<Self> {
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Datagram,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            SockProtocol::NetlinkKObjectUEvent,
+        )
+        .context("opening the socket for device events")?;
+        // Group 1 is the kernel's own; group 2 would be udev's.
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 1)).context("listening for device events")?;
+        Ok(Self(socket))
+    }
+
+    /// Waits for at least one event, at most `time`, and takes all that are there.
+    pub fn wait(&self, time: Duration) {
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+        let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        if let Err(error) = poll(&mut polled, time) {
+            tracing::debug!("waiting for device events: {error}");
+        }
+        let mut message = [0; 4096];
+        loop {
+            match recv(self.0.as_raw_fd(), &mut message, MsgFlags::empty()) {
+                // An overrun means that events were lost: all the more reason to look.
+                Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Looks, and looks again at each device event, until there is something or `deadline` (for ever if none) has
+/// passed. Every five seconds the consoles and the log say what is waited for; the watchdog is fed.
+///
+/// # Errors
+/// What `look` fails with, or that the kernel gives no socket.
+pub fn wait_for<T>(
+    world: &World,
+    what: &str,
+    deadline: Option<Duration>,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    if let Some(found) = look()? {
+        return Ok(Some(found));
+    }
+    let monitor = Monitor::open()?;
+    let began = world.micros();
+    let mut said = Duration::ZERO;
+    loop {
+        world.watchdog.feed();
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        let waited = u64::try_from(world.micros() - began).unwrap_or(0);
+        let waited = Duration::from_micros(waited);
+        if deadline.is_some_and(|deadline| waited >= deadline) {
+            return Ok(None);
+        }
+        if waited >= said + LINE_EVERY {
+            said = waited;
+            let limit = deadline.map_or("for ever".to_owned(), |d| format!("of {} s", d.as_secs()));
+            let line = format!("waiting for {what} ({} s {limit})", waited.as_secs());
+            crate::log::say(world, &format!("slipway: {line}"));
+            tracing::debug!("{line}");
+        }
+        let left = deadline.map_or(LOOK_AGAIN, |deadline| deadline - waited);
+        monitor.wait(LOOK_AGAIN.min(left));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::world::Clock;
+
+    #[test]
+    fn a_wait_ends_with_what_it_waits_for_or_at_its_deadline() {
+        let world = World::below(Path::new("/nowhere"), Clock::Real);
+        let mut looks = 0;
+        let found = wait_for(&world, "three", None, || {
+            looks += 1;
+            Ok((looks == 3).then_some(looks))
+        });
+        assert_eq!(found.unwrap(), Some(3));
+        let short = Some(Duration::from_millis(30));
+        let none = wait_for(&world, "nothing", short, || Ok(None::<()>));
+        assert_eq!(none.unwrap(), None);
+        let error = wait_for(&world, "an error", None, || {
+            anyhow::bail!("broken") as Result<Option<()>>
+        });
+        assert_eq!(error.unwrap_err().to_string(), "broken");
+    }
+}

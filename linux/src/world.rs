@@ -1,0 +1,121 @@
+//! World: every outside fact that a boot reads, as one struct, so that tests pass another.
+//!
+//! The init expects: `/dev`, `/proc`, `/sys` and `/run` as folders of the initramfs (made if absent),
+//! and the files named in [`image::paths`] as `INITRD_…`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::watchdog::Watchdog;
+
+/// Where the init looks and what time it is. The defaults are the real machine.
+#[derive(Debug)]
+pub struct World {
+    /// The initramfs itself: `/`.
+    pub initrd: PathBuf,
+    /// procfs.
+    pub proc: PathBuf,
+    /// sysfs.
+    pub sys: PathBuf,
+    /// Device nodes.
+    pub dev: PathBuf,
+    /// Runtime files; the running node sees the same folder.
+    pub run: PathBuf,
+    /// Where the root is assembled.
+    pub sysroot: PathBuf,
+    /// The clocks.
+    pub clock: Clock,
+    /// The watchdog, to be fed in every wait.
+    pub watchdog: Watchdog,
+}
+
+/// Time, real or told by a test.
+#[derive(Debug)]
+pub enum Clock {
+    /// The kernel's clocks.
+    Real,
+    /// A clock of tests: microseconds since boot; each sleep moves it on.
+    Told(std::sync::atomic::AtomicI64),
+}
+
+impl World {
+    /// The machine that the init runs on.
+    pub fn real() -> Self {
+        Self::below(Path::new("/"), Clock::Real)
+    }
+
+    /// A world whose every path is below `root`.
+    pub fn below(root: &Path, clock: Clock) -> Self {
+        Self {
+            initrd: root.to_owned(),
+            proc: root.join("proc"),
+            sys: root.join("sys"),
+            dev: root.join("dev"),
+            run: root.join("run"),
+            sysroot: root.join(image::paths::SYSROOT.trim_start_matches('/')),
+            clock,
+            watchdog: Watchdog::default(),
+        }
+    }
+
+    /// A path of the contract (absolute) inside the initramfs.
+    pub fn in_initrd(&self, path: &str) -> PathBuf {
+        self.initrd.join(path.trim_start_matches('/'))
+    }
+
+    /// A path of the contract (absolute) inside the root that is being assembled.
+    pub fn in_sysroot(&self, path: &str) -> PathBuf {
+        self.sysroot.join(path.trim_start_matches('/'))
+    }
+
+    /// A path of the contract below `/run`, where the running node will find it too.
+    pub fn in_run(&self, path: &str) -> PathBuf {
+        let below = path.trim_start_matches("/run").trim_start_matches('/');
+        self.run.join(below)
+    }
+
+    /// Microseconds since the machine started, suspended time included (`CLOCK_BOOTTIME`).
+    pub fn micros(&self) -> i64 {
+        match &self.clock {
+            Clock::Real => clock_gettime(ClockId::CLOCK_BOOTTIME)
+                .map_or(0, |at| at.tv_sec() * 1_000_000 + at.tv_nsec() / 1000),
+            Clock::Told(at) => at.load(std::sync::atomic::Ordering::Relaxed),
+        }
+    }
+
+    /// Sleeps, and feeds the watchdog before.
+    pub fn sleep(&self, time: Duration) {
+        self.watchdog.feed();
+        match &self.clock {
+            Clock::Real => std::thread::sleep(time),
+            Clock::Told(at) => {
+                let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+                at.fetch_add(micros, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_paths_land_below_their_roots() {
+        let world = World::below(Path::new("/w"), Clock::Real);
+        assert_eq!(
+            world.in_initrd(image::paths::INITRD_MANIFEST),
+            Path::new("/w/etc/slipway/manifest.json")
+        );
+        assert_eq!(
+            world.in_run(image::paths::RUN_MANIFEST),
+            Path::new("/w/run/slipway/manifest.json")
+        );
+        assert_eq!(
+            world.in_sysroot(image::paths::ETCD),
+            Path::new("/w/sysroot/var/lib/etcd")
+        );
+    }
+}

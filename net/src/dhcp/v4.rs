@@ -1,0 +1,412 @@
+//! DHCPv4 (RFC 2131): the client's state machine.
+//!
+//! The broadcast flag is set, since the client has no address yet by which an answer could reach its UDP socket.
+//! The client identifier is the MAC, as `ClientIdentifier=mac` of systemd-networkd, so that the running node
+//! keeps the lease.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
+use dhcproto::{Decodable, Decoder, Encodable};
+
+use super::{Lease, is_domain};
+use crate::netlink::Route;
+
+/// The first answer is waited for as long; each further one twice as long, up to [`LONGEST`].
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(16);
+/// Octets of the client's hardware address in a message (RFC 2131, section 2).
+const CHADDR: usize = 16;
+/// Requests of one offer before a new one is sought.
+const REQUESTS: u32 = 3;
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Seeking,
+    Asking { address: Ipv4Addr, server: Ipv4Addr },
+}
+
+/// One interface's client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    mac: Vec<u8>,
+    xid: u32,
+    phase: Phase,
+    /// When something is to be sent next; time since the client was made.
+    due: Duration,
+    wait: Duration,
+    /// Messages sent in this phase, and in all.
+    sent: u32,
+    attempts: u32,
+}
+
+impl Client {
+    /// A client that has something to send at once. `xid` is random.
+    pub(crate) fn new(mac: &[u8], xid: u32) -> Self {
+        Self {
+            mac: mac.to_vec(),
+            xid,
+            phase: Phase::Seeking,
+            due: Duration::ZERO,
+            wait: FIRST,
+            sent: 0,
+            attempts: 0,
+        }
+    }
+
+    /// When [`Client::send`] has something to say.
+    pub(super) const fn due(&self) -> Duration {
+        self.due
+    }
+
+    /// What this client is doing, for people.
+    pub(super) fn doing(&self) -> String {
+        match self.phase {
+            Phase::Seeking => format!("asking for a lease, attempt {}", self.attempts),
+            Phase::Asking { address, server } => format!("asking {server} for {address}"),
+        }
+    }
+
+    /// What is to be sent now, if anything.
+    pub(super) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
+        if now < self.due {
+            return Ok(None);
+        }
+        if matches!(self.phase, Phase::Asking { .. }) && self.sent >= REQUESTS {
+            self.start(Phase::Seeking);
+        }
+        self.sent += 1;
+        self.attempts += 1;
+        // RFC 2131 wants the waits spread by a second; the transaction's number is random enough.
+        let jitter = Duration::from_millis(u64::from(self.xid.rotate_left(self.attempts) % 400));
+        self.due = now + self.wait + jitter;
+        self.wait = (self.wait * 2).min(LONGEST);
+        let mut message = Message::default();
+        message
+            .set_opcode(Opcode::BootRequest)
+            .set_xid(self.xid)
+            .set_secs(u16::try_from(now.as_secs()).unwrap_or(u16::MAX))
+            .set_flags(Flags::default().set_broadcast())
+            .set_chaddr(&self.mac);
+        let options = message.opts_mut();
+        let mut identifier = vec![1];
+        identifier.extend(&self.mac);
+        options.insert(DhcpOption::ClientIdentifier(identifier));
+        options.insert(DhcpOption::MaxMessageSize(1472));
+        options.insert(DhcpOption::ParameterRequestList(vec![
+            OptionCode::SubnetMask,
+            OptionCode::ClasslessStaticRoute,
+            OptionCode::Router,
+            OptionCode::DomainNameServer,
+            OptionCode::DomainName,
+            OptionCode::DomainSearch,
+            OptionCode::InterfaceMtu,
+        ]));
+        match self.phase {
+            Phase::Seeking => {
+                options.insert(DhcpOption::MessageType(MessageType::Discover));
+            }
+            Phase::Asking { address, server } => {
+                options.insert(DhcpOption::MessageType(MessageType::Request));
+                options.insert(DhcpOption::RequestedIpAddress(address));
+                options.insert(DhcpOption::ServerIdentifier(server));
+            }
+        }
+        Ok(Some(message.to_vec().context("encoding a DHCP message")?))
+    }
+
+    fn start(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.sent = 0;
+        self.wait = FIRST;
+    }
+
+    /// Takes what arrived. Gives the lease when it is granted; what is not for us is passed over.
+    pub(super) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
+        let message = Message::decode(&mut Decoder::new(bytes)).ok()?;
+        // The length of the address is the sender's word; `chaddr` panics where it is longer than the field.
+        let ours = message.opcode() == Opcode::BootReply
+            && message.xid() == self.xid
+            && usize::from(message.hlen()) <= CHADDR
+            && message.chaddr() == self.mac;
+        let kind = match message.opts().get(OptionCode::MessageType) {
+            Some(DhcpOption::MessageType(kind)) if ours => *kind,
+            _ => return None,
+        };
+        let server = server(&message);
+        match (&self.phase, kind) {
+            (Phase::Seeking, MessageType::Offer) => {
+                let address = message.yiaddr();
+                if address.is_unspecified() {
+                    return None;
+                }
+                self.start(Phase::Asking {
+                    address,
+                    server: server?,
+                });
+                self.due = now;
+                None
+            }
+            (Phase::Asking { address, .. }, MessageType::Ack) if message.yiaddr() == *address => {
+                match lease(&message) {
+                    Ok(lease) => Some(lease),
+                    Err(error) => {
+                        tracing::warn!("net: a lease that cannot be used: {error:#}");
+                        self.again(now);
+                        None
+                    }
+                }
+            }
+            (Phase::Asking { .. }, MessageType::Nak) => {
+                self.again(now);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// From the beginning, after a pause.
+    pub(super) fn again(&mut self, now: Duration) {
+        self.start(Phase::Seeking);
+        self.due = now + FIRST;
+    }
+}
+
+fn server(message: &Message) -> Option<Ipv4Addr> {
+    match message.opts().get(OptionCode::ServerIdentifier) {
+        Some(DhcpOption::ServerIdentifier(server)) => Some(*server),
+        _ => None,
+    }
+}
+
+fn lease(message: &Message) -> Result<Lease> {
+    let options = message.opts();
+    let address = message.yiaddr();
+    let prefix = match options.get(OptionCode::SubnetMask) {
+        Some(DhcpOption::SubnetMask(mask)) => {
+            let bits = u32::from(*mask);
+            if bits.leading_ones() + bits.trailing_zeros() != 32 && bits != 0 {
+                bail!("its subnet mask is {mask}");
+            }
+            u8::try_from(bits.leading_ones())?
+        }
+        // The classes of old, as RFC 2131 leaves no other choice.
+        _ => match address.octets()[0] {
+            0..=127 => 8,
+            128..=191 => 16,
+            _ => 24,
+        },
+    };
+    let mut routes = Vec::new();
+    match options.get(OptionCode::ClasslessStaticRoute) {
+        // RFC 3442: when these are given, the router option does not count.
+        Some(DhcpOption::ClasslessStaticRoute(list)) if !list.is_empty() => {
+            routes.extend(list.iter().map(|(network, gateway)| Route {
+                network: network.network().into(),
+                prefix: network.prefix_len(),
+                gateway: IpAddr::V4(*gateway),
+            }));
+        }
+        _ => {
+            if let Some(DhcpOption::Router(routers)) = options.get(OptionCode::Router)
+                && let Some(router) = routers.first()
+            {
+                routes.push(Route {
+                    network: Ipv4Addr::UNSPECIFIED.into(),
+                    prefix: 0,
+                    gateway: IpAddr::V4(*router),
+                });
+            }
+        }
+    }
+    // On-link routes first: the others may go through them.
+    routes.sort_by_key(|route| !route.gateway.is_unspecified());
+    let resolvers = match options.get(OptionCode::DomainNameServer) {
+        Some(DhcpOption::DomainNameServer(list)) => list.iter().copied().map(IpAddr::V4).collect(),
+        _ => Vec::new(),
+    };
+    let mut search = Vec::new();
+    if let Some(DhcpOption::DomainSearch(names)) = options.get(OptionCode::DomainSearch) {
+        search.extend(
+            names
+                .iter()
+                .map(|name| name.to_string().trim_end_matches('.').to_owned()),
+        );
+    } else if let Some(DhcpOption::DomainName(name)) = options.get(OptionCode::DomainName) {
+        search.push(name.trim_end_matches(['\0', '.']).to_owned());
+    }
+    search.retain(|name| is_domain(name));
+    let mtu = match options.get(OptionCode::InterfaceMtu) {
+        Some(DhcpOption::InterfaceMtu(mtu)) if *mtu >= 576 => Some(*mtu),
+        _ => None,
+    };
+    let time = match options.get(OptionCode::AddressLeaseTime) {
+        Some(DhcpOption::AddressLeaseTime(seconds)) => Duration::from_secs((*seconds).into()),
+        _ => Duration::from_secs(3600),
+    };
+    Ok(Lease {
+        addresses: vec![(IpAddr::V4(address), prefix)],
+        routes,
+        resolvers,
+        search,
+        mtu,
+        time,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+    /// What a small server answers to `request`.
+    pub(crate) fn answer(request: &[u8], kind: MessageType, extra: Vec<DhcpOption>) -> Vec<u8> {
+        let request = Message::decode(&mut Decoder::new(request)).unwrap();
+        let mut reply = Message::default();
+        reply
+            .set_opcode(Opcode::BootReply)
+            .set_xid(request.xid())
+            .set_flags(request.flags())
+            .set_yiaddr(Ipv4Addr::new(10, 9, 8, 77))
+            .set_chaddr(request.chaddr());
+        let options = reply.opts_mut();
+        options.insert(DhcpOption::MessageType(kind));
+        options.insert(DhcpOption::ServerIdentifier(Ipv4Addr::new(10, 9, 8, 1)));
+        options.insert(DhcpOption::SubnetMask(Ipv4Addr::new(255, 255, 255, 0)));
+        options.insert(DhcpOption::Router(vec![Ipv4Addr::new(10, 9, 8, 1)]));
+        options.insert(DhcpOption::DomainNameServer(vec![Ipv4Addr::new(
+            10, 9, 8, 53,
+        )]));
+        options.insert(DhcpOption::AddressLeaseTime(600));
+        for option in extra {
+            options.insert(option);
+        }
+        reply.to_vec().unwrap()
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn an_offer_is_requested_and_granted() {
+        let mut client = Client::new(&MAC, 7);
+        let discover = client.send(at(0)).unwrap().unwrap();
+        let parsed = Message::decode(&mut Decoder::new(&discover)).unwrap();
+        assert!(parsed.flags().broadcast());
+        assert_eq!(
+            parsed.opts().get(OptionCode::ClientIdentifier),
+            Some(&DhcpOption::ClientIdentifier([&[1], &MAC[..]].concat()))
+        );
+        assert!(client.send(at(0)).unwrap().is_none());
+        let offer = answer(&discover, MessageType::Offer, vec![]);
+        assert!(client.receive(&offer, at(1)).is_none());
+        let request = client.send(at(1)).unwrap().unwrap();
+        let names = vec![DhcpOption::DomainName("a.example\n".into())];
+        let ack = answer(&request, MessageType::Ack, names);
+        let lease = client.receive(&ack, at(1)).unwrap();
+        let granted = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 77));
+        assert_eq!(lease.addresses, [(granted, 24)]);
+        assert_eq!(lease.time, at(600));
+        assert_eq!(lease.resolvers, [IpAddr::V4(Ipv4Addr::new(10, 9, 8, 53))]);
+        // A name with a line break never reaches resolv.conf.
+        assert_eq!(lease.search, [""; 0]);
+    }
+
+    #[test]
+    fn silence_refusals_and_others_messages_are_survived() {
+        let mut client = Client::new(&MAC, 7);
+        let mut times = vec![];
+        for second in 0..60 {
+            if client.send(at(second)).unwrap().is_some() {
+                times.push(second);
+            }
+        }
+        assert!((5..9).contains(&times.len()), "{times:?}");
+        let discover = client.send(at(100)).unwrap().unwrap();
+        let mut other = answer(&discover, MessageType::Offer, vec![]);
+        other[7] ^= 1;
+        assert!(client.receive(&other, at(100)).is_none());
+        assert!(client.receive(b"nonsense", at(100)).is_none());
+        assert!(client.send(at(100)).unwrap().is_none());
+        client.receive(&answer(&discover, MessageType::Offer, vec![]), at(100));
+        let request = client.send(at(100)).unwrap().unwrap();
+        assert!(
+            client
+                .receive(&answer(&request, MessageType::Nak, vec![]), at(100))
+                .is_none()
+        );
+        assert!(client.doing().contains("asking for a lease"));
+        assert!(client.send(at(101)).unwrap().is_some());
+    }
+
+    #[test]
+    fn classless_routes_replace_the_router() {
+        let mut client = Client::new(&MAC, 9);
+        let discover = client.send(at(0)).unwrap().unwrap();
+        client.receive(&answer(&discover, MessageType::Offer, vec![]), at(0));
+        let request = client.send(at(0)).unwrap().unwrap();
+        let gateway = Ipv4Addr::new(10, 9, 8, 2);
+        let routes = DhcpOption::ClasslessStaticRoute(vec![
+            ("0.0.0.0/0".parse().unwrap(), gateway),
+            ("10.9.8.2/32".parse().unwrap(), Ipv4Addr::UNSPECIFIED),
+        ]);
+        let host = DhcpOption::SubnetMask(Ipv4Addr::BROADCAST);
+        let lease = client
+            .receive(
+                &answer(&request, MessageType::Ack, vec![routes, host]),
+                at(0),
+            )
+            .unwrap();
+        assert_eq!(lease.addresses[0].1, 32);
+        assert_eq!(lease.routes.len(), 2);
+        assert_eq!(lease.routes[0].network, gateway);
+        assert_eq!(lease.routes[1].gateway, gateway);
+    }
+
+    #[test]
+    fn an_impossible_length_of_the_hardware_address_is_not_ours() {
+        let mut client = Client::new(&MAC, 7);
+        let discover = client.send(at(0)).unwrap().unwrap();
+        let mut offer = answer(&discover, MessageType::Offer, vec![]);
+        for length in [0, 5, 7, 17, 22, 255] {
+            // RFC 2131: op, htype, hlen.
+            offer[2] = length;
+            assert_eq!(client.receive(&offer, at(0)), None);
+            assert!(matches!(client.phase, Phase::Seeking), "{length}");
+        }
+        offer[2] = 6;
+        client.receive(&offer, at(0));
+        assert!(matches!(client.phase, Phase::Asking { .. }));
+    }
+
+    #[test]
+    fn damaged_answers_are_survived() {
+        let discover = Client::new(&MAC, 7).send(at(0)).unwrap().unwrap();
+        let names = || {
+            vec![
+                DhcpOption::DomainName("a.example".into()),
+                DhcpOption::InterfaceMtu(1400),
+                DhcpOption::Hostname("a".into()),
+            ]
+        };
+        let seeds = [MessageType::Offer, MessageType::Ack, MessageType::Nak];
+        let seeds = seeds.map(|kind| answer(&discover, kind, names()));
+        linux::fuzz::run(&seeds, |bytes, random| {
+            let mut client = Client::new(&MAC, 7);
+            client.send(at(0)).unwrap();
+            if random.below(2) == 0 {
+                let offer = answer(&discover, MessageType::Offer, vec![]);
+                client.receive(&offer, at(1));
+                client.send(at(1)).unwrap();
+            }
+            if let Some(lease) = client.receive(bytes, at(2)) {
+                assert!(lease.addresses.iter().all(|(_, prefix)| *prefix <= 32));
+                assert!(lease.search.iter().all(|name| is_domain(name)));
+            }
+        });
+    }
+}

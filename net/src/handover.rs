@@ -1,0 +1,305 @@
+//! Handover: what the command line or the config drive asks for, as files of systemd-networkd, so that the running node has the network that
+//! its init had. Written at every boot, below `/run`, before the image's own `80-dhcp.network` in order.
+
+use std::fs;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result};
+use image::network::{Bond, Interface, Method, Network};
+
+use crate::dhcp::v6::iaid;
+use linux::mount;
+use linux::world::World;
+
+/// Where networkd looks before `/usr`.
+const FOLDER: &str = "/run/systemd/network";
+/// Before the image's own files, after an administrator's.
+const PREFIX: &str = "70-slipway";
+
+/// Writes the files, and sets the node's name if the command line has one.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
+    if plan.is_default() {
+        return Ok(());
+    }
+    let folder = world.in_run(FOLDER);
+    mount::folder(&folder, 0o755)?;
+    for (name, text) in files(plan) {
+        let path = folder.join(name);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let name = plan.interfaces.iter().find_map(|one| one.hostname.as_ref());
+    if let Some(name) = name {
+        nix::unistd::sethostname(name).with_context(|| format!("naming the node {name}"))?;
+    }
+    Ok(())
+}
+
+/// The files by name.
+fn files(plan: &Network) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    for (name, mac) in &plan.names {
+        out.push((
+            format!("{PREFIX}-{name}.link"),
+            format!("[Match]\nPermanentMACAddress={mac}\n\n[Link]\nName={name}\n"),
+        ));
+    }
+    for vlan in &plan.vlans {
+        let text = format!(
+            "[NetDev]\nName={}\nKind=vlan\n\n[VLAN]\nId={}\n",
+            vlan.name, vlan.id
+        );
+        out.push((format!("{PREFIX}-{}.netdev", vlan.name), text));
+    }
+    for bond in &plan.bonds {
+        out.push((format!("{PREFIX}-{}.netdev", bond.name), netdev(bond)));
+    }
+    for name in interfaces(plan) {
+        let text = network(plan, &name);
+        out.push((format!("{PREFIX}-{name}.network"), text));
+    }
+    if let Some(one) = plan.interfaces.iter().find(|one| one.name.is_none()) {
+        let body = body(plan, "", one);
+        let text = format!("[Match]\nType=ether\nKind=!*\n\n{body}");
+        // After those with names.
+        out.push(("75-slipway.network".to_owned(), text));
+    }
+    out
+}
+
+/// Every interface that is named anywhere.
+fn interfaces(plan: &Network) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    let named = plan.interfaces.iter().filter_map(|one| one.name.clone());
+    let below = plan
+        .vlans
+        .iter()
+        .flat_map(|v| [v.name.clone(), v.parent.clone()]);
+    let bonds = plan
+        .bonds
+        .iter()
+        .flat_map(|bond| bond.members.iter().chain([&bond.name]).cloned());
+    for name in named.chain(below).chain(bonds) {
+        if !out.contains(&name) {
+            out.push(name);
+        }
+    }
+    out
+}
+
+fn netdev(bond: &Bond) -> String {
+    let mut text = format!("[NetDev]\nName={}\nKind=bond\n", bond.name);
+    if let Some(mtu) = bond.mtu {
+        text += &format!("MTUBytes={mtu}\n");
+    }
+    text += "\n[Bond]\n";
+    for (key, value) in &bond.options {
+        // The kernel's names, as networkd has them (systemd.netdev(5)).
+        let (key, unit) = match key.as_str() {
+            "mode" => ("Mode", ""),
+            "miimon" => ("MIIMonitorSec", "ms"),
+            "updelay" => ("UpDelaySec", "ms"),
+            "downdelay" => ("DownDelaySec", "ms"),
+            "lacp_rate" => ("LACPTransmitRate", ""),
+            "xmit_hash_policy" => ("TransmitHashPolicy", ""),
+            "ad_select" => ("AdSelect", ""),
+            "fail_over_mac" => ("FailOverMACPolicy", ""),
+            "min_links" => ("MinLinks", ""),
+            "primary_reselect" => ("PrimaryReselectPolicy", ""),
+            "arp_interval" => ("ARPIntervalSec", "ms"),
+            "arp_ip_target" => ("ARPIPTargets", ""),
+            "num_grat_arp" => ("GratuitousARP", ""),
+            "resend_igmp" => ("ResendIGMP", ""),
+            // `primary` stands in the member's own file.
+            _ => continue,
+        };
+        text += &format!("{key}={value}{unit}\n");
+    }
+    text
+}
+
+fn network(plan: &Network, name: &str) -> String {
+    let one = plan.interface(&[name.to_owned()]);
+    let body = body(plan, name, &one);
+    match plan.aliases.iter().find(|(alias, _)| alias == name) {
+        // Its own address: a bond and a VLAN above it show the same.
+        Some((_, mac)) => format!("[Match]\nPermanentMACAddress={mac}\n\n{body}"),
+        // The match is by any name that udev gives, alternative ones too.
+        None => format!("[Match]\nName={name}\n\n{body}"),
+    }
+}
+
+fn body(plan: &Network, name: &str, one: &Interface) -> String {
+    let mut link = String::new();
+    if let Some(mtu) = one.mtu {
+        link += &format!("MTUBytes={mtu}\n");
+    }
+    if let Some(mac) = one.mac {
+        link += &format!("MACAddress={mac}\n");
+    }
+    let mut text = String::new();
+    if !link.is_empty() {
+        text += &format!("[Link]\n{link}\n");
+    }
+    text += "[Network]\n";
+    for vlan in plan.vlans.iter().filter(|vlan| vlan.parent == name) {
+        text += &format!("VLAN={}\n", vlan.name);
+    }
+    let bond = plan
+        .bonds
+        .iter()
+        .find(|bond| bond.members.iter().any(|member| member == name));
+    if let Some(bond) = bond {
+        text += &format!("Bond={}\n", bond.name);
+        let primary = bond.options.iter().find(|(key, _)| key == "primary");
+        if primary.is_some_and(|(_, primary)| primary == name) {
+            text += "PrimarySlave=yes\n";
+        }
+        return text;
+    }
+    text += match one.method {
+        Method::Off => "DHCP=no\nIPv6AcceptRA=no\n",
+        Method::Dhcp4 => "DHCP=ipv4\n",
+        Method::Dhcp6 | Method::Either6 => "DHCP=ipv6\nIPv6AcceptRA=yes\n",
+        // networkd asks DHCP, version 6, where routers say so, whatever DHCP= is.
+        Method::Auto6 => "DHCP=no\nIPv6AcceptRA=yes\n",
+        Method::Both => "DHCP=yes\nIPv6AcceptRA=yes\n",
+    };
+    for resolver in &plan.resolvers {
+        text += &format!("DNS={resolver}\n");
+    }
+    if let Some(gateway) = one.gateway {
+        text += &format!("Gateway={gateway}\n");
+    }
+    for (address, prefix) in &one.addresses {
+        text += &format!("\n[Address]\nAddress={address}/{prefix}\n");
+        if let Some(peer) = one.peer.filter(|peer| peer.is_ipv4() == address.is_ipv4()) {
+            text += &format!("Peer={peer}\n");
+        }
+    }
+    for route in routes(plan, name, one) {
+        text += &format!(
+            "\n[Route]\nDestination={}/{}\nGateway={}\n",
+            route.0, route.1, route.2
+        );
+    }
+    text += "\n[DHCPv4]\nClientIdentifier=mac\n";
+    if one.method.asks_six() || one.method.hears_routers() {
+        let iaid = iaid(plan, name);
+        // The init's own, so that the addresses stay the same; systemd.network(5).
+        text += &format!("\n[DHCPv6]\nDUIDType=link-layer\nIAID={iaid}\n");
+    }
+    if one.method.asks_six() {
+        text += "WithoutRA=solicit\n";
+    }
+    text
+}
+
+/// Routes of this interface: those that name it, and those without a name if it has the only address.
+fn routes(plan: &Network, name: &str, one: &Interface) -> Vec<(IpAddr, u8, IpAddr)> {
+    let alone = plan.interfaces.len() <= 1 || !one.addresses.is_empty();
+    plan.routes
+        .iter()
+        .filter(|route| match &route.interface {
+            Some(own) => own == name,
+            None => alone,
+        })
+        .map(|route| (route.network, route.prefix, route.gateway))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::cmdline::Cmdline;
+
+    fn written(cmdline: &str) -> Vec<(String, String)> {
+        files(&Cmdline::parse(cmdline).unwrap().network)
+    }
+
+    #[test]
+    fn a_fixed_address_is_handed_over() {
+        let files = written(
+            "ip=192.0.2.7::192.0.2.1:24:node7:enp1s0:off:1400 nameserver=192.0.2.53 \
+             rd.route=198.51.100.0/24:192.0.2.9:enp1s0",
+        );
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].0, "70-slipway-enp1s0.network");
+        assert_eq!(
+            files[0].1,
+            "[Match]\nName=enp1s0\n\n[Link]\nMTUBytes=1400\n\n[Network]\nDHCP=no\nIPv6AcceptRA=no\n\
+             DNS=192.0.2.53\nGateway=192.0.2.1\n\n[Address]\nAddress=192.0.2.7/24\n\n[Route]\n\
+             Destination=198.51.100.0/24\nGateway=192.0.2.9\n\n[DHCPv4]\nClientIdentifier=mac\n"
+        );
+    }
+
+    #[test]
+    fn a_vlan_over_a_bond_is_handed_over() {
+        let files = written(
+            "bond=bond0:ens3,ens4:mode=active-backup,miimon=100,primary=ens4 vlan=vlan5:bond0 ip=vlan5:dhcp",
+        );
+        let file = |name: &str| {
+            files
+                .iter()
+                .find(|(own, _)| own == name)
+                .map(|(_, text)| text.as_str())
+                .unwrap_or_else(|| panic!("{name} in {files:?}"))
+        };
+        assert!(
+            file("70-slipway-bond0.netdev").contains("Mode=active-backup\nMIIMonitorSec=100ms")
+        );
+        assert!(file("70-slipway-vlan5.netdev").contains("Kind=vlan\n\n[VLAN]\nId=5"));
+        assert!(file("70-slipway-bond0.network").contains("VLAN=vlan5\nDHCP=no"));
+        assert!(file("70-slipway-vlan5.network").contains("DHCP=ipv4"));
+        assert!(file("70-slipway-ens4.network").contains("Bond=bond0\nPrimarySlave=yes"));
+        assert!(!file("70-slipway-ens3.network").contains("DHCP"));
+        assert!(files.iter().all(|(_, text)| text.ends_with('\n')));
+    }
+
+    #[test]
+    fn names_and_all_interfaces_are_handed_over() {
+        let files = written("ifname=uplink:52:54:00:12:34:56 ip=auto6");
+        assert_eq!(files[0].0, "70-slipway-uplink.link");
+        assert!(files[1].1.contains("IPv6AcceptRA=yes"), "{files:?}");
+        assert!(written("quiet").is_empty());
+    }
+
+    #[test]
+    fn devices_that_are_known_by_their_address_are_matched_by_it() {
+        let mac = "52:54:00:00:00:0a".parse().unwrap();
+        let mut plan = Cmdline::parse("vlan=vlan7:enx52540000000a ip=vlan7:dhcp")
+            .unwrap()
+            .network;
+        plan.aliases = vec![("enx52540000000a".to_owned(), mac)];
+        let files = files(&plan);
+        let below = "70-slipway-enx52540000000a.network";
+        let file = files.iter().find(|(name, _)| name == below).unwrap();
+        let expected = "[Match]\nPermanentMACAddress=52:54:00:00:00:0a\n\n[Network]\nVLAN=vlan7\n";
+        assert!(file.1.starts_with(expected), "{}", file.1);
+    }
+
+    #[test]
+    fn version_6_keeps_its_identity() {
+        let text = |words: &str, name: &str| {
+            let files = written(words);
+            let file = files.into_iter().find(|(own, _)| own == name);
+            file.unwrap_or_else(|| panic!("{name}")).1
+        };
+        let same = "\n[DHCPv6]\nDUIDType=link-layer\nIAID=0\n";
+        let asked = text("ip=eth0:dhcp6", "70-slipway-eth0.network");
+        assert!(asked.contains("DHCP=ipv6\nIPv6AcceptRA=yes\n"), "{asked}");
+        assert!(
+            asked.ends_with(&format!("{same}WithoutRA=solicit\n")),
+            "{asked}"
+        );
+        let heard = text("ip=auto6", "75-slipway.network");
+        assert!(heard.ends_with(same), "{heard}");
+        let tagged = text(
+            "vlan=vlan7:eth0 ip=vlan7:either6",
+            "70-slipway-vlan7.network",
+        );
+        assert!(tagged.contains("IAID=7\nWithoutRA=solicit\n"), "{tagged}");
+    }
+}

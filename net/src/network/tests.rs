@@ -1,0 +1,346 @@
+//! The client against a server on the other end of a veth pair, each in a network namespace of its own. Without
+//! the rights to make one the test fails: it is never skipped.
+
+#![allow(unsafe_code)]
+
+mod six;
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+use dhcproto::v4::{DhcpOption, Message, MessageType, OptionCode};
+use dhcproto::{Decodable, Decoder};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::*;
+use crate::netlink::{Advertised, Link};
+use linux::world::Clock;
+
+fn fresh_network() {
+    unshare(CloneFlags::CLONE_NEWNET).expect("making a network namespace");
+}
+
+/// Runs a test again by a process in a user namespace of its own, unless this process has the rights already.
+/// A thread of many cannot enter a user namespace; a child before its exec can.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the test runs itself, no other program"
+)]
+fn with_rights(name: &str, test: impl FnOnce()) {
+    use std::os::unix::process::CommandExt;
+
+    let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    if uid.is_root() {
+        return test();
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]);
+    // SAFETY: the child is the only thread of its process; it makes system calls and writes three small files.
+    unsafe {
+        command.pre_exec(move || {
+            unshare(CloneFlags::CLONE_NEWUSER)?;
+            fs::write("/proc/self/setgroups", "deny")?;
+            fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+            fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+        });
+    }
+    let output = command.output().expect("making a user namespace");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+}
+
+fn here() -> std::fs::File {
+    let thread = nix::unistd::gettid();
+    std::fs::File::open(format!("/proc/self/task/{thread}/ns/net")).unwrap()
+}
+
+/// A veth pair between two namespaces: one end here, the other where `other` is.
+fn pair(netlink: &mut Netlink, other: &std::fs::File) {
+    netlink
+        .add_veth("eth0", "peer0", other.as_raw_fd())
+        .unwrap();
+}
+
+/// What a DHCP server and its network see: the first `silent` requests get no answer, and the first `spoiled` leases have
+/// a router that no kernel takes.
+fn server(
+    silent: usize,
+    mut spoiled: usize,
+    ready: &std::sync::mpsc::Sender<std::fs::File>,
+    go: &std::sync::mpsc::Receiver<()>,
+) -> usize {
+    fresh_network();
+    ready.send(here()).unwrap();
+    go.recv().unwrap();
+    let mut netlink = Netlink::open().unwrap();
+    let link = netlink
+        .links()
+        .unwrap()
+        .into_iter()
+        .find(|link| link.name == "peer0")
+        .unwrap();
+    netlink
+        .add_address(link.index, Ipv4Addr::new(10, 9, 8, 1).into(), 24)
+        .unwrap();
+    netlink.set_up(link.index, true).unwrap();
+    let socket = UdpSocket::bind("0.0.0.0:67").unwrap();
+    socket.set_broadcast(true).unwrap();
+    setsockopt(&socket, sockopt::BindToDevice, &OsString::from("peer0")).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut buffer = [0; 2048];
+    for heard in 0.. {
+        let (len, _) = socket.recv_from(&mut buffer).unwrap();
+        if heard < silent {
+            continue;
+        }
+        let request = Message::decode(&mut Decoder::new(&buffer[..len])).unwrap();
+        let kind = match request.opts().get(OptionCode::MessageType) {
+            Some(DhcpOption::MessageType(MessageType::Discover)) => MessageType::Offer,
+            _ => MessageType::Ack,
+        };
+        let mut options = vec![DhcpOption::DomainName("nodes.example".into())];
+        if spoiled > 0 {
+            let nobody = Ipv4Addr::new(224, 0, 0, 1);
+            options.push(DhcpOption::Router(vec![nobody]));
+        }
+        let answer = crate::dhcp::v4::tests::answer(&buffer[..len], kind, options);
+        socket.send_to(&answer, (Ipv4Addr::BROADCAST, 68)).unwrap();
+        match kind {
+            MessageType::Ack if spoiled == 0 => return heard + 1,
+            MessageType::Ack => spoiled -= 1,
+            _ => {}
+        }
+    }
+    0
+}
+
+fn leased(silent: usize, spoiled: usize) {
+    let (ready, namespace) = channel();
+    let (go, begin) = channel();
+    let serving = std::thread::spawn(move || server(silent, spoiled, &ready, &begin));
+    let other = namespace.recv().unwrap();
+    let client = std::thread::spawn(move || {
+        fresh_network();
+        let mut netlink = Netlink::open().unwrap();
+        pair(&mut netlink, &other);
+        go.send(()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let mut state = State::default();
+        let plan = Plan::default();
+        let ready = wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+        assert_eq!(ready.ready[0].name, "eth0");
+        let leased = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 77));
+        assert_eq!(ready.ready[0].leases[0].addresses, [(leased, 24)]);
+        let text = resolv_conf(&plan, &ready);
+        assert_eq!(
+            text,
+            "nameserver 10.9.8.53\nsearch nodes.example\noptions timeout:1 attempts:2\n"
+        );
+        let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        // The default route by 10.9.8.1 and that of the network itself.
+        assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+        assert!(routes.contains("eth0\t0008090A\t00000000"), "{routes}");
+        // The server is reached from the leased address.
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.connect("10.9.8.1:9").unwrap();
+        assert_eq!(socket.local_addr().unwrap().ip(), leased);
+
+        flush_links(&state).unwrap();
+        let link = netlink
+            .links()
+            .unwrap()
+            .into_iter()
+            .find(|link| link.name == "eth0")
+            .unwrap();
+        assert!(!link.up);
+        let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        assert_eq!(routes.lines().count(), 1, "{routes}");
+        setns(here(), CloneFlags::CLONE_NEWNET).unwrap();
+    });
+    client.join().unwrap();
+    let heard = serving.join().unwrap();
+    assert!(heard >= silent + 2 * (spoiled + 1), "{heard}");
+}
+
+#[test]
+fn a_lease_is_taken_from_a_real_server_and_taken_back() {
+    let name = "network::tests::a_lease_is_taken_from_a_real_server_and_taken_back";
+    with_rights(name, || leased(0, 0));
+}
+
+#[test]
+fn a_server_that_is_silent_at_first_is_asked_again() {
+    let name = "network::tests::a_server_that_is_silent_at_first_is_asked_again";
+    with_rights(name, || leased(2, 0));
+}
+
+#[test]
+fn a_lease_that_no_kernel_takes_does_not_end_the_asking() {
+    let name = "network::tests::a_lease_that_no_kernel_takes_does_not_end_the_asking";
+    with_rights(name, || leased(0, 1));
+}
+
+/// Runs a test in a network namespace of its own with one pair of links, `eth0` and `peer0`, whose other end is up.
+fn with_peer(name: &str, test: impl FnOnce(&mut Netlink, &World) + Send) {
+    with_rights(name, || {
+        let alone = || {
+            fresh_network();
+            let mut netlink = Netlink::open().unwrap();
+            pair(&mut netlink, &here());
+            let peer = by_name(&mut netlink, "peer0");
+            netlink.set_up(peer.index, true).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            test(&mut netlink, &World::below(folder.path(), Clock::Real));
+        };
+        std::thread::scope(|scope| scope.spawn(alone).join().unwrap());
+    });
+}
+
+/// An address, a default route and another one, as the command line names them; the pair's other end is left alone.
+#[test]
+fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
+    let name = "network::tests::a_fixed_address_and_its_routes_are_set_and_taken_back";
+    with_peer(name, |netlink, world| {
+        let cmdline = "ip=10.9.8.7::10.9.8.1:24:node7:eth0:off:1400 nameserver=10.9.8.53 \
+                       rd.route=10.7.0.0/16:10.9.8.9:eth0";
+        let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
+        let mut state = State::default();
+        let ready = wait(world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+        assert_eq!(ready.ready.len(), 1);
+        assert_eq!(ready.ready[0].name, "eth0");
+        assert!(resolv_conf(&plan, &ready).starts_with("nameserver 10.9.8.53\n"));
+        let link = by_name(netlink, "eth0");
+        let found = netlink.addresses(link.index, false).unwrap();
+        assert_eq!(found, [(IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7)), 24)]);
+        let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+        assert!(routes.contains("eth0\t0000070A\t0908090A"), "{routes}");
+        // The other end was not asked for and is left alone.
+        assert_eq!(state.links, [link.index]);
+
+        flush_links(&state).unwrap();
+        assert!(!by_name(netlink, "eth0").up);
+        assert!(netlink.addresses(link.index, false).unwrap().is_empty());
+    });
+}
+
+/// A description names a device by its Ethernet address alone. What an earlier plan has set up goes first.
+#[test]
+fn a_described_network_takes_the_place_of_the_usual_one() {
+    let name = "network::tests::a_described_network_takes_the_place_of_the_usual_one";
+    with_peer(name, |netlink, world| {
+        let link = by_name(netlink, "eth0");
+        let mut state = State::default();
+        let mut brought = |plan: &Plan| {
+            state.follow(plan).unwrap();
+            wait(world, plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+            state.links.clone()
+        };
+        let earlier = "ip=10.9.8.7:::24::eth0:off";
+        brought(&image::cmdline::Cmdline::parse(earlier).unwrap().network);
+        let mac: Vec<String> = link.mac.iter().map(|b| format!("{b:02X}")).collect();
+        let text = format!(
+            r#"{{"links": [{{"id": "tap0", "type": "ovs", "mtu": 1400, "ethernet_mac_address": "{}"}}],
+                "networks": [
+                  {{"link": "tap0", "type": "ipv4", "ip_address": "10.9.8.9", "netmask": "255.255.255.0", "routes": [
+                    {{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.9.8.1"}}]}},
+                  {{"link": "tap0", "type": "ipv6", "ip_address": "2001:db8::9/64"}}]}}"#,
+            mac.join(":")
+        );
+        let described = platform::network::read(text.as_bytes(), "n").unwrap();
+        let links = brought(&platform::network::plan(&described));
+        assert_eq!(links, [link.index]);
+        let four = netlink.addresses(link.index, false).unwrap();
+        assert_eq!(four, [("10.9.8.9".parse().unwrap(), 24)]);
+        let six = netlink.addresses(link.index, true).unwrap();
+        assert_eq!(six, [("2001:db8::9".parse().unwrap(), 64)]);
+        let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+    });
+}
+
+/// The command line's words count over what the machine says.
+#[test]
+fn words_count_over_a_description() {
+    let text = r#"{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:0a"}],
+        "networks": [{"link": "a", "type": "ipv4_dhcp"}]}"#;
+    let described = platform::network::read(text.as_bytes(), "n").unwrap();
+    let words = image::cmdline::Cmdline::parse("ip=eth0:dhcp")
+        .unwrap()
+        .network;
+    let described = platform::network::plan(&described);
+    let network = || Network::new(Arc::new(World::below(Path::new("/nowhere"), Clock::Real)));
+    let both = network();
+    both.ask(&words);
+    both.describe(described.clone());
+    assert_eq!(both.plan(), words);
+    let one = network();
+    assert_eq!(one.plan(), Plan::default());
+    one.describe(described.clone());
+    assert_eq!(one.plan(), described);
+}
+
+#[test]
+fn an_address_of_version_6_is_used_once_nobody_claims_it() {
+    let name = "network::tests::an_address_of_version_6_is_used_once_nobody_claims_it";
+    with_peer(name, |netlink, world| {
+        let cmdline =
+            "ip=[2001:db8::7]::[2001:db8::1]:64::eth0:off ifname=uplink:02:00:00:00:00:99";
+        let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
+        let mut state = State::default();
+        let began = Instant::now();
+        wait(world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(20));
+        let link = by_name(netlink, "eth0");
+        let found = netlink.addresses(link.index, true).unwrap();
+        assert_eq!(found, [("2001:db8::7".parse().unwrap(), 64)]);
+        let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap();
+        let gateway = "20010db8000000000000000000000001";
+        assert!(routes.contains(gateway), "{routes}");
+    });
+}
+
+/// What cannot come up is said by name.
+#[test]
+fn what_is_waited_for_is_said() {
+    let plan = image::cmdline::Cmdline::parse("ip=enp9s0:dhcp ip=eth0:auto6")
+        .unwrap()
+        .network;
+    let link = Link {
+        index: 2,
+        name: "eth0".to_owned(),
+        mac: vec![0; 6],
+        up: true,
+        carrier: true,
+        ethernet: true,
+        master: None,
+        permanent: None,
+        stacked: false,
+        advertised: Advertised::default(),
+    };
+    let wanted = Wanted {
+        asked: plan.interface(&["eth0".to_owned()]),
+        below: false,
+        link,
+    };
+    assert_eq!(
+        Progress::default().said(&plan, &[wanted]),
+        "eth0: no router has advertised a prefix; enp9s0: no such interface"
+    );
+    assert!(!Progress::default().is_enough(&plan));
+}
+
+fn by_name(netlink: &mut Netlink, name: &str) -> Link {
+    let links = netlink.links().unwrap();
+    links.into_iter().find(|link| link.name == name).unwrap()
+}

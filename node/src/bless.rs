@@ -1,0 +1,108 @@
+//! Blessing: a boot entry whose kubelet has said READY loses its counter, and is from then on the one to boot.
+//!
+//! Until then the loader counts every boot of it (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>). What
+//! `systemd-bless-boot` does for a whole system, this does when the node's own purpose is fulfilled; the kubelet's unit
+//! runs it after READY.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use linux::block;
+use linux::esp;
+use linux::firmware;
+use linux::mount;
+use linux::world::World;
+
+/// Takes the counter off the entry that this boot came from. Nothing to do without one, or when it is off already.
+///
+/// # Errors
+/// If the loader's partition is not there, does not mount, or the entry cannot be renamed.
+pub(crate) fn run(world: &World) -> Result<()> {
+    let Some(path) = firmware::loader_variable(world, "LoaderBootCountPath") else {
+        return Ok(());
+    };
+    let wanted = firmware::loader_partition(world)
+        .context("the boot loader counts boots and does not say from which partition it came")?;
+    // Nobody else sees the mount, so nobody can keep it busy.
+    mount::own_namespace()?;
+    let renamed = esp::within(world, wanted, |folder| bless(folder, &path))?;
+    if let Some(good) = renamed {
+        tracing::info!("the boot entry is good: {good}");
+    }
+    Ok(())
+}
+
+/// Renames the entry below the mounted `esp`; `path` is the loader's, with backslashes. Gives the new name, none if it
+/// had it before.
+fn bless(esp: &Path, path: &str) -> Result<Option<String>> {
+    let path = path.replace('\\', "/");
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
+    let good = without_counter(name)
+        .with_context(|| format!("the boot entry {path} has no counter in its name"))?;
+    let folder = esp.join(folder.trim_start_matches('/'));
+    // The loader counts by renaming, so the number in the name may be another by now.
+    let counted = block::entries(&folder)
+        .into_iter()
+        .find(|entry| without_counter(entry).as_ref() == Some(&good));
+    let Some(counted) = counted else {
+        if folder.join(&good).is_file() {
+            return Ok(None);
+        }
+        bail!("the boot entry {path} is not on its partition");
+    };
+    let about = || format!("renaming the boot entry {counted} to {good}");
+    fs::rename(folder.join(&counted), folder.join(&good)).with_context(about)?;
+    File::open(&folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(about)?;
+    Ok(Some(good))
+}
+
+/// `demo_1.0+2-1.efi` without `+2-1`; none if there is no counter.
+fn without_counter(name: &str) -> Option<String> {
+    let (stem, suffix) = name.rsplit_once('.')?;
+    let (stem, counter) = stem.rsplit_once('+')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (left, done) = counter.split_once('-').unwrap_or((counter, "0"));
+    (is_number(left) && is_number(done)).then(|| format!("{stem}.{suffix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_counter_is_taken_off() {
+        for (name, good) in [
+            ("demo_1.0+2-1.efi", Some("demo_1.0.efi")),
+            ("demo_1.0+3.efi", Some("demo_1.0.efi")),
+            ("demo_1.0.efi", None),
+            ("demo_1.0+x.efi", None),
+            ("demo_1.0+3-.efi", None),
+            ("demo+2", None),
+        ] {
+            assert_eq!(without_counter(name).as_deref(), good, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_entry_is_renamed_once_and_another_is_left_alone() {
+        let esp = tempfile::tempdir().unwrap();
+        let folder = esp.path().join("EFI/Linux");
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["demo_1.0+1-2.efi", "demo_2.0+3-0.efi"] {
+            fs::write(folder.join(name), name).unwrap();
+        }
+        let path = "\\EFI\\Linux\\demo_1.0+2-1.efi";
+        let good = bless(esp.path(), path).unwrap();
+        assert_eq!(good.as_deref(), Some("demo_1.0.efi"));
+        assert_eq!(bless(esp.path(), path).unwrap(), None);
+        let mut names = block::entries(&folder);
+        names.sort();
+        assert_eq!(names, ["demo_1.0.efi", "demo_2.0+3-0.efi"]);
+        let absent = bless(esp.path(), "\\EFI\\Linux\\demo_3.0+2-1.efi").unwrap_err();
+        assert!(absent.to_string().contains("demo_3.0+2-1.efi"), "{absent}");
+    }
+}

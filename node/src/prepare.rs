@@ -1,0 +1,96 @@
+//! What is done before each start of the kubelet on the running node.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use image::kubelet::{BOOTSTRAP_KUBECONFIG, KUBECONFIG};
+
+use crate::bundle;
+use linux::world::World;
+
+/// How long the kubelet waits for a clock that is right.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What systemd-timesyncd makes once a server has answered.
+const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
+
+/// Makes the folders that the container expects, checks the bundle again, and waits for the clock where certificates
+/// are involved.
+///
+/// # Errors
+/// If a folder cannot be made or the bundle breaks a rule.
+pub(crate) fn run(world: &World) -> Result<()> {
+    let root: &Path = &world.initrd;
+    bundle::make_folders(root)?;
+    bundle::verify(world)?;
+    let identity = [KUBECONFIG, BOOTSTRAP_KUBECONFIG]
+        .iter()
+        .any(|path| world.in_initrd(path).exists());
+    if identity {
+        wait_for_clock(world);
+    }
+    Ok(())
+}
+
+/// A clock that is behind makes good certificates look as if they were not valid yet; one that never becomes right must
+/// not keep the node down.
+fn wait_for_clock(world: &World) {
+    let mut waited = Duration::ZERO;
+    while !world.in_run(SYNCHRONIZED).exists() && waited < PATIENCE {
+        let step = Duration::from_millis(250);
+        world.sleep(step);
+        waited += step;
+    }
+    if waited >= PATIENCE {
+        tracing::warn!("the clock is not synchronized after 30 s; the kubelet starts nevertheless");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::world::Clock;
+
+    #[test]
+    fn only_a_node_with_an_identity_waits_for_the_clock() {
+        let folder = tempfile::tempdir().unwrap();
+        // On the running node the root is `/`.
+        let clock = Clock::Told(std::sync::atomic::AtomicI64::new(0));
+        let world = World::below(folder.path(), clock);
+        // The spec that the init writes for a kubelet without an identity.
+        let spec = image::container::kubelet(&["--v=2".to_owned()], &|_| true);
+        let bundle = world.in_run(image::paths::RUN_KUBELET_BUNDLE);
+        std::fs::create_dir_all(&bundle).unwrap();
+        let file = bundle.join(image::paths::BUNDLE_FILE);
+        std::fs::write(&file, serde_json::to_string(&spec).unwrap()).unwrap();
+        run(&world).unwrap();
+        assert_eq!(world.micros(), 0);
+        let kubeconfig = world.in_initrd(KUBECONFIG);
+        std::fs::create_dir_all(kubeconfig.parent().unwrap()).unwrap();
+        std::fs::write(kubeconfig, "").unwrap();
+        run(&world).unwrap();
+        assert_eq!(world.micros(), 30_000_000);
+        let synchronized = world.in_run(SYNCHRONIZED);
+        std::fs::create_dir_all(synchronized.parent().unwrap()).unwrap();
+        std::fs::write(synchronized, "").unwrap();
+        run(&world).unwrap();
+        assert_eq!(world.micros(), 30_000_000);
+    }
+
+    #[test]
+    fn a_bundle_that_was_changed_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        assert!(run(&world).is_err());
+        let mut spec = image::container::kubelet(&["--v=2".to_owned()], &|_| true);
+        for mount in &mut spec.mounts {
+            mount.options.retain(|option| !option.ends_with("slave"));
+        }
+        let bundle = world.in_run(image::paths::RUN_KUBELET_BUNDLE);
+        std::fs::create_dir_all(&bundle).unwrap();
+        let file = bundle.join(image::paths::BUNDLE_FILE);
+        std::fs::write(&file, serde_json::to_string(&spec).unwrap()).unwrap();
+        let refused = run(&world).unwrap_err().to_string();
+        assert!(refused.contains("is refused"), "{refused}");
+    }
+}
