@@ -1,13 +1,18 @@
 //! The Debian archive: mirror, signed index, package choice.
 
-pub mod archive;
+// Floor: fields, relations, signatures
 pub mod deb822;
-pub mod mirror;
-pub mod packages;
 pub mod pinned;
 pub mod relation;
-pub mod release;
 pub mod signature;
+
+// Floor: the files of an archive
+pub mod mirror;
+pub mod packages;
+pub mod release;
+
+// Floor: a whole archive, and a choice from it
+pub mod archive;
 pub mod solve;
 
 pub use mirror::Mirrors;

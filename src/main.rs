@@ -1,5 +1,6 @@
 //! The program `slipway`.
 
+// Floor: the command line
 mod cli;
 
 use std::process::ExitCode;

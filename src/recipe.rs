@@ -3,17 +3,29 @@
 //! [`Recipe`] is the checked form: whoever holds one need not check it again. Paths in it are as the
 //! user's files are reached from the present folder; nothing in it depends on the building host.
 
-pub mod carried;
-mod check;
-mod load;
+// Floor: mistakes, and the keys of a recipe
 mod mistakes;
-pub mod node_config;
 mod raw;
-pub mod reference;
+
+// Floor: the TOML of a recipe and of what it extends
+mod tree;
+
+// Floor: the schema
+pub mod node_config;
 pub mod schema;
+
+// Floor: raw to checked
+mod check;
+pub mod reference;
+
+// Floor: files
+mod load;
+
+// Floor: recipes in the program
+pub mod carried;
+
 #[cfg(test)]
 mod tests;
-mod tree;
 
 use std::path::{Path, PathBuf};
 

@@ -1,19 +1,24 @@
 //! Virtual machines: an image in QEMU from the tools tree, its console, and the record of its boots.
 
-// Floor: a machine's parts
+// Floor: parts of a machine
 pub mod channel;
 pub mod control;
 pub mod machine;
 pub mod pxe;
+mod reap;
 pub mod timeline;
 
-// Floor: a running machine
-pub mod accel;
+// Floor: what a machine is given, and who answers in it
 pub mod agent;
 pub mod disks;
-pub mod process;
-pub mod terminal;
 mod tpm;
+
+// Floor: the running machine
+pub mod process;
+
+// Floor: its acceleration and its console
+pub mod accel;
+pub mod terminal;
 
 // Floor: an image in a machine
 pub mod run;

@@ -9,8 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::database::FOLDER;
+use super::options::{Options, Purpose};
 use super::unpack::Unpacked;
-use super::{Options, Purpose};
 use crate::host::cache::remove;
 
 /// Files and folders that go, by their path; a `*` at the end stands for any rest of the last part.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::rootfs::unpack_only;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
-use crate::install;
 
 /// Users and groups, for programs that want a name for an id; no script of a package has made them.
 const PASSWD: &str =
@@ -40,7 +40,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
     let step = session.progress.step(name);
     let made = session.cache.step("tools", &key, |folder| {
         let root = folder.join("tree");
-        install::unpack_only(&debs, &root)?;
+        unpack_only(&debs, &root)?;
         for (path, content) in [
             ("etc/passwd", PASSWD),
             ("etc/group", GROUP),

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::types::{Descriptor, Index, Manifest};
-use super::{BLOBS, INDEX};
+use super::types::{BLOBS, Descriptor, INDEX, Index, Manifest};
 use crate::host::cache::file_digest;
 
 /// An image whose blobs are at hand and verified.

@@ -4,6 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// A folder of an OCI layout that is named by a digest's algorithm.
+pub(super) const BLOBS: &str = "blobs/sha256";
+/// The file that says that a folder is a layout.
+pub(super) const LAYOUT: &str = "oci-layout";
+/// Its content.
+pub(super) const LAYOUT_TEXT: &str = "{\"imageLayoutVersion\":\"1.0.0\"}";
+/// The file that names the images of a layout.
+pub(super) const INDEX: &str = "index.json";
+
 /// Media type of a manifest.
 pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Media type of an index.

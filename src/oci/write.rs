@@ -9,10 +9,9 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::types::{
-    CONFIG, Config, Descriptor, DiffIds, IMAGE_INDEX, Index, LAYER, MANIFEST, Manifest, Platform,
-    RunConfig,
+    BLOBS, CONFIG, Config, Descriptor, DiffIds, IMAGE_INDEX, INDEX, Index, LAYER, LAYOUT,
+    LAYOUT_TEXT, MANIFEST, Manifest, Platform, RunConfig,
 };
-use super::{BLOBS, INDEX, LAYOUT, LAYOUT_TEXT};
 use crate::format::time::rfc3339;
 use crate::host::cache::{file_digest, hex};
 use crate::layer::stream::{Form, Stream};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::machine::{Accel, INSIDE};
-use super::process;
+use super::{process, reap};
 use crate::install::tools::Tools;
 
 /// Bytes of the ROM; the processor begins 16 bytes before its end.
@@ -129,7 +129,7 @@ fn run(
             )));
         }
         if begin.elapsed() >= DEADLINE {
-            process::end(&mut child);
+            reap::end(&mut child);
             return Ok(Err(format!(
                 "a tiny guest hung for {} s",
                 DEADLINE.as_secs()

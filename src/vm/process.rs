@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::channel::{Channel, Listener, Sink};
 use super::control::{Control, Event};
 use super::machine::{Machine, Start, files};
+use super::reap::end;
 use super::tpm::Tpm;
 use crate::install::tools::Tools;
 
@@ -17,8 +18,6 @@ use crate::install::tools::Tools;
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 /// QEMU connects its sockets before the guest's first instruction; only an overloaded host needs longer than a second.
 const CONNECT: Duration = Duration::from_secs(60);
-/// How long a killed QEMU is waited for. A process that hangs inside the kernel's KVM cannot be waited for at all.
-const REAP: Duration = Duration::from_secs(5);
 
 /// A running machine. Dropping it ends it.
 #[derive(Debug)]
@@ -268,18 +267,5 @@ fn complaint(place: &Path) -> String {
     match std::fs::read_to_string(place.join(files::STDERR)) {
         Ok(text) if !text.trim().is_empty() => format!(": {}", text.trim()),
         _ => String::new(),
-    }
-}
-
-/// Kills and reaps, but never waits for ever.
-pub(super) fn end(child: &mut Child) {
-    // Failing to kill means that it has ended already.
-    child.kill().ok();
-    let until = Instant::now() + REAP;
-    while Instant::now() < until {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::machine::{INSIDE, files};
-use super::process;
+use super::reap;
 use crate::install::tools::Tools;
 
 /// The emulator's program in the tools tree.
@@ -59,6 +59,6 @@ impl Tpm {
 
 impl Drop for Tpm {
     fn drop(&mut self) {
-        process::end(&mut self.0);
+        reap::end(&mut self.0);
     }
 }

@@ -1,0 +1,209 @@
+//! Rootfs: pinned packages become a configured, cleaned, reproducible tree.
+//!
+//! All packages are unpacked at once in parallel, dpkg's database is written as dpkg would have left it, and then the
+//! tree's own dpkg runs each maintainer script once. The result is one tar stream with an index.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::options::{Options, Purpose};
+use super::{clean, configure, database, layout, pack, unpack};
+use crate::debian::pinned::{Deb, LockedPackage};
+use crate::host::cache::Key;
+use crate::host::session::Session;
+use crate::layer::{Entry, Kind, Layer, Source};
+
+/// The tar stream in a step's folder.
+const TAR: &str = "rootfs.tar";
+/// Its index.
+const INDEX: &str = "rootfs.json";
+
+/// A finished tree.
+#[derive(Clone, Debug)]
+pub struct Rootfs {
+    /// The tree as a tar stream without zero blocks at its end.
+    pub tar: PathBuf,
+    /// Hash of everything that it was made from.
+    pub key: Key,
+    /// The packages in it, sorted by name.
+    pub packages: Vec<LockedPackage>,
+    entries: Vec<Entry>,
+}
+
+/// Installs the packages; `name` is what the step is called.
+///
+/// # Errors
+/// If a package cannot be read or a maintainer script fails; says which.
+pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -> Result<Rootfs> {
+    let mut debs = debs.to_vec();
+    debs.sort_by(|a, b| {
+        a.package
+            .name
+            .cmp(&b.package.name)
+            .then_with(|| a.package.architecture.cmp(&b.package.architecture))
+    });
+    let key = key(&debs, options);
+    let step = session.progress.step(name);
+    let made = session.cache.step("rootfs", &key, |folder| {
+        step.total(debs.iter().map(|deb| deb.package.size).sum());
+        let root = folder.join("tree");
+        let packages = unpack::unpack(
+            &debs,
+            &root,
+            &|path| clean::wanted(options, path),
+            &|bytes| step.advance(bytes),
+        )?;
+        database::write(&root, &packages)?;
+        configure::configure(&root, &packages, options.epoch, &step)?;
+        step.note("cleaning and packing");
+        clean::clean(&root, &packages, options)?;
+        if options.purpose == Purpose::Node {
+            layout::apply(&root)?;
+        }
+        let entries = pack::pack(&root, &folder.join(TAR), options.epoch)?;
+        fs::write(folder.join(INDEX), serde_json::to_vec(&entries)?)?;
+        crate::host::cache::remove(&root)
+    })?;
+    let rootfs = Rootfs::open(
+        &made.path,
+        key,
+        debs.into_iter().map(|deb| deb.package).collect(),
+    )?;
+    let bytes = Some(fs::metadata(&rootfs.tar)?.len());
+    step.done(made.hit, bytes);
+    Ok(rootfs)
+}
+
+fn key(debs: &[Deb], options: &Options) -> Key {
+    let mut key = Key::of("rootfs", 2)
+        .text("options", &format!("{options:?}"))
+        .bytes("count", &debs.len().to_le_bytes());
+    for deb in debs {
+        key = key.text(&deb.package.name, &deb.package.sha256);
+    }
+    key.finish()
+}
+
+/// Unpacks the packages into `dest`, with a merged `/usr` and without running any script: for tool trees and simple
+/// container images.
+///
+/// # Errors
+/// If a package cannot be read or the tree cannot be written.
+pub fn unpack_only(debs: &[Deb], dest: &Path) -> Result<()> {
+    let options = Options::default();
+    unpack::unpack(debs, dest, &|path| clean::wanted(&options, path), &|_| {})?;
+    Ok(())
+}
+
+impl Rootfs {
+    fn open(folder: &Path, key: Key, packages: Vec<LockedPackage>) -> Result<Self> {
+        let tar = folder.join(TAR);
+        let index = folder.join(INDEX);
+        let about = || format!("reading {}", index.display());
+        let mut entries: Vec<Entry> =
+            serde_json::from_slice(&fs::read(&index).with_context(about)?).with_context(about)?;
+        for entry in &mut entries {
+            if let Kind::File(Source::Range { file, .. }) = &mut entry.kind {
+                file.clone_from(&tar);
+            }
+        }
+        Ok(Self {
+            tar,
+            key,
+            packages,
+            entries,
+        })
+    }
+
+    /// Everything in the tree, sorted as in the stream: each folder before its content.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The tree as a layer below a folder of another root.
+    ///
+    /// # Errors
+    /// If the prefix is not an absolute path.
+    pub fn layer(&self, prefix: &str) -> Result<Layer> {
+        let prefix = prefix.trim_end_matches('/');
+        let below = |path: &str| {
+            if path == "/" {
+                prefix.to_owned()
+            } else {
+                format!("{prefix}{path}")
+            }
+        };
+        let entries = self.entries.iter().cloned().map(|mut entry| {
+            entry.path = below(&entry.path);
+            if let Kind::HardLink(target) = &mut entry.kind {
+                *target = below(target);
+            }
+            entry
+        });
+        let key = Key::of("rootfs layer", 1)
+            .key("rootfs", &self.key)
+            .text("prefix", prefix);
+        Layer::with_key(entries.collect(), key.finish())
+    }
+
+    /// The content of a file of the tree; links are followed inside it.
+    ///
+    /// # Errors
+    /// If there is no such file.
+    pub fn read(&self, path: &str) -> Result<Vec<u8>> {
+        let Some(entry) = self.find(path, 0) else {
+            bail!("the root file system has no file {path}");
+        };
+        match &entry.kind {
+            Kind::File(Source::Range { file, offset, size }) => {
+                let mut bytes = vec![0; usize::try_from(*size)?];
+                fs::File::open(file)?.read_exact_at(&mut bytes, *offset)?;
+                Ok(bytes)
+            }
+            Kind::HardLink(target) => self.read(&target.clone()),
+            _ => bail!("{path} of the root file system is no file"),
+        }
+    }
+
+    /// The entry at a path, after following links.
+    fn find(&self, path: &str, depth: u32) -> Option<&Entry> {
+        if depth > 40 {
+            return None;
+        }
+        let mut at = String::new();
+        let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
+        let mut found = None;
+        while let Some(part) = parts.next() {
+            let next = format!("{at}/{part}");
+            let entry = self.entries.iter().find(|entry| entry.path == next)?;
+            if let Kind::Symlink(target) = &entry.kind {
+                let base = if target.starts_with('/') { "" } else { &at };
+                let rest: Vec<&str> = parts.collect();
+                return self.find(
+                    &tidy(&format!("{base}/{target}/{}", rest.join("/"))),
+                    depth + 1,
+                );
+            }
+            at = next;
+            found = Some(entry);
+        }
+        found
+    }
+}
+
+/// A path without `.`, `..` and double slashes.
+fn tidy(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
