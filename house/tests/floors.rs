@@ -15,6 +15,7 @@ const HOLDS: &[&str] = &[
     "qemu-tests",
     "fetch",
     "ignition",
+    "image",
     "slipway",
 ];
 

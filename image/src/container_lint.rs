@@ -1,9 +1,10 @@
 //! Rules for the spec of the kubelet's container. Each stands for a failure that was seen on nodes: mounts that never
 //! reach the host, mounts that double with every restart until the namespace is full, volumes that hang a pod.
 
-use crate::container::{CAPABILITIES, Mount, NOTIFY_SOCKET, Spec};
+use crate::container::NOTIFY_SOCKET;
 use crate::kubelet::{MOUNTS, PROGRAM, STATE, Source};
 use crate::paths::KUBELET_ROOTFS;
+use crate::runtime_spec::{CAPABILITIES, Mount, Spec};
 
 /// The words by which a mount states its propagation.
 const PROPAGATION: &[&str] = &[
@@ -266,7 +267,8 @@ pub fn image(is_file: impl Fn(&str) -> std::io::Result<bool>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::container::{Namespace, kubelet};
+    use crate::container::kubelet;
+    use crate::runtime_spec::Namespace;
 
     use super::*;
 

@@ -4,20 +4,30 @@
 //! kernel command line ([`cmdline`]), the partition table ([`layout`]) and the manifest
 //! ([`manifest`]). The other modules hold the shapes that both sides must agree on inside those.
 
+// Floor: values
 pub mod addon;
-pub mod cmdline;
-pub mod container;
-pub mod container_lint;
 pub mod fault;
 pub mod guid;
-pub mod kubelet;
-pub mod layout;
-pub mod manifest;
-pub mod modules;
-pub mod network;
+pub mod mac;
 pub mod node;
 pub mod paths;
 pub mod platform;
 pub mod report;
+pub mod runtime_spec;
 pub mod timeline;
+
+// Floor: parts
+pub mod kubelet;
+pub mod modules;
+pub mod network;
 pub mod verity;
+
+// Floor: the container, the disk, the network
+pub mod container;
+pub mod layout;
+pub mod network_words;
+
+// Floor: what crosses from builder to node
+pub mod cmdline;
+pub mod container_lint;
+pub mod manifest;

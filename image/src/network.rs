@@ -1,11 +1,10 @@
-//! The network before the handoff, as the kernel command line asks for it: `ip=`, `vlan=`, `bond=`, `ifname=`,
-//! `rd.route=` and `nameserver=`, in the forms of dracut.cmdline(7) and systemd-network-generator(8).
+//! The network before the handoff, as the kernel command line asks for it. [`crate::network_words`] reads its words.
 //!
-//! Without any of these keys every interface asks by DHCP, version 4.
-
-mod parse;
+//! Without any of these words every interface asks by DHCP, version 4.
 
 use std::net::IpAddr;
+
+use crate::mac::Mac;
 
 /// Bytes of the longest host name that Linux takes (`HOST_NAME_MAX`).
 pub const HOST_NAME_LENGTH: usize = 64;
@@ -43,10 +42,6 @@ pub struct Network {
     /// The words as they were given, for who writes them again.
     pub words: Vec<String>,
 }
-
-/// An Ethernet address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mac(pub [u8; 6]);
 
 /// How an interface gets its addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -195,32 +190,5 @@ impl Interface {
     #[must_use]
     pub fn wants_address(&self) -> bool {
         self.method != Method::Off || !self.addresses.is_empty()
-    }
-}
-
-impl std::fmt::Display for Mac {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let digits = self.0.map(|byte| format!("{byte:02x}"));
-        f.write_str(&digits.join(":"))
-    }
-}
-
-impl std::str::FromStr for Mac {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no Ethernet address; expected as 52:54:00:12:34:56");
-        let bytes: Vec<u8> = text
-            .split([':', '-'])
-            .map(|part| match part.len() {
-                // `from_str_radix` alone takes a sign before one digit.
-                1 | 2 if part.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                    u8::from_str_radix(part, 16).ok()
-                }
-                _ => None,
-            })
-            .collect::<Option<_>>()
-            .ok_or_else(wrong)?;
-        Ok(Self(bytes.try_into().map_err(|_| wrong())?))
     }
 }

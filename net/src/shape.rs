@@ -9,7 +9,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use image::network::{Bond, Mac, Network, Vlan};
+use image::mac::Mac;
+use image::network::{Bond, Network, Vlan};
 
 use crate::netlink::{Link, Netlink};
 use linux::block;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use image::container::Spec;
 use image::container_lint;
 use image::kubelet::FOLDERS;
 use image::paths::{BUNDLE_FILE, RUN_KUBELET_BUNDLE};
+use image::runtime_spec::Spec;
 use linux::mount::folder;
 use linux::world::World;
 

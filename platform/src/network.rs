@@ -11,7 +11,7 @@ mod tests;
 
 use std::net::IpAddr;
 
-use image::network::Mac;
+use image::mac::Mac;
 
 pub use plan::plan;
 pub use read::read;

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use image::container::{self, Spec};
+use image::container;
 use image::container_lint;
 use image::kubelet::{BOOTSTRAP_KUBECONFIG, CONFIG, FOLDERS, KUBECONFIG, STATE};
 use image::paths::{BUNDLE_FILE, KUBELET_ROOTFS, RUN_KUBELET_BUNDLE};
+use image::runtime_spec::Spec;
 
 use linux::mount::folder;
 use linux::world::World;

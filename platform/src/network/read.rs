@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 
-use image::network::Mac;
+use image::mac::Mac;
 use serde_json::{Map, Value};
 
 use super::{Addressing, How, Kind, Link, Network, Route};

@@ -1,8 +1,12 @@
-//! Reads the network's keys.
+//! The network's words on the kernel command line: `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=` and `nameserver=`, in the
+//! forms of dracut.cmdline(7) and systemd-network-generator(8).
 
 use std::net::IpAddr;
 
-use super::{Bond, HOST_NAME_LENGTH, Interface, Mac, Method, Network, Route, Vlan, is_host_name};
+use crate::mac::Mac;
+use crate::network::{
+    Bond, HOST_NAME_LENGTH, Interface, Method, Network, Route, Vlan, is_host_name,
+};
 
 /// The kernel's limit on names of interfaces, without the final NUL (`IFNAMSIZ`).
 const NAME_LENGTH: usize = 15;
