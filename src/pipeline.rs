@@ -46,29 +46,14 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let rootfs = rootfs::install(session, &locked)?;
     let kernel = kernel::unpack(session, &tools, &locked.fetch(session, SET_KERNEL)?)?;
     let kubelet = kubelet::install(session, &locked)?;
-    let identity = identity::describe(&locked, &rootfs, &kernel, kubelet.as_ref())?;
-    let layers = layers::collect(
-        session,
-        &locked,
-        &rootfs,
-        &identity,
-        &kernel,
-        kubelet.as_ref(),
-    )?;
+    let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
+    let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;
     let root = root::seal(session, &locked, &tools, &rootfs, &layers)?;
     let initramfs = initramfs::pack(session, &kernel, &initramfs::contents(&locked, &identity))?;
     let options = bootable::options(&locked.recipe, &identity, &root);
     let bootable = bootable::link(session, &tools, &kernel, &initramfs, &options)?;
-    let sbom = sbom::list(&locked, &identity, kubelet.as_ref())?;
-    let image = Image {
-        locked,
-        tools,
-        root,
-        bootable,
-        identity,
-        kubelet,
-        sbom,
-    };
+    let sbom = sbom::list(&locked, &identity, &kubelet)?;
+    let image = Image::new(locked, tools, root, bootable, identity, kubelet, sbom);
     let output = Output::take(&request.output, &image)?;
     if output.is_current() {
         session.progress.step("publish").hit(None);

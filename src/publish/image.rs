@@ -31,13 +31,35 @@ pub struct Image {
     pub bootable: Bootable,
     /// What it says that it is.
     pub identity: Identity,
-    /// The kubelet, if it has one.
-    pub kubelet: Option<Kubelet>,
+    /// Its kubelet.
+    pub kubelet: Kubelet,
     /// Its bill of materials.
     pub sbom: String,
 }
 
 impl Image {
+    /// An image of these parts.
+    #[must_use]
+    pub fn new(
+        locked: LockedRecipe,
+        tools: Tools,
+        root: Root,
+        bootable: Bootable,
+        identity: Identity,
+        kubelet: Kubelet,
+        sbom: String,
+    ) -> Self {
+        Self {
+            locked,
+            tools,
+            root,
+            bootable,
+            identity,
+            kubelet,
+            sbom,
+        }
+    }
+
     /// Name of its folder: `<name>-<version>`.
     #[must_use]
     pub fn folder(&self) -> String {
@@ -104,8 +126,8 @@ impl Image {
         let about = || format!("writing {}", folder.display());
         let uki = folder.join(format!("{}.efi", self.locked.recipe.image.name));
         fs::copy(&self.bootable.uki, uki).with_context(about)?;
-        if let Some(kubelet) = &self.kubelet {
-            copy_folder(&kubelet.layout, &folder.join("kubelet.oci")).with_context(about)?;
+        if let Some(layout) = &self.kubelet.layout {
+            copy_folder(layout, &folder.join("kubelet.oci")).with_context(about)?;
         }
         let manifest = self.identity.manifest.to_text();
         fs::write(folder.join("manifest.json"), manifest).with_context(about)?;

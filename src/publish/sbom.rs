@@ -118,11 +118,7 @@ impl Hash {
 ///
 /// # Errors
 /// As [`text`].
-pub fn list(
-    locked: &LockedRecipe,
-    identity: &Identity,
-    kubelet: Option<&Kubelet>,
-) -> Result<String> {
+pub fn list(locked: &LockedRecipe, identity: &Identity, kubelet: &Kubelet) -> Result<String> {
     let suite = &locked.recipe.debian.suite;
     let components = [SET_ROOT, SET_KERNEL, SET_KUBELET, SET_ETCD]
         .into_iter()
@@ -130,10 +126,10 @@ pub fn list(
             let packages = locked.lock.sets.get(set).into_iter().flatten();
             packages.map(move |package| Component::package(package, set, suite))
         });
-    let kubelet = kubelet.map(|kubelet| {
-        let version = &kubelet.program.version;
+    let kubelet = kubelet.program.as_ref().map(|program| {
+        let version = &program.version;
         let purl = format!("pkg:golang/k8s.io/kubernetes@{version}#cmd/kubelet");
-        Component::program("kubelet", version, &purl, &kubelet.program.sha256)
+        Component::program("kubelet", version, &purl, &program.sha256)
     });
     let components = components.chain(kubelet);
     text(&identity.manifest.image, locked.lock.epoch, components)

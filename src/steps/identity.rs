@@ -26,7 +26,7 @@ pub fn describe(
     locked: &LockedRecipe,
     rootfs: &Rootfs,
     kernel: &Kernel,
-    kubelet: Option<&Kubelet>,
+    kubelet: &Kubelet,
 ) -> Result<Identity> {
     Ok(Identity {
         os_release: os_release(&locked.recipe, rootfs)?,
@@ -45,7 +45,7 @@ fn os_release(recipe: &Recipe, rootfs: &Rootfs) -> Result<String> {
     ))
 }
 
-fn manifest(locked: &LockedRecipe, kernel: &Kernel, kubelet: Option<&Kubelet>) -> Manifest {
+fn manifest(locked: &LockedRecipe, kernel: &Kernel, kubelet: &Kubelet) -> Manifest {
     let recipe = &locked.recipe;
     Manifest {
         contract: CONTRACT,
@@ -54,9 +54,9 @@ fn manifest(locked: &LockedRecipe, kernel: &Kernel, kubelet: Option<&Kubelet>) -
         kernel: kernel.release.clone(),
         epoch: locked.lock.epoch,
         sizes: recipe.sizes,
-        kubernetes: kubelet.map(|kubelet| Kubernetes {
-            version: kubelet.program.version.clone(),
-            kubelet_sha256: kubelet.program.sha256.clone(),
+        kubernetes: kubelet.program.as_ref().map(|program| Kubernetes {
+            version: program.version.clone(),
+            kubelet_sha256: program.sha256.clone(),
         }),
         platforms: recipe
             .kernel

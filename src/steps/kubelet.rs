@@ -16,25 +16,25 @@ use crate::lock::LockedRecipe;
 use crate::lock::kubelet::Program;
 use crate::recipe::{SET_ETCD, SET_KUBELET};
 
-/// The kubelet, with what it brings to the root.
-#[derive(Clone, Debug)]
+/// The kubelet, with what it brings to the root. Empty if the recipe has none.
+#[derive(Clone, Debug, Default)]
 pub struct Kubelet {
     /// The program.
-    pub program: Program,
+    pub program: Option<Program>,
     /// Its container, and the images of the static pods.
     pub layers: Vec<Layer>,
     /// Its container as an OCI layout.
-    pub layout: PathBuf,
+    pub layout: Option<PathBuf>,
 }
 
-/// Installs the kubelet of the lock; `None` if the recipe has none.
+/// Installs the kubelet of the lock, if it has one.
 ///
 /// # Errors
 /// If the program or a package cannot be fetched, or an image cannot be made of them.
-pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Option<Kubelet>> {
+pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let lock = &locked.lock;
     let Some(kubelet) = &lock.kubelet else {
-        return Ok(None);
+        return Ok(Kubelet::default());
     };
     let program = lock::kubelet::obtain(session, locked, kubelet)?;
     let options = rootfs::options(locked, Purpose::Container);
@@ -47,9 +47,9 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Option<Kubele
     }
     let architecture = locked.recipe.image.architecture.debian();
     let layout = container::image(session, &rootfs, &program, architecture, lock.epoch)?;
-    Ok(Some(Kubelet {
-        program,
+    Ok(Kubelet {
+        program: Some(program),
         layers,
-        layout,
-    }))
+        layout: Some(layout),
+    })
 }

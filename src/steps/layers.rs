@@ -22,10 +22,10 @@ use crate::lock::LockedRecipe;
 pub fn collect(
     session: &Session,
     locked: &LockedRecipe,
-    rootfs: &Rootfs,
     identity: &Identity,
+    rootfs: &Rootfs,
     kernel: &Kernel,
-    kubelet: Option<&Kubelet>,
+    kubelet: &Kubelet,
 ) -> Result<Vec<Layer>> {
     let (cache, recipe) = (&session.cache, &locked.recipe);
     let os_release = Entry::file("/usr/lib/os-release", 0o644, identity.os_release.as_str());
@@ -34,11 +34,7 @@ pub fn collect(
         Layer::new(cache, vec![os_release])?,
         node::layer(cache, recipe, NODE_PROGRAM)?,
     ];
-    layers.extend(
-        kubelet
-            .into_iter()
-            .flat_map(|kubelet| kubelet.layers.clone()),
-    );
+    layers.extend(kubelet.layers.iter().cloned());
     layers.push(overlay::layer(cache, recipe, rootfs, &layers)?);
     Ok(layers)
 }
