@@ -53,7 +53,7 @@ pub struct Inputs<'a> {
 
 /// What the raw disk's size must be a multiple of, in bytes, so that all these artifacts can be made of it.
 #[must_use]
-pub fn whole(kinds: &[ArtifactKind]) -> u64 {
+pub fn size_multiple(kinds: &[ArtifactKind]) -> u64 {
     let clouds = [ArtifactKind::Aws, ArtifactKind::Gce];
     if kinds.iter().any(|kind| clouds.contains(kind)) {
         GIB

@@ -20,12 +20,12 @@ use crate::debian::mirror::Host;
 use crate::debian::packages::Pool;
 use crate::debian::pinned::LockedPackage;
 use crate::debian::signature::Keyring;
-use crate::debian::solve::{self, Wish};
+use crate::debian::solve::{self, Requirements};
 use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
-use crate::recipe::{Recipe, SetWish};
+use crate::recipe::{Recipe, SetRequest};
 
 pub use fetching::LockedRecipe;
 pub use file::{Lock, LockedFrom, LockedKubelet, LockedSource, VERSION};
@@ -33,7 +33,7 @@ pub use file::{Lock, LockedFrom, LockedKubelet, LockedSource, VERSION};
 /// When a lock is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// If there is none, or the recipe's wishes have changed since.
+    /// If there is none, or the recipe's requirements have changed since.
     Make,
     /// Never: one that is missing or does not fit is an error.
     Locked,
@@ -44,20 +44,20 @@ pub enum Mode {
 /// The recipe's lock: read, or made from the archive and written.
 ///
 /// # Errors
-/// If the archive cannot be read or trusted, a wish cannot be met, or `mode` forbids what would be needed.
+/// If the archive cannot be read or trusted, a requirement cannot be met, or `mode` forbids what would be needed.
 pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe> {
     let path = recipe.lock_path();
-    let wishes = digest(&recipe)?;
+    let requirements = digest(&recipe)?;
     let known = file::read(&path)?;
     let step = session.progress.step("lock");
     match (&known, mode) {
-        (Some(known), Mode::Make | Mode::Locked) if known.recipe_digest == wishes => {
+        (Some(known), Mode::Make | Mode::Locked) if known.recipe_digest == requirements => {
             let lock = known.clone();
             step.hit(None);
             return Ok(LockedRecipe { recipe, lock });
         }
         (Some(_), Mode::Locked) => bail!(
-            "{} was made for other wishes than {} has now; `slipway lock {}` makes a new one",
+            "{} is out of date: {} changed since it was locked; `slipway lock {}` makes a new one",
             path.display(),
             recipe.path.display(),
             recipe.path.display()
@@ -69,7 +69,7 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
         ),
         _ => {}
     }
-    let lock = make(session, &recipe, &recipe.sets(), &step, wishes)?;
+    let lock = make(session, &recipe, &recipe.sets(), &step, requirements)?;
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling one takes its toolchain from the packages that were just chosen.
     locked.lock.kubelet = kubelet::pin(session, &locked)?;
@@ -90,7 +90,7 @@ fn digest(recipe: &Recipe) -> Result<String> {
         .text("components", &components)
         .text("architecture", recipe.image.architecture.debian())
         .text("sets", &sets)
-        .key("kubelet", &kubelet::wishes(recipe)?)
+        .key("kubelet", &kubelet::requirements(recipe)?)
         .finish();
     Ok(key.to_string())
 }
@@ -100,7 +100,7 @@ fn digest(recipe: &Recipe) -> Result<String> {
 ///
 /// # Errors
 /// As [`pin`].
-pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetWish]) -> Result<LockedRecipe> {
+pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Result<LockedRecipe> {
     let step = session.progress.step("choose packages");
     let lock = make(session, recipe, sets, &step, String::new())?;
     step.made(None);
@@ -113,7 +113,7 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetWish]) -> Result<L
 fn make(
     session: &Session,
     recipe: &Recipe,
-    sets: &[SetWish],
+    sets: &[SetRequest],
     step: &Step,
     recipe_digest: String,
 ) -> Result<Lock> {
@@ -164,18 +164,18 @@ fn choose(
     archive: &Archive,
     pool: &Pool<'_>,
     architecture: &str,
-    sets: &[SetWish],
+    sets: &[SetRequest],
 ) -> Result<BTreeMap<String, Vec<LockedPackage>>> {
     let mut chosen = BTreeMap::new();
     let mut mistakes = Vec::new();
     for set in sets {
-        let wish = Wish {
+        let requirements = Requirements {
             packages: &set.packages,
             backports: &set.backports,
             essential: set.essential,
             dependencies: set.dependencies,
         };
-        match solve::solve(pool, architecture, &wish) {
+        match solve::solve(pool, architecture, &requirements) {
             Ok(ids) => {
                 let packages = ids.iter().map(|&id| locked(archive, pool, id)).collect();
                 chosen.insert(set.name.to_owned(), packages);

@@ -382,7 +382,7 @@ impl ContainerImage {
 
 /// A set of packages that is chosen, locked and fetched together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SetWish {
+pub struct SetRequest {
     /// The set's name, by which the lock and [`crate::lock`] know it.
     pub name: &'static str,
     /// The packages asked for.
@@ -433,8 +433,8 @@ const TOOLS_GO: &[&str] = &["golang-1.26-go", "golang-1.26-src"];
 impl Recipe {
     /// The sets of packages that this recipe needs, in the order in which a build uses them.
     #[must_use]
-    pub fn sets(&self) -> Vec<SetWish> {
-        let set = |name, packages: Vec<String>, dependencies, essential| SetWish {
+    pub fn sets(&self) -> Vec<SetRequest> {
+        let set = |name, packages: Vec<String>, dependencies, essential| SetRequest {
             name,
             packages,
             dependencies,
@@ -450,7 +450,7 @@ impl Recipe {
             let packages = kubernetes.container_packages.clone();
             sets.push(set(SET_KUBELET, packages, true, true));
             if kubernetes.kubelet.contains(&KubeletSource::GoModule) {
-                sets.push(SetWish {
+                sets.push(SetRequest {
                     backports: owned_names(TOOLS_GO),
                     ..set(SET_TOOLS_GO, owned_names(&TOOLS_GO[..1]), true, false)
                 });

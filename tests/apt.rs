@@ -21,7 +21,7 @@ use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
 use slipway::host::session::Session;
 use slipway::install::tools;
 use slipway::lock::{self, Lock};
-use slipway::recipe::{Recipe, SetWish, load};
+use slipway::recipe::{Recipe, SetRequest, load};
 
 /// apt with what it runs itself: dpkg for the architecture, gpgv for signatures.
 const APT: &[&str] = &["apt", "debian-archive-keyring", "dpkg", "gpgv"];
@@ -69,24 +69,24 @@ fn run() -> Result<()> {
     let oracle = Oracle::new(&session, &recipes[0])?;
     oracle.has_the_pinned_keys(&folder.join("src/debian/keys"))?;
     println!("test {KEYS_TEST} ... ok");
-    let mut asked: Vec<SetWish> = Vec::new();
+    let mut asked: Vec<SetRequest> = Vec::new();
     for recipe in &recipes {
         // Most sets of tools are the same in every recipe: each different one is asked about once.
-        let wishes: Vec<SetWish> = recipe
+        let requests: Vec<SetRequest> = recipe
             .sets()
             .into_iter()
-            .filter(|wish| !asked.contains(wish))
+            .filter(|request| !asked.contains(request))
             .collect();
-        if wishes.is_empty() {
+        if requests.is_empty() {
             continue;
         }
-        let chosen = lock::resolve(&session, recipe, &wishes)?.lock;
-        for wish in &wishes {
+        let chosen = lock::resolve(&session, recipe, &requests)?.lock;
+        for request in &requests {
             oracle
-                .agrees(wish, &chosen)
-                .with_context(|| format!("set {} of {}", wish.name, recipe.path.display()))?;
+                .agrees(request, &chosen)
+                .with_context(|| format!("set {} of {}", request.name, recipe.path.display()))?;
         }
-        asked.extend(wishes);
+        asked.extend(requests);
     }
     println!(
         "test {SETS_TEST} ... ok ({} sets of {} recipes)",
@@ -106,15 +106,15 @@ struct Oracle {
 
 impl Oracle {
     fn new(session: &Session, recipe: &Recipe) -> Result<Self> {
-        let wish = SetWish {
+        let request = SetRequest {
             name: "tools-apt",
             packages: APT.iter().map(|name| (*name).to_owned()).collect(),
             dependencies: true,
             essential: false,
             backports: Vec::new(),
         };
-        let locked = lock::resolve(session, recipe, std::slice::from_ref(&wish))?;
-        let tools = tools::install(session, wish.name, &locked.fetch(session, wish.name)?)?;
+        let locked = lock::resolve(session, recipe, std::slice::from_ref(&request))?;
+        let tools = tools::install(session, request.name, &locked.fetch(session, request.name)?)?;
         let place = tempfile::tempdir()?;
         for folder in ["lists/partial", "cache/archives/partial", "etc/parts"] {
             fs::create_dir_all(place.path().join(folder))?;
@@ -155,17 +155,17 @@ impl Oracle {
     }
 
     /// Names and versions that apt would install on an empty system.
-    fn choice(&self, wish: &SetWish) -> Result<BTreeSet<String>> {
+    fn choice(&self, request: &SetRequest) -> Result<BTreeSet<String>> {
         let mut arguments = vec!["--simulate", "--no-install-recommends", "install"];
-        if wish.essential {
+        if request.essential {
             // apt counts itself among the essential packages; its field does not say so.
             arguments.push("?and(?essential, ?not(?exact-name(apt)))");
         }
-        let names: Vec<String> = wish
+        let names: Vec<String> = request
             .packages
             .iter()
             .map(|name| {
-                if wish.backports.contains(name) {
+                if request.backports.contains(name) {
                     format!("{name}/{}-backports", self.suite)
                 } else {
                     name.clone()
@@ -185,16 +185,16 @@ impl Oracle {
             .collect())
     }
 
-    fn agrees(&self, wish: &SetWish, chosen: &Lock) -> Result<()> {
-        let ours: BTreeSet<String> = chosen.sets[wish.name]
+    fn agrees(&self, request: &SetRequest, chosen: &Lock) -> Result<()> {
+        let ours: BTreeSet<String> = chosen.sets[request.name]
             .iter()
             .map(|package| format!("{} {}", package.name, package.version))
             .collect();
-        let apts = self.choice(wish)?;
+        let apts = self.choice(request)?;
         let only_ours: Vec<&String> = ours.difference(&apts).collect();
         ensure!(only_ours.is_empty(), "apt does not choose {only_ours:?}");
         ensure!(!ours.is_empty(), "nothing was chosen");
-        if wish.dependencies {
+        if request.dependencies {
             let only_apts: Vec<&String> = apts.difference(&ours).collect();
             ensure!(only_apts.is_empty(), "only apt chooses {only_apts:?}");
         }

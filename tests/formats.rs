@@ -29,7 +29,7 @@ use slipway::layer::Entry;
 use slipway::lock;
 use slipway::oci;
 use slipway::publish::sbom::{self, Component};
-use slipway::recipe::{ArtifactKind, Platform, Recipe, SetWish, load};
+use slipway::recipe::{ArtifactKind, Platform, Recipe, SetRequest, load};
 use slipway::steps::bootable::{self, Bootable};
 use slipway::steps::disk::{self, Disk};
 use slipway::steps::initramfs::{self, Contents};
@@ -495,25 +495,25 @@ impl Bench {
 }
 
 fn programs(session: &Session, recipe: &Recipe) -> Result<Tools> {
-    let wish = SetWish {
+    let request = SetRequest {
         name: "tools-formats",
         packages: PROGRAMS.iter().map(|name| (*name).to_owned()).collect(),
         dependencies: true,
         essential: false,
         backports: Vec::new(),
     };
-    let locked = lock::resolve(session, recipe, std::slice::from_ref(&wish))?;
-    tools::install(session, wish.name, &locked.fetch(session, wish.name)?)
+    let locked = lock::resolve(session, recipe, std::slice::from_ref(&request))?;
+    tools::install(session, request.name, &locked.fetch(session, request.name)?)
 }
 
 fn kernel(session: &Session, recipe: &Recipe, tools: &Tools) -> Result<Kernel> {
-    let wishes = recipe.sets();
-    let wish = wishes
+    let requests = recipe.sets();
+    let request = requests
         .iter()
-        .find(|wish| wish.name == "kernel")
+        .find(|request| request.name == "kernel")
         .context("a recipe has a kernel")?;
-    let locked = lock::resolve(session, recipe, std::slice::from_ref(wish))?;
-    kernel::unpack(session, tools, &locked.fetch(session, wish.name)?)
+    let locked = lock::resolve(session, recipe, std::slice::from_ref(request))?;
+    kernel::unpack(session, tools, &locked.fetch(session, request.name)?)
 }
 
 /// A root that nobody mounts, with a tree by veritysetup.
@@ -570,7 +570,7 @@ fn write_disk(
         sizes: &sizes(),
         epoch: EPOCH,
         sbom,
-        whole: artifact::whole(&[ArtifactKind::Aws]),
+        size_multiple: artifact::size_multiple(&[ArtifactKind::Aws]),
     };
     disk::write(session, &parts, path)
 }

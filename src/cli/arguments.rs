@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and how answers and errors are printed.
+//! The command line: its arguments, and how results and errors are printed.
 #![allow(
     clippy::print_stdout,
     reason = "this is the layer that prints; results go to stdout, everything else to stderr"
@@ -29,7 +29,7 @@ pub(crate) struct Cli {
     pub command: Command,
 }
 
-/// How a run speaks.
+/// How results and progress are printed.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Output {
     /// Print results and progress as JSON

@@ -181,7 +181,7 @@ fn index_text(
     step: &Step,
 ) -> Result<String> {
     let digest = Digest::sha256(&index.sha256)
-        .with_context(|| format!("{:?} is no SHA-256", index.sha256))?;
+        .with_context(|| format!("{:?} is not a SHA-256 digest", index.sha256))?;
     ensure!(
         index.size <= INDEX_LIMIT,
         "{} has {} bytes",

@@ -13,7 +13,7 @@ impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "line {} is no `Name: value` field: {:?}",
+            "line {} is not a `Name: value` field: {:?}",
             self.line, self.text
         )
     }

@@ -152,7 +152,7 @@ fn checked(url: &str, from: &str) -> Result<String> {
     let url = url.trim().trim_end_matches('/');
     ensure!(
         is_http(url),
-        "the mirror {url:?} of {from} is no http or https address"
+        "the mirror {url:?} of {from} is not an http or https URL"
     );
     Ok(url.to_owned())
 }

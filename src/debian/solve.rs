@@ -13,7 +13,7 @@ use super::relation::{Relation, groups};
 
 /// What is asked of the solver.
 #[derive(Clone, Debug)]
-pub struct Wish<'w> {
+pub struct Requirements<'w> {
     /// The packages asked for.
     pub packages: &'w [String],
     /// Packages that are taken from backports if they come into the set.
@@ -29,28 +29,32 @@ pub struct Wish<'w> {
 /// # Errors
 /// Names everything that is wrong at once: unknown packages with the nearest name, dependencies that the archive cannot
 /// satisfy with the chain that leads to them, and conflicts inside the set.
-pub fn solve(pool: &Pool<'_>, architecture: &str, wish: &Wish<'_>) -> Result<Vec<usize>> {
+pub fn solve(
+    pool: &Pool<'_>,
+    architecture: &str,
+    requirements: &Requirements<'_>,
+) -> Result<Vec<usize>> {
     let mut marking = Marking {
         pool,
         architecture,
-        backports: wish.backports.iter().map(String::as_str).collect(),
+        backports: requirements.backports.iter().map(String::as_str).collect(),
         chosen: HashMap::new(),
         expanded: HashSet::new(),
         asked_by: HashMap::new(),
         problems: Vec::new(),
     };
-    let essential = if wish.essential {
+    let essential = if requirements.essential {
         pool.essential()
     } else {
         Vec::new()
     };
     let names = essential
         .into_iter()
-        .chain(wish.packages.iter().map(String::as_str));
+        .chain(requirements.packages.iter().map(String::as_str));
     let mut asked = Vec::new();
     for name in names {
         match marking.named(name) {
-            Some(id) if wish.dependencies => asked.push(id),
+            Some(id) if requirements.dependencies => asked.push(id),
             Some(id) => asked.push(marking.behind_metapackage(id)),
             None => marking.problems.push(marking.unknown(name)),
         }
@@ -58,7 +62,7 @@ pub fn solve(pool: &Pool<'_>, architecture: &str, wish: &Wish<'_>) -> Result<Vec
     for &id in &asked {
         marking.choose(id, None);
     }
-    if wish.dependencies {
+    if requirements.dependencies {
         for &id in &asked {
             marking.expand(id);
         }
@@ -88,7 +92,7 @@ impl<'a> Marking<'_, 'a> {
         &self.pool.packages[id]
     }
 
-    /// The version of a name that this wish takes.
+    /// The version of a name that these requirements take.
     fn candidate(&self, name: &str) -> Option<usize> {
         let backport = self.pool.backport(name);
         if self.backports.contains(name) && backport.is_some() {

@@ -349,7 +349,7 @@ fn short_label(label: &str) -> Result<[u8; 11]> {
     let fits = label.len() <= 11 && label.bytes().all(plain);
     ensure!(
         fits,
-        "{label:?} is no FAT label: expected at most 11 capital letters or digits"
+        "{label:?} is not a FAT label: expected at most 11 capital letters or digits"
     );
     let mut out = [b' '; 11];
     out[..label.len()].copy_from_slice(label.as_bytes());

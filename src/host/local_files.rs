@@ -28,19 +28,19 @@ impl LocalFiles {
     }
 }
 
-fn told(path: &Path, error: &std::io::Error) -> String {
+fn describe(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
 impl Files for LocalFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         let path = self.at(path);
-        fs::read(&path).map_err(|error| told(&path, &error))
+        fs::read(&path).map_err(|error| describe(&path, &error))
     }
 
     fn tree(&self, path: &str) -> Result<Vec<TreeEntry>, String> {
         let top = self.at(path);
-        let status = fs::metadata(&top).map_err(|error| told(&top, &error))?;
+        let status = fs::metadata(&top).map_err(|error| describe(&top, &error))?;
         if !status.is_dir() {
             return Err(format!("{}: expected a folder", top.display()));
         }

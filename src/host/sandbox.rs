@@ -368,9 +368,9 @@ fn check(shown: &str, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Resul
     let lines: Vec<&str> = said.lines().collect();
     let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n  ");
     if tail.is_empty() {
-        bail!("{shown}: {status}, and it said nothing");
+        bail!("{shown}: {status}, without output");
     }
-    bail!("{shown}: {status}; it said at the end:\n  {tail}");
+    bail!("{shown}: {status}; its last lines:\n  {tail}");
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ const KEPT: &[&str] = &[
 pub(super) const PACKAGES: &str = "usr/lib/slipway/packages";
 
 /// Whether a path of a package is unpacked at all.
-pub(super) fn wanted(options: &Options, path: &str) -> bool {
+pub(super) fn is_kept(options: &Options, path: &str) -> bool {
     let below = |folders: &[&str]| {
         folders.iter().any(|folder| {
             path.strip_prefix(folder)
@@ -402,7 +402,7 @@ mod tests {
             ("usr/share/locale/de/LC_MESSAGES/x.mo", false),
             ("usr/lib/locale/C.utf8/LC_CTYPE", true),
         ] {
-            assert_eq!(wanted(&plain, path), expected, "{path}");
+            assert_eq!(is_kept(&plain, path), expected, "{path}");
         }
         let more = options(true, &["de_DE.UTF-8", "pt_BR.UTF-8"]);
         for (path, expected) in [
@@ -412,7 +412,7 @@ mod tests {
             ("usr/share/locale/pt/x", true),
             ("usr/share/locale/fr/x", false),
         ] {
-            assert_eq!(wanted(&more, path), expected, "{path}");
+            assert_eq!(is_kept(&more, path), expected, "{path}");
         }
     }
 }

@@ -53,7 +53,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
         let packages = unpack::unpack(
             &debs,
             &root,
-            &|path| clean::wanted(options, path),
+            &|path| clean::is_kept(options, path),
             &|bytes| step.advance(bytes),
         )?;
         database::write(&root, &packages)?;
@@ -94,7 +94,7 @@ fn key(debs: &[Deb], options: &Options) -> Key {
 /// If a package cannot be read or the tree cannot be written.
 pub fn unpack_only(debs: &[Deb], dest: &Path) -> Result<()> {
     let options = Options::default();
-    unpack::unpack(debs, dest, &|path| clean::wanted(&options, path), &|_| {})?;
+    unpack::unpack(debs, dest, &|path| clean::is_kept(&options, path), &|_| {})?;
     Ok(())
 }
 
@@ -165,7 +165,7 @@ impl Rootfs {
                 Ok(bytes)
             }
             Kind::HardLink(target) => self.read(&target.clone()),
-            _ => bail!("{path} of the root file system is no file"),
+            _ => bail!("{path} of the root file system is not a file"),
         }
     }
 

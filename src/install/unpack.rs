@@ -186,7 +186,7 @@ struct Folder {
 #[derive(Debug)]
 struct Tree {
     root: OwnedFd,
-    /// Which package has which path that is no folder.
+    /// Which package has which path that is not a folder.
     claims: Mutex<HashMap<String, usize>>,
     folders: Mutex<BTreeMap<String, Folder>>,
 }

@@ -154,11 +154,11 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
                     matches!(failure, Failure::Unreachable { .. } | Failure::Disk { .. }),
                     Ordering::Relaxed,
                 );
-                let told = tell(&deb.package, &failure);
+                let described = describe(&deb.package, &failure);
                 failures
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
-                    .push(told);
+                    .push(described);
             }
         }
         Ok(())
@@ -182,7 +182,7 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
     Ok(())
 }
 
-fn tell(package: &LockedPackage, failure: &Failure) -> String {
+fn describe(package: &LockedPackage, failure: &Failure) -> String {
     let remedy = if failure.is_gone() {
         "; the mirror does not have this version any more: `slipway lock --renew` takes the present one, or name a \
          snapshot mirror in `snapshots` of the recipe's [debian]"

@@ -20,7 +20,7 @@ pub const VERSION: u32 = 1;
 pub struct Lock {
     /// Version of this form, [`VERSION`].
     pub version: u32,
-    /// Hash of what the recipe wishes: the lock is for these wishes and no others.
+    /// Hash of what the recipe requires: the lock is for these requirements and no others.
     pub recipe_digest: String,
     /// The newest `Date` of the sources, seconds since 1970: the time that everything in the image bears.
     pub epoch: u64,

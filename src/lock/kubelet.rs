@@ -5,8 +5,8 @@ mod program;
 mod version;
 
 // Floor: sources
-mod foreign;
 mod module;
+mod prebuilt;
 mod release;
 
 use std::fs;
@@ -85,8 +85,8 @@ fn pin_from(
 ) -> Result<(LockedKubelet, bool)> {
     match source {
         KubeletSource::Release { url } => release::pin(url, kubernetes, session, locked, step),
-        KubeletSource::File { path } => foreign::pin_file(path, session, locked),
-        KubeletSource::Oci { reference } => foreign::pin_image(reference, session, locked, step),
+        KubeletSource::File { path } => prebuilt::pin_file(path, session, locked),
+        KubeletSource::Oci { reference } => prebuilt::pin_image(reference, session, locked, step),
         KubeletSource::GoModule => module::pin(&kubernetes.version, session, locked, step),
     }
 }
@@ -107,9 +107,9 @@ pub fn obtain(
         let about = || format!("getting the locked kubelet {}", kubelet.version);
         match &kubelet.source {
             LockedFrom::Release { url } => release::fetch(url, &kubelet.sha256, session, &step),
-            LockedFrom::File { path } => foreign::fetch_file(path, kubelet, session, locked),
+            LockedFrom::File { path } => prebuilt::fetch_file(path, kubelet, session, locked),
             LockedFrom::Oci { reference, digest } => {
-                foreign::fetch_image(reference, digest, kubelet, session, locked, &step)
+                prebuilt::fetch_image(reference, digest, kubelet, session, locked, &step)
             }
             LockedFrom::GoModule { go_mod, go_sum } => {
                 module::fetch(go_mod, go_sum, kubelet, session, locked, &step)
@@ -130,14 +130,15 @@ pub fn obtain(
 ///
 /// # Errors
 /// If the recipe cannot be written as JSON.
-pub fn wishes(recipe: &Recipe) -> Result<Key> {
-    let wishes = recipe
+pub fn requirements(recipe: &Recipe) -> Result<Key> {
+    let requirements = recipe
         .kubernetes
         .as_ref()
         .map(|k| serde_json::to_string(&(&k.version, &k.kubelet)))
         .transpose()?
         .unwrap_or_default();
+    // The words of the key are those of the first version: others would put every lock out of date.
     Ok(Key::of("kubelet wishes", 1)
-        .text("wishes", &wishes)
+        .text("wishes", &requirements)
         .finish())
 }

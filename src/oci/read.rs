@@ -23,7 +23,7 @@ pub(super) fn sha256(digest: &str) -> Result<&str> {
     let digits = digest.strip_prefix("sha256:").unwrap_or_default();
     ensure!(
         fetch::Digest::sha256(digits).is_some(),
-        "{digest:?} is no digest; expected sha256: and 64 hexadecimal digits"
+        "{digest:?} is not a digest; expected sha256: and 64 hexadecimal digits"
     );
     Ok(digits)
 }

@@ -37,7 +37,7 @@ impl FromStr for Reference {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!(
-                "{text:?} is no reference of an image: {why}; expected REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…"
+                "{text:?} is not an image reference: {why}; expected REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…"
             )
         };
         let (name, digest) = match text.split_once('@') {

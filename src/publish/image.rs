@@ -101,7 +101,7 @@ impl Image {
             sizes: &recipe.sizes,
             epoch: self.locked.lock.epoch,
             sbom: &self.sbom,
-            whole: artifact::whole(&recipe.artifacts),
+            size_multiple: artifact::size_multiple(&recipe.artifacts),
         }
     }
 

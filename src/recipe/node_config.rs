@@ -177,7 +177,7 @@ fn batch(cases: &str, answer: impl Fn(&Value) -> Result<Value>) -> Result<String
             continue;
         }
         let case: Value =
-            serde_json::from_str(line).with_context(|| format!("line {} is no JSON", i + 1))?;
+            serde_json::from_str(line).with_context(|| format!("line {} is not JSON", i + 1))?;
         let answer = answer(&case).with_context(|| format!("answering line {}", i + 1))?;
         out.push_str(&answer.to_string());
         out.push('\n');

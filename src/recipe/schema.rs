@@ -302,7 +302,7 @@ mod tests {
             } else {
                 "object"
             };
-            assert!(allows(schema, kind), "{path} is no {kind}");
+            assert!(allows(schema, kind), "{path} is not a {kind}");
             if kind == "array" {
                 let items = resolve(&root, &schema["items"]);
                 assert!(

@@ -77,7 +77,7 @@ pub struct Parts<'a> {
     /// What the image is made of.
     pub sbom: &'a str,
     /// The file's size is a multiple of this, in bytes: a GiB where clouds want it.
-    pub whole: u64,
+    pub size_multiple: u64,
 }
 
 /// Path of a UKI in the ESP, with its boot counter. One digit each, and the count of failures set from the start,
@@ -164,7 +164,7 @@ pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
         parts.sizes.root
     );
     let table = table(&root.hash, content, parts.sizes, parts.architecture);
-    let size = table.disk_size(parts.whole);
+    let size = table.disk_size(parts.size_multiple);
     let naming = || format!("writing the disk {}", path.display());
     if path.exists() {
         fs::remove_file(path).with_context(naming)?;
@@ -205,7 +205,7 @@ fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], parts: &Pa
             "sizes",
             &format!(
                 "{} {} {} {}",
-                sizes.esp, sizes.root, sizes.verity, parts.whole
+                sizes.esp, sizes.root, sizes.verity, parts.size_multiple
             ),
         )
         .text("sbom", parts.sbom)

@@ -98,7 +98,7 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
             key = key.bytes(name, bytes);
         }
     }
-    for name in wanted(contents) {
+    for name in module_names(contents) {
         key = key.text("module", &name);
     }
     let key = key.finish();
@@ -114,7 +114,7 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
 }
 
 /// Names of all modules that are asked for, sorted, each once.
-fn wanted(contents: &Contents) -> Vec<String> {
+fn module_names(contents: &Contents) -> Vec<String> {
     let platforms = contents
         .platforms
         .iter()
@@ -132,11 +132,11 @@ fn wanted(contents: &Contents) -> Vec<String> {
 
 fn archive(kernel: &Kernel, contents: &Contents, manifest: &str) -> Result<Vec<u8>> {
     let catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
-    let mut names = wanted(contents);
-    let wished = drivers::wished()
+    let mut names = module_names(contents);
+    let optional = drivers::optional()
         .into_iter()
         .filter(|name| catalogue.knows(name));
-    names.extend(wished.map(str::to_owned));
+    names.extend(optional.map(str::to_owned));
     let index = catalogue
         .choose(names.iter().map(String::as_str))
         .context("choosing modules for the initramfs")?;

@@ -41,7 +41,7 @@ impl std::str::FromStr for Choice {
             "kvm" => Ok(Self::Kvm),
             "tcg" => Ok(Self::Tcg),
             _ => Err(format!(
-                "{text:?} is no acceleration; expected auto, kvm or tcg"
+                "{text:?} is not an acceleration; expected auto, kvm or tcg"
             )),
         }
     }

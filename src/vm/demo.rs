@@ -198,11 +198,11 @@ fn wait_console(session: &Session, vm: &Vm, words: &[&str], patience: Duration) 
             Waited::Found(Ok(())) => return Ok(()),
             Waited::Found(Err(report)) => bail!("the init reports a failure: {report}"),
             Waited::Closed => {
-                bail!("the machine ended before any of {words:?} stood on its console")
+                bail!("the machine ended before its console showed any of {words:?}")
             }
             Waited::Late if session.interrupt.requested() => bail!("interrupted"),
             Waited::Late if Instant::now() >= until => bail!(
-                "none of {words:?} stood on the console within {} s",
+                "the console showed none of {words:?} within {} s",
                 patience.as_secs()
             ),
             Waited::Late => {}

@@ -70,7 +70,7 @@ impl std::str::FromStr for Bus {
             "scsi" => Ok(Self::Scsi),
             "sata" => Ok(Self::Sata),
             _ => Err(format!(
-                "{text:?} is no disk bus; expected virtio, nvme, scsi or sata"
+                "{text:?} is not a disk bus; expected virtio, nvme, scsi or sata"
             )),
         }
     }
@@ -152,7 +152,8 @@ impl std::str::FromStr for Forward {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no forward; expected HOSTPORT:GUESTPORT, as 2222:22");
+        let wrong =
+            || format!("{text:?} is not a port forward; expected HOSTPORT:GUESTPORT, as 2222:22");
         let (host, guest) = text.split_once(':').ok_or_else(wrong)?;
         Ok(Self {
             host: host.parse().map_err(|_| wrong())?,
@@ -250,7 +251,7 @@ impl Line {
             .canonicalize()
             .with_context(|| format!("looking for {}", path.display()))?;
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            bail!("{} is no file", path.display());
+            bail!("{} is not a file", path.display());
         };
         let name = name
             .to_str()

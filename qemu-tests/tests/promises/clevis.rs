@@ -15,7 +15,7 @@ use qemu_tests::lab::{Lab, Plan};
 use serde_json::json;
 use slipway::install::tools::{self, Tools};
 use slipway::lock;
-use slipway::recipe::{SetWish, load};
+use slipway::recipe::{SetRequest, load};
 use slipway::vm::agent::data_url;
 
 use crate::disks::{disk, mount_unit, says, up};
@@ -216,7 +216,7 @@ fn answer(connection: TcpStream, tools: &Tools, keys: &Path) -> Result<()> {
 
 fn programs(lab: &Lab) -> Result<Tools> {
     let recipe = load(&lab.recipes().join("demo.toml"))?;
-    let wish = SetWish {
+    let request = SetRequest {
         name: "tools-tang",
         packages: PROGRAMS.map(str::to_owned).into(),
         dependencies: true,
@@ -224,6 +224,6 @@ fn programs(lab: &Lab) -> Result<Tools> {
         backports: Vec::new(),
     };
     let session = lab.session();
-    let locked = lock::resolve(session, &recipe, std::slice::from_ref(&wish))?;
-    tools::install(session, wish.name, &locked.fetch(session, wish.name)?)
+    let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
+    tools::install(session, request.name, &locked.fetch(session, request.name)?)
 }

@@ -34,13 +34,13 @@ fn choose(normal: &str, backports: &str, wanted: &str) -> Result<Vec<String>> {
         .split(' ')
         .filter_map(|word| word.strip_prefix('+').map(str::to_owned))
         .collect();
-    let wish = Wish {
+    let requirements = Requirements {
         packages: &words,
         backports: &from_backports,
         essential: false,
         dependencies: true,
     };
-    Ok(solve(&pool, "amd64", &wish)?
+    Ok(solve(&pool, "amd64", &requirements)?
         .into_iter()
         .map(|id| format!("{} {}", pool.packages[id].name, pool.packages[id].version))
         .collect())
@@ -232,13 +232,13 @@ fn without_dependencies_a_metapackage_stands_for_its_kernel() {
         // It depends on one package in an exact version, but of another source.
         ("tool", "tool"),
     ] {
-        let wish = Wish {
+        let requirements = Requirements {
             packages: &[wanted.to_owned()],
             backports: &[],
             essential: false,
             dependencies: false,
         };
-        let chosen = solve(&pool, "amd64", &wish).unwrap();
+        let chosen = solve(&pool, "amd64", &requirements).unwrap();
         let names: Vec<&str> = chosen.iter().map(|&id| pool.packages[id].name).collect();
         assert_eq!(names, [expected]);
     }
@@ -248,11 +248,11 @@ fn without_dependencies_a_metapackage_stands_for_its_kernel() {
 fn essential_packages_come_when_asked_for() {
     let text = index("base 1; Essential: yes; Depends: lib\n lib 1\n a 1");
     let pool = Pool::new(packages::read(&text, 0, false).unwrap());
-    let wish = Wish {
+    let requirements = Requirements {
         packages: &["a".to_owned()],
         backports: &[],
         essential: true,
         dependencies: true,
     };
-    assert_eq!(solve(&pool, "amd64", &wish).unwrap().len(), 3);
+    assert_eq!(solve(&pool, "amd64", &requirements).unwrap().len(), 3);
 }

@@ -63,7 +63,7 @@ fn a_failure_shows_the_command_and_what_it_said() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "sh -c 'echo first >&2; echo the end >&2; exit 7': exit status: 7; it said at the end:\n  first\n  the end"
+        "sh -c 'echo first >&2; echo the end >&2; exit 7': exit status: 7; its last lines:\n  first\n  the end"
     );
     let error = host().command("no-such-program").run().unwrap_err();
     assert!(

@@ -48,7 +48,7 @@ pub(super) fn pin(
     let found = ask_version(&session.cache, &program)?;
     ensure!(
         found == release,
-        "the compiled kubelet says that it is {found}, expected {release}"
+        "the compiled kubelet reports version {found}, expected {release}"
     );
     let kubelet = LockedKubelet {
         version: release,
@@ -159,7 +159,7 @@ fn watch(build: Cmd, total: usize, step: &Step) -> Result<()> {
     let status = child.wait()?;
     if !status.success() {
         let tail = said[said.len().saturating_sub(TAIL)..].join("\n  ");
-        bail!("{shown}: {status}; it said at the end:\n  {tail}");
+        bail!("{shown}: {status}; its last lines:\n  {tail}");
     }
     Ok(())
 }
@@ -168,7 +168,7 @@ fn watch(build: Cmd, total: usize, step: &Step) -> Result<()> {
 /// the commit of upstream's own builds are not known from a module.
 fn link_flags(release: &str) -> Result<String> {
     let (major, minor, _) = version::parse(release)
-        .with_context(|| format!("{release:?} is no release of Kubernetes"))?;
+        .with_context(|| format!("{release:?} is not a release of Kubernetes"))?;
     let mut flags = "-s -w -buildid=".to_owned();
     for (name, value) in [
         ("gitVersion", release),
@@ -188,7 +188,7 @@ fn go_mod(theirs: &str, release: &str) -> Result<String> {
     let staged = release
         .strip_prefix("v1.")
         .map(|rest| format!("v0.{rest}"))
-        .with_context(|| format!("{release:?} is no release of Kubernetes 1"))?;
+        .with_context(|| format!("{release:?} is not a release of Kubernetes 1"))?;
     let go = theirs
         .lines()
         .find(|line| line.starts_with("go "))
@@ -208,7 +208,7 @@ fn go_mod(theirs: &str, release: &str) -> Result<String> {
     }
     ensure!(
         count > 0,
-        "the release's go.mod has no staging modules: its form is not the one that is known here"
+        "the release's go.mod has no staging modules: its format is unknown"
     );
     text.push_str(")\n");
     Ok(text)

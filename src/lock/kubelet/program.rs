@@ -71,7 +71,7 @@ pub(super) fn ask_version(cache: &Cache, program: &Path) -> Result<String> {
     let version = said.trim().strip_prefix("Kubernetes ").unwrap_or_default();
     ensure!(
         version::parse(version).is_some(),
-        "{} says {:?} to --version, expected \"Kubernetes v1.…\"",
+        "{} answers {:?} to --version, expected \"Kubernetes v1.…\"",
         program.display(),
         said.trim()
     );

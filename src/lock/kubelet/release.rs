@@ -65,7 +65,7 @@ pub(super) fn pin(
     let found = ask_version(&session.cache, &object)?;
     ensure!(
         found == release,
-        "{url} says that it is {found}, expected {release}"
+        "{url} reports version {found}, expected {release}"
     );
     let kubelet = LockedKubelet {
         version: release,
@@ -78,8 +78,9 @@ pub(super) fn pin(
 
 /// Fetches the program into the cache.
 pub(super) fn fetch(url: &str, sha256: &str, session: &Session, step: &Step) -> Result<()> {
-    let digest = Digest::sha256(sha256)
-        .with_context(|| format!("{sha256:?} is no SHA-256; expected 64 hexadecimal digits"))?;
+    let digest = Digest::sha256(sha256).with_context(|| {
+        format!("{sha256:?} is not a SHA-256 digest; expected 64 hexadecimal digits")
+    })?;
     let client = blocking::Client::new(&Options::default())?;
     let want = Want {
         patience: PATIENCE,

@@ -70,7 +70,7 @@ fn walk(
             let mode = source_mode(&source)?;
             (FileKind::Source(source), mode)
         } else {
-            let text = format!("{} is no file, folder or link", source.display());
+            let text = format!("{} is not a file, folder or link", source.display());
             return Err(std::io::Error::other(text));
         };
         all.insert(path.clone(), entry_of(&path, kind, mode));
@@ -170,7 +170,7 @@ fn kind(
                     check.add(
                         Mistake::at(
                             &place,
-                            format!("{} is no file", source.display()),
+                            format!("{} is not a file", source.display()),
                             "expected a file, relative to this recipe",
                         )
                         .help("a whole folder is laid over by trees = [\"…\"] in [overlay]"),
@@ -248,12 +248,12 @@ fn owner(check: &mut Check<'_>, given: Option<&TextOrNumber>, node: Option<&Node
 /// Why a path of the image is not possible.
 fn bad_path(path: &str) -> Option<(String, &'static str)> {
     let Some(inside) = path.strip_prefix('/') else {
-        let found = format!("{path:?} is no absolute path");
+        let found = format!("{path:?} is not an absolute path");
         return Some((found, "expected a path inside the image that begins with /"));
     };
     let odd = |part: &str| part.is_empty() || part == "." || part == "..";
     if inside.split('/').any(odd) || path.contains('\0') {
-        let found = format!("{path:?} is no plain path");
+        let found = format!("{path:?} is not a plain path");
         return Some((
             found,
             "expected a path without //, . and .. and without a / at its end",

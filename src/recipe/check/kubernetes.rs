@@ -59,7 +59,7 @@ fn version(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
         _ => {
             let mistake = Mistake::at(
                 place,
-                format!("{text:?} is no Kubernetes version"),
+                format!("{text:?} is not a Kubernetes version"),
                 "expected \"1.36\" or \"1.36.3\"",
             );
             return Err(Box::new(match text.strip_prefix('v') {
@@ -122,7 +122,7 @@ fn source(check: &mut Check<'_>, raw: &RawKubeletSource, item: &Node) -> Option<
             if !path.is_file() {
                 check.add(Mistake::at(
                     &node.place,
-                    format!("{} is no file", path.display()),
+                    format!("{} is not a file", path.display()),
                     "expected the kubelet's program, relative to this recipe",
                 ));
             }
@@ -195,7 +195,7 @@ fn oci(check: &mut Check<'_>, reference: &str, place: &Place) {
     if !good {
         check.add(Mistake::at(
             place,
-            format!("{reference:?} is no reference of an image"),
+            format!("{reference:?} is not an image reference"),
             "expected registry/name:tag or registry/name@sha256:…",
         ));
     }

@@ -59,7 +59,7 @@ impl Rule {
         let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         let (what, good, expected) = match self {
             Self::ImageName => (
-                "name of an image",
+                "an image name",
                 name.starts_with(|c: char| c.is_ascii_lowercase())
                     && rest(&|c| lower(c) || c == '-')
                     && !name.ends_with('-')
@@ -68,7 +68,7 @@ impl Rule {
             ),
             // A `+` would be read as a boot counter and a `_` as the end of the name.
             Self::ImageVersion => (
-                "version of an image",
+                "an image version",
                 name.starts_with(|c: char| c.is_ascii_alphanumeric())
                     && rest(&|c| c.is_ascii_alphanumeric() || "-.~".contains(c))
                     && name.len() <= 40,
@@ -77,12 +77,12 @@ impl Rule {
             Self::Component => return component(name),
             Self::Package => return package(name),
             Self::Locale => (
-                "locale",
+                "a locale",
                 name.len() >= 2 && rest(&|c| c.is_ascii_alphanumeric() || "_.@-".contains(c)),
                 "expected a locale as \"de_DE.UTF-8\"",
             ),
             Self::Url => (
-                "URL",
+                "a URL",
                 ["http://", "https://"].iter().any(|scheme| {
                     name.strip_prefix(scheme)
                         .is_some_and(|host| !host.is_empty())
@@ -90,14 +90,14 @@ impl Rule {
                 "expected a URL that begins with http:// or https://",
             ),
             Self::Module => (
-                "name of a module",
+                "a module name",
                 !name.is_empty() && rest(&|c| c.is_ascii_alphanumeric() || "_-".contains(c)),
                 "expected a module's name without path and suffix, as \"virtio_blk\"",
             ),
             Self::CmdlineWord => return cmdline(name),
             Self::Unit => return unit(name),
             Self::User => (
-                "name of a user or group",
+                "a user or group name",
                 name.parse::<u32>().is_ok()
                     || name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
                         && rest(&|c| lower(c) || "_-".contains(c)),
@@ -108,7 +108,7 @@ impl Rule {
             Ok(())
         } else {
             Err(Why {
-                found: format!("{name:?} is no {what}"),
+                found: format!("{name:?} is not {what}"),
                 expected,
                 help: None,
             })
@@ -146,7 +146,7 @@ fn package(name: &str) -> Result<(), Why> {
         None
     };
     Err(Why {
-        found: format!("{name:?} is no name of a Debian package"),
+        found: format!("{name:?} is not a Debian package name"),
         expected: "expected lower-case letters, digits, `+`, `-` and `.`",
         help,
     })
@@ -187,7 +187,7 @@ fn unit(name: &str) -> Result<(), Why> {
         _ => None,
     };
     Err(Why {
-        found: format!("{name:?} is no name of a systemd unit"),
+        found: format!("{name:?} is not a systemd unit name"),
         expected: "expected a name that ends in .service, .socket, .timer, .mount, .target, …",
         help,
     })

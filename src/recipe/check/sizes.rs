@@ -49,7 +49,7 @@ fn parse(text: &str, place: &Place) -> Result<u64, Box<Mistake>> {
     let Ok(number) = number.parse::<u64>() else {
         return Err(Box::new(Mistake::at(
             place,
-            format!("{text:?} is no size"),
+            format!("{text:?} is not a size"),
             EXPECTED,
         )));
     };
@@ -57,7 +57,7 @@ fn parse(text: &str, place: &Place) -> Result<u64, Box<Mistake>> {
         return Ok(number);
     }
     let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-        let mistake = Mistake::at(place, format!("{unit:?} is no unit of a size"), EXPECTED);
+        let mistake = Mistake::at(place, format!("{unit:?} is not a unit of size"), EXPECTED);
         let names = UNITS.iter().map(|(name, _)| *name);
         return Err(Box::new(
             match nearest(unit, names.filter(|name| name.len() > 1)) {
@@ -170,7 +170,7 @@ fn compression(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
         return Err(Box::new(
             Mistake::at(
                 place,
-                format!("{name:?} is no compression of the root"),
+                format!("{name:?} is not a compression of the root"),
                 "expected none, lz4, lz4hc or zstd, with \",LEVEL\" if wanted",
             )
             .nearest(name, NAMES),

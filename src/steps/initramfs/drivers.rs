@@ -117,7 +117,7 @@ pub const REQUIRED: &[&str] = ROOT;
 
 /// What every image holds if its kernel has it.
 #[must_use]
-pub fn wished() -> Vec<&'static str> {
+pub fn optional() -> Vec<&'static str> {
     [OPTIONAL, &[EFIVARS, LOOP, SOFT_WATCHDOG]].concat()
 }
 

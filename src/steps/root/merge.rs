@@ -47,7 +47,7 @@ fn content(tree: &Tree, kind: &Kind, place: impl Fn(&str) -> String) -> Result<K
     };
     match tree.get(&place(target)).map(|found| &found.kind) {
         Some(found @ Kind::File(_)) => Ok(found.clone()),
-        _ => bail!("the hard link's target {target} is no file"),
+        _ => bail!("the hard link's target {target} is not a file"),
     }
 }
 
@@ -113,7 +113,7 @@ fn parents(tree: &mut Tree, path: &str) -> Result<()> {
         let folder = &path[..at];
         match tree.get(folder).map(|found| &found.kind) {
             Some(Kind::Directory) => {}
-            Some(_) => bail!("{folder} is no folder"),
+            Some(_) => bail!("{folder} is not a folder"),
             None => {
                 tree.insert(folder.to_owned(), Entry::directory(folder, 0o755));
             }

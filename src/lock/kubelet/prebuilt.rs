@@ -1,4 +1,4 @@
-//! A kubelet that others made: a program of the building host, or one inside an OCI image.
+//! A kubelet that is built already: a program of the building host, or one inside an OCI image.
 
 use std::path::Path;
 
