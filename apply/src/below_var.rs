@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, Target};
 use crate::array;
-use crate::disks::{holder, mapped};
+use crate::device;
 use crate::volume;
 use crate::volume::{By, Opened};
 use image::fault::Fault;
@@ -178,7 +178,7 @@ impl Layer {
                         volume::open(root, name, &device, &key, &[])?;
                     }
                 }
-                mapped(&root.world, name)
+                device::mapped(&root.world, name)
             }
         }
     }
@@ -187,7 +187,7 @@ impl Layer {
 /// Waits for the device of an encrypted volume.
 fn find(root: &Programs, modules: &Modules, volume: &str, uuid: &str) -> Result<PathBuf> {
     let what = format!("the encrypted volume {volume}, UUID {uuid}");
-    holder(root, modules, &what, uuid)?.ok_or_else(|| {
+    device::wait_for_uuid(root, modules, &what, uuid)?.ok_or_else(|| {
         Fault::new(format!(
             "the volume {volume}, which /var is on, is not there"
         ))

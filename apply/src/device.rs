@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use anyhow::{Context, Result};
 use image::guid::Guid;
 
 use crate::device_name::{Name, link};
@@ -11,10 +13,15 @@ use linux::block::SYSFS_SECTOR;
 use linux::filesystem;
 use linux::filesystem::Found;
 use linux::gpt::Table;
+use linux::modules::{Modules, Network};
 use linux::mount;
 use linux::probe::Stretch;
+use linux::programs::Programs;
 use linux::world::World;
-use linux::{block, md};
+use linux::{block, md, uevent};
+
+/// How long a device that an earlier boot made something on may take to appear.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A disk, a partition, or a device that the kernel makes of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -328,6 +335,41 @@ pub fn find<'a>(devices: &'a [Device], name: &Name) -> Vec<&'a Device> {
         Name::Array(name) => by(&|device| device.arrays.contains(name)),
         Name::Mapped(name) => by(&|device| device.mapped.as_ref() == Some(name)),
     }
+}
+
+/// Waits for the device with a file system or volume of this UUID; `None` if it does not appear in time. `what` is for
+/// the console.
+///
+/// # Errors
+/// If uevents cannot be read.
+pub(crate) fn wait_for_uuid(
+    root: &Programs,
+    modules: &Modules,
+    what: &str,
+    uuid: &str,
+) -> Result<Option<PathBuf>> {
+    let name = Name::Uuid(uuid.to_owned());
+    uevent::wait_for(&root.world, what, Some(DEADLINE), || {
+        let devices = all(&root.world);
+        let found = find(&devices, &name);
+        if found.is_empty() {
+            modules.load_for_disks();
+            modules.load_for_devices(Network::Without);
+        }
+        Ok(found.first().map(|device| device.path.clone()))
+    })
+}
+
+/// The node of a mapped device.
+///
+/// # Errors
+/// If the device mapper has none of this name.
+pub(crate) fn mapped(world: &World, name: &str) -> Result<PathBuf> {
+    let mut devices = all(world).into_iter();
+    let found = devices.find(|device| device.mapped.as_deref() == Some(name));
+    found
+        .map(|device| device.path)
+        .with_context(|| format!("no mapped device {name}"))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use ignition::model::Storage;
@@ -19,13 +18,12 @@ use crate::below_var::{self, Layer};
 use crate::disk_journal::{Journal, Stage};
 use crate::fetched::Keys;
 use crate::mounts::Mounted;
-use crate::plan::{self, Inputs, Plan, Target as Place};
+use crate::plan::{self, Inputs, Plan, SystemDisk, Target as Place};
 use crate::target::Target;
-use crate::{array, device, device_name, file_journal, filesystem, mounts, volume};
+use crate::{array, device, file_journal, filesystem, mounts, volume};
 use image::fault::Fault;
 use linux::block;
 use linux::filesystem::Kind;
-use linux::gpt::Table;
 use linux::modprobe::Serving;
 use linux::modules::Modules;
 use linux::modules::Network;
@@ -33,20 +31,6 @@ use linux::probe::Stretch;
 use linux::programs::Programs;
 use linux::uevent;
 use linux::world::World;
-
-/// How long the device below `/var` may take to appear at a later boot.
-const DEADLINE: Duration = Duration::from_secs(120);
-
-/// The disk that the root is on, with its table as this boot will write it.
-#[derive(Clone, Debug)]
-pub struct System {
-    /// The kernel's name.
-    pub disk: String,
-    /// The table with every partition of the image's own, made or about to be, but for `var`.
-    pub table: Table,
-    /// Bytes that `var` needs behind the last partition, unless the config brings one.
-    pub var_minimum: u64,
-}
 
 /// A file system of the config that takes the place of the partition `var`, as `state` remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +66,7 @@ pub fn plan(
     target: &Target,
     storage: Option<&Storage>,
     keys: &[Keys],
-    system: Option<&System>,
+    system: Option<&SystemDisk>,
     journal: &Journal,
 ) -> Result<Plan> {
     let Some(storage) = storage.filter(|storage| concerns(storage)) else {
@@ -328,7 +312,7 @@ fn path_of(world: &World, target: &Place) -> Result<PathBuf> {
     match target {
         Place::Device(name) => Ok(world.dev.join(name)),
         Place::Array(name) => array::node(world, name),
-        Place::Volume(name) => mapped(world, name),
+        Place::Volume(name) => device::mapped(world, name),
         Place::Partition(disk, number) => {
             let found = block::disk(world, disk).and_then(|disk| {
                 let part = disk
@@ -340,34 +324,6 @@ fn path_of(world: &World, target: &Place) -> Result<PathBuf> {
             found.with_context(|| format!("{disk} has no partition {number}"))
         }
     }
-}
-
-/// Waits for the device that holds what has this UUID; none if it does not come in time. `what` is for people.
-pub(crate) fn holder(
-    root: &Programs,
-    modules: &Modules,
-    what: &str,
-    uuid: &str,
-) -> Result<Option<PathBuf>> {
-    let wanted = device_name::Name::Uuid(uuid.to_owned());
-    uevent::wait_for(&root.world, what, Some(DEADLINE), || {
-        let devices = device::all(&root.world);
-        let found = device::find(&devices, &wanted);
-        if found.is_empty() {
-            modules.load_for_disks();
-            modules.load_for_devices(Network::Without);
-        }
-        Ok(found.first().map(|device| device.path.clone()))
-    })
-}
-
-/// The node of a mapped device.
-pub(crate) fn mapped(world: &World, name: &str) -> Result<PathBuf> {
-    let mut devices = device::all(world).into_iter();
-    let found = devices.find(|device| device.mapped.as_deref() == Some(name));
-    found
-        .map(|device| device.path)
-        .with_context(|| format!("there is no mapped device {name}"))
 }
 
 /// What `state` must remember of the file system at `/var`.
@@ -443,7 +399,7 @@ impl Var {
             return device.context("nothing is below /var");
         }
         let what = format!("the file system of /var, UUID {}", self.uuid);
-        holder(root, modules, &what, &self.uuid)?.ok_or_else(|| {
+        device::wait_for_uuid(root, modules, &what, &self.uuid)?.ok_or_else(|| {
             Fault::new("the file system of /var is not there")
                 .expected(format!(
                     "{} with UUID {}, which the node's config made",

@@ -182,7 +182,7 @@ impl Planner<'_> {
 
     /// The path is writable and no other entry's; gives what is there.
     fn check(&mut self, place: &str, path: &str) -> Option<std::fs::Metadata> {
-        match check_path(self.tree, path) {
+        match self.tree.check_writable(path) {
             Ok(real) => {
                 if let Some(other) = self.seen.insert(real, place.to_owned()) {
                     self.wrong(
@@ -274,23 +274,6 @@ impl Planner<'_> {
         );
         (uid, gid)
     }
-}
-
-/// Where a path really is, if a config may write there.
-///
-/// # Errors
-/// Why not, with the list of what is writable.
-pub(crate) fn check_path(tree: &Tree, path: &str) -> Result<String, String> {
-    let real = tree.real(path).map_err(|error| format!("{error:#}"))?;
-    if tree.is_writable(&real) {
-        return Ok(real);
-    }
-    let links: Vec<&str> = tree.rules.var_links.iter().map(|(link, _)| *link).collect();
-    Err(format!(
-        "{path}: the root is read-only there; writable are {} and, by links into /var, {}",
-        tree.rules.writable.join(", "),
-        links.join(", ")
-    ))
 }
 
 impl Entry<'_> {

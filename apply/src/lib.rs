@@ -39,7 +39,7 @@ pub mod volume;
 // Floor: what is decided about them
 mod crypttab;
 mod files;
-mod plan;
+pub mod plan;
 mod users;
 
 // Floor: below /var

@@ -19,7 +19,6 @@ use super::filesystem::Verdict;
 use super::mounts;
 use super::partition::Change;
 use crate::disk_journal::Journal;
-use crate::disks::System;
 use crate::fetched::Keys;
 use crate::target::Rules;
 use crate::{array, volume as luks};
@@ -35,6 +34,17 @@ const OWN: [&str; 6] = [
     layout::LABEL_STATE,
 ];
 
+/// The disk that the root is on, with its table as this boot will write it.
+#[derive(Clone, Debug)]
+pub struct SystemDisk {
+    /// The kernel's name.
+    pub disk: String,
+    /// The table with every partition of the image's own, made or about to be, but for `var`.
+    pub table: Table,
+    /// Bytes that `var` needs behind the last partition, unless the config brings one.
+    pub var_minimum: u64,
+}
+
 /// What decisions are made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
@@ -42,7 +52,7 @@ pub(crate) struct Inputs<'a> {
     /// What opens the encrypted volumes, in their order.
     pub(crate) keys: &'a [Keys],
     pub(crate) devices: &'a [Device],
-    pub(crate) system: Option<&'a System>,
+    pub(crate) system: Option<&'a SystemDisk>,
     pub(crate) rules: Rules,
     pub(crate) journal: &'a Journal,
 }

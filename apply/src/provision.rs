@@ -151,7 +151,7 @@ fn plan<'a>(fetched: &'a Fetched, tree: &Tree, journal: &Journal, now: u64) -> R
         &mut warnings,
     );
     for path in units.paths() {
-        if let Err(error) = files::check_path(tree, path) {
+        if let Err(error) = tree.check_writable(path) {
             wrong.push(format!("$.systemd.units: {error}"));
         }
     }

@@ -202,6 +202,23 @@ impl Tree {
         self.rules.may_write(real)
     }
 
+    /// The path without links, if a config may write there.
+    ///
+    /// # Errors
+    /// Why not, with the list of what is writable.
+    pub(crate) fn check_writable(&self, path: &str) -> Result<String, String> {
+        let real = self.real(path).map_err(|error| format!("{error:#}"))?;
+        if self.is_writable(&real) {
+            return Ok(real);
+        }
+        let links: Vec<&str> = self.rules.var_links.iter().map(|(link, _)| *link).collect();
+        Err(format!(
+            "{path}: the root is read-only there; writable are {} and, by links into /var, {}",
+            self.rules.writable.join(", "),
+            links.join(", ")
+        ))
+    }
+
     /// The entry at `path`, if its folder exists.
     pub fn find(&self, path: &str) -> Option<Place> {
         let (above, name) = split(path);

@@ -7,7 +7,6 @@ use ignition::model::Config;
 
 use super::accounts::{Accounts, Database, Home, Keys};
 use crate::file_journal::Intent;
-use crate::files::check_path;
 use crate::tree::{Tree, join, split};
 
 /// Edits the accounts in memory as the config wants, groups first. What is wrong goes to `wrong`.
@@ -42,13 +41,13 @@ pub(crate) fn plan(
             .user(&user.name)
             .map(|(_, _, home)| home)
             .unwrap_or_default();
-        if let Err(error) = check_path(tree, &join(&home, ".ssh")) {
+        if let Err(error) = tree.check_writable(&join(&home, ".ssh")) {
             wrong.push(format!("$.passwd.users.{i}: {error}"));
         }
         keys.insert(user.name.clone(), lines);
     }
     for home in &accounts.homes {
-        if let Err(error) = check_path(tree, &home.path) {
+        if let Err(error) = tree.check_writable(&home.path) {
             wrong.push(format!("$.passwd.users: home {error}"));
         }
     }

@@ -17,6 +17,7 @@ const HOLDS: &[&str] = &[
     "ignition",
     "image",
     "slipway",
+    "apply",
 ];
 
 fn list(findings: &[Finding]) -> String {

@@ -8,6 +8,7 @@ use image::guid::Guid;
 
 use super::*;
 use linux::gpt::Entry;
+use linux::gpt::Table;
 use linux::ioctl;
 
 const MIB: u64 = 1 << 20;

@@ -17,7 +17,7 @@ const GIB: u64 = 1 << 30;
 /// A system disk `vda` with the image's partitions and two blank disks with serial numbers.
 struct Lab {
     machine: Machine,
-    system: System,
+    system: SystemDisk,
     journal: Journal,
 }
 
@@ -52,7 +52,7 @@ fn lab() -> Lab {
     machine.mounted("");
     Lab {
         machine,
-        system: System {
+        system: SystemDisk {
             disk: "vda".to_owned(),
             table,
             var_minimum: GIB,

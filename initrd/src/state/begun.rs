@@ -13,7 +13,7 @@ use super::{EARLY, complete, labelled, mark, mount_ext4};
 use crate::context::Boot;
 use crate::root::Root;
 use apply::disk_journal;
-use apply::disks::System;
+use apply::plan::SystemDisk;
 use linux::block::Partition;
 use linux::ext4;
 use linux::mount;
@@ -76,14 +76,14 @@ impl Begun {
     ///
     /// # Errors
     /// If they do not fit.
-    pub(crate) fn system(&mut self, boot: &Boot, root: &Root) -> Result<Option<System>> {
+    pub(crate) fn system(&mut self, boot: &Boot, root: &Root) -> Result<Option<SystemDisk>> {
         let Some(disk) = &root.disk else {
             return Ok(None);
         };
         let plan = disk::plan(&boot.world, disk, &boot.manifest, Scope::Own)?;
         let table = plan.after.clone();
         self.planned = Some(plan);
-        Ok(Some(System {
+        Ok(Some(SystemDisk {
             disk: disk.name.clone(),
             table,
             var_minimum: boot.manifest.sizes.var_minimum,
