@@ -1,34 +1,18 @@
 //! DHCP, what both versions have in common. The clients are state machines without sockets or clocks: the caller passes
 //! what arrives and what time it is, and sends what comes out.
 
-pub(crate) mod v4;
-pub(crate) mod v6;
-
-use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::netlink::Route;
-
-/// What a server granted, or only told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lease {
-    /// Addresses with the length of their prefixes; none: the server only told what follows.
-    pub(crate) addresses: Vec<(IpAddr, u8)>,
-    pub(crate) routes: Vec<Route>,
-    pub(crate) resolvers: Vec<IpAddr>,
-    pub(crate) search: Vec<String>,
-    pub(crate) mtu: Option<u16>,
-    /// How long it is ours.
-    pub(crate) time: Duration,
-}
+use crate::lease::Lease;
+use crate::{dhcp4, dhcp6};
 
 /// One exchange with the servers of one link.
 #[derive(Debug)]
 pub(crate) enum Client {
-    Four(v4::Client),
-    Six(v6::Client),
+    Four(dhcp4::Client),
+    Six(dhcp6::Client),
 }
 
 impl Client {
@@ -79,12 +63,4 @@ impl Client {
             Self::Six(client) => client.decline(now),
         }
     }
-}
-
-/// A server's text goes into resolv.conf only if it is a domain.
-fn is_domain(name: &str) -> bool {
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }

@@ -12,8 +12,10 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-use super::dhcp::{Client, Lease, v4, v6};
-use super::netlink::Link;
+use crate::dhcp::Client;
+use crate::lease::Lease;
+use crate::netlink::Link;
+use crate::{dhcp4, dhcp6};
 
 /// What is asked for. One link may have one exchange of each version at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +50,7 @@ impl Asking {
         let (client, socket, to) = match exchange {
             Exchange::Four => {
                 let xid = u32::try_from(random & u64::from(u32::MAX))?;
-                let client = Client::Four(v4::Client::new(&link.mac, xid));
+                let client = Client::Four(dhcp4::Client::new(&link.mac, xid));
                 let socket = bound(link, AddressFamily::Inet, &SockaddrIn::new(0, 0, 0, 0, 68))?;
                 socket.set_broadcast(true)?;
                 let to = (Ipv4Addr::BROADCAST, 67).into();
@@ -56,7 +58,7 @@ impl Asking {
             }
             Exchange::Six | Exchange::Information => {
                 let inform = exchange == Exchange::Information;
-                let client = v6::Client::new(&link.mac, iaid, inform, random, now);
+                let client = dhcp6::Client::new(&link.mac, iaid, inform, random, now);
                 let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 546, 0, 0);
                 let socket = bound(link, AddressFamily::Inet6, &SockaddrIn6::from(any))?;
                 // All_DHCP_Relay_Agents_and_Servers (RFC 8415, section 7.1).

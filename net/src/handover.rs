@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use image::network::{Bond, Interface, Method, Network};
 
-use crate::dhcp::v6::iaid;
+use crate::identity::iaid;
 use linux::mount;
 use linux::world::World;
 

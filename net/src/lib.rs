@@ -1,12 +1,20 @@
 //! The network of the initrd: from the command line's words to links that are up, and the hand-over to systemd-networkd.
 
-// Floor: the kernel's and the servers' messages
+// Floor: the kernel's network configuration
 mod netlink;
 
-// Floor: DHCP
+// Floor: leases
+mod identity;
+mod lease;
+
+// Floor: the protocols
+mod dhcp4;
+mod dhcp6;
+
+// Floor: one client of either protocol
 mod dhcp;
 
-// Floor: one exchange, and the links
+// Floor: one interface
 mod exchange;
 mod handover;
 mod shape;

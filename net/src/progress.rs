@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use image::network::{Interface, Method, Network as Plan};
 
-use super::dhcp::{Lease, v6};
-use super::netlink::{Claim, Link, Netlink, Route};
 use crate::exchange::{Asking, Exchange};
+use crate::identity::iaid;
+use crate::lease::Lease;
+use crate::netlink::{Claim, Link, Netlink, Route};
 
 /// How long an interface that has an address waits for name servers of DHCP, version 6, while it knows of none.
 const NAMES: Duration = Duration::from_secs(5);
@@ -112,7 +113,7 @@ impl Progress {
                     continue;
                 }
                 tracing::info!("net: {name}: has a carrier; {}", told(exchange));
-                let iaid = v6::iaid(plan, &one.name());
+                let iaid = iaid(plan, &one.name());
                 match Asking::new(&one.link, exchange, iaid, now) {
                     Ok(asking) => {
                         self.asking.insert((*index, six), asking);

@@ -112,7 +112,7 @@ fn server(
             let nobody = Ipv4Addr::new(224, 0, 0, 1);
             options.push(DhcpOption::Router(vec![nobody]));
         }
-        let answer = crate::dhcp::v4::tests::answer(&buffer[..len], kind, options);
+        let answer = crate::dhcp4::tests::answer(&buffer[..len], kind, options);
         socket.send_to(&answer, (Ipv4Addr::BROADCAST, 68)).unwrap();
         match kind {
             MessageType::Ack if spoiled == 0 => return heard + 1,

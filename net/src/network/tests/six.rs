@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::*;
-use crate::dhcp::v6::tests::{
+use crate::dhcp6::tests::{
     ADDRESS, ADVERTISE, DECLINE, INFORMATION, REPLY, REQUEST, SOLICIT, answer, lease_of, names,
     option,
 };

@@ -1,11 +1,7 @@
 //! DHCPv6 (RFC 8415): the client's state machine. An address by Solicit, Advertise, Request and Reply, or by Solicit and a
 //! Reply with rapid commit; or only what servers tell, by Information-request.
 //!
-//! The client names itself by a DUID-LL, the link's Ethernet address (section 11.4), and not by a DUID-UUID: many boards
-//! have no UUID in their firmware or share it with their whole batch, whereas two equal Ethernet addresses on one link
-//! do not work anyhow. It is the key of the lease of version 4 too, and systemd-networkd makes the same one
-//! (`DUIDType=link-layer`), so that the running node keeps the address. Since the DUID differs with the link, the IAID
-//! only has to tell the VLANs of one link apart; see [`iaid`].
+//! Its DUID and IAID are in [`crate::identity`].
 //!
 //! Answers are taken apart in [`answer`].
 
@@ -19,9 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use dhcproto::Encodable;
 use dhcproto::v6::{DhcpOption, DhcpOptions, IAAddr, IANA, Message, MessageType, ORO, OptionCode};
-use image::network::Network;
 
-use super::Lease;
+use crate::identity::duid;
+use crate::lease::Lease;
 use answer::{Options, addresses, lease, number, one};
 
 /// The first message of an exchange waits a random part of this (`SOL_MAX_DELAY`, `INF_MAX_DELAY`).
@@ -43,13 +39,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 const LONGEST_DUID: usize = 130;
 /// How long information counts if the server does not say (`IRT_DEFAULT`).
 const INFORMATION: Duration = Duration::from_secs(86_400);
-
-/// The number that tells the addresses of one DUID apart: a VLAN's number, else 0. Both this client and the files for
-/// systemd-networkd have it from here.
-pub(crate) fn iaid(plan: &Network, name: &str) -> u32 {
-    let vlan = plan.vlans.iter().find(|vlan| vlan.name == name);
-    vlan.map_or(0, |vlan| vlan.id.into())
-}
 
 /// A server that would give addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,11 +88,8 @@ impl Client {
     /// A client that asks for an address, or only for information. `random` differs with each client; `now` is the
     /// time by which all others are measured.
     pub(crate) fn new(mac: &[u8], iaid: u32, inform: bool, random: u64, now: Duration) -> Self {
-        // Hardware type 1: Ethernet.
-        let mut duid = vec![0, 3, 0, 1];
-        duid.extend(mac);
         let mut client = Self {
-            duid,
+            duid: duid(mac),
             iaid,
             random,
             xid: [0; 3],
@@ -127,12 +113,12 @@ impl Client {
     }
 
     /// When [`Client::send`] has something to say.
-    pub(super) const fn due(&self) -> Duration {
+    pub(crate) const fn due(&self) -> Duration {
         self.due
     }
 
     /// What this client is doing, for people.
-    pub(super) fn doing(&self) -> String {
+    pub(crate) fn doing(&self) -> String {
         let attempts = self.attempts;
         let text = match &self.phase {
             Phase::Seeking(_) => format!("asking for an address by DHCPv6, attempt {attempts}"),
@@ -156,7 +142,7 @@ impl Client {
     }
 
     /// What is to be sent now, if anything.
-    pub(super) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
         if now < self.due {
             return Ok(None);
         }
@@ -251,7 +237,7 @@ impl Client {
     }
 
     /// Takes what arrived. Gives the lease when it is granted; what is not for us is passed over.
-    pub(super) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
+    pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
         let (head, rest) = bytes.split_first_chunk::<4>()?;
         let [kind, xid @ ..] = *head;
         if xid != self.xid {
@@ -357,7 +343,7 @@ impl Client {
     }
 
     /// From the beginning, after a pause that grows with each time.
-    pub(super) fn again(&mut self, now: Duration) {
+    pub(crate) fn again(&mut self, now: Duration) {
         let pause = DELAY
             .saturating_mul(1 << self.refusals.min(8))
             .min(LONGEST_PAUSE);
@@ -367,7 +353,7 @@ impl Client {
     }
 
     /// Tells the server that somebody else has what it granted, and begins anew.
-    pub(super) fn decline(&mut self, now: Duration) {
+    pub(crate) fn decline(&mut self, now: Duration) {
         match self.phase.clone() {
             Phase::Holding(offer) if !offer.addresses.is_empty() => {
                 self.start(Phase::Declining(offer), now);

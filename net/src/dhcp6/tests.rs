@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use dhcproto::{Decodable, Decoder};
 
 use super::*;
-use crate::dhcp::is_domain;
+use crate::lease::is_domain;
 
 pub(crate) const SOLICIT: u8 = 1;
 pub(crate) const ADVERTISE: u8 = 2;

@@ -1,8 +1,7 @@
 //! DHCPv4 (RFC 2131): the client's state machine.
 //!
 //! The broadcast flag is set, since the client has no address yet by which an answer could reach its UDP socket.
-//! The client identifier is the MAC, as `ClientIdentifier=mac` of systemd-networkd, so that the running node
-//! keeps the lease.
+//! Its client identifier is in [`crate::identity`].
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -11,7 +10,8 @@ use anyhow::{Context, Result, bail};
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
 use dhcproto::{Decodable, Decoder, Encodable};
 
-use super::{Lease, is_domain};
+use crate::identity::client_identifier;
+use crate::lease::{Lease, is_domain};
 use crate::netlink::Route;
 
 /// The first answer is waited for as long; each further one twice as long, up to [`LONGEST`].
@@ -57,12 +57,12 @@ impl Client {
     }
 
     /// When [`Client::send`] has something to say.
-    pub(super) const fn due(&self) -> Duration {
+    pub(crate) const fn due(&self) -> Duration {
         self.due
     }
 
     /// What this client is doing, for people.
-    pub(super) fn doing(&self) -> String {
+    pub(crate) fn doing(&self) -> String {
         match self.phase {
             Phase::Seeking => format!("asking for a lease, attempt {}", self.attempts),
             Phase::Asking { address, server } => format!("asking {server} for {address}"),
@@ -70,7 +70,7 @@ impl Client {
     }
 
     /// What is to be sent now, if anything.
-    pub(super) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
         if now < self.due {
             return Ok(None);
         }
@@ -91,8 +91,7 @@ impl Client {
             .set_flags(Flags::default().set_broadcast())
             .set_chaddr(&self.mac);
         let options = message.opts_mut();
-        let mut identifier = vec![1];
-        identifier.extend(&self.mac);
+        let identifier = client_identifier(&self.mac);
         options.insert(DhcpOption::ClientIdentifier(identifier));
         options.insert(DhcpOption::MaxMessageSize(1472));
         options.insert(DhcpOption::ParameterRequestList(vec![
@@ -124,7 +123,7 @@ impl Client {
     }
 
     /// Takes what arrived. Gives the lease when it is granted; what is not for us is passed over.
-    pub(super) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
+    pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
         let message = Message::decode(&mut Decoder::new(bytes)).ok()?;
         // The length of the address is the sender's word; `chaddr` panics where it is longer than the field.
         let ours = message.opcode() == Opcode::BootReply
@@ -168,7 +167,7 @@ impl Client {
     }
 
     /// From the beginning, after a pause.
-    pub(super) fn again(&mut self, now: Duration) {
+    pub(crate) fn again(&mut self, now: Duration) {
         self.start(Phase::Seeking);
         self.due = now + FIRST;
     }

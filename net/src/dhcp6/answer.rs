@@ -7,7 +7,7 @@ use std::time::Duration;
 use dhcproto::v6::{DhcpOption, OptionCode, Status};
 use dhcproto::{Decodable, Decoder};
 
-use crate::dhcp::{Lease, is_domain};
+use crate::lease::{Lease, is_domain};
 
 /// More addresses than these are not taken.
 const MOST: usize = 8;
