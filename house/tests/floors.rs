@@ -18,6 +18,9 @@ const HOLDS: &[&str] = &[
     "image",
     "slipway",
     "apply",
+    "net",
+    "dropin",
+    "node",
 ];
 
 fn list(findings: &[Finding]) -> String {

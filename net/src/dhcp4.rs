@@ -12,7 +12,7 @@ use dhcproto::{Decodable, Decoder, Encodable};
 
 use crate::identity::client_identifier;
 use crate::lease::{Lease, is_domain};
-use crate::netlink::Route;
+use crate::route::Route;
 
 /// The first answer is waited for as long; each further one twice as long, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(1);

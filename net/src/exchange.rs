@@ -14,7 +14,7 @@ use nix::sys::socket::{
 
 use crate::dhcp::Client;
 use crate::lease::Lease;
-use crate::netlink::Link;
+use crate::link::Link;
 use crate::{dhcp4, dhcp6};
 
 /// What is asked for. One link may have one exchange of each version at a time.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::netlink::Route;
+use crate::route::Route;
 
 /// What a server granted. Without an address it is only configuration (DHCPv6's Information-request).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,15 @@
 //! The network of the initrd: from the command line's words to links that are up, and the hand-over to systemd-networkd.
 
-// Floor: the kernel's network configuration
+// Floor: netlink's messages
+mod message;
+
+// Floor: a netlink socket
 mod netlink;
+
+// Floor: what the kernel's network configuration holds
+mod address;
+mod link;
+mod route;
 
 // Floor: leases
 mod identity;

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use image::network::{Interface, Method, Network as Plan};
 
+use crate::address::Claim;
 use crate::exchange::{Asking, Exchange};
 use crate::identity::iaid;
 use crate::lease::Lease;
-use crate::netlink::{Claim, Link, Netlink, Route};
+use crate::link::Link;
+use crate::netlink::Netlink;
+use crate::route::Route;
 
 /// How long an interface that has an address waits for name servers of DHCP, version 6, while it knows of none.
 const NAMES: Duration = Duration::from_secs(5);

@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 use image::mac::Mac;
 use image::network::{Bond, Network, Vlan};
 
-use crate::netlink::{Link, Netlink};
+use crate::link::Link;
+use crate::netlink::Netlink;
 use linux::block;
 use linux::world::World;
 
@@ -238,7 +239,7 @@ fn number(path: &Path, base: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Advertised;
+    use crate::link::Advertised;
     use linux::world::Clock;
 
     #[test]

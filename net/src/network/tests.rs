@@ -17,7 +17,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::*;
-use crate::netlink::{Advertised, Link};
+use crate::link::{Advertised, Link};
 use linux::world::Clock;
 
 fn fresh_network() {

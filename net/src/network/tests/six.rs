@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::*;
+use crate::address::Claim;
 use crate::dhcp6::tests::{
     ADDRESS, ADVERTISE, DECLINE, INFORMATION, REPLY, REQUEST, SOLICIT, answer, lease_of, names,
     option,
 };
-use crate::netlink::Claim;
 
 /// A router's flags (RFC 4861, section 4.2).
 const MANAGED: u8 = 0x80;

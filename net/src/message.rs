@@ -4,12 +4,12 @@
 use anyhow::{Result, bail};
 
 /// What is read of a message's head.
-pub(super) struct Header {
-    pub(super) kind: u16,
-    pub(super) sequence: u32,
+pub(crate) struct Header {
+    pub(crate) kind: u16,
+    pub(crate) sequence: u32,
 }
 
-pub(super) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Result<Vec<u8>> {
     let Ok(len) = u32::try_from(16 + body.len()) else {
         bail!("a netlink message of {} bytes", body.len());
     };
@@ -23,16 +23,16 @@ pub(super) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Resu
     Ok(out)
 }
 
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-pub(super) fn half(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
 /// The messages of one datagram.
-pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::try_from(word(bytes, 0)?)
             .ok()
@@ -48,7 +48,7 @@ pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])
 }
 
 /// The attributes that follow a fixed header of `from` bytes.
-pub(super) fn attributes(body: &[u8], from: usize) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(body: &[u8], from: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(from..).unwrap_or_default();
     std::iter::from_fn(move || {
         let len = usize::from(half(rest, 0)?);
@@ -59,7 +59,7 @@ pub(super) fn attributes(body: &[u8], from: usize) -> impl Iterator<Item = (u16,
     })
 }
 
-pub(super) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     out.extend(len.to_ne_bytes());
     out.extend(kind.to_ne_bytes());
@@ -67,7 +67,7 @@ pub(super) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(crate) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     attribute(&mut out, kind, value);
     out

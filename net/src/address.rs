@@ -1,0 +1,151 @@
+//! Addresses of interfaces (rtnetlink(7), `linux/if_addr.h`).
+
+use std::net::IpAddr;
+
+use anyhow::Result;
+
+use crate::message::{attribute, attributes, word};
+use crate::netlink::{CREATE, DUMP, INET, INET6, Netlink, REPLACE, address, octets};
+
+// linux/rtnetlink.h
+const NEW_ADDRESS: u16 = 20;
+const DELETE_ADDRESS: u16 = 21;
+const GET_ADDRESS: u16 = 22;
+const SCOPE_LINK: u8 = 253;
+// linux/if_addr.h: IFA_*
+const PEER: u16 = 1;
+const LOCAL: u16 = 2;
+const BROADCAST: u16 = 4;
+const FLAGS: u16 = 8;
+// linux/if_addr.h: duplicate address detection (RFC 4862, section 5.4) is under way, or has failed.
+const TENTATIVE: u32 = 0x40;
+const DENIED: u32 = 0x08;
+
+/// An address of a link.
+struct Held {
+    address: IpAddr,
+    prefix: u8,
+    scope: u8,
+    flags: u32,
+}
+
+/// How far an address of version 6 is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is in use.
+    Ours,
+    /// It is still being asked for whether somebody else has it, or is not there.
+    Open,
+    /// Somebody else has it.
+    Denied,
+}
+
+impl Netlink {
+    /// Adds an address.
+    pub(crate) fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
+        self.add_peer(index, address, prefix, address)
+    }
+
+    /// Adds an address whose link has `peer` at its other end.
+    pub(crate) fn add_peer(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix: u8,
+        peer: IpAddr,
+    ) -> Result<()> {
+        let body = address_body(index, address, prefix, peer);
+        self.request(NEW_ADDRESS, CREATE | REPLACE, &body)?;
+        Ok(())
+    }
+
+    /// The addresses of a link of one version with their prefixes; of IPv6 only those that are in use and reach
+    /// beyond the link.
+    pub(crate) fn addresses(&mut self, index: u32, six: bool) -> Result<Vec<(IpAddr, u8)>> {
+        let mut held = self.held(index, six)?;
+        held.retain(|one| !six || (one.scope == 0 && one.flags & (TENTATIVE | DENIED) == 0));
+        Ok(held.iter().map(|one| (one.address, one.prefix)).collect())
+    }
+
+    /// Whether a link has an address of version 6 that is in use and reaches no farther than the link.
+    pub(crate) fn has_link_local(&mut self, index: u32) -> Result<bool> {
+        let local = |one: &Held| one.scope == SCOPE_LINK && one.flags & (TENTATIVE | DENIED) == 0;
+        Ok(self.held(index, true)?.iter().any(local))
+    }
+
+    /// How far an address of version 6 is.
+    pub(crate) fn claim(&mut self, index: u32, address: IpAddr) -> Result<Claim> {
+        let held = self.held(index, true)?;
+        let flags = held.iter().find(|one| one.address == address);
+        Ok(match flags.map(|one| one.flags) {
+            Some(flags) if flags & DENIED != 0 => Claim::Denied,
+            Some(flags) if flags & TENTATIVE == 0 => Claim::Ours,
+            _ => Claim::Open,
+        })
+    }
+
+    fn held(&mut self, index: u32, six: bool) -> Result<Vec<Held>> {
+        let mut all = vec![if six { INET6 } else { INET }];
+        all.extend([0; 7]);
+        let mut out = Vec::new();
+        for body in self.request(GET_ADDRESS, DUMP, &all)? {
+            let Some((&[family, prefix, flags, scope], of)) =
+                body.first_chunk::<4>().zip(word(&body, 4))
+            else {
+                continue;
+            };
+            if of != index || family != all[0] {
+                continue;
+            }
+            let find = |wanted: u16| attributes(&body, 8).find(|(kind, _)| *kind == wanted);
+            let flags = find(FLAGS)
+                .and_then(|(_, value)| word(value, 0))
+                .unwrap_or_else(|| flags.into());
+            let value = find(LOCAL).or_else(|| find(PEER)).map(|(_, value)| value);
+            out.extend(value.and_then(address).map(|address| Held {
+                address,
+                prefix,
+                scope,
+                flags,
+            }));
+        }
+        Ok(out)
+    }
+
+    /// Removes an address.
+    pub(crate) fn remove_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> Result<()> {
+        let body = address_body(index, address, prefix, address);
+        self.request(DELETE_ADDRESS, 0, &body)?;
+        Ok(())
+    }
+
+    /// Removes all addresses of a link; their routes go with them.
+    pub(crate) fn flush_addresses(&mut self, index: u32) -> Result<()> {
+        for (address, prefix) in self.addresses(index, false)? {
+            self.remove_address(index, address, prefix)?;
+        }
+        for (address, prefix) in self.addresses(index, true)? {
+            // The kernel takes back those of the routers' advertisements itself when the link goes down.
+            if let Err(error) = self.remove_address(index, address, prefix) {
+                tracing::debug!("net: removing {address}: {error:#}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn address_body(index: u32, address: IpAddr, prefix: u8, peer: IpAddr) -> Vec<u8> {
+    let family = if address.is_ipv4() { INET } else { INET6 };
+    let mut out = vec![family, prefix, 0, 0];
+    out.extend(index.to_ne_bytes());
+    attribute(&mut out, PEER, &octets(peer));
+    attribute(&mut out, LOCAL, &octets(address));
+    if let IpAddr::V4(address) = address
+        && prefix < 31
+        && peer == IpAddr::V4(address)
+    {
+        let broadcast = u32::from(address) | (u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0));
+        attribute(&mut out, BROADCAST, &broadcast.to_be_bytes());
+    }
+    out
+}
