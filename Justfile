@@ -12,10 +12,11 @@ test:
 ci:
     .ci/run
 
-# Formats and lints.
+# Formats, lints, and the rules of docs/architecture.md.
 check:
     cargo fmt --all
     cargo clippy --workspace --all-targets -- -D warnings
+    cargo test --quiet -p house
 
 # Boots the demo N times in a row and reports each failure with its console.
 soak N="50":
@@ -25,9 +26,9 @@ soak N="50":
 bench *WHAT:
     cargo run --release -p bench --bin bench -- {{WHAT}}
 
-# The structure of the source, read from it: prints a table and what breaks the rules, and draws docs/house.svg.
+# The structure of the source, read from it: the table and the picture of docs/architecture.md, and what breaks its rules.
 house:
-    cargo run --quiet -p house -- --svg docs/house.svg
+    cargo run --quiet -p house -- --svg docs/house.svg --table docs/architecture.md
 
 # Feeds TARGET (json_config, butane_config, yaml, unit, cmdline, modules) what libFuzzer thinks of, for SECONDS.
 fuzz TARGET SECONDS="600":

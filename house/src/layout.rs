@@ -16,14 +16,13 @@ pub(crate) const MARGIN: f64 = 20.0;
 const GAP: f64 = 18.0;
 const BETWEEN: f64 = 46.0;
 /// The least width of a crate.
-const LEAST: f64 = 165.0;
-/// Within a crate: its border to its rooms, its head, a floor's name, between rooms.
+const LEAST: f64 = 125.0;
+/// Within a crate: its border to its rooms, its head, between rooms.
 const INSIDE: f64 = 12.0;
 const HEAD: f64 = 30.0;
-const CAPTION: f64 = 14.0;
 const APART: f64 = 5.0;
 /// The least width for rooms beside their floors' names.
-const ROOMS: f64 = 260.0;
+const ROOMS: f64 = 210.0;
 /// Size of the letters of a floor's name.
 pub(crate) const FLOOR_FONT: f64 = 10.0;
 
@@ -39,9 +38,13 @@ pub(crate) struct Placed<'a> {
     pub(crate) height: f64,
     /// From the top down.
     pub(crate) floors: Vec<FloorBox>,
+    /// Whether the floors' names stand beside the rooms; else a line parts the floors.
+    pub(crate) names: bool,
+    /// Whether it is the foundation: arrows to it are left out.
+    pub(crate) foundation: bool,
 }
 
-/// A floor's name, at `y` below its crate's top, and its rooms.
+/// A floor's name, at `y` below its crate's top, and its rooms. Without names, `y` is that of the line above the floor.
 #[derive(Clone, Debug)]
 pub(crate) struct FloorBox {
     pub(crate) name: String,
@@ -51,11 +54,13 @@ pub(crate) struct FloorBox {
 
 /// Places all crates; also says how high they stand.
 pub(crate) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
-    let layers = layers(crates);
+    let foundation = foundation(crates);
+    let layers = layers(crates, foundation);
     let mut placed: Vec<Placed<'_>> = crates
         .iter()
         .zip(&layers)
-        .map(|(krate, layer)| Placed {
+        .enumerate()
+        .map(|(number, (krate, layer))| Placed {
             krate,
             layer: *layer,
             x: MARGIN,
@@ -63,6 +68,8 @@ pub(crate) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
             width: LEAST,
             height: 0.0,
             floors: floors(krate),
+            names: false,
+            foundation: Some(number) == foundation,
         })
         .collect();
     let top = layers.iter().copied().max().unwrap_or_default();
@@ -92,34 +99,39 @@ pub(crate) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
     (placed, y - BETWEEN)
 }
 
+/// The crate that more than half of the others use: it lies at the bottom alone.
+fn foundation(crates: &[Crate]) -> Option<usize> {
+    let users = |number: &usize| {
+        let name = &crates[*number].package.name;
+        let uses = |krate: &&Crate| krate.package.dependencies.contains_key(name);
+        crates.iter().filter(uses).count()
+    };
+    let most = (0..crates.len()).max_by_key(users)?;
+    (users(&most) * 2 >= crates.len()).then_some(most)
+}
+
 /// A crate stands on the layer above all that it uses; one that uses none and is used by none stands on the top layer.
-fn layers(crates: &[Crate]) -> Vec<usize> {
-    let mut layers = vec![0; crates.len()];
+fn layers(crates: &[Crate], foundation: Option<usize>) -> Vec<usize> {
+    let least = usize::from(foundation.is_some());
+    let layer_of = |number| usize::from(Some(number) != foundation) * least;
+    let mut layers: Vec<usize> = (0..crates.len()).map(layer_of).collect();
     // As many times as the longest chain can be long.
     for _ in crates {
         for (number, krate) in crates.iter().enumerate() {
-            let used = |other: &&usize| {
-                krate
-                    .package
-                    .dependencies
-                    .contains_key(&crates[**other].package.name)
-            };
-            let all: Vec<usize> = (0..crates.len()).collect();
-            let below = all
-                .iter()
-                .filter(used)
-                .map(|other| layers[*other] + 1)
-                .max();
-            layers[number] = below.unwrap_or_default().min(crates.len());
+            let below = (0..crates.len())
+                .filter(|other| {
+                    let name = &crates[*other].package.name;
+                    krate.package.dependencies.contains_key(name)
+                })
+                .map(|other| layers[other] + 1);
+            layers[number] = below.fold(layers[number], usize::max).min(crates.len());
         }
     }
     let top = layers.iter().copied().max().unwrap_or_default();
     for (number, krate) in crates.iter().enumerate() {
         let name = &krate.package.name;
-        let used = crates
-            .iter()
-            .any(|other| other.package.dependencies.contains_key(name));
-        if !used && krate.package.dependencies.is_empty() {
+        let used = |other: &Crate| other.package.dependencies.contains_key(name);
+        if krate.package.dependencies.is_empty() && !crates.iter().any(used) {
             layers[number] = top;
         }
     }
@@ -225,21 +237,20 @@ fn line_up(placed: &mut [Placed<'_>], row: &[usize]) {
 }
 
 /// Puts the rooms into rows within their crate's width; the height that this takes. The floors' names stand at the left of
-/// their rooms, in a narrow crate above them.
+/// their rooms, unless the crate is too narrow.
 fn flow(placed: &mut Placed<'_>) -> f64 {
     let right = placed.width - INSIDE;
     let names = placed.floors.iter().map(|floor| name_width(&floor.name));
     let column = names.fold(0.0, f64::max);
-    let beside = column > 0.0 && right - column > ROOMS;
-    let left = if beside { INSIDE + column } else { INSIDE };
+    placed.names = column > 0.0 && right - column > ROOMS;
+    let left = if placed.names {
+        INSIDE + column
+    } else {
+        INSIDE
+    };
     let mut y = HEAD;
     for floor in &mut placed.floors {
-        if beside {
-            floor.y = y + 14.0;
-        } else if !floor.name.is_empty() {
-            floor.y = y + CAPTION - 4.0;
-            y += CAPTION;
-        }
+        floor.y = if placed.names { y + 14.0 } else { y - 4.0 };
         let mut x = left;
         for room in &mut floor.rooms {
             if x > left && x + room.width() > right {
@@ -249,7 +260,7 @@ fn flow(placed: &mut Placed<'_>) -> f64 {
             (room.x, room.y) = (x, y);
             x += room.width() + APART;
         }
-        y += HEIGHT + APART + if beside { 1.0 } else { 3.0 };
+        y += HEIGHT + APART + 3.0;
     }
     y + 4.0
 }
@@ -290,9 +301,10 @@ pub(crate) fn direct_uses(placed: &[Placed<'_>]) -> Vec<(usize, usize)> {
     let mut direct = Vec::new();
     for (from, used) in uses.iter().enumerate() {
         for to in used {
-            if !used
-                .iter()
-                .any(|other| other != to && reached[*other].contains(to))
+            if !placed[*to].foundation
+                && !used
+                    .iter()
+                    .any(|other| other != to && reached[*other].contains(to))
             {
                 direct.push((from, *to));
             }

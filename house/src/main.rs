@@ -21,6 +21,9 @@ struct Arguments {
     /// Also draw the crates and their rooms into FILE
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Also write the table into FILE, between the lines `<!-- house -->` and `<!-- /house -->`
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
 }
 
 fn main() -> Result<ExitCode> {
@@ -32,7 +35,15 @@ fn main() -> Result<ExitCode> {
     for package in &packages {
         crates.push(Crate::read(top, package)?);
     }
-    print!("{}", table::markdown(&crates));
+    let text = table::markdown(&crates);
+    print!("{text}");
+    if let Some(path) = &arguments.table {
+        let page =
+            fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let page = table::inserted(&page, &text)
+            .with_context(|| format!("finding the place of the table in {}", path.display()))?;
+        fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+    }
     if let Some(path) = &arguments.svg {
         fs::write(path, picture::svg(&crates))
             .with_context(|| format!("writing {}", path.display()))?;

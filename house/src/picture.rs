@@ -10,7 +10,7 @@ use crate::layout::{self, Placed, WIDTH, room};
 use crate::metrics;
 
 /// Room for the legend below the crates.
-const LEGEND: f64 = 64.0;
+const LEGEND: f64 = 72.0;
 const FONT: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 /// Fill and border of the crates of each layer, from the foundation up.
 const COLOURS: [(&str, &str); 6] = [
@@ -68,8 +68,14 @@ fn draw(out: &mut String, placed: &Placed<'_>) {
     let lines = thousands(metrics::lines(placed.krate));
     let right = format!("text-anchor=\"end\" fill=\"{border}\"");
     text(out, x + width - 12.0, y + 20.0, &right, &lines);
-    for floor in &placed.floors {
-        if !floor.name.is_empty() {
+    for (number, floor) in placed.floors.iter().enumerate() {
+        if !placed.names && number > 0 {
+            let (left, right, y) = (x + 12.0, x + width - 12.0, y + floor.y);
+            *out += &format!(
+                "<path d=\"M{left:.1} {y:.1}H{right:.1}\" stroke=\"{border}\" stroke-opacity=\"0.45\" stroke-dasharray=\"2 3\"/>\n"
+            );
+        }
+        if placed.names {
             let style = format!(
                 "font-size=\"{}\" font-style=\"italic\" fill=\"{border}\"",
                 layout::FLOOR_FONT
@@ -164,12 +170,13 @@ fn legend(out: &mut String, y: f64, crates: &[Crate]) {
     let style = "font-size=\"11.5\" fill=\"#5b574d\"";
     for (number, sentence) in [
         format!("Large boxes are crates, {lines} lines in all; small boxes are the modules at their top, with the lines of all their children."),
-        "A module uses only floors below its own, and a crate only crates below it; an arrow that follows from others is left out.".to_owned(),
+        "A module uses only floors below its own, a crate only crates below it. Arrows that follow from others and those to the".to_owned(),
+        "crate at the bottom are left out.".to_owned(),
     ]
     .iter()
     .enumerate()
     {
-        let down = if number == 0 { 18.0 } else { 36.0 };
+        let down = 20.0 + 18.0 * room::count(number);
         text(out, layout::MARGIN, y + down, style, sentence);
     }
 }

@@ -39,6 +39,16 @@ pub fn markdown(crates: &[Crate]) -> String {
     text
 }
 
+/// A page with the table between its two marks, in place of what is there.
+#[must_use]
+pub fn inserted(page: &str, table: &str) -> Option<String> {
+    let (before, rest) = page.split_once("<!-- house -->\n")?;
+    let (_, after) = rest.split_once("<!-- /house -->")?;
+    Some(format!(
+        "{before}<!-- house -->\n{table}<!-- /house -->{after}"
+    ))
+}
+
 fn line(row: &[String; HEADS.len()], width: &[usize; HEADS.len()]) -> String {
     let cells: Vec<String> = row
         .iter()
@@ -93,4 +103,18 @@ fn sum(crates: &[Crate]) -> [String; HEADS.len()] {
         median.to_string(),
         most.to_string(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_replaces_what_is_between_the_marks() {
+        let page = "a\n<!-- house -->\nold\n<!-- /house -->\nb\n";
+        let new = inserted(page, "new\n").unwrap();
+        assert_eq!(new, page.replace("old", "new"));
+        assert_eq!(inserted(&new, "new\n"), Some(new.clone()));
+        assert_eq!(inserted("a\n", "new\n"), None);
+    }
 }

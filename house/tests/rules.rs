@@ -312,7 +312,8 @@ fn the_picture_has_every_room_and_only_direct_arrows() {
         .collect();
     let svg = house::picture::svg(&crates);
     assert_eq!(svg.matches("fill-opacity").count(), 6);
-    assert_eq!(svg.matches("stroke-width=\"1.6\"").count(), 2);
+    // Of high → middle, high → low and middle → low: the second follows from the others, and most use low.
+    assert_eq!(svg.matches("stroke-width=\"1.6\"").count(), 1);
     assert!(svg.contains("&lt;ground>") && !svg.contains("NaN"), "{svg}");
     assert_eq!(svg, house::picture::svg(&crates));
 }

@@ -1,0 +1,59 @@
+//! The documents point at what is there.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use house::workspace;
+
+fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// README, CONTRIBUTING, and the pages of `docs/`, below the workspace's folder.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec!["README.md".into(), "CONTRIBUTING.md".into()];
+    for entry in fs::read_dir(top().join("docs")).unwrap() {
+        pages.push(Path::new("docs").join(entry.unwrap().file_name()));
+    }
+    pages.retain(|page: &PathBuf| page.extension().is_some_and(|extension| extension == "md"));
+    pages
+}
+
+#[test]
+fn every_link_leads_to_a_file() {
+    let mut found = 0;
+    for page in pages() {
+        let text = fs::read_to_string(top().join(&page)).unwrap();
+        for rest in text.split("](").skip(1) {
+            let target = rest.split([')', '#']).next().unwrap();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            found += 1;
+            let path = top().join(&page).parent().unwrap().join(target);
+            assert!(path.exists(), "{} links to {target}", page.display());
+        }
+    }
+    assert!(found > 20, "{found}");
+}
+
+#[test]
+fn the_readme_has_a_line_for_every_folder_and_no_other() {
+    let text = fs::read_to_string(top().join("README.md")).unwrap();
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("/` |"));
+    let named: Vec<&str> = rows.map(|(folder, _)| folder).collect();
+    for folder in &named {
+        assert!(top().join(folder).is_dir(), "the README names {folder}/");
+    }
+    for package in workspace::read(top()).unwrap() {
+        let folder = package.folder.to_str().unwrap();
+        let folder = if folder.is_empty() { "src" } else { folder };
+        assert!(
+            named.contains(&folder),
+            "the README has no line for {folder}/"
+        );
+    }
+}
