@@ -376,8 +376,8 @@ pub(crate) fn mapped(world: &World, name: &str) -> Result<PathBuf> {
 mod tests {
     use std::os::unix::fs::FileExt;
 
-    use super::super::fake::{Machine, write};
     use super::*;
+    use crate::fake::{Machine, write};
     use linux::samples::table as sample;
 
     /// A machine with three disks; `vda` has the table of [`sample`].

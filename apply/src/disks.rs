@@ -12,47 +12,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use ignition::model::Storage;
-use serde::{Deserialize, Serialize};
 
-use crate::below_var::{self, Layer};
-use crate::disk_journal::{Journal, Stage};
 use crate::fetched::Keys;
+use crate::journal::disks::{Journal, Stage};
+use crate::journal::files as file_journal;
 use crate::mounts::Mounted;
 use crate::plan::{self, Inputs, Plan, SystemDisk, Target as Place};
 use crate::target::Target;
-use crate::{array, device, file_journal, filesystem, mounts, volume};
+use crate::var::Var;
+use crate::var::layers::{self, Layer};
+use crate::{arrays, device, filesystems, mounts, volumes};
 use image::fault::Fault;
 use linux::block;
-use linux::filesystem::Kind;
 use linux::modprobe::Serving;
-use linux::modules::Modules;
 use linux::modules::Network;
 use linux::probe::Stretch;
 use linux::programs::Programs;
 use linux::uevent;
 use linux::world::World;
 
-/// A file system of the config that takes the place of the partition `var`, as `state` remembers it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Var {
-    /// The word that a config has for its kind.
-    pub format: String,
-    /// Its UUID.
-    pub uuid: String,
-    /// Mount options.
-    pub options: Vec<String>,
-    /// The arrays and volumes that it is on, the lowest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub layers: Vec<Layer>,
-}
-
 /// What the disks stage made.
 #[derive(Debug, Default)]
 pub struct Made {
     mounts: Vec<(mounts::Wanted, PathBuf)>,
     /// The encrypted volumes that are open.
-    pub volumes: Vec<volume::Opened>,
+    pub volumes: Vec<volumes::Opened>,
     /// The file system at `/var`, if the config has one, and its device.
     pub var: Option<(Var, PathBuf)>,
 }
@@ -158,7 +142,7 @@ pub fn apply(target: &Target, plan: &Plan, journal: &mut Journal) -> Result<Made
     for (wanted, on) in &plan.mounts {
         let device = path_of(world, on)?;
         if target.rules.remembers_var && wanted.path == mounts::VAR {
-            let layers = below_var::below(plan, root, &volumes, on)?;
+            let layers = layers::below(plan, root, &volumes, on)?;
             made.var = Some((describe(&device, wanted, layers)?, device.clone()));
         }
         made.mounts.push((wanted.clone(), device));
@@ -214,7 +198,7 @@ fn open_volumes(
     root: &Programs,
     plan: &Plan,
     journal: &mut Journal,
-) -> Result<Vec<volume::Opened>> {
+) -> Result<Vec<volumes::Opened>> {
     let mut opened = Vec::new();
     for volume in &plan.volumes {
         let at = &volume.wanted.at;
@@ -230,7 +214,7 @@ fn open_volumes(
             }
         };
         // One that was there before is never this node's to make anew.
-        let makes = verdict != volume::Verdict::Open;
+        let makes = verdict != volumes::Verdict::Open;
         if makes {
             journal.note(at, &volume.stable, Stage::Begun)?;
         }
@@ -274,7 +258,7 @@ fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()
                 verdict
             }
         };
-        if verdict != filesystem::Verdict::Keep {
+        if verdict != filesystems::Verdict::Keep {
             work.push((job, (verdict, path)));
         }
     }
@@ -311,7 +295,7 @@ fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()
 fn path_of(world: &World, target: &Place) -> Result<PathBuf> {
     match target {
         Place::Device(name) => Ok(world.dev.join(name)),
-        Place::Array(name) => array::node(world, name),
+        Place::Array(name) => arrays::node(world, name),
         Place::Volume(name) => device::mapped(world, name),
         Place::Partition(disk, number) => {
             let found = block::disk(world, disk).and_then(|disk| {
@@ -353,7 +337,7 @@ impl Made {
         let closing = self.volumes.iter().rev();
         closing
             .filter(|volume| !stays(&volume.name))
-            .try_for_each(|volume| volume::close(root, &volume.name))
+            .try_for_each(|volume| volumes::close(root, &volume.name))
     }
 
     /// Mounts what the config wants mounted below the root, where `/var` is already. The folders that are made for that
@@ -365,57 +349,5 @@ impl Made {
         let own = |(wanted, _): &&(mounts::Wanted, PathBuf)| wanted.path != mounts::VAR;
         let wanted: Vec<_> = self.mounts.iter().filter(own).cloned().collect();
         mounts::mount(&target.programs, &target.root, &wanted, journal)
-    }
-}
-
-impl Var {
-    fn kind(&self) -> Result<Kind> {
-        filesystem::kind(&self.format)
-            .ok()
-            .flatten()
-            .with_context(|| format!("there is no file system {:?}", self.format))
-    }
-
-    /// Keeps in `state` the keys of what it is on.
-    ///
-    /// # Errors
-    /// If they cannot be written.
-    pub fn keep_keys(&self, state: &Path) -> Result<()> {
-        self.layers.iter().try_for_each(|layer| layer.keep(state))
-    }
-
-    /// Starts what it is on, or waits for its device.
-    ///
-    /// # Errors
-    /// If it does not come, or does not start.
-    pub fn find(&self, modules: &Modules, root: &Programs, state: &Path) -> Result<PathBuf> {
-        let world = &root.world;
-        if !self.layers.is_empty() {
-            let _serving = Serving::begin(world)?;
-            let mut device = None;
-            for layer in &self.layers {
-                device = Some(layer.start(modules, root, state, device)?);
-            }
-            return device.context("nothing is below /var");
-        }
-        let what = format!("the file system of /var, UUID {}", self.uuid);
-        device::wait_for_uuid(root, modules, &what, &self.uuid)?.ok_or_else(|| {
-            Fault::new("the file system of /var is not there")
-                .expected(format!(
-                    "{} with UUID {}, which the node's config made",
-                    self.format, self.uuid
-                ))
-                .found("no device that holds it")
-                .fix("attach its disk again")
-                .into()
-        })
-    }
-
-    /// Mounts it.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn mount(&self, root: &Programs, device: &Path, target: &Path) -> Result<()> {
-        mounts::attach(root, device, target, self.kind()?, &self.options)
     }
 }

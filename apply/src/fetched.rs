@@ -1,10 +1,10 @@
 //! A config with everything that it names in memory: what the later steps need no network for.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use ignition::{Config, model};
 
-use crate::contents::Contents;
 use crate::digest::sha256;
 
 /// Name → SHA-256 of the texts that a config was made of.
@@ -28,6 +28,27 @@ pub struct Fetched {
     pub sources: Sources,
 }
 
+/// Contents of one of `storage.files`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// What the file begins with; `None` when the config only appends, or names no contents.
+    pub contents: Option<Vec<u8>>,
+    /// What is appended, in order.
+    pub append: Vec<Vec<u8>>,
+}
+
+/// Contents may be secret: only their sizes are shown.
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let append: Vec<usize> = self.append.iter().map(Vec::len).collect();
+        write!(
+            f,
+            "Contents({:?} bytes + {append:?})",
+            self.contents.as_ref().map(Vec::len)
+        )
+    }
+}
+
 /// What was fetched for an encrypted volume.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Keys {
@@ -38,8 +59,8 @@ pub struct Keys {
 }
 
 /// A key is never shown.
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys")
             .field("file", &self.file.is_some())
             .field("advertisements", &self.advertisements.len())
@@ -55,8 +76,8 @@ impl Fetched {
 }
 
 /// A config may hold secrets: only how much there is of it is shown.
-impl std::fmt::Debug for Fetched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fetched")
             .field("files", &self.files)
             .field("user_config", &self.user_config)

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use ignition::model::{NodeGroup, NodeUser};
 
-use super::accounts::Accounts;
-use super::tree::{Place, Tree, split};
+use crate::accounts::Accounts;
 use crate::fetched::Fetched;
-use crate::file_journal::{Intent, Journal};
+use crate::journal::files::{Intent, Journal};
+use crate::tree::{Place, Tree, split};
 
 /// One thing to make, with everything decided.
 #[derive(Debug)]
@@ -205,7 +205,7 @@ impl Planner<'_> {
         place: &str,
         path: &str,
         now: Option<std::fs::Metadata>,
-        wanted: &crate::contents::Contents,
+        wanted: &crate::fetched::Contents,
         overwrite: bool,
     ) {
         let overwrite = overwrite || self.replaced(path);

@@ -12,9 +12,7 @@ use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
 
 use crate::config_source::ConfigSource;
-use crate::contents::Contents;
-use crate::fetched::Fetched;
-use crate::fetched::Sources;
+use crate::fetched::{Contents, Fetched, Sources};
 
 mod download;
 mod keys;

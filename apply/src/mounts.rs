@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use image::paths;
 
-use crate::file_journal::Journal;
+use crate::journal::files::Journal;
 use crate::target::Rules;
 use linux::filesystem::Kind;
 use linux::mount;

@@ -1,10 +1,10 @@
 //! The plan: what the config wants of this machine's disks, decided without a write.
 
-mod again;
+mod adopt;
+mod device_ref;
 mod disk;
 mod filesystem;
-mod lacks;
-mod target;
+mod requirements;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use ignition::model::Storage;
 use image::guid::Guid;
 use image::layout::{self, MIB};
 
-use super::device;
-use super::device::Device;
-use super::filesystem::Verdict;
-use super::mounts;
-use super::partition::Change;
-use crate::disk_journal::Journal;
+use crate::device;
+use crate::device::Device;
 use crate::fetched::Keys;
+use crate::filesystems::Verdict;
+use crate::journal::disks::Journal;
+use crate::mounts;
+use crate::partitions::Change;
 use crate::target::Rules;
-use crate::{array, volume as luks};
+use crate::{arrays, volumes};
 use linux::gpt::Table;
 
 /// Partitions of the system disk that no config changes.
@@ -71,7 +71,7 @@ pub struct Plan {
 /// An array to be made, or started if an earlier run made it.
 #[derive(Debug)]
 pub(crate) struct Array {
-    pub(crate) wanted: array::Wanted,
+    pub(crate) wanted: arrays::Wanted,
     pub(crate) members: Vec<Target>,
     pub(crate) stable: String,
     pub(crate) made: bool,
@@ -82,11 +82,11 @@ pub(crate) struct Array {
 /// An encrypted volume to be made or opened.
 #[derive(Debug)]
 pub(crate) struct Volume {
-    pub(crate) wanted: luks::Wanted,
+    pub(crate) wanted: volumes::Wanted,
     pub(crate) target: Target,
     pub(crate) stable: String,
     /// None if it shows only once the array below is there.
-    pub(crate) verdict: Option<luks::Verdict>,
+    pub(crate) verdict: Option<volumes::Verdict>,
     /// The kernel's name of the mapped device if it is open already.
     pub(crate) open: Option<String>,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Volume {
 /// A file system to be made or kept.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) wanted: super::filesystem::Wanted,
+    pub(crate) wanted: crate::filesystems::Wanted,
     pub(crate) target: Target,
     /// The target by a name that survives a reboot.
     pub(crate) stable: String,

@@ -4,6 +4,7 @@
 //! the first byte written. The journal in `state` says before what will be done, so that a run that was cut off is undone
 //! and done again. A second run finds what the first one left and succeeds.
 
+mod ignition_result;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -13,11 +14,12 @@ use anyhow::{Context, Result};
 
 use crate::accounts::{Accounts, Keys};
 use crate::fetched::Fetched;
-use crate::file_journal::{Intent, Journal};
+use crate::journal::files::{Intent, Journal};
 use crate::target::Target;
 use crate::tree::Tree;
-use crate::volume::Opened;
-use crate::{crypttab, files, result, units, users};
+use crate::volumes::Opened;
+use crate::volumes::crypttab;
+use crate::{accounts, files, units};
 use image::fault::Fault;
 
 /// What was done.
@@ -79,7 +81,7 @@ fn apply_to(
     (boot_id, now): (&str, u64),
 ) -> Result<Applied> {
     let there = |path: &str| tree.find(path).is_some_and(|place| place.stat().is_some());
-    let again = !journal.is_resumed() && there(result::PATH);
+    let again = !journal.is_resumed() && there(ignition_result::PATH);
     journal.undo(tree)?;
     let plan = plan(fetched, tree, journal, now)?;
     if journal.is_kept() {
@@ -87,13 +89,14 @@ fn apply_to(
         let intent = intent.context("looking at what the config will change")?;
         journal.begin(&fetched.hash(), intent)?;
     }
-    users::apply(tree, &plan.accounts, &plan.keys, &brought.mounted).context("applying passwd")?;
+    accounts::apply(tree, &plan.accounts, &plan.keys, &brought.mounted)
+        .context("applying passwd")?;
     for entry in &plan.entries {
         entry.apply(tree, again).context("applying storage")?;
     }
     plan.units.apply(tree).context("applying systemd")?;
     crypttab::apply(tree, &brought.volumes).context("applying luks")?;
-    result::write(tree, fetched.user_config, boot_id, now)?;
+    ignition_result::write(tree, fetched.user_config, boot_id, now)?;
     tree.finish()?;
     let passwd = fetched.model.passwd.as_ref();
     let systemd = fetched.model.systemd.as_ref();
@@ -125,13 +128,13 @@ impl Plan<'_> {
     fn intent(&self, tree: &Tree, brought: &Brought) -> Result<Intent> {
         let mut intent = Intent::default();
         let mounted = &brought.mounted;
-        users::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
+        accounts::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
         for entry in &self.entries {
             entry.intend(tree, &mut intent)?;
         }
         self.units.intend(tree, &mut intent)?;
         crypttab::intend(tree, &brought.volumes, &mut intent)?;
-        intent.file(tree, result::PATH, None)?;
+        intent.file(tree, ignition_result::PATH, None)?;
         Ok(intent)
     }
 }
@@ -141,7 +144,7 @@ fn plan<'a>(fetched: &'a Fetched, tree: &Tree, journal: &Journal, now: u64) -> R
     let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
     let (users, groups) = journal.accounts();
     accounts.take_back(users, groups);
-    let keys = users::plan(&fetched.model, tree, &mut accounts, &mut wrong);
+    let keys = accounts::plan(&fetched.model, tree, &mut accounts, &mut wrong);
     let entries = files::plan(fetched, tree, &accounts, journal, &mut wrong);
     let units = units::plan(
         &fetched.model,

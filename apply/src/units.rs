@@ -6,9 +6,9 @@ use anyhow::Result;
 use ignition::model::{Config, Unit};
 use ignition::unit::{Install, parse};
 
-use super::tree::{Tree, join, split};
-use crate::contents::Contents;
-use crate::file_journal::Intent;
+use crate::fetched::Contents;
+use crate::journal::files::Intent;
+use crate::tree::{Tree, join, split};
 
 mod enable;
 #[cfg(test)]

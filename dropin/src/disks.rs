@@ -9,12 +9,12 @@ use ignition::model::{Filesystem, Luks, Storage, Tang};
 use ignition::validate::clean;
 
 use apply::device_name::Name;
-use apply::disk_journal::Journal;
 use apply::fetched::Keys;
+use apply::journal::disks::Journal;
 use apply::mounts::{Mounted, Wanted};
 use apply::target::{Rules, Target};
-use apply::volume::{self, Opened};
-use apply::{array, device, filesystem, mounts};
+use apply::volumes::{self, Opened};
+use apply::{arrays, device, filesystems, mounts};
 use linux::filesystem::Kind;
 use linux::mount;
 use linux::uevent;
@@ -71,13 +71,13 @@ pub(crate) fn refused(storage: &Storage) -> Vec<String> {
     let arrays = storage.raid.iter().flatten().enumerate();
     let arrays = arrays.filter_map(|(i, array)| {
         let at = format!("$.storage.raid.{i}");
-        let why = array::Wanted::of(&at, array).err()?;
+        let why = arrays::Wanted::of(&at, array).err()?;
         Some(format!("{at}: {why}"))
     });
     let volumes = storage.luks.iter().flatten().enumerate();
     let volumes = volumes.filter_map(|(i, volume)| {
         let at = format!("$.storage.luks.{i}");
-        let why = volume::Wanted::of(&at, volume, &before_fetching(volume)).err()?;
+        let why = volumes::Wanted::of(&at, volume, &before_fetching(volume)).err()?;
         Some(format!("{at}: {why}"))
     });
     arrays.chain(volumes).collect()
@@ -130,7 +130,7 @@ pub(crate) fn mount(target: &Target, storage: &Storage) -> Result<Mounted> {
         ));
     }
     // The state of the stages remembers the folders.
-    let mut journal = apply::file_journal::Journal::default();
+    let mut journal = apply::journal::files::Journal::default();
     mounts::mount(&target.programs, &target.root, &wanted, &mut journal)
 }
 
@@ -157,7 +157,7 @@ fn mountable(storage: &Storage) -> impl Iterator<Item = (usize, &Filesystem, &st
     let filesystems = storage.filesystems.iter().flatten().enumerate();
     filesystems.filter_map(|(i, filesystem)| {
         let path = filesystem.path.as_deref().filter(|path| !path.is_empty())?;
-        let kind = filesystem::kind(filesystem.format.as_deref()?).ok()??;
+        let kind = filesystems::kind(filesystem.format.as_deref()?).ok()??;
         (kind != Kind::Swap).then_some((i, filesystem, path, kind))
     })
 }

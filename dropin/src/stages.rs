@@ -12,7 +12,7 @@ use image::platform::Platform;
 use platform::{Endpoints, Machine, Medium};
 
 use apply::config_source::ConfigSource;
-use apply::file_journal::Journal;
+use apply::journal::files::Journal;
 use apply::provision::{self, Brought};
 use apply::target::{Rules, Target};
 use linux::media::{LOOK_EVERY, Media, WAIT};

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use apply::volume::Opened;
+use apply::volumes::Opened;
 use linux::atomic_file;
 
 /// Facts that stages tell later ones. Its form is nobody else's concern.
@@ -74,7 +74,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use apply::volume::By;
+    use apply::volumes::By;
 
     #[test]
     fn volumes_are_read_as_they_are_written_by_nobody_else_and_never_shown() {

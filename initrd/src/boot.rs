@@ -17,10 +17,10 @@ use crate::machine;
 use crate::root::Root;
 use crate::state::{Begun, State};
 use crate::{config, handoff, kernel_arguments, kubelet, root, settings, state};
-use apply::disk_journal::Journal;
 use apply::disks::{self, Made};
 use apply::fetched::Fetched;
-use apply::file_journal;
+use apply::journal;
+use apply::journal::disks::Journal;
 use apply::provision::{self, Brought};
 use apply::target::{Rules, Target};
 use image::fault::Fault;
@@ -126,7 +126,7 @@ fn provision(boot: &Boot, root: &Root, mut begun: Begun) -> Result<State> {
         make_disks(boot, root, &target, &fetched, &mut begun)
     })?;
     let early = begun.dir.as_deref().context("state is not mounted")?;
-    let mut journal = file_journal::Journal::open(early)?;
+    let mut journal = journal::files::Journal::open(early)?;
     let first = state::First {
         var: made.var.clone(),
         journal: &mut journal,

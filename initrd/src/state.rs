@@ -15,10 +15,10 @@ use image::{layout, paths, timeline};
 
 use crate::context::Boot;
 use crate::root::Root;
-use apply::below_var;
-use apply::disks::Var;
 use apply::fetched::{Fetched, Sources};
-use apply::file_journal::Journal;
+use apply::journal::files::Journal;
+use apply::var::Var;
+use apply::var::layers;
 pub(crate) use begun::{Begun, begin};
 use disk::Scope;
 use identity::Identity;
@@ -190,7 +190,7 @@ fn remember(state: &Path, var: Option<&Var>) -> Result<()> {
         None => atomic_file::remove(&path).context("forgetting an earlier /var")?,
     }
     let layers = var.map(|var| var.layers.as_slice());
-    below_var::forget_keys(state, layers.unwrap_or_default())
+    layers::forget_keys(state, layers.unwrap_or_default())
 }
 
 fn remembered(state: &Path) -> Result<Option<Var>> {

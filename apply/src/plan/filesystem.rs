@@ -3,11 +3,11 @@
 use std::fs::File;
 
 use super::{Job, Planner, Target};
-use crate::disk_journal::Stage;
-use crate::filesystem;
-use crate::filesystem::Verdict;
+use crate::filesystems;
+use crate::filesystems::Verdict;
+use crate::journal::disks::Stage;
 use crate::mounts;
-use crate::partition::Change;
+use crate::partitions::Change;
 use linux::filesystem::Kind;
 use linux::probe;
 use linux::probe::Stretch;
@@ -15,12 +15,12 @@ use linux::probe::Stretch;
 impl Planner<'_> {
     pub(super) fn filesystem(&mut self, at: &str, model: &ignition::model::Filesystem) {
         let format = model.format.as_deref().unwrap_or_default();
-        let kind = match filesystem::kind(format) {
+        let kind = match filesystems::kind(format) {
             Ok(kind) => kind,
             Err(why) => return self.wrong(&format!("{at}.format"), why),
         };
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let wanted = filesystem::Wanted {
+        let wanted = filesystems::Wanted {
             at: at.to_owned(),
             device: model.device.clone(),
             kind,
@@ -79,7 +79,7 @@ impl Planner<'_> {
     /// What is done to what a target will hold once the tables are written.
     fn verdict(
         &mut self,
-        wanted: &filesystem::Wanted,
+        wanted: &filesystems::Wanted,
         target: &Target,
         stable: &str,
     ) -> Result<Option<Verdict>, String> {
@@ -121,7 +121,7 @@ impl Planner<'_> {
         let (mut names, found) = read().map_err(|error| format!("{at}: {error:#}"))?;
         let wiped = |change: &Change| change.disk.name == device.name && change.wipe;
         if matches!(target, Target::Device(_)) && self.plan.tables.iter().any(wiped) {
-            filesystem::without_tables(&mut names);
+            filesystems::without_tables(&mut names);
         }
         let (verdict, warning) = match stage {
             // Whatever is there now this node made it, or half of it, after the config had allowed that.

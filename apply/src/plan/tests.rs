@@ -1,15 +1,15 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::super::fake::{Machine, write};
 use super::*;
-use crate::disk_journal::Stage;
-use crate::partition_table;
+use crate::fake::{Machine, write};
+use crate::journal::disks::Stage;
+use crate::partitions::table as partition_table;
 use linux::filesystem::Kind;
 use linux::gpt::Entry;
 use linux::samples::filesystem as superblock;
 
-mod again;
+mod adopt;
 mod stack;
 
 const GIB: u64 = 1 << 30;

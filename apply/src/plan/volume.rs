@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use ignition::model::{Luks, Raid};
 
 use super::{Array, Planner, Target, Volume};
-use crate::disk_journal::{BETWEEN, Stage};
 use crate::fetched::Keys;
-use crate::{array, volume};
+use crate::journal::disks::{BETWEEN, Stage};
+use crate::{arrays, volumes};
 use linux::filesystem;
 use linux::filesystem::Found;
 use linux::probe;
@@ -19,7 +19,7 @@ type Looked = (Vec<&'static str>, Vec<Found>);
 
 impl Planner<'_> {
     pub(super) fn array(&mut self, at: &str, model: &Raid) {
-        let wanted = match array::Wanted::of(at, model) {
+        let wanted = match arrays::Wanted::of(at, model) {
             Ok(wanted) => wanted,
             Err(why) => return self.wrong(at, why),
         };
@@ -65,7 +65,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn volume(&mut self, at: &str, model: &Luks, keys: &Keys) {
-        let wanted = match volume::Wanted::of(at, model, keys) {
+        let wanted = match volumes::Wanted::of(at, model, keys) {
             Ok(wanted) => wanted,
             Err(why) => return self.wrong(at, why),
         };
@@ -82,7 +82,7 @@ impl Planner<'_> {
         }
         let stable = self.stable(&target);
         match self.volume_verdict(&wanted, &target, &stable) {
-            Ok(verdict) if open.is_some() && verdict != Some(volume::Verdict::Open) => {
+            Ok(verdict) if open.is_some() && verdict != Some(volumes::Verdict::Open) => {
                 self.wrong(at, format!("{device} is in use: the volume is open"));
             }
             Ok(verdict) => self.plan.volumes.push(Volume {
@@ -98,18 +98,18 @@ impl Planner<'_> {
 
     fn volume_verdict(
         &self,
-        wanted: &volume::Wanted,
+        wanted: &volumes::Wanted,
         target: &Target,
         stable: &str,
-    ) -> Result<Option<volume::Verdict>, String> {
+    ) -> Result<Option<volumes::Verdict>, String> {
         // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is gone,
         // is made anew with all that is on it.
         let ours = match self.inputs.journal.stage(&wanted.at, stable) {
-            Some(Stage::Done) if wanted.opens_again() => Some(volume::Verdict::Open),
-            Some(_) => Some(volume::Verdict::Remake),
+            Some(Stage::Done) if wanted.opens_again() => Some(volumes::Verdict::Open),
+            Some(_) => Some(volumes::Verdict::Remake),
             None => self
                 .was_made_earlier(target)
-                .then_some(volume::Verdict::Remake),
+                .then_some(volumes::Verdict::Remake),
         };
         if ours.is_some() {
             return Ok(ours);
@@ -117,7 +117,7 @@ impl Planner<'_> {
         let looked = self.look(target);
         match looked.map_err(|error| format!("{}: {error:#}", wanted.at))? {
             Some((names, found)) => wanted.decide(&names, &found).map(Some),
-            None => Ok(wanted.wipes().then_some(volume::Verdict::Remake)),
+            None => Ok(wanted.wipes().then_some(volumes::Verdict::Remake)),
         }
     }
 
@@ -218,7 +218,7 @@ impl Planner<'_> {
                 volume.is_some_and(|volume| {
                     matches!(
                         volume.verdict,
-                        Some(volume::Verdict::Make | volume::Verdict::Remake)
+                        Some(volumes::Verdict::Make | volumes::Verdict::Remake)
                     )
                 })
             }

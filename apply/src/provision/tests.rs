@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use crate::contents::Contents;
+use crate::fetched::Contents;
 use crate::tree::{self as root_tree, Owners};
-use crate::volume::By;
+use crate::volumes::By;
 
 const NOW: (&str, u64) = ("boot", 1_795_265_163);
 

@@ -12,7 +12,7 @@ use super::identity::{Identity, Verdict};
 use super::{EARLY, complete, labelled, mark, mount_ext4};
 use crate::context::Boot;
 use crate::root::Root;
-use apply::disk_journal;
+use apply::journal;
 use apply::plan::SystemDisk;
 use linux::block::Partition;
 use linux::ext4;
@@ -140,8 +140,8 @@ impl Begun {
             Verdict::Copied(what) => {
                 tracing::warn!("{what}; this is a copy of another node: provisioning anew");
                 // What the other node had done to its disks says nothing about this one's.
-                disk_journal::forget(dir)?;
-                apply::file_journal::forget(dir)?;
+                journal::disks::forget(dir)?;
+                journal::files::forget(dir)?;
                 self.copied = true;
             }
         }

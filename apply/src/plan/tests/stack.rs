@@ -153,13 +153,13 @@ fn a_stack_that_was_cut_off_is_started_and_opened_again() {
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
     assert!(plan.arrays[0].made);
-    assert_eq!(plan.volumes[0].verdict, Some(luks::Verdict::Open));
+    assert_eq!(plan.volumes[0].verdict, Some(volumes::Verdict::Open));
     assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
     lab.journal
         .note("$.storage.luks.0", "the array pair", Stage::Begun)
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
-    assert_eq!(plan.volumes[0].verdict, Some(luks::Verdict::Remake));
+    assert_eq!(plan.volumes[0].verdict, Some(volumes::Verdict::Remake));
     assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Make));
 }
 
@@ -183,13 +183,13 @@ fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
     };
     lab.journal = made("$.storage.luks.1", "virtio-serial-vdc");
     let again = lab.plan(VOLUME).unwrap();
-    assert_eq!(again.volumes[0].verdict, Some(luks::Verdict::Remake));
+    assert_eq!(again.volumes[0].verdict, Some(volumes::Verdict::Remake));
     let plan = lab.plan(ARRAY).unwrap();
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     assert_eq!(plan.filesystems[0].verdict, None, "vdb was nobody's");
     lab.journal = made("$.storage.raid.0", "virtio-serial-vdb, virtio-serial-vdc");
     let again = lab.plan(VOLUME).unwrap();
-    assert_eq!(again.volumes[0].verdict, Some(luks::Verdict::Remake));
+    assert_eq!(again.volumes[0].verdict, Some(volumes::Verdict::Remake));
     let plan = lab.plan(ARRAY).unwrap();
     assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
 }

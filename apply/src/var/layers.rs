@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use image::paths::STATE_KEYS as KEYS;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Plan, Target};
-use crate::array;
+use crate::arrays;
 use crate::device;
-use crate::volume;
-use crate::volume::{By, Opened};
+use crate::plan::{Plan, Target};
+use crate::volumes;
+use crate::volumes::{By, Opened};
 use image::fault::Fault;
 use linux::atomic_file;
 use linux::block;
@@ -103,7 +103,7 @@ pub(crate) fn below(
                 here = &volume.target;
             }
             Target::Array(name) => {
-                let uuid = array::uuid(root, &array::node(&root.world, name)?)?;
+                let uuid = arrays::uuid(root, &arrays::node(&root.world, name)?)?;
                 out.push(Layer::Array {
                     name: name.clone(),
                     uuid,
@@ -159,7 +159,7 @@ impl Layer {
         on: Option<PathBuf>,
     ) -> Result<PathBuf> {
         match self {
-            Self::Array { name, uuid } => array::start(modules, root, name, uuid),
+            Self::Array { name, uuid } => arrays::start(modules, root, name, uuid),
             Self::Volume {
                 name, uuid, tpm, ..
             } => {
@@ -170,12 +170,12 @@ impl Layer {
                 load_module(root, "dm_crypt")?;
                 let device = device.to_string_lossy();
                 match tpm {
-                    true => volume::open_by_tpm(root, name, &device)?,
+                    true => volumes::open_by_tpm(root, name, &device)?,
                     false => {
                         let path = state.join(KEYS).join(name);
                         let key = fs::read(&path)
                             .with_context(|| format!("reading the key of the volume {name}"))?;
-                        volume::open(root, name, &device, &key, &[])?;
+                        volumes::open(root, name, &device, &key, &[])?;
                     }
                 }
                 device::mapped(&root.world, name)
@@ -268,7 +268,7 @@ mod tests {
         );
         // As nodes remember it that were provisioned before there were layers.
         let plain = r#"{"format":"ext4","uuid":"abab","options":[]}"#;
-        let var: crate::disks::Var = serde_json::from_str(plain).unwrap();
+        let var: crate::var::Var = serde_json::from_str(plain).unwrap();
         assert!(var.layers.is_empty());
         assert_eq!(serde_json::to_string(&var).unwrap(), plain);
     }

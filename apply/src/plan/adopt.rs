@@ -3,7 +3,7 @@
 
 use super::{Planner, Target};
 use crate::device::Device;
-use crate::{array, volume};
+use crate::{arrays, volumes};
 use linux::md;
 use linux::md::Member;
 use linux::probe::Stretch;
@@ -63,7 +63,7 @@ impl Planner<'_> {
     /// If it is on some of them only: made anew it would overwrite what is there.
     pub(super) fn array_there(
         &self,
-        wanted: &array::Wanted,
+        wanted: &arrays::Wanted,
         members: &[Target],
     ) -> Result<Option<There>, String> {
         if self.inputs.rules.has_journal {
@@ -115,7 +115,7 @@ impl Planner<'_> {
     /// If its name is that of something else.
     pub(super) fn open_already(
         &self,
-        wanted: &volume::Wanted,
+        wanted: &volumes::Wanted,
         target: &Target,
     ) -> Result<Option<String>, String> {
         let mut devices = self.inputs.devices.iter();

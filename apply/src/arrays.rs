@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ignition::model::Raid;
 
-use super::device;
+use crate::device;
 use crate::device_name::Name;
 use linux::md::Member;
 use linux::programs;

@@ -1,4 +1,4 @@
-use super::work::lets_discards_through;
+use super::cryptsetup::lets_discards_through;
 use super::*;
 use linux::probe;
 

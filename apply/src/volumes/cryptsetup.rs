@@ -4,8 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::key;
-use super::key::KeyFile;
+use super::key_file::{self, KeyFile};
 use super::{By, Opened, Verdict, Wanted, clevis};
 use linux::programs;
 use linux::programs::Output;
@@ -37,7 +36,7 @@ impl Wanted {
                 if verdict == Verdict::Remake {
                     programs::succeed(root, &Tool::Wipefs.find(root)?, &["-a", &path])?;
                 }
-                let key = given.clone().map_or_else(key::draw, Ok)?;
+                let key = given.clone().map_or_else(key_file::draw, Ok)?;
                 self.make(root, &path, &key)?;
                 match given.is_none() && self.is_bound() {
                     true => self.binding(),

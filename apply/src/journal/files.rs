@@ -10,7 +10,7 @@ use image::paths::STATE_FILES as JOURNAL;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::tree::{Place, Tree, join, split};
+use crate::tree::{Place, Tree, join, split};
 use linux::atomic_file;
 
 /// What stood at a place.
@@ -258,7 +258,7 @@ impl Journal {
         // What is deeper comes first.
         for (real, noted) in self.content.places.iter().rev() {
             let (above, name) = split(real);
-            if let Some(beside) = tree.find(&join(above, &super::tree::beside(name))) {
+            if let Some(beside) = tree.find(&join(above, &crate::tree::beside(name))) {
                 beside.remove()?;
             }
             let Some(place) = tree.find(real) else {
@@ -287,7 +287,7 @@ impl Journal {
         let Some(path) = &self.path else {
             return Ok(());
         };
-        super::tree::cut()?;
+        crate::tree::cut()?;
         atomic_file::write(path, &serde_json::to_vec(&self.content)?, 0o600)
             .context("writing the journal of the files")
     }

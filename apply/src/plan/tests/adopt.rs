@@ -62,7 +62,7 @@ fn what_runs_and_is_open_is_used_as_it_is() {
         assert!(array.made && array.running.as_deref() == Some("md127"));
         let volume = &plan.volumes[0];
         assert_eq!(volume.target, Target::Array("pair".to_owned()));
-        assert_eq!(volume.verdict, Some(luks::Verdict::Open));
+        assert_eq!(volume.verdict, Some(volumes::Verdict::Open));
         assert_eq!(volume.open.as_deref(), Some("dm-0"));
         let job = &plan.filesystems[0];
         assert_eq!(job.target, Target::Volume("vault".to_owned()));

@@ -4,7 +4,7 @@ use anyhow::Result;
 pub(crate) use image::paths::IGNITION_RESULT as PATH;
 use serde_json::{Value, json};
 
-use super::tree::Tree;
+use crate::tree::Tree;
 
 /// Writes the report; an earlier one is kept inside it.
 pub(crate) fn write(tree: &Tree, user_config: bool, boot_id: &str, now: u64) -> Result<()> {

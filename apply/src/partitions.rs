@@ -3,16 +3,18 @@
 //! The kernel is told of each partition by itself (`BLKPG`), since a table cannot be read again as long as one partition
 //! is in use, and the system disk's always are. What sysfs then shows is compared with the table.
 
+pub(crate) mod table;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use super::device::Device;
-use crate::partition_table::Action;
+use crate::device::Device;
 use linux::gpt::Table;
 use linux::world::World;
 use linux::{block, ioctl};
+use table::Action;
 
 /// What is to be done to one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

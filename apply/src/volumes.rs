@@ -5,19 +5,20 @@
 //! this machine, whatever it booted. All other pins are clevis's own work.
 
 mod clevis;
-mod key;
+mod cryptsetup;
+pub(crate) mod crypttab;
+mod key_file;
 #[cfg(test)]
 mod tests;
-mod work;
 
 use ignition::model::Luks;
 use serde::{Deserialize, Serialize};
 
 use crate::fetched::Keys;
 use clevis::Pin;
+pub use cryptsetup::{close, open, open_by_tpm};
 use linux::filesystem::{Found, Kind};
 use linux::tools::Tool;
-pub use work::{close, open, open_by_tpm};
 
 /// A volume as a config wants it.
 #[derive(Clone, PartialEq, Eq)]

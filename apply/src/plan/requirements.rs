@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Plan;
-use crate::filesystem::Verdict;
+use crate::filesystems::Verdict;
 use linux::block;
 use linux::programs::Programs;
 use linux::tools;

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use image::paths::{CRYPTTAB as TABLE, LUKS_KEYS as KEYS};
 
-use super::tree::{Tree, join};
-use crate::file_journal::Intent;
-use crate::volume::{By, Opened};
+use super::{By, Opened};
+use crate::journal::files::Intent;
+use crate::tree::{Tree, join};
 
 /// Writes the keys, and one line for each volume; other lines stay.
 pub(crate) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {

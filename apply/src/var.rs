@@ -1,0 +1,84 @@
+//! The file system that a config puts at `/var`, as `state` remembers it: later boots, which read no config, find and mount
+//! it by this.
+
+pub mod layers;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{device, filesystems, mounts};
+use image::fault::Fault;
+use layers::Layer;
+use linux::filesystem::Kind;
+use linux::modprobe::Serving;
+use linux::modules::Modules;
+use linux::programs::Programs;
+
+/// A file system of the config that takes the place of the partition `var`, as `state` remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Var {
+    /// The word that a config has for its kind.
+    pub format: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// Mount options.
+    pub options: Vec<String>,
+    /// The arrays and volumes that it is on, the lowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+}
+
+impl Var {
+    fn kind(&self) -> Result<Kind> {
+        filesystems::kind(&self.format)
+            .ok()
+            .flatten()
+            .with_context(|| format!("there is no file system {:?}", self.format))
+    }
+
+    /// Keeps in `state` the keys of what it is on.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn keep_keys(&self, state: &Path) -> Result<()> {
+        self.layers.iter().try_for_each(|layer| layer.keep(state))
+    }
+
+    /// Starts what it is on, or waits for its device.
+    ///
+    /// # Errors
+    /// If it does not come, or does not start.
+    pub fn find(&self, modules: &Modules, root: &Programs, state: &Path) -> Result<PathBuf> {
+        let world = &root.world;
+        if !self.layers.is_empty() {
+            let _serving = Serving::begin(world)?;
+            let mut device = None;
+            for layer in &self.layers {
+                device = Some(layer.start(modules, root, state, device)?);
+            }
+            return device.context("nothing is below /var");
+        }
+        let what = format!("the file system of /var, UUID {}", self.uuid);
+        device::wait_for_uuid(root, modules, &what, &self.uuid)?.ok_or_else(|| {
+            Fault::new("the file system of /var is not there")
+                .expected(format!(
+                    "{} with UUID {}, which the node's config made",
+                    self.format, self.uuid
+                ))
+                .found("no device that holds it")
+                .fix("attach its disk again")
+                .into()
+        })
+    }
+
+    /// Mounts it.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn mount(&self, root: &Programs, device: &Path, target: &Path) -> Result<()> {
+        mounts::attach(root, device, target, self.kind()?, &self.options)
+    }
+}
