@@ -52,6 +52,8 @@ pub struct Crate {
     pub floors: Vec<Floors>,
     /// Uses of one file by another. Files are numbered through all targets, as [`Crate::files`] lists them.
     pub arrows: Vec<Arrow>,
+    /// Target and module path of each file.
+    places: Vec<(usize, Vec<String>)>,
 }
 
 /// A module of a target.
@@ -81,6 +83,7 @@ impl Crate {
             trees: Vec::new(),
             floors: Vec::new(),
             arrows: Vec::new(),
+            places: Vec::new(),
         };
         for root in &package.roots {
             found.trees.push(source::read(workspace, root)?);
@@ -88,6 +91,11 @@ impl Crate {
                 .with_context(|| format!("reading {}", root.display()))?;
             found.floors.push(Floors::read(&text));
         }
+        let place = |(target, file): (usize, &File)| {
+            let path = found.trees[target].path_of(file.module);
+            (target, path.into_iter().map(str::to_owned).collect())
+        };
+        found.places = found.files().map(place).collect();
         found.arrows = found.find_arrows();
         Ok(found)
     }
@@ -116,14 +124,8 @@ impl Crate {
     /// Whether one file's module is the parent, or the parent's parent and so on, of another's.
     #[must_use]
     pub fn is_ancestor(&self, ancestor: usize, file: usize) -> bool {
-        let all: Vec<_> = self.files().collect();
-        let ((one, ancestor), (other, file)) = (all[ancestor], all[file]);
-        let tree = &self.trees[one];
-        let (above, below) = (
-            tree.path_of(ancestor.module),
-            self.trees[other].path_of(file.module),
-        );
-        one == other && above.len() < below.len() && below.starts_with(&above)
+        let ((one, above), (other, below)) = (&self.places[ancestor], &self.places[file]);
+        one == other && above.len() < below.len() && below.starts_with(above)
     }
 
     fn room_of(&self, place: Place) -> Option<Room> {
@@ -146,7 +148,7 @@ impl Crate {
 
     fn find_arrows(&self) -> Vec<Arrow> {
         let mut arrows = Vec::new();
-        for (tree, number) in self.places() {
+        for (tree, number) in self.modules() {
             let at = Place {
                 tree,
                 module: number,
@@ -178,7 +180,7 @@ impl Crate {
         arrows
     }
 
-    fn places(&self) -> impl Iterator<Item = (usize, usize)> {
+    fn modules(&self) -> impl Iterator<Item = (usize, usize)> {
         let trees = self.trees.iter().enumerate();
         trees.flat_map(|(tree, modules)| {
             (0..modules.modules.len()).map(move |module| (tree, module))

@@ -58,6 +58,7 @@ pub fn check(krate: &Crate) -> Vec<Finding> {
     findings.extend(back_arrows(krate));
     findings.extend(circles(krate));
     findings.extend(too_large(krate));
+    findings.extend(across_rows(krate));
     findings
 }
 
@@ -182,16 +183,47 @@ pub fn too_large(krate: &Crate) -> Vec<Finding> {
     if all <= SMALL {
         return Vec::new();
     }
-    metrics::rooms(krate)
+    metrics::judged(krate)
         .into_iter()
-        .filter(|(_, lines)| metrics::share(*lines, all) > LARGEST)
-        .map(|(room, lines)| Finding {
+        .filter(|(_, _, lines)| metrics::share(*lines, all) > LARGEST)
+        .map(|(room, name, lines)| Finding {
             file: krate.package.roots[room.target].clone(),
             line: krate.floors[room.target].line_of(&room.name),
             text: format!(
-                "`{}` has {lines} of the crate's {all} lines; the most is {} %",
-                room.name,
+                "`{name}` has {lines} of the crate's {all} lines; the most is {} %",
                 LARGEST / 10
+            ),
+        })
+        .collect()
+}
+
+/// Uses of one child of a row by another: they would no longer be rooms of their own.
+#[must_use]
+pub fn across_rows(krate: &Crate) -> Vec<Finding> {
+    let paths = krate.paths();
+    let children: Vec<Option<(usize, &str)>> = krate
+        .files()
+        .map(|(target, file)| {
+            let row = krate
+                .room(target, file)
+                .filter(|room| metrics::is_row(krate, room))?;
+            let path = krate.trees[row.target].path_of(file.module);
+            path.get(1).map(|child| (target, *child))
+        })
+        .collect();
+    let across = |arrow: &&Arrow| {
+        let (from, to) = (children[arrow.from], children[arrow.to]);
+        from.is_some() && to.is_some() && from != to
+    };
+    let arrows = krate.arrows.iter().filter(across);
+    arrows
+        .map(|arrow| Finding {
+            file: paths[arrow.from].clone(),
+            line: arrow.line,
+            text: format!(
+                "`{}` uses {}, which stands beside it in a row",
+                arrow.path,
+                paths[arrow.to].display()
             ),
         })
         .collect()

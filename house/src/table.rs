@@ -60,15 +60,9 @@ fn line(row: &[String; HEADS.len()], width: &[usize; HEADS.len()]) -> String {
 
 fn row(krate: &Crate) -> [String; HEADS.len()] {
     let lines = metrics::lines(krate);
-    let largest = metrics::rooms(krate).into_iter().next().map_or_else(
+    let largest = metrics::judged(krate).into_iter().next().map_or_else(
         || "-".to_owned(),
-        |(room, part)| {
-            format!(
-                "`{}` {} %",
-                room.name,
-                metrics::share(part, lines).div_ceil(10)
-            )
-        },
+        |(_, name, part)| format!("`{name}` {} %", metrics::share(part, lines).div_ceil(10)),
     );
     let back = if rules::without_floor(krate).is_empty() {
         rules::back_arrows(krate).len().to_string()

@@ -8,24 +8,8 @@ use house::graph::Crate;
 use house::rules::{self, Finding};
 use house::workspace::{self, Package};
 
-/// Crates whose modules keep all rules. The others are on their way.
-const HOLDS: &[&str] = &[
-    "bench",
-    "dropin",
-    "etcd",
-    "fetch",
-    "house",
-    "ignition",
-    "image",
-    "linux",
-    "node",
-    "qemu-tests",
-    "slipway",
-    "apply",
-    "net",
-    "dropin",
-    "node",
-];
+/// Crates whose modules do not keep all rules yet.
+const LATER: &[&str] = &["initrd", "platform"];
 
 fn list(findings: &[Finding]) -> String {
     findings.iter().fold(String::new(), |mut text, finding| {
@@ -48,7 +32,7 @@ fn no_crate_depends_on_one_that_the_arrows_do_not_allow() {
 #[test]
 fn modules_use_only_lower_floors_and_never_in_a_circle() {
     let packages = workspace::read(top()).unwrap();
-    let holds = |package: &&Package| HOLDS.contains(&package.name.as_str());
+    let holds = |package: &&Package| !LATER.contains(&package.name.as_str());
     let mut findings = Vec::new();
     for package in packages.iter().filter(holds) {
         findings.extend(rules::check(&Crate::read(top(), package).unwrap()));

@@ -208,6 +208,27 @@ fn a_large_room_is_found_in_a_large_crate_only() {
 }
 
 #[test]
+fn a_row_of_providers_is_judged_one_by_one_while_none_uses_another() {
+    let folder = tree(&[
+        ("src/lib.rs", "// Floor: ground\nmod providers;\n"),
+        ("src/providers.rs", "mod a;\nmod b;\n"),
+        ("src/providers/a.rs", &"//\n".repeat(2000)),
+        ("src/providers/b.rs", "use super::a;\n"),
+    ]);
+    let platform = MANIFEST.replace("small-one", "platform");
+    fs::write(folder.path().join("Cargo.toml"), platform).unwrap();
+    let found = rules::check(&krate(folder.path()));
+    let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "src/lib.rs:2: `providers::a` has 2000 of the crate's 2005 lines; the most is 17 %",
+            "src/providers/b.rs:1: `super::a` uses src/providers/a.rs, which stands beside it in a row",
+        ]
+    );
+}
+
+#[test]
 fn a_program_uses_its_library_by_name() {
     let folder = tree(&[
         ("src/lib.rs", "// Floor: ground\npub mod a;\n"),
