@@ -19,5 +19,5 @@ mod registry;
 pub use read::{Pulled, read_layout};
 pub use reference::Reference;
 pub use registry::pull;
-pub use types::{Descriptor, Index, Manifest, RunConfig};
+pub use types::RunConfig;
 pub use write::{Blob, Image, layer, layer_of_tar, write_archive, write_layout};

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::client::{self, Options};
 use crate::failure::Failure;
+use crate::oci::Descriptor;
+use crate::repository::Repository;
 use crate::want::Want;
 use crate::{download, post};
 
@@ -55,6 +57,29 @@ impl Client {
     ) -> Result<(), Failure> {
         self.runtime
             .block_on(download::file(&self.client, want, dest, on_bytes))
+    }
+
+    /// See [`crate::Repository::document`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn document(&self, from: &mut Repository, version: &str) -> Result<Vec<u8>, Failure> {
+        self.runtime.block_on(from.document(&self.client, version))
+    }
+
+    /// See [`crate::Repository::blob`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn blob(
+        &self,
+        from: &mut Repository,
+        blob: &Descriptor,
+        dest: &Path,
+        on_bytes: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), Failure> {
+        self.runtime
+            .block_on(from.blob(&self.client, blob, dest, on_bytes))
     }
 
     /// See [`crate::post_json`].

@@ -9,8 +9,10 @@ mod percent;
 mod sigv4;
 mod trust;
 
-// Floor: failures
+// Floor: wishes, failures and documents
 mod failure;
+pub mod oci;
+mod registry;
 mod want;
 
 // Floor: one answer
@@ -23,7 +25,6 @@ mod request;
 
 // Floor: identities
 mod identity;
-pub mod registry;
 
 // Floor: the client
 mod client;
@@ -33,8 +34,8 @@ mod http_source;
 mod tftp;
 
 // Floor: services
+mod artifact;
 mod gs;
-mod oci;
 mod s3;
 
 // Floor: schemes
@@ -43,6 +44,9 @@ mod schemes;
 // Floor: downloads
 mod download;
 mod post;
+
+// Floor: repositories
+mod repository;
 
 // Floor: without a runtime
 pub mod blocking;
@@ -54,4 +58,5 @@ pub use failure::Failure;
 pub use identity::{Endpoints, Identity};
 pub use post::post_json;
 pub use proxy::Proxy;
+pub use repository::Repository;
 pub use want::{LONGEST_WAIT, Method, Patience, Want};

@@ -1,230 +1,174 @@
-//! Artifact in a registry: an artifact's layer, found through index and manifest, each by its digest.
+//! The JSON documents of OCI images and artifacts. Fields that are not used are not kept.
 //!
-//! `oci://REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST][?title=NAME]`. A manifest with one layer gives that layer; of several,
-//! `title` chooses by the annotation `org.opencontainers.image.title`, which is where tools that push files put their names.
+//! <https://github.com/opencontainers/image-spec/tree/v1.1.1>
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{StatusCode, Url};
-use serde::Deserialize;
+use std::collections::BTreeMap;
 
-use crate::client::Client;
+use serde::{Deserialize, Serialize};
+
 use crate::digest::Digest;
-use crate::ending::Ending;
-use crate::http_source::{HttpSource, Requesting};
-use crate::registry;
-use crate::request::{Request, Small, header, small_with};
 
-use crate::failure::Failure;
-use crate::want::Method;
-
-/// The annotation with a file's name.
-const TITLE: &str = "org.opencontainers.image.title";
-
-/// What an address names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Artifact {
-    shown: String,
-    pub(crate) base: String,
-    /// A tag, or a digest.
-    pub(crate) version: String,
-    pub(crate) title: Option<String>,
-    /// The layer's address and digest, once they are known.
-    layer: Option<(String, String)>,
-    token: Option<String>,
-    /// Whether a token was taken back once.
-    renewed: bool,
-}
-
-#[derive(Deserialize)]
+/// A blob by its digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Descriptor {
-    digest: String,
-    #[serde(default)]
-    annotations: std::collections::BTreeMap<String, String>,
-    platform: Option<Platform>,
+pub struct Descriptor {
+    /// Media type of the blob.
+    pub media_type: String,
+    /// As `sha256:…`.
+    pub digest: String,
+    /// Bytes.
+    pub size: u64,
+    /// Names and notes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// The machines that an image is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<Platform>,
 }
 
-#[derive(Deserialize)]
-struct Platform {
-    architecture: String,
-    os: String,
+/// The machines that an image is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Platform {
+    /// As `amd64`.
+    pub architecture: String,
+    /// As `linux`.
+    pub os: String,
 }
 
-/// An index or a manifest: which it is shows by what it has.
-#[derive(Deserialize)]
-struct Document {
-    manifests: Option<Vec<Descriptor>>,
-    layers: Option<Vec<Descriptor>>,
+/// Several images.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Index {
+    /// 2.
+    pub schema_version: u32,
+    /// Its own media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// The images.
+    pub manifests: Vec<Descriptor>,
 }
 
-impl Artifact {
-    pub(crate) fn new(shown: String, base: String, version: String, title: Option<String>) -> Self {
-        Self {
-            shown,
-            base,
-            version,
-            title,
-            layer: None,
-            token: None,
-            renewed: false,
-        }
-    }
-
-    async fn make_request(&mut self, client: &Client) -> Result<Request, Ending> {
-        let (address, digest) = match self.layer.clone() {
-            Some(layer) => layer,
-            None => {
-                let digest = self.locate(client).await?;
-                let layer = (format!("{}/blobs/{digest}", self.base), digest);
-                self.layer.insert(layer).clone()
-            }
+impl Index {
+    /// The image for Linux on this architecture, as registries name it. An entry without a platform is for every machine.
+    ///
+    /// # Errors
+    /// If there is none, with the platforms that there are.
+    pub fn for_linux(&self, architecture: &str) -> Result<&Descriptor, String> {
+        let fits = |descriptor: &&Descriptor| {
+            let platform = descriptor.platform.as_ref();
+            platform.is_none_or(|p| p.architecture == architecture && p.os == "linux")
         };
-        Ok(Request {
-            address: Url::parse(&address)
-                .map_err(|error| Ending::refused(&self.shown, error.to_string()))?,
-            headers: self.headers()?,
-            digest: sha256(&digest),
+        self.manifests.iter().find(fits).ok_or_else(|| {
+            let platforms = self.manifests.iter().filter_map(|m| m.platform.as_ref());
+            let found: Vec<String> = platforms
+                .map(|p| format!("{}/{}", p.os, p.architecture))
+                .collect();
+            format!(
+                "no image for linux/{architecture}; the index has {}",
+                found.join(", ")
+            )
         })
     }
+}
 
-    fn headers(&self) -> Result<HeaderMap, Ending> {
-        let mut headers = HeaderMap::new();
-        if let Some(token) = &self.token {
-            let (_, value) = header("authorization", &format!("Bearer {token}"))?;
-            headers.insert(AUTHORIZATION, value);
-        }
-        Ok(headers)
-    }
+/// One image, or one artifact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    /// 2.
+    pub schema_version: u32,
+    /// Its own media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// How the image is run.
+    pub config: Descriptor,
+    /// Its files, the lowest layer first.
+    pub layers: Vec<Descriptor>,
+}
 
-    /// The digest of the layer.
-    async fn locate(&mut self, client: &Client) -> Result<String, Ending> {
-        let refuse = |this: &Self, why: &str| Ending::refused(&this.shown, why);
-        let mut document = self.document(client, &self.version.clone()).await?;
-        if let Some(manifests) = document.manifests {
-            let fits = |one: &&Descriptor| match &one.platform {
-                None => true,
-                Some(platform) => platform.os == "linux" && platform.architecture == architecture(),
-            };
-            let Some(chosen) = manifests.iter().find(fits) else {
-                let why = format!("the index has nothing for linux on {}", architecture());
-                return Err(refuse(self, &why));
-            };
-            document = self.document(client, &chosen.digest).await?;
-        }
-        let layers = document.layers.unwrap_or_default();
-        let named = |layer: &&Descriptor| match &self.title {
-            Some(title) => layer.annotations.get(TITLE) == Some(title),
-            None => true,
-        };
-        let found: Vec<&Descriptor> = layers.iter().filter(named).collect();
-        match found.as_slice() {
-            [layer] if sha256(&layer.digest).is_some() => Ok(layer.digest.clone()),
-            [_] => Err(refuse(self, "the layer's digest is no SHA-256")),
-            some => {
-                let why = format!(
-                    "expected one layer, or ?title= with the title of one; found {} of {} that fit",
-                    some.len(),
-                    layers.len()
-                );
-                Err(refuse(self, &why))
-            }
-        }
-    }
+/// A document that a tag or a digest names.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Document {
+    /// Several images.
+    Index(Index),
+    /// One image.
+    Manifest(Manifest),
+}
 
-    async fn document(&mut self, client: &Client, version: &str) -> Result<Document, Ending> {
-        let url = format!("{}/manifests/{version}", self.base);
-        let mut answer = self.ask(client, &url).await?;
-        if answer.status == StatusCode::UNAUTHORIZED && self.token.is_none() {
-            self.get_token(client, &url, &answer).await?;
-            answer = self.ask(client, &url).await?;
-        }
-        if !answer.status.is_success() {
-            return Err(Ending::of(&url, answer.status, &answer.headers, &[]));
-        }
-        if let Some(expected) = sha256(version) {
-            let found = expected.of_same_kind(&answer.body);
-            if found != expected {
-                return Err(Ending::Final(Failure::Digest {
-                    url,
-                    expected: Box::new(expected),
-                    found: Box::new(found),
-                }));
-            }
-        }
-        serde_json::from_slice(&answer.body)
-            .map_err(|_| Ending::refused(&url, "the registry's answer is no manifest"))
-    }
-
-    async fn ask(&self, client: &Client, url: &str) -> Result<Small, Ending> {
-        let mut headers = self.headers()?;
-        headers.insert(ACCEPT, HeaderValue::from_static(registry::ACCEPT));
-        small_with(
-            &client.http,
-            Method::Get,
-            url,
-            headers,
-            limit(registry::MANIFEST_LIMIT),
-        )
-        .await
-    }
-
-    async fn get_token(
-        &mut self,
-        client: &Client,
-        url: &str,
-        answer: &Small,
-    ) -> Result<(), Ending> {
-        let ending = Ending::of(url, answer.status, &answer.headers, &[]);
-        let challenge = match &ending {
-            Ending::Final(Failure::Status { challenge, .. }) => challenge.as_deref(),
-            _ => None,
-        };
-        let Some(address) = challenge.and_then(registry::token_url) else {
-            return Err(ending);
-        };
-        let most = limit(registry::TOKEN_LIMIT);
-        let answer =
-            small_with(&client.http, Method::Get, &address, HeaderMap::new(), most).await?;
-        if !answer.status.is_success() {
-            return Err(Ending::of(&address, answer.status, &answer.headers, &[]));
-        }
-        let token = registry::token_of(&answer.body);
-        self.token =
-            Some(token.ok_or_else(|| Ending::broken("the registry's answer holds no token"))?);
-        Ok(())
+impl Document {
+    /// Reads either document. Its fields tell which it is: old ones have no media type of their own.
+    ///
+    /// # Errors
+    /// If the text is neither.
+    pub fn read(json: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(json)
     }
 }
 
-impl HttpSource for Artifact {
-    fn request<'a>(&'a mut self, client: &'a Client) -> Requesting<'a> {
-        Box::pin(self.make_request(client))
-    }
-
-    // A token lives for minutes; a download may be taken up after it.
-    fn change_credentials(&mut self) -> Option<&'static str> {
-        if self.renewed || self.token.is_none() {
-            return None;
-        }
-        self.renewed = true;
-        self.token = None;
-        self.layer = None;
-        Some("the registry no longer takes the token; a new one is asked for")
-    }
-}
-
-fn limit(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-pub(crate) fn sha256(digest: &str) -> Option<Digest> {
+/// Reads `sha256:` and 64 hexadecimal digits.
+#[must_use]
+pub fn sha256(digest: &str) -> Option<Digest> {
     Digest::sha256(digest.strip_prefix("sha256:")?)
 }
 
-/// This machine's, as registries name it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+/// The digest that the document of this version must have; none for a tag.
+///
+/// # Errors
+/// If the version is a digest of another kind: its document would pass unverified.
+pub(crate) fn digest_of(version: &str) -> Result<Option<Digest>, String> {
+    match sha256(version) {
+        None if version.contains(':') => Err(format!(
+            "{version:?}: expected sha256: and 64 hexadecimal digits"
+        )),
+        digest => Ok(digest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_that_cannot_be_verified_is_refused() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        assert_eq!(digest_of(&digest), Ok(sha256(&digest)));
+        assert_eq!(digest_of("v1"), Ok(None));
+        for version in ["sha512:aa", "sha256:aa", "sha256:"] {
+            assert!(digest_of(version).is_err(), "{version}");
+        }
+    }
+
+    const DESCRIPTOR: &str = r#"{"mediaType":"m","digest":"sha256:x","size":1}"#;
+
+    #[test]
+    fn an_index_and_a_manifest_are_told_apart() {
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{DESCRIPTOR}]}}"#);
+        let manifest = format!(r#"{{"schemaVersion":2,"config":{DESCRIPTOR},"layers":[]}}"#);
+        let read = |text: &str| Document::read(text.as_bytes());
+        assert!(matches!(read(&index), Ok(Document::Index(_))));
+        assert!(matches!(read(&manifest), Ok(Document::Manifest(_))));
+        assert!(read("{}").is_err());
+    }
+
+    #[test]
+    fn the_image_of_an_architecture_is_chosen() {
+        let one = |architecture: &str| {
+            let platform =
+                format!(r#","platform":{{"os":"linux","architecture":"{architecture}"}}}}"#);
+            DESCRIPTOR.replace('}', &platform)
+        };
+        let index = |manifests: &[String]| -> Index {
+            let text = format!(
+                r#"{{"schemaVersion":2,"manifests":[{}]}}"#,
+                manifests.join(",")
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let both = index(&[one("arm64"), one("amd64")]);
+        assert_eq!(both.for_linux("amd64"), Ok(&both.manifests[1]));
+        let why = both.for_linux("riscv64").unwrap_err();
+        assert!(why.contains("linux/arm64, linux/amd64"), "{why}");
+        assert!(index(&[DESCRIPTOR.to_owned()]).for_linux("riscv64").is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What all who ask a registry have to know: its address, how it wants to be asked, the documents of an image.
+//! The protocol of registries: addresses, the challenge of one that wants a token, the answer with the token.
 //!
 //! <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>,
 //! <https://distribution.github.io/distribution/spec/auth/token/>
@@ -8,19 +8,21 @@ use serde::Deserialize;
 use crate::percent;
 
 /// Media types of the documents that describe content, as an `Accept` header: OCI's index and manifest, Docker's of both.
-pub const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
+pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, \
      application/vnd.docker.distribution.manifest.list.v2+json";
 
 /// The most bytes of a manifest, as registries allow them.
-pub const MANIFEST_LIMIT: u64 = 4 << 20;
+pub(crate) const MANIFEST_LIMIT: u64 = 4 << 20;
 /// The most bytes of a token's answer.
-pub const TOKEN_LIMIT: u64 = 64 << 10;
+pub(crate) const TOKEN_LIMIT: u64 = 64 << 10;
+/// The reason for a failure.
+pub(crate) const NO_TOKEN: &str = "the registry's answer holds no token";
 
 /// The base of a repository's URLs. As with every other client: plain http only to this machine itself.
 #[must_use]
-pub fn base(registry: &str, repository: &str) -> String {
+pub(crate) fn base(registry: &str, repository: &str) -> String {
     let host = registry.split(':').next().unwrap_or_default();
     let scheme = match host {
         "localhost" | "127.0.0.1" => "http",
@@ -32,7 +34,7 @@ pub fn base(registry: &str, repository: &str) -> String {
 /// Where a token is to be had: the challenge `Bearer realm="…",service="…",scope="…"` as one address; none for any
 /// other challenge.
 #[must_use]
-pub fn token_url(challenge: &str) -> Option<String> {
+pub(crate) fn token_url(challenge: &str) -> Option<String> {
     let (scheme, rest) = challenge.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("bearer") {
         return None;
@@ -63,7 +65,7 @@ pub fn token_url(challenge: &str) -> Option<String> {
 
 /// The token in a token service's answer, under either of its names.
 #[must_use]
-pub fn token_of(answer: &[u8]) -> Option<String> {
+pub(crate) fn token_of(answer: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Token {
         token: Option<String>,

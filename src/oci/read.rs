@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use fetch::oci::{Descriptor, Index, Manifest};
 
-use super::types::{BLOBS, Descriptor, INDEX, Index, Manifest};
+use super::types::{BLOBS, INDEX};
 use crate::host::cache::file_digest;
 
 /// An image whose blobs are at hand and verified.
@@ -22,29 +23,10 @@ pub struct Pulled {
 pub(super) fn sha256(digest: &str) -> Result<&str> {
     let digits = digest.strip_prefix("sha256:").unwrap_or_default();
     ensure!(
-        fetch::Digest::sha256(digits).is_some(),
+        fetch::oci::sha256(digest).is_some(),
         "{digest:?} is not a digest; expected sha256: and 64 hexadecimal digits"
     );
     Ok(digits)
-}
-
-/// The image of an index that is for this machine.
-pub(super) fn choose<'a>(index: &'a Index, architecture: &str) -> Result<&'a Descriptor> {
-    let fits = |descriptor: &&Descriptor| {
-        descriptor
-            .platform
-            .as_ref()
-            .is_none_or(|p| p.architecture == architecture && p.os == "linux")
-    };
-    index.manifests.iter().find(fits).with_context(|| {
-        let found: Vec<String> = index
-            .manifests
-            .iter()
-            .filter_map(|m| m.platform.as_ref())
-            .map(|p| format!("{}/{}", p.os, p.architecture))
-            .collect();
-        format!("no image for linux/{architecture}; there are {found:?}")
-    })
 }
 
 /// Reads the image `name` of an OCI layout, every blob checked by its digest. An image is known by its whole name or by
@@ -70,7 +52,10 @@ pub fn read_layout(folder: &Path, name: &str, architecture: &str) -> Result<Pull
         "{} has no image {name:?}; there are {names:?}",
         folder.display()
     );
-    let descriptor = choose(&index, architecture).with_context(about)?;
+    let descriptor = index
+        .for_linux(architecture)
+        .map_err(anyhow::Error::msg)
+        .with_context(about)?;
     let blob = |descriptor: &Descriptor| -> Result<PathBuf> {
         let expected = sha256(&descriptor.digest)?;
         let path = folder.join(BLOBS).join(expected);

@@ -1,15 +1,14 @@
-//! Pulls an image from a registry: token, index, manifest, then each blob by its digest into the cache.
+//! Pulls an image from a registry: index, manifest, then each blob by its digest into the cache.
 
 use std::fs;
 
-use anyhow::{Context, Result, ensure};
-use fetch::registry::{self, MANIFEST_LIMIT, TOKEN_LIMIT};
-use fetch::{Digest, Failure, Options, Patience, Want, blocking};
+use anyhow::{Context, Result, bail, ensure};
+use fetch::oci::Document;
+use fetch::{Options, Repository, blocking};
 use sha2::Digest as _;
 
-use super::read::{Pulled, choose, sha256};
+use super::read::{Pulled, sha256};
 use super::reference::Reference;
-use super::types::{Index, Manifest};
 use crate::host::cache::{Cache, hex};
 use crate::host::progress::Step;
 
@@ -27,26 +26,33 @@ pub fn pull(
     architecture: &str,
     step: &Step,
 ) -> Result<Pulled> {
-    let mut session = Session::new(reference)?;
-    pull_by(&mut session, cache, reference, architecture, step)
-        .with_context(|| format!("pulling {reference}"))
+    pull_by(cache, reference, architecture, step).with_context(|| format!("pulling {reference}"))
 }
 
 fn pull_by(
-    session: &mut Session,
     cache: &Cache,
     reference: &Reference,
     architecture: &str,
     step: &Step,
 ) -> Result<Pulled> {
+    let client = blocking::Client::new(&Options::default())?;
+    let mut repository = Repository::new(&reference.registry, &reference.repository);
     let mut digest = reference.digest().map(str::to_owned);
-    let mut text = session.manifest(&reference.version, digest.as_deref())?;
-    if let Ok(index) = serde_json::from_slice::<Index>(&text) {
-        let chosen = choose(&index, architecture)?.digest.clone();
-        text = session.manifest(&chosen, Some(&chosen))?;
+    let mut text = client.document(&mut repository, &reference.version)?;
+    let mut document = Document::read(&text).context("reading the manifest")?;
+    if let Document::Index(index) = document {
+        let chosen = index
+            .for_linux(architecture)
+            .map_err(anyhow::Error::msg)?
+            .digest
+            .clone();
+        text = client.document(&mut repository, &chosen)?;
+        document = Document::read(&text).context("reading the manifest")?;
         digest = Some(chosen);
     }
-    let manifest: Manifest = serde_json::from_slice(&text).context("reading the manifest")?;
+    let Document::Manifest(manifest) = document else {
+        bail!("the index names another index");
+    };
     let digest = digest.unwrap_or_else(|| format!("sha256:{}", hex(&sha2::Sha256::digest(&text))));
     step.total(manifest.layers.iter().map(|layer| layer.size).sum());
     let mut layers = Vec::new();
@@ -64,90 +70,11 @@ fn pull_by(
                 "a layer has {} bytes, expected at most {LAYER_LIMIT}",
                 layer.size
             );
-            let url = session.url(&format!("blobs/{}", layer.digest));
-            let digest = Digest::sha256(digits);
-            session.authorised(|client, headers| {
-                let want = Want {
-                    digest,
-                    headers,
-                    ..Want::new(&url, layer.size)
-                };
-                client.file(&want, &path, &|bytes| step.advance(bytes))
-            })?;
+            client.blob(&mut repository, layer, &path, &|bytes| step.advance(bytes))?;
         }
         layers.push((layer.media_type.clone(), path));
     }
     Ok(Pulled { digest, layers })
-}
-
-/// A talk with one registry about one repository.
-struct Session {
-    client: blocking::Client,
-    base: String,
-    token: Option<String>,
-}
-
-impl Session {
-    fn new(reference: &Reference) -> Result<Self> {
-        Ok(Self {
-            client: blocking::Client::new(&Options::default())?,
-            base: registry::base(&reference.registry, &reference.repository),
-            token: None,
-        })
-    }
-
-    fn url(&self, below: &str) -> String {
-        format!("{}/{below}", self.base)
-    }
-
-    fn manifest(&mut self, version: &str, digest: Option<&str>) -> Result<Vec<u8>> {
-        let url = self.url(&format!("manifests/{version}"));
-        let digest = digest.map(sha256).transpose()?.and_then(Digest::sha256);
-        self.authorised(|client, mut headers| {
-            headers.push(("Accept".to_owned(), registry::ACCEPT.to_owned()));
-            let want = Want {
-                digest,
-                headers,
-                patience: Patience {
-                    attempts: Some(3),
-                    ..Patience::default()
-                },
-                ..Want::new(&url, MANIFEST_LIMIT)
-            };
-            client.bytes(&want, &|_| ())
-        })
-    }
-
-    /// Asks; if the registry wants a token first, gets one where it says, and asks again.
-    fn authorised<T>(
-        &mut self,
-        ask: impl Fn(&blocking::Client, Vec<(String, String)>) -> Result<T, Failure>,
-    ) -> Result<T, anyhow::Error> {
-        match ask(&self.client, self.headers()) {
-            Err(Failure::Status {
-                code: 401,
-                challenge: Some(challenge),
-                url,
-            }) => {
-                let token = registry::token_url(&challenge).with_context(|| {
-                    format!("{url}: the registry asks for {challenge:?}; only Bearer tokens are known here")
-                })?;
-                let want = Want::new(&token, TOKEN_LIMIT);
-                let answer = self.client.bytes(&want, &|_| ())?;
-                let token = registry::token_of(&answer);
-                self.token = Some(token.context("the registry's answer holds no token")?);
-                Ok(ask(&self.client, self.headers())?)
-            }
-            other => Ok(other?),
-        }
-    }
-
-    fn headers(&self) -> Vec<(String, String)> {
-        self.token
-            .iter()
-            .map(|token| ("Authorization".to_owned(), format!("Bearer {token}")))
-            .collect()
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The JSON documents of OCI images. Fields that are not used here are not kept.
+//! Names of an OCI layout, media types, and the config of an image. [`fetch::oci`] has the other documents.
 
 use std::collections::BTreeMap;
 
@@ -21,61 +21,6 @@ pub(super) const IMAGE_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// Media type of a layer that is a plain tar.
 pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// A blob by its digest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Descriptor {
-    /// What the blob is.
-    pub media_type: String,
-    /// As `sha256:…`.
-    pub digest: String,
-    /// Bytes.
-    pub size: u64,
-    /// Names and notes.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
-    /// What machines it is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub platform: Option<Platform>,
-}
-
-/// What machines an image is for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Platform {
-    /// As `amd64`.
-    pub architecture: String,
-    /// As `linux`.
-    pub os: String,
-}
-
-/// Several images.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Index {
-    /// 2.
-    pub schema_version: u32,
-    /// What it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub media_type: Option<String>,
-    /// The images.
-    pub manifests: Vec<Descriptor>,
-}
-
-/// One image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Manifest {
-    /// 2.
-    pub schema_version: u32,
-    /// What it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub media_type: Option<String>,
-    /// How it is run.
-    pub config: Descriptor,
-    /// Its files, the lowest layer first.
-    pub layers: Vec<Descriptor>,
-}
-
 /// How an image is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]

@@ -5,12 +5,13 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use fetch::oci::{Descriptor, Index, Manifest, Platform};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::types::{
-    BLOBS, CONFIG, Config, Descriptor, DiffIds, IMAGE_INDEX, INDEX, Index, LAYER, LAYOUT,
-    LAYOUT_TEXT, MANIFEST, Manifest, Platform, RunConfig,
+    BLOBS, CONFIG, Config, DiffIds, IMAGE_INDEX, INDEX, LAYER, LAYOUT, LAYOUT_TEXT, MANIFEST,
+    RunConfig,
 };
 use crate::format::time::rfc3339;
 use crate::host::cache::{file_digest, hex};

@@ -1,6 +1,7 @@
 //! `oci://`
 
-use crate::oci::{Artifact, sha256};
+use crate::artifact::Artifact;
+use crate::oci::sha256;
 use crate::percent;
 use crate::registry;
 
