@@ -1,4 +1,4 @@
-//! Doctor: what this host can do, each lack with its remedy.
+//! Doctor: checks what this host offers; what is missing is named with its remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -45,9 +45,6 @@ pub(crate) struct Output {
 
 impl Output {
     /// A session whose progress is shown as these options say.
-    ///
-    /// # Errors
-    /// If the cache cannot be opened.
     pub(crate) fn session(self, interrupt: &Interrupt) -> anyhow::Result<Session> {
         let mut session = Session::open(match (self.json, self.quiet) {
             (_, true) => Kind::Quiet,

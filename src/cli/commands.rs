@@ -1,4 +1,4 @@
-//! What each command does: plain functions from the command line's words to a result on stdout.
+//! One function for each command: from its arguments to a result on stdout.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What a person or a machine sees of long work: bars on a terminal, plain lines in a pipe, the closing table.
+//! Progress of long work: bars on a terminal, plain lines in a pipe, JSON for programs, and the closing table.
 //!
 //! Everything here goes to stderr; stdout belongs to results.
 

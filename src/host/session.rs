@@ -6,7 +6,8 @@ use super::cache::Cache;
 use super::interrupt::Interrupt;
 use super::progress::{Kind, Progress};
 
-/// One run of the program.
+/// One run of the program. What it holds has no meaning of its own for a step: it goes by one name through all of them, so
+/// that a step's signature shows what the step is made from.
 #[derive(Debug)]
 pub struct Session {
     /// Downloads and finished steps.

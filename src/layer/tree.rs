@@ -1,4 +1,4 @@
-//! Layers from what is there: a folder of the host, a tar archive.
+//! Layers made from a folder of the host or from a tar archive.
 
 use std::fs::{self, File};
 use std::io::BufReader;

@@ -1,4 +1,4 @@
-//! The kubelet that a lock pins: the program of the first source that answers, and the same program again by its digest.
+//! The kubelet of a lock: pinned from the first source that has it, and fetched again by its digest.
 
 // Floor: a kubelet as a file
 mod program;
@@ -33,6 +33,7 @@ pub fn pin(session: &Session, locked: &LockedRecipe) -> Result<Option<LockedKube
         return Ok(None);
     };
     let mut refusals = Vec::new();
+    // In the recipe's order: a release server is fast, compiling takes minutes and is for hosts that reach none.
     for source in &kubernetes.kubelet {
         let step = session
             .progress

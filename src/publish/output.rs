@@ -117,6 +117,8 @@ impl Output {
     }
 
     /// Writes the report and puts the new folder in the old one's place.
+    ///
+    /// Two renames: a folder cannot be renamed over one that is not empty. Between them there is no folder, never a mixed one.
     fn replace(&self, session: &Session, fresh: &Path, sums: Vec<(String, String)>) -> Result<()> {
         let old = beside(&self.folder, "old")?;
         cache::remove(&old)?;

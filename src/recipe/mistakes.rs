@@ -1,4 +1,4 @@
-//! Mistakes of a recipe: collected all, shown all, each at its line and column with what would be right.
+//! Mistakes of a recipe: all are collected and shown, each with line, column and what was expected.
 
 use std::fmt;
 use std::io::IsTerminal as _;

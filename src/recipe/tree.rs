@@ -1,4 +1,4 @@
-//! A TOML file as a tree in which every key and value knows its place, and the merging of such trees.
+//! A TOML file as a tree with the position of every key and value, and the merging of such trees.
 
 use std::collections::BTreeMap;
 

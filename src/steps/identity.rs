@@ -1,4 +1,4 @@
-//! Identity: what the image says that it is: its `os-release` and its manifest.
+//! Identity: the image's `os-release` and manifest.
 
 use anyhow::{Context as _, Result};
 use image::manifest::{CONTRACT, ImageId, Kubernetes, Manifest};

@@ -1,4 +1,4 @@
-//! Kernel: the kernel package unpacked, and what is known of its modules.
+//! Kernel: its package unpacked, and its modules listed.
 
 pub mod catalogue;
 

@@ -29,6 +29,7 @@ pub fn collect(
 ) -> Result<Vec<Layer>> {
     let (cache, recipe) = (&session.cache, &locked.recipe);
     let os_release = Entry::file("/usr/lib/os-release", 0o644, identity.os_release.as_str());
+    // Later layers win, so the order is the precedence.
     let mut layers = vec![
         kernel.layer.clone(),
         Layer::new(cache, vec![os_release])?,

@@ -1,4 +1,4 @@
-//! The files of one node: its system disk, its etcd disk, its firmware's variables, its identity.
+//! The files of one node: system disk, etcd disk, firmware variables, identity.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};

@@ -1,4 +1,4 @@
-//! A machine: what QEMU is told about the hardware, as plain data.
+//! The hardware of a machine as plain data, and QEMU's arguments for it.
 //!
 //! Nothing here starts anything. Paths are the host's; [`Line`] gathers the folders that have to be seen from inside
 //! the tools tree and writes the paths as they are there.

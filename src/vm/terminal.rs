@@ -1,4 +1,4 @@
-//! A person at the machine's console: keys in, text out, and the ways to leave.
+//! The machine's console on the user's terminal: keys in, text out, and the ways to leave.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -24,9 +24,6 @@ pub(super) struct Tpm(Child);
 
 impl Tpm {
     /// Starts a TPM whose state is in the folder `state`, new if that is empty; its socket is in `place`.
-    ///
-    /// # Errors
-    /// If it does not start; the error has what it said.
     pub(super) fn start(tools: &Tools, state: &Path, place: &Path) -> Result<Self> {
         fs::create_dir_all(state).with_context(|| format!("making {}", state.display()))?;
         let said = place.join(files::TPM_STDERR);

@@ -1,4 +1,4 @@
-//! What the cache holds, and what of it nothing has used for a while.
+//! The entries of the cache by kind, and the removal of those that nothing has used for some time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! What depmod says of a kernel's modules, and the choice of those that an initramfs needs.
+//! A kernel's modules as depmod lists them, and the choice of those that an initramfs needs.
 //!
 //! Formats: the text files that `depmod(8)` writes and `modules.builtin(5)`.
 

@@ -16,9 +16,6 @@ use crate::lock::kubelet::Program;
 use crate::oci::{self, RunConfig};
 
 /// The container's files as a folder of the root.
-///
-/// # Errors
-/// If a path of them is not plain.
 pub(super) fn layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
     let below = |path: &str| match path {
         "/" => KUBELET_ROOTFS.to_owned(),
@@ -40,9 +37,6 @@ pub(super) fn layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
 
 /// The container as an OCI layout with one layer: its folder, and whether it was there already. `created` is in seconds
 /// since 1970.
-///
-/// # Errors
-/// If a file cannot be read or written.
 pub(super) fn image(
     session: &Session,
     rootfs: &Rootfs,

@@ -11,9 +11,6 @@ use crate::layer::{Entry, Layer};
 use crate::recipe::{ContainerImage, Recipe};
 
 /// Configuration and units: everything of the node that depends on the recipe alone, and on the init program.
-///
-/// # Errors
-/// If the key cannot be made of them.
 pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<Layer> {
     let mut entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),

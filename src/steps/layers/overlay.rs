@@ -1,4 +1,4 @@
-//! The layer that a recipe's own words make: its files, and what systemd starts.
+//! The recipe's own layer: its files, and the links that enable, disable and mask units.
 
 use std::collections::BTreeMap;
 
