@@ -82,6 +82,12 @@ pub const KUBELET_ROOTFS: &str = "/usr/lib/slipway/kubelet/rootfs";
 pub const CONTAINER_IMAGES: &str = "/usr/lib/slipway/images";
 /// The factory seed of the writable folders that the root links into `/var`.
 pub const FACTORY: &str = "/usr/share/factory";
+/// Where `state` is mounted until `/var` is.
+pub const RUN_STATE: &str = "/run/slipway/state";
+/// An empty file at the root of `state`: it tells the mounted partition from the folder in the read-only root.
+pub const STATE_MARK: &str = ".slipway-state";
+/// Root hash of the root whose factory files were copied last, below the root.
+pub const VAR_SEEDED: &str = "var/lib/slipway/seeded";
 /// `slipway-node` in the root: the commands that units run after the handoff.
 pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-node";
 

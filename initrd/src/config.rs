@@ -5,9 +5,10 @@
 //! that came from a server is told, and the server is asked again, for as long as it takes; a mistake in what cannot change
 //! ends the boot with the report.
 
-pub(crate) mod change;
+mod drift;
 mod layers;
-mod place;
+mod machine;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,8 @@ use platform::Metadata;
 
 use crate::context::Boot;
 use crate::root::Root;
+use crate::settings;
+use crate::state::State;
 use apply::config_source::ConfigSource;
 use apply::fetched::Fetched;
 use apply::gather::{Gather, Settings, Wrong};
@@ -37,7 +40,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// # Errors
 /// All mistakes of a config that came from no server.
 pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
-    let base = place::base(&boot.world)?;
+    let base = source::base(&boot.world)?;
     let world = Arc::clone(&boot.world);
     let settings = Settings {
         ca_bundle: ca_bundle(&boot.world, &root.programs.sysroot),
@@ -53,6 +56,9 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
             Ok((fetched, metadata)) => {
                 for warning in &fetched.warnings {
                     tracing::warn!("config: {warning}");
+                }
+                if let Some(text) = node_settings(&fetched) {
+                    settings::over(&boot.manifest.node, text)?;
                 }
                 return Ok((fetched, metadata));
             }
@@ -72,6 +78,12 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
     unreachable!("the attempts have no end")
 }
 
+/// On a later boot: reports a config that is not the one that was applied, by what every boot has at hand. Gives whether it
+/// is another. Best effort.
+pub(crate) fn compare(boot: &Boot, state: &State) -> bool {
+    drift::report(boot, state.sources().as_ref())
+}
+
 /// One attempt: the machine is asked anew, since what it has may have been corrected.
 fn once(
     boot: &Boot,
@@ -79,7 +91,7 @@ fn once(
     network: &dyn Fn() -> Result<()>,
     base: Option<&ConfigSource>,
 ) -> Result<(Fetched, Metadata), Wrong> {
-    let user = place::user(boot, settings.patience).map_err(layers::wrong)?;
+    let user = source::user(boot, settings.patience).map_err(layers::wrong)?;
     let platform = boot.identity.platform;
     let mut gather = Gather::new(settings, network, platform::fetch_identity(platform));
     let fetched = layers::gather_all(&mut gather, base, platform, &user)?;
@@ -100,7 +112,7 @@ fn wait(world: &World, seconds: u64) {
 }
 
 /// The node settings that the config brings, if it does.
-pub(crate) fn node_settings(fetched: &Fetched) -> Option<&[u8]> {
+fn node_settings(fetched: &Fetched) -> Option<&[u8]> {
     let files = fetched.model.storage.as_ref()?.files.as_ref()?;
     let index = files
         .iter()

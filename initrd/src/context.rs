@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use image::cmdline::Cmdline;
 use image::manifest::Manifest;
+use image::platform::Platform;
 use linux::modules::Modules;
 use linux::timeline::Timeline;
 use linux::world::World;
 use net::network::Network;
-
-use crate::machine::Identity;
 
 /// What there is before the command line is read. The report of a failure needs no more.
 #[derive(Clone, Debug)]
@@ -51,4 +50,13 @@ pub(crate) struct Boot {
     pub(crate) identity: Identity,
     /// The modules of the initramfs: `boot.modules.load(&["qemu_fw_cfg"])`.
     pub(crate) modules: Arc<Modules>,
+}
+
+/// Which machine this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The platform.
+    pub(crate) platform: Platform,
+    /// What names this instance without asking anybody: the SMBIOS UUID.
+    pub(crate) instance: Option<String>,
 }

@@ -19,8 +19,10 @@ use nix::sys::statfs::{FsType, fstatfs};
 use nix::unistd::{UnlinkatFlags, chdir, chroot, execve, unlinkat};
 
 use crate::context::Boot;
+use crate::recovery::ledger;
 use crate::root::Root;
 use crate::state::State;
+use linux::firmware;
 use linux::mount;
 use linux::world::World;
 
@@ -34,17 +36,16 @@ const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 ///
 /// # Errors
 /// What failed, with nothing left to go back to once the root has moved.
-pub(crate) fn hand_off(
-    boot: &Boot,
-    root: &Root,
-    state: &State,
-    config_changed: bool,
-) -> Result<Infallible> {
+pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
     let world = &boot.world;
+    for span in firmware::firmware_times(world) {
+        boot.timeline.add(span);
+    }
+    boot.network.hand_over()?;
     boot.network.flush()?;
     root.harden().context("making damage of the root fatal")?;
     end_processes(world)?;
-    crate::failure::succeeded(&state.dir);
+    ledger::note_success(state.dir()?);
     keep_records(boot, state)?;
     world.watchdog.hand_over();
     let old = open_folder(&world.initrd)?;
@@ -58,11 +59,11 @@ pub(crate) fn hand_off(
     delete_initramfs(old)?;
     close_on_exec()?;
     let world = World::real();
-    crate::boot::expedite(&world, false);
+    crate::world::expedite(&world, false);
     let handoff = Handoff {
         micros: world.micros(),
         peak_kib: peak(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
-        config_changed,
+        config_changed: state.config_changed,
     };
     let line = serde_json::to_string(&handoff)?;
     // For the kernel's log, whose times the rest of the boot has too.

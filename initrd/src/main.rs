@@ -1,21 +1,46 @@
 //! `slipway-init`: PID 1 from the start of `/init` until the handoff.
 
 // Floor: what every step may look at
-mod machine;
-
-// Floor: context
 mod context;
 
-mod boot;
+// Floor: the way out of a failed boot
+mod recovery;
+
+// Floor: before the root
+mod cmdline;
+mod manifest;
+mod modules;
+mod platform;
+mod settings;
+mod world;
+
+// Floor: the verified root
+mod root;
+
+// Floor: the system disk
+mod system_disk;
+
+// Floor: the node's memory
+mod state;
+
+// Floor: what is kept of the machine
+mod metadata;
+
+// Floor: the steps behind state
 mod config;
-mod failure;
+mod disks;
+mod etcd;
 mod handoff;
+mod ignition;
 mod kernel_arguments;
 mod kubelet;
-mod report;
-mod root;
-mod settings;
-mod state;
+mod var;
+
+// Floor: what lies on /var
+mod etc;
+
+// Floor: the line
+mod boot;
 
 use std::process::ExitCode;
 

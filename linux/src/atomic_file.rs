@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use anyhow::Context as _;
+
 /// The content of a file; nothing if there is none.
 ///
 /// # Errors
@@ -36,6 +38,15 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(beside, path)?;
     sync_folder(path)
+}
+
+/// Replaces a file by one line, with mode 0644.
+///
+/// # Errors
+/// Names the file.
+pub fn write_line(path: &Path, line: &str) -> anyhow::Result<()> {
+    write(path, format!("{line}\n").as_bytes(), 0o644)
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 /// Removes a file if it is there, and for good: it does not come back when the power goes.

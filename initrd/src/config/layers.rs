@@ -8,7 +8,7 @@ use ignition::Config;
 use image::platform::Platform;
 use platform::{Metadata, Problem, fragment};
 
-use super::place::User;
+use super::source::User;
 
 /// A platform's problem as something wrong with the config.
 pub(super) fn wrong(problem: Problem) -> Wrong {

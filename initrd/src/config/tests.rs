@@ -1,6 +1,6 @@
 mod sources;
 
-use super::place::User;
+use super::source::User;
 use super::*;
 use apply::gather::{Gather, Settings, Wrong};
 
@@ -543,11 +543,11 @@ fn stored_gzip(text: &str) -> std::io::Cursor<Vec<u8>> {
 fn the_base_is_read_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::below(folder.path(), linux::world::Clock::Real);
-    assert!(place::base(&world).unwrap().is_none());
+    assert!(source::base(&world).unwrap().is_none());
     let base = world.in_initrd(image::paths::INITRD_CONFIG);
     std::fs::create_dir_all(base.parent().unwrap()).unwrap();
     std::fs::write(&base, "base").unwrap();
-    let Some(ConfigSource::Text(text, _)) = place::base(&world).unwrap() else {
+    let Some(ConfigSource::Text(text, _)) = source::base(&world).unwrap() else {
         panic!()
     };
     assert_eq!(text, b"base");

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use fetch::Patience;
 use platform::{Found, Metadata, Problem};
 
+use super::machine;
 use crate::context::Boot;
-use crate::machine;
 use apply::config_source::ConfigSource;
 use linux::media::Media;
 use linux::world::World;

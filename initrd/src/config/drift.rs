@@ -1,20 +1,19 @@
-//! Change: whether a provisioned node is given another config than the one that was applied.
+//! Drift: whether a provisioned node is given another config than the one that was applied.
 //!
 //! Only what every boot has at hand is compared: the base config in the initramfs, and what the machine shows by itself.
 //! Nothing is asked over a network, and nothing is applied.
 
 use anyhow::Result;
 
-use super::place;
+use super::{machine, source};
 use crate::context::Boot;
-use crate::machine;
 use apply::digest::sha256;
 use apply::fetched::Sources;
 use linux::log::say;
 
 /// Says on the consoles and in the log which texts are others than those that were applied; gives whether there are such.
 /// Best effort.
-pub(crate) fn tell(boot: &Boot, applied: Option<&Sources>) -> bool {
+pub(super) fn report(boot: &Boot, applied: Option<&Sources>) -> bool {
     let Some(applied) = applied else {
         return false;
     };
@@ -36,8 +35,8 @@ pub(crate) fn tell(boot: &Boot, applied: Option<&Sources>) -> bool {
 /// The texts that this boot has at hand, and the names of those that it would have.
 fn now(boot: &Boot) -> Result<(Sources, Vec<String>)> {
     let mut now = Sources::new();
-    let mut seen = vec![place::BASE.to_owned()];
-    if let Some((name, sum)) = place::base(&boot.world)?.and_then(|base| base.known()) {
+    let mut seen = vec![source::BASE.to_owned()];
+    if let Some((name, sum)) = source::base(&boot.world)?.and_then(|base| base.known()) {
         now.insert(name, sum);
     }
     let elsewhere = boot.cmdline.config_url.is_some() || boot.cmdline.config_device.is_some();
@@ -73,10 +72,10 @@ mod tests {
             all.map(|(name, sum)| ((*name).to_owned(), (*sum).to_owned()))
                 .collect()
         };
-        let applied = sources(&[(place::BASE, "1"), ("fw_cfg", "2"), ("the disk", "3")]);
-        let seen = [place::BASE.to_owned(), "fw_cfg".to_owned()];
+        let applied = sources(&[(source::BASE, "1"), ("fw_cfg", "2"), ("the disk", "3")]);
+        let seen = [source::BASE.to_owned(), "fw_cfg".to_owned()];
         let told = |now: &[(&str, &str)], seen: &[String]| changed(&applied, &sources(now), seen);
-        let same = [(place::BASE, "1"), ("fw_cfg", "2")];
+        let same = [(source::BASE, "1"), ("fw_cfg", "2")];
         assert!(told(&same, &seen).is_empty());
         assert_eq!(told(&[same[0], ("fw_cfg", "x")], &seen), ["fw_cfg"]);
         // It has gone, which is a change where it would be seen.
@@ -85,6 +84,6 @@ mod tests {
         // One came that was not there.
         let none = changed(&sources(&same[..1]), &sources(&same), &seen);
         assert_eq!(none, ["fw_cfg"]);
-        assert_eq!(told(&[(place::BASE, "x"), same[1]], &seen), [place::BASE]);
+        assert_eq!(told(&[(source::BASE, "x"), same[1]], &seen), [source::BASE]);
     }
 }

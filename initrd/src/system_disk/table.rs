@@ -22,11 +22,11 @@ const WIPED: u64 = layout::MIB;
 
 /// What one boot did to the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     /// Labels of partitions that are new.
-    pub(super) made: Vec<String>,
+    pub(crate) made: Vec<String>,
     /// Whether `var` has grown.
-    pub(super) grown: bool,
+    pub(crate) grown: bool,
 }
 
 /// One partition of the plan.
@@ -72,7 +72,7 @@ fn wanted(manifest: &Manifest) -> [Wanted; 4] {
 
 /// Which partitions a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(crate) enum Scope {
     /// The other slot and `state`.
     Own,
     /// And `var`, which grows.
@@ -81,10 +81,10 @@ pub(super) enum Scope {
 
 /// A table as it is and as it will be.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     before: Table,
     /// As it will be.
-    pub(super) after: Table,
+    pub(crate) after: Table,
     /// Numbers of the partitions that are new.
     made: Vec<u32>,
     grown: bool,
@@ -94,7 +94,7 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// If the disk is too small (a [`Fault`]) or cannot be read.
-pub(super) fn plan(world: &World, disk: &Disk, manifest: &Manifest, scope: Scope) -> Result<Plan> {
+pub(crate) fn plan(world: &World, disk: &Disk, manifest: &Manifest, scope: Scope) -> Result<Plan> {
     let file = File::open(&disk.path);
     let file = file.with_context(|| format!("opening {}", disk.path.display()))?;
     let before = Table::read(&file, disk.sector, disk.size)
@@ -129,7 +129,7 @@ pub(super) fn plan(world: &World, disk: &Disk, manifest: &Manifest, scope: Scope
 ///
 /// # Errors
 /// If the disk cannot be written.
-pub(super) fn complete(disk: &Disk, plan: &Plan) -> Result<Changes> {
+pub(crate) fn complete(disk: &Disk, plan: &Plan) -> Result<Changes> {
     let open = || File::options().read(true).write(true).open(&disk.path);
     let file = open().with_context(|| format!("opening {}", disk.path.display()))?;
     let (before, table) = (&plan.before, &plan.after);
@@ -247,7 +247,7 @@ fn wipe(file: &File, table: &Table, number: u32) -> Result<()> {
 ///
 /// # Errors
 /// If it is not there.
-pub(super) fn labelled<'a>(disk: &'a Disk, label: &str) -> Result<&'a Partition> {
+pub(crate) fn labelled<'a>(disk: &'a Disk, label: &str) -> Result<&'a Partition> {
     disk.partitions
         .iter()
         .find(|part| part.label == label)

@@ -1,0 +1,32 @@
+//! Disks: the config's partitions, arrays, encrypted volumes and file systems. Only on a first boot.
+
+use anyhow::Result;
+use apply::disks::{self, Made};
+use apply::fetched::Fetched;
+use apply::journal::disks::Journal;
+use apply::provision;
+use apply::target::Target;
+
+use crate::context::Boot;
+use crate::root::Root;
+use crate::state::State;
+
+/// Decides everything about the disks and checks the files, makes `state`, where the journal is, and then the rest.
+///
+/// # Errors
+/// Everything that is wrong, before the first write; then the first thing that failed.
+pub(crate) fn make(
+    boot: &Boot,
+    root: &Root,
+    target: &Target,
+    fetched: &Fetched,
+    state: &mut State,
+) -> Result<Made> {
+    let mut journal = Journal::open(state.made(), &fetched.hash())?;
+    let system = state.system(boot, root)?;
+    let storage = fetched.model.storage.as_ref();
+    let plan = disks::plan(target, storage, &fetched.keys, system.as_ref(), &journal)?;
+    provision::check(target, fetched)?;
+    journal.keep_in(&state.make(boot, root)?);
+    disks::apply(target, &plan, &mut journal)
+}

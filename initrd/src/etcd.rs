@@ -1,0 +1,26 @@
+//! Etcd: the volume of a control plane, by the node's settings.
+
+use anyhow::Result;
+use etcd::volume::{self, Node};
+
+use crate::context::Boot;
+use crate::root::Root;
+use crate::settings;
+use crate::state::State;
+
+/// Mounts the etcd volume of a control plane and writes what the kubelet's gate must find; on a worker only the latter.
+///
+/// # Errors
+/// If the settings name no volume, or something fails that waiting does not cure.
+pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, machine_id: &str) -> Result<()> {
+    let settings = settings::read(&root.programs.sysroot, &boot.manifest.node)?;
+    let node = Node {
+        programs: &root.programs,
+        system_disk: root.disk.as_ref(),
+        modules: &boot.modules,
+        timeline: &boot.timeline,
+        state: state.dir()?,
+        machine_id,
+    };
+    volume::mount(node, &settings).map(drop)
+}

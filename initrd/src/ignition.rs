@@ -1,0 +1,58 @@
+//! Ignition: accounts, files and units of the config, written to the root. Only on a first boot.
+
+use anyhow::Result;
+use apply::disks::Made;
+use apply::fetched::Fetched;
+use apply::journal::files::Journal;
+use apply::provision::{self, Applied, Brought};
+use apply::target::Target;
+use platform::Metadata;
+
+use crate::context::Boot;
+use crate::metadata;
+use crate::root::Root;
+use crate::state::State;
+
+/// Applies the config with its file systems mounted, keeps what the machine said of itself, and marks the node as
+/// provisioned.
+///
+/// # Errors
+/// The first write that failed; the next boot undoes and repeats what was done.
+pub(crate) fn apply(
+    boot: &Boot,
+    root: &Root,
+    target: &Target,
+    state: &State,
+    disks: &Made,
+    (fetched, machine): &(Fetched, Metadata),
+) -> Result<()> {
+    let mut journal = Journal::open(state.dir()?)?;
+    let step = &boot.timeline;
+    let mut mounted = step.step("ignition.mount", || disks.mount(target, &mut journal))?;
+    let brought = Brought {
+        mounted: mounted.folders.clone(),
+        volumes: disks.volumes.clone(),
+    };
+    let applied = step.step("ignition.files", || {
+        provision::apply(target, fetched, &brought, &mut journal)
+    })?;
+    log(&applied);
+    metadata::keep(state, boot.identity.platform, machine)?;
+    // The marker must never be on the disk before what it vouches for.
+    nix::unistd::sync();
+    mounted.unmount()?;
+    disks.close(&root.programs)?;
+    state.mark_provisioned(boot, fetched)
+}
+
+fn log(applied: &Applied) {
+    for warning in &applied.warnings {
+        tracing::warn!("ignition: {warning}");
+    }
+    tracing::info!(
+        "ignition: {} files and folders, {} users and groups, {} units",
+        applied.entries,
+        applied.accounts,
+        applied.units
+    );
+}

@@ -1,0 +1,86 @@
+//! Platform: which of the image's platforms this machine is.
+
+use std::sync::Arc;
+
+use image::cmdline::Cmdline;
+use image::manifest::Manifest;
+use linux::modules::Modules;
+use linux::world::World;
+use platform::detect;
+use platform::dmi::Dmi;
+
+use crate::context::{Boot, Early, Identity};
+
+/// Names the machine, which completes what every later step may look at.
+pub(crate) fn identify(
+    early: &Early,
+    cmdline: Cmdline,
+    manifest: Manifest,
+    modules: Modules,
+) -> Boot {
+    Boot {
+        world: Arc::clone(&early.world),
+        timeline: early.timeline.clone(),
+        network: Arc::clone(&early.network),
+        identity: identity(&early.world, &cmdline, &manifest),
+        cmdline,
+        manifest,
+        modules: Arc::new(modules),
+    }
+}
+
+/// The platform that `ignition.platform.id=` names, else the one of the image's platforms that the firmware's tables
+/// name, else `metal`.
+fn identity(world: &World, cmdline: &Cmdline, manifest: &Manifest) -> Identity {
+    let dmi = Dmi::read(&world.sys);
+    let chosen = || detect::choose(&manifest.platforms, &dmi);
+    Identity {
+        platform: cmdline.platform.unwrap_or_else(chosen),
+        instance: dmi.uuid.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use image::platform::Platform;
+    use linux::world::Clock;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_decides_before_the_firmware_among_the_images_platforms() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let dmi = world.sys.join("class/dmi/id");
+        fs::create_dir_all(&dmi).unwrap();
+        fs::write(dmi.join("sys_vendor"), "QEMU\n").unwrap();
+        fs::write(dmi.join("product_uuid"), "ABCD-1\n").unwrap();
+        let mut manifest = Manifest {
+            contract: image::manifest::CONTRACT,
+            image: image::manifest::ImageId {
+                name: "demo".into(),
+                version: "1".into(),
+            },
+            architecture: image::layout::Architecture::X86_64,
+            kernel: "6.12".into(),
+            epoch: 0,
+            sizes: image::layout::Sizes::default(),
+            kubernetes: None,
+            platforms: vec![Platform::Aws, Platform::Qemu],
+            node: image::node::NodeSettings::default(),
+        };
+        let found_with = |text: &str, manifest: &Manifest| {
+            identity(&world, &Cmdline::parse(text).unwrap(), manifest)
+        };
+        let found = found_with("quiet", &manifest);
+        assert_eq!(found.platform, Platform::Qemu);
+        assert_eq!(found.instance.as_deref(), Some("abcd-1"));
+        let found = found_with("ignition.platform.id=metal", &manifest);
+        assert_eq!(found.platform, Platform::Metal);
+        // The firmware cannot name what the image is not for.
+        manifest.platforms = vec![Platform::Aws];
+        assert_eq!(found_with("quiet", &manifest).platform, Platform::Metal);
+    }
+}

@@ -1,0 +1,67 @@
+//! Recovery: the one way out of a failed boot, [`end`]. It shows the report on every active console, writes the ledger when
+//! there is one, sends the report where it is wanted, and then reboots or stays up.
+
+pub(crate) mod ledger;
+mod policy;
+mod screen;
+mod send;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use image::fault::Fault;
+use image::paths::{RUN_STATE, STATE};
+use linux::firmware;
+use linux::log::say;
+use linux::refusal::report;
+use nix::sys::reboot::{RebootMode, reboot};
+
+use self::policy::{Policy, policy, tries_left};
+use self::screen::{SHOWN_SECONDS, show};
+use crate::context::Early;
+
+/// How often a node that stays up repeats its report.
+const REPEATED: Duration = Duration::from_secs(300);
+
+/// Ends a failed boot. Never returns.
+pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
+    let world = &early.world;
+    let step = &early.timeline.current();
+    tracing::error!("{step}: {error:#}");
+    let report = report(step, error);
+    let places = [world.in_sysroot(STATE), world.in_run(RUN_STATE)];
+    let ledger = places.iter().find_map(|state| ledger::note(state, &report));
+    let tries = firmware::loader_variable(world, "LoaderBootCountPath");
+    let policy = policy(ledger, tries.as_deref().and_then(tries_left));
+    show(world, &report, policy);
+    send::send(early, &report);
+    match policy {
+        Policy::Reboot => {
+            world.sleep(Duration::from_secs(SHOWN_SECONDS));
+            nix::unistd::sync();
+            let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
+            say(world, &format!("slipway: the reboot failed: {error}"));
+        }
+        Policy::StayUp => {}
+    }
+    nix::unistd::sync();
+    loop {
+        let mut left = REPEATED;
+        while !left.is_zero() {
+            world.sleep(Duration::from_secs(5));
+            left -= Duration::from_secs(5);
+        }
+        show(world, &report, Policy::StayUp);
+    }
+}
+
+/// A panic of the init is a failed boot like any other: it gets its report and the policy after it.
+pub(crate) fn catch_panics(early: &Early) {
+    let early = early.clone();
+    std::panic::set_hook(Box::new(move |panic| {
+        let fault = Fault::new("the init has a mistake of its own")
+            .found(panic.to_string().replace('\n', " "))
+            .fix("report this line to the makers of slipway");
+        end(&early, &fault.into());
+    }));
+}

@@ -1,0 +1,164 @@
+//! Var: the rest of the system disk, or the file system that the config brings for `/var`; seeded from the root's factory.
+
+mod seed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use apply::var::Var as Described;
+use apply::var::layers;
+use image::{layout, paths};
+use linux::mount::{self, Flags};
+use linux::{atomic_file, ext4};
+
+use crate::context::Boot;
+use crate::root::Root;
+use crate::state::State;
+use crate::system_disk::table::Scope;
+use crate::system_disk::{self, labelled, mount_ext4};
+
+/// `/var`, mounted.
+#[derive(Debug)]
+pub(crate) struct Var {
+    /// UUID of its file system; none in memory.
+    pub(crate) uuid: Option<String>,
+}
+
+/// Mounts `/var`, made if it is missing, grown if its disk is larger, and moves `state` below it. On a first boot `made` is
+/// what the config's disks made for `/var`; later boots find it by what `state` remembers.
+///
+/// # Errors
+/// If a file system cannot be made, checked or mounted, each with the command or device.
+pub(crate) fn mount(
+    boot: &Boot,
+    root: &Root,
+    state: &mut State,
+    made: Option<(Described, PathBuf)>,
+) -> Result<Var> {
+    let own = find(boot, root, state, made)?;
+    let target = root.programs.sysroot.join("var");
+    let uuid = match (&root.disk, own) {
+        (_, Some((own, device))) => {
+            mount_own(boot, root, &own, &device, &target)?;
+            Some(own.uuid)
+        }
+        (Some(_), None) => mount_partition(boot, root, state, &target)?,
+        (None, None) => {
+            let options = "mode=0755,size=75%";
+            mount::mount("var", &target, "tmpfs", Flags::empty(), options)?;
+            None
+        }
+    };
+    state.settle(root)?;
+    boot.timeline
+        .step("var.seed", || seed_factory(boot, root))?;
+    Ok(Var { uuid })
+}
+
+/// The config's own file system for `/var` and its device, if it has one.
+fn find(
+    boot: &Boot,
+    root: &Root,
+    state: &State,
+    made: Option<(Described, PathBuf)>,
+) -> Result<Option<(Described, PathBuf)>> {
+    let dir = state.dir()?;
+    if state.first_boot {
+        remember(dir, made.as_ref().map(|(var, _)| var))?;
+        return Ok(made);
+    }
+    let Some(var) = remembered(dir)? else {
+        return Ok(None);
+    };
+    let find = || var.find(&boot.modules, &root.programs, dir);
+    let device = boot.timeline.step("var.find", find)?;
+    Ok(Some((var, device)))
+}
+
+fn mount_own(
+    boot: &Boot,
+    root: &Root,
+    own: &Described,
+    device: &Path,
+    target: &Path,
+) -> Result<()> {
+    if let Some(disk) = &root.disk {
+        system_disk::complete(boot, disk, Scope::Own)?;
+    }
+    let unclean = ext4::probe(device)?.is_some_and(|found| !found.clean);
+    if unclean {
+        system_disk::check(root, device, layout::LABEL_VAR)?;
+    }
+    boot.timeline
+        .step("var.mount", || own.mount(&root.programs, device, target))
+}
+
+/// Mounts the partition `var`; gives the UUID of its file system.
+fn mount_partition(
+    boot: &Boot,
+    root: &Root,
+    state: &State,
+    target: &Path,
+) -> Result<Option<String>> {
+    let disk = root.disk.as_ref().context("the root is on no disk")?;
+    system_disk::complete(boot, disk, Scope::WithVar)?;
+    let part = labelled(boot, disk, layout::LABEL_VAR)?;
+    if state.copied {
+        system_disk::format(root, &part)?;
+    }
+    boot.timeline.step("var.mount", || {
+        mount_ext4(root, &part, target, Flags::empty())?;
+        system_disk::grow(&part, target)
+    })?;
+    Ok(ext4::probe(&part.path)?.map(|found| found.uuid))
+}
+
+/// Keeps in `state` which file system is at `/var`, so that later boots, which read no config, mount it.
+fn remember(state: &Path, var: Option<&Described>) -> Result<()> {
+    let path = state.join(paths::STATE_VAR);
+    match var {
+        Some(var) => {
+            var.keep_keys(state)?;
+            atomic_file::write_line(&path, &serde_json::to_string(var)?)?;
+        }
+        None => atomic_file::remove(&path).context("forgetting an earlier /var")?,
+    }
+    let layers = var.map(|var| var.layers.as_slice());
+    layers::forget_keys(state, layers.unwrap_or_default())
+}
+
+fn remembered(state: &Path) -> Result<Option<Described>> {
+    let path = state.join(paths::STATE_VAR);
+    let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let var =
+        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Some(var))
+}
+
+/// Copies what the root's factory has for `/var` and the node has not: on the first boot of each root.
+fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
+    let marker = root.programs.sysroot.join(paths::VAR_SEEDED);
+    let hash = boot.cmdline.roothash.map(|hash| hash.to_string());
+    let hash = hash.unwrap_or_default();
+    if fs::read_to_string(&marker).is_ok_and(|text| text.trim() == hash) {
+        return Ok(());
+    }
+    let factory = root
+        .programs
+        .sysroot
+        .join(paths::FACTORY.trim_start_matches('/'));
+    let count = seed::copy(&factory.join("var"), &root.programs.sysroot.join("var"))
+        .context("seeding /var from the factory")?;
+    for (_, target) in paths::VAR_LINKS {
+        let below = target.trim_start_matches("../");
+        mount::folder(&root.programs.sysroot.join(below), 0o755)?;
+    }
+    tracing::info!("seeded /var with {count} files");
+    mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
+    // Its sync brings the renames before it to the disk too.
+    atomic_file::write_line(&marker, &hash)
+}
