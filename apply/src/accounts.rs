@@ -13,7 +13,7 @@ mod edit;
 
 use databases::Database;
 use edit::Home;
-pub(crate) use edit::{Accounts, Keys};
+pub(crate) use edit::{Accounts, SshKeys};
 
 /// Edits the accounts in memory as the config wants, groups first. What is wrong goes to `wrong`.
 pub(crate) fn plan(
@@ -21,8 +21,8 @@ pub(crate) fn plan(
     tree: &Tree,
     accounts: &mut Accounts,
     wrong: &mut Vec<String>,
-) -> Keys {
-    let mut keys = Keys::new();
+) -> SshKeys {
+    let mut keys = SshKeys::new();
     let Some(passwd) = &config.passwd else {
         return keys;
     };
@@ -65,7 +65,7 @@ pub(crate) fn plan(
 pub(crate) fn apply(
     tree: &Tree,
     accounts: &Accounts,
-    keys: &Keys,
+    keys: &SshKeys,
     mounted: &[String],
 ) -> Result<()> {
     for home in &accounts.homes {
@@ -94,7 +94,7 @@ pub(crate) fn apply(
 pub(crate) fn intend(
     tree: &Tree,
     accounts: &Accounts,
-    keys: &Keys,
+    keys: &SshKeys,
     mounted: &[String],
     intent: &mut Intent,
 ) -> Result<()> {

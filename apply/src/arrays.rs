@@ -25,7 +25,7 @@ const BY_UDEV: Duration = Duration::from_secs(10);
 
 /// An array as a config wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ArraySpec {
     /// Where it stands in the config.
     pub at: String,
     /// Its name, below `/dev/md`.
@@ -38,7 +38,7 @@ pub struct Wanted {
     options: Vec<String>,
 }
 
-impl Wanted {
+impl ArraySpec {
     /// Reads one.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Wanted {
     pub fn of(at: &str, model: &Raid) -> Result<Self, String> {
         let devices = model.devices.as_ref().map_or(0, Vec::len);
         let spares = usize::try_from(model.spares.unwrap_or(0)).unwrap_or(usize::MAX);
-        let wanted = Self {
+        let spec = Self {
             at: at.to_owned(),
             name: model.name.clone(),
             level: model.level.clone().unwrap_or_default(),
@@ -55,27 +55,27 @@ impl Wanted {
             options: model.options.clone().unwrap_or_default(),
         };
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if wanted.name.len() > LONGEST
-            || wanted.name.starts_with(['-', '.'])
-            || !wanted.name.chars().all(fits)
+        if spec.name.len() > LONGEST
+            || spec.name.starts_with(['-', '.'])
+            || !spec.name.chars().all(fits)
         {
             return Err(format!(
                 "name: {:?} is no name for mdadm; expected at most {LONGEST} letters, digits, dots, hyphens and underscores",
-                wanted.name
+                spec.name
             ));
         }
-        let least = match wanted.module() {
-            "raid456" if ["raid6", "6"].contains(&wanted.level.as_str()) => 4,
+        let least = match spec.module() {
+            "raid456" if ["raid6", "6"].contains(&spec.level.as_str()) => 4,
             "raid456" | "raid10" => 2,
             _ => 1,
         };
-        if wanted.active < least {
+        if spec.active < least {
             return Err(format!(
                 "{spares} of {devices} devices are spares: an array of level {} needs {least} more",
-                wanted.level
+                spec.level
             ));
         }
-        Ok(wanted)
+        Ok(spec)
     }
 
     /// The kernel's module for the level.
@@ -215,7 +215,7 @@ fn uuid_in(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn wanted(name: &str, level: &str, devices: usize, spares: i64) -> Result<Wanted, String> {
+    fn spec(name: &str, level: &str, devices: usize, spares: i64) -> Result<ArraySpec, String> {
         let model = Raid {
             level: Some(level.to_owned()),
             devices: Some((0..devices).map(|i| format!("/dev/{i}")).collect()),
@@ -223,19 +223,19 @@ mod tests {
             options: Some(vec!["--chunk=64".to_owned()]),
             ..Raid::new(name.to_owned())
         };
-        Wanted::of("r", &model)
+        ArraySpec::of("r", &model)
     }
 
     #[test]
     fn commands_are_those_of_ignition() {
         let devices = ["/dev/a", "/dev/b", "/dev/c"].map(str::to_owned);
-        let pair = wanted("data", "raid1", 3, 1).unwrap();
+        let pair = spec("data", "raid1", 3, 1).unwrap();
         assert_eq!(
             pair.create(&devices).join(" "),
             "--create data --force --run --homehost any --level raid1 --raid-devices 2 --spare-devices 1 \
              --chunk=64 /dev/a /dev/b /dev/c"
         );
-        let none = wanted("data", "raid5", 3, 0)
+        let none = spec("data", "raid5", 3, 0)
             .unwrap()
             .create(&devices)
             .join(" ");
@@ -256,11 +256,11 @@ mod tests {
             ("two words", "raid1", 2, 0, "no name"),
             (&"x".repeat(29), "raid1", 2, 0, "no name"),
         ] {
-            let error = wanted(name, level, devices, spares).unwrap_err();
+            let error = spec(name, level, devices, spares).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
-        assert!(wanted("data", "raid1", 1, 0).is_ok());
-        assert!(wanted("data", "raid6", 5, 1).is_ok());
+        assert!(spec("data", "raid1", 1, 0).is_ok());
+        assert!(spec("data", "raid6", 5, 1).is_ok());
     }
 
     #[test]
@@ -271,8 +271,8 @@ mod tests {
             ("stripe", "raid0"),
             ("10", "raid10"),
         ] {
-            let wanted = wanted("data", level, 4, 0).unwrap();
-            assert_eq!(wanted.module(), module, "{level}");
+            let spec = spec("data", level, 4, 0).unwrap();
+            assert_eq!(spec.module(), module, "{level}");
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
             level,
             disks,
         };
-        let pair = wanted("pair", "mirror", 3, 1).unwrap();
+        let pair = spec("pair", "mirror", 3, 1).unwrap();
         assert!(pair.has(&member("pair", 1, 2)));
         for other in [
             member("other", 1, 2),
@@ -294,7 +294,7 @@ mod tests {
             assert!(!pair.has(&other), "{other:?}");
         }
         assert!(
-            wanted("pair", "linear", 2, 0)
+            spec("pair", "linear", 2, 0)
                 .unwrap()
                 .has(&member("pair", -1, 2))
         );

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use ignition::model::Storage;
 
-use crate::fetched::Keys;
-use crate::journal::disks::{Journal, Stage};
-use crate::journal::files as file_journal;
+use crate::fetched::VolumeKeys;
+use crate::journal::disks::{DiskJournal, Stage};
+use crate::journal::files::FileJournal;
 use crate::mounts::Mounted;
-use crate::plan::{self, Inputs, Plan, SystemDisk, Target as Place};
+use crate::plan::{self, DeviceRef, DiskPlan, Inputs, SystemDisk};
 use crate::target::Target;
-use crate::var::Var;
-use crate::var::layers::{self, Layer};
+use crate::var::VarFilesystem;
+use crate::var::layers::{self, VarLayer};
 use crate::{arrays, device, filesystems, mounts, volumes};
 use image::fault::Fault;
 use linux::block;
@@ -34,11 +34,11 @@ use linux::world::World;
 /// What the disks stage made.
 #[derive(Debug, Default)]
 pub struct Made {
-    mounts: Vec<(mounts::Wanted, PathBuf)>,
+    mounts: Vec<(mounts::MountSpec, PathBuf)>,
     /// The encrypted volumes that are open.
     pub volumes: Vec<volumes::Opened>,
     /// The file system at `/var`, if the config has one, and its device.
-    pub var: Option<(Var, PathBuf)>,
+    pub var: Option<(VarFilesystem, PathBuf)>,
 }
 
 /// Decides all that is to be done; waits for the disks that the config names. Writes nothing. `keys` open the encrypted
@@ -49,12 +49,12 @@ pub struct Made {
 pub fn plan(
     target: &Target,
     storage: Option<&Storage>,
-    keys: &[Keys],
+    keys: &[VolumeKeys],
     system: Option<&SystemDisk>,
-    journal: &Journal,
-) -> Result<Plan> {
+    journal: &DiskJournal,
+) -> Result<DiskPlan> {
     let Some(storage) = storage.filter(|storage| concerns(storage)) else {
-        return Ok(Plan::default());
+        return Ok(DiskPlan::default());
     };
     let world = &target.programs.world;
     let mut last = None;
@@ -91,11 +91,11 @@ pub fn plan(
         }
         Some(Err(problems)) => {
             wrong = problems.lines;
-            Plan::default()
+            DiskPlan::default()
         }
         None => {
             wrong = last.map(|problems| problems.lines).unwrap_or_default();
-            Plan::default()
+            DiskPlan::default()
         }
     };
     if wrong.is_empty() {
@@ -121,7 +121,7 @@ fn concerns(storage: &Storage) -> bool {
 ///
 /// # Errors
 /// The first thing that failed. A later run takes it up from there.
-pub fn apply(target: &Target, plan: &Plan, journal: &mut Journal) -> Result<Made> {
+pub fn apply(target: &Target, plan: &DiskPlan, journal: &mut DiskJournal) -> Result<Made> {
     let root = &target.programs;
     let world = &root.world;
     for warning in &plan.warnings {
@@ -139,19 +139,19 @@ pub fn apply(target: &Target, plan: &Plan, journal: &mut Journal) -> Result<Made
     }
     step.step("disks.filesystems", || filesystems(root, plan, journal))?;
     let mut made = Made::default();
-    for (wanted, on) in &plan.mounts {
+    for (spec, on) in &plan.mounts {
         let device = path_of(world, on)?;
-        if target.rules.remembers_var && wanted.path == mounts::VAR {
+        if target.rules.remembers_var && spec.path == mounts::VAR {
             let layers = layers::below(plan, root, &volumes, on)?;
-            made.var = Some((describe(&device, wanted, layers)?, device.clone()));
+            made.var = Some((describe(&device, spec, layers)?, device.clone()));
         }
-        made.mounts.push((wanted.clone(), device));
+        made.mounts.push((spec.clone(), device));
     }
     made.volumes = volumes;
     Ok(made)
 }
 
-fn partitions(world: &World, plan: &Plan, journal: &mut Journal) -> Result<()> {
+fn partitions(world: &World, plan: &DiskPlan, journal: &mut DiskJournal) -> Result<()> {
     for change in &plan.tables {
         for (number, action) in &change.actions {
             tracing::info!(
@@ -170,11 +170,11 @@ fn partitions(world: &World, plan: &Plan, journal: &mut Journal) -> Result<()> {
     Ok(())
 }
 
-fn arrays(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()> {
+fn arrays(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> Result<()> {
     for array in &plan.arrays {
-        let at = &array.wanted.at;
+        let at = &array.spec.at;
         if let Some(device) = &array.running {
-            tracing::info!("disks: the array {} runs as {device}", array.wanted.name);
+            tracing::info!("disks: the array {} runs as {device}", array.spec.name);
             continue;
         }
         let members = array
@@ -186,7 +186,7 @@ fn arrays(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()> {
             journal.note(at, &array.stable, Stage::Begun)?;
         }
         array
-            .wanted
+            .spec
             .apply(root, &members, array.made)
             .with_context(|| at.clone())?;
         journal.note(at, &array.stable, Stage::Done)?;
@@ -196,31 +196,31 @@ fn arrays(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()> {
 
 fn open_volumes(
     root: &Programs,
-    plan: &Plan,
-    journal: &mut Journal,
+    plan: &DiskPlan,
+    journal: &mut DiskJournal,
 ) -> Result<Vec<volumes::Opened>> {
     let mut opened = Vec::new();
     for volume in &plan.volumes {
-        let at = &volume.wanted.at;
+        let at = &volume.spec.at;
         let path = path_of(&root.world, &volume.target)?;
         let verdict = match volume.verdict {
             Some(verdict) => verdict,
             None => {
                 let (names, found) = look(&path)?;
                 volume
-                    .wanted
+                    .spec
                     .decide(&names, &found)
                     .map_err(|why| anyhow!(why))?
             }
         };
         // One that was there before is never this node's to make anew.
-        let makes = verdict != volumes::Verdict::Open;
+        let makes = verdict != volumes::VolumeAction::Open;
         if makes {
             journal.note(at, &volume.stable, Stage::Begun)?;
         }
         let done = match &volume.open {
-            Some(_) => volume.wanted.keep(root, &path),
-            None => volume.wanted.apply(root, verdict, &path),
+            Some(_) => volume.spec.keep(root, &path),
+            None => volume.spec.apply(root, verdict, &path),
         };
         opened.push(done.with_context(|| at.clone())?);
         if makes {
@@ -242,7 +242,7 @@ fn look(path: &Path) -> Result<(Vec<&'static str>, Vec<linux::filesystem::Found>
     ))
 }
 
-fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()> {
+fn filesystems(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> Result<()> {
     let mut work = Vec::new();
     for job in &plan.filesystems {
         let path = path_of(&root.world, &job.target)?;
@@ -250,7 +250,7 @@ fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()
             Some(verdict) => verdict.clone(),
             None => {
                 let (names, found) = look(&path)?;
-                let decided = job.wanted.decide(&names, &found);
+                let decided = job.spec.decide(&names, &found);
                 let (verdict, warning) = decided.map_err(|why| anyhow!(why))?;
                 if let Some(warning) = warning {
                     tracing::warn!("disks: {warning}");
@@ -258,12 +258,12 @@ fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()
                 verdict
             }
         };
-        if verdict != filesystems::Verdict::Keep {
+        if verdict != filesystems::FilesystemAction::Keep {
             work.push((job, (verdict, path)));
         }
     }
     for (job, _) in &work {
-        journal.note(&job.wanted.at, &job.stable, Stage::Begun)?;
+        journal.note(&job.spec.at, &job.stable, Stage::Begun)?;
     }
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     for some in work.chunks(at_once) {
@@ -271,7 +271,7 @@ fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()
             let threads: Vec<_> = some
                 .iter()
                 .map(|(job, (verdict, path))| {
-                    scope.spawn(move || job.wanted.apply(root, verdict, path))
+                    scope.spawn(move || job.spec.apply(root, verdict, path))
                 })
                 .collect();
             threads
@@ -284,20 +284,20 @@ fn filesystems(root: &Programs, plan: &Plan, journal: &mut Journal) -> Result<()
                 .collect()
         });
         for ((job, _), result) in some.iter().zip(results) {
-            result.with_context(|| job.wanted.at.clone())?;
-            journal.note(&job.wanted.at, &job.stable, Stage::Done)?;
+            result.with_context(|| job.spec.at.clone())?;
+            journal.note(&job.spec.at, &job.stable, Stage::Done)?;
         }
     }
     Ok(())
 }
 
 /// The node of a target, once it is there.
-fn path_of(world: &World, target: &Place) -> Result<PathBuf> {
+fn path_of(world: &World, target: &DeviceRef) -> Result<PathBuf> {
     match target {
-        Place::Device(name) => Ok(world.dev.join(name)),
-        Place::Array(name) => arrays::node(world, name),
-        Place::Volume(name) => device::mapped(world, name),
-        Place::Partition(disk, number) => {
+        DeviceRef::Device(name) => Ok(world.dev.join(name)),
+        DeviceRef::Array(name) => arrays::node(world, name),
+        DeviceRef::Volume(name) => device::mapped(world, name),
+        DeviceRef::Partition(disk, number) => {
             let found = block::disk(world, disk).and_then(|disk| {
                 let part = disk
                     .partitions
@@ -311,14 +311,18 @@ fn path_of(world: &World, target: &Place) -> Result<PathBuf> {
 }
 
 /// What `state` must remember of the file system at `/var`.
-fn describe(device: &Path, wanted: &mounts::Wanted, layers: Vec<Layer>) -> Result<Var> {
+fn describe(
+    device: &Path,
+    spec: &mounts::MountSpec,
+    layers: Vec<VarLayer>,
+) -> Result<VarFilesystem> {
     let (_, found) = look(device)?;
-    let found = found.into_iter().find(|found| found.kind == wanted.kind);
-    let found = found.with_context(|| format!("{} holds no {}", device.display(), wanted.kind))?;
-    Ok(Var {
-        format: wanted.kind.to_string(),
+    let found = found.into_iter().find(|found| found.kind == spec.kind);
+    let found = found.with_context(|| format!("{} holds no {}", device.display(), spec.kind))?;
+    Ok(VarFilesystem {
+        format: spec.kind.to_string(),
         uuid: found.uuid,
-        options: wanted.options.clone(),
+        options: spec.options.clone(),
         layers,
     })
 }
@@ -345,9 +349,9 @@ impl Made {
     ///
     /// # Errors
     /// If one does not mount; then none is mounted.
-    pub fn mount(&self, target: &Target, journal: &mut file_journal::Journal) -> Result<Mounted> {
-        let own = |(wanted, _): &&(mounts::Wanted, PathBuf)| wanted.path != mounts::VAR;
-        let wanted: Vec<_> = self.mounts.iter().filter(own).cloned().collect();
-        mounts::mount(&target.programs, &target.root, &wanted, journal)
+    pub fn mount(&self, target: &Target, journal: &mut FileJournal) -> Result<Mounted> {
+        let own = |(spec, _): &&(mounts::MountSpec, PathBuf)| spec.path != mounts::VAR;
+        let spec: Vec<_> = self.mounts.iter().filter(own).cloned().collect();
+        mounts::mount(&target.programs, &target.root, &spec, journal)
     }
 }

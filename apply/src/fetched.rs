@@ -19,7 +19,7 @@ pub struct Fetched {
     /// The contents of `storage.files`, in the same order.
     pub files: Vec<Contents>,
     /// What opens the volumes of `storage.luks`, in the same order.
-    pub keys: Vec<Keys>,
+    pub keys: Vec<VolumeKeys>,
     /// Whether there was a config of the user's.
     pub user_config: bool,
     /// What is strange about it.
@@ -51,7 +51,7 @@ impl fmt::Debug for Contents {
 
 /// What was fetched for an encrypted volume.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Keys {
+pub struct VolumeKeys {
     /// Its key file.
     pub file: Option<Vec<u8>>,
     /// The advertisements of its tang servers, in their order; none where the config itself has it.
@@ -59,7 +59,7 @@ pub struct Keys {
 }
 
 /// A key is never shown.
-impl fmt::Debug for Keys {
+impl fmt::Debug for VolumeKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys")
             .field("file", &self.file.is_some())

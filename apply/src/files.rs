@@ -7,8 +7,8 @@ use ignition::model::{NodeGroup, NodeUser};
 
 use crate::accounts::Accounts;
 use crate::fetched::Fetched;
-use crate::journal::files::{Intent, Journal};
-use crate::tree::{Place, Tree, split};
+use crate::journal::files::{FileJournal, Intent};
+use crate::tree::{Tree, TreeEntry, split};
 
 /// One thing to make, with everything decided.
 #[derive(Debug)]
@@ -39,10 +39,10 @@ pub(crate) fn plan<'a>(
     fetched: &'a Fetched,
     tree: &Tree,
     accounts: &Accounts,
-    journal: &Journal,
+    journal: &FileJournal,
     wrong: &mut Vec<String>,
 ) -> Vec<Entry<'a>> {
-    let mut planner = Planner {
+    let mut planner = EntryPlanner {
         tree,
         accounts,
         journal,
@@ -160,15 +160,15 @@ fn hard_target(path: &str, target: &str) -> String {
     }
 }
 
-struct Planner<'a> {
+struct EntryPlanner<'a> {
     tree: &'a Tree,
     accounts: &'a Accounts,
-    journal: &'a Journal,
+    journal: &'a FileJournal,
     seen: BTreeMap<String, String>,
     wrong: &'a mut Vec<String>,
 }
 
-impl Planner<'_> {
+impl EntryPlanner<'_> {
     fn wrong(&mut self, place: &str, path: &str, why: &str) {
         self.wrong.push(format!("{place}: {path}: {why}"));
     }
@@ -324,7 +324,7 @@ impl Entry<'_> {
         )
     }
 
-    fn directory(&self, tree: &Tree, place: &Place) -> Result<()> {
+    fn directory(&self, tree: &Tree, place: &TreeEntry) -> Result<()> {
         match place.stat() {
             Some(now) if now.is_dir() => self.permissions(tree, place),
             now => {
@@ -336,7 +336,7 @@ impl Entry<'_> {
         }
     }
 
-    fn permissions(&self, tree: &Tree, place: &Place) -> Result<()> {
+    fn permissions(&self, tree: &Tree, place: &TreeEntry) -> Result<()> {
         tree.own(place, self.owner_or(tree.owner(place)))?;
         match self.mode {
             Some(mode) => tree.chmod(place, mode),
@@ -347,7 +347,7 @@ impl Entry<'_> {
     fn file(
         &self,
         tree: &Tree,
-        place: &Place,
+        place: &TreeEntry,
         contents: Option<&[u8]>,
         append: &[Vec<u8>],
         again: bool,

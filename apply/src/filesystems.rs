@@ -14,7 +14,7 @@ use linux::tools::Tool;
 
 /// A file system as a config wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FilesystemSpec {
     /// Where it stands in the config.
     pub at: String,
     /// Its device, as the config names it.
@@ -33,7 +33,7 @@ pub struct Wanted {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FilesystemAction {
     /// Nothing: what is there is as it should be; or there is to be nothing, and is.
     Keep,
     /// It is made.
@@ -44,7 +44,7 @@ pub enum Verdict {
     Remake,
 }
 
-impl Wanted {
+impl FilesystemSpec {
     /// By what the device holds: `names` are all known things on it, `found` those of them that say more. Gives a
     /// warning too if something else is there beside what is wanted.
     ///
@@ -54,11 +54,11 @@ impl Wanted {
         &self,
         names: &[&'static str],
         found: &[Found],
-    ) -> Result<(Verdict, Option<String>), String> {
+    ) -> Result<(FilesystemAction, Option<String>), String> {
         if self.wipe {
             let verdict = match self.kind {
-                Some(_) => Verdict::Remake,
-                None => Verdict::Wipe,
+                Some(_) => FilesystemAction::Remake,
+                None => FilesystemAction::Wipe,
             };
             return Ok((verdict, None));
         }
@@ -69,8 +69,8 @@ impl Wanted {
             .filter(|name| !(*name == MBR && names.contains(&FAT)))
             .collect();
         let expected = match self.kind {
-            None if names.is_empty() => return Ok((Verdict::Keep, None)),
-            Some(_) if names.is_empty() => return Ok((Verdict::Make, None)),
+            None if names.is_empty() => return Ok((FilesystemAction::Keep, None)),
+            Some(_) if names.is_empty() => return Ok((FilesystemAction::Make, None)),
             None => "nothing".to_owned(),
             Some(kind) => {
                 if found.iter().any(|found| self.is(found)) {
@@ -82,7 +82,7 @@ impl Wanted {
                             names.join(" and ")
                         )
                     });
-                    return Ok((Verdict::Keep, beside));
+                    return Ok((FilesystemAction::Keep, beside));
                 }
                 self.describe(kind)
             }
@@ -102,10 +102,10 @@ impl Wanted {
     }
 
     /// What is done on a device that was made just now and holds nothing.
-    pub const fn fresh(&self) -> Verdict {
+    pub const fn fresh(&self) -> FilesystemAction {
         match self.kind {
-            Some(_) => Verdict::Make,
-            None => Verdict::Keep,
+            Some(_) => FilesystemAction::Make,
+            None => FilesystemAction::Keep,
         }
     }
 
@@ -178,14 +178,14 @@ impl Wanted {
     ///
     /// # Errors
     /// The command as it would be typed, and what it said.
-    pub fn apply(&self, root: &Programs, verdict: &Verdict, device: &Path) -> Result<()> {
+    pub fn apply(&self, root: &Programs, verdict: &FilesystemAction, device: &Path) -> Result<()> {
         let path = device.to_string_lossy();
-        if matches!(verdict, Verdict::Wipe | Verdict::Remake) {
+        if matches!(verdict, FilesystemAction::Wipe | FilesystemAction::Remake) {
             let program = Tool::Wipefs.find(root)?;
             programs::succeed(root, &program, &["-a", path.as_ref()])
                 .with_context(|| format!("wiping {path}"))?;
         }
-        if matches!(verdict, Verdict::Make | Verdict::Remake)
+        if matches!(verdict, FilesystemAction::Make | FilesystemAction::Remake)
             && let Some(tool) = self.tool()
         {
             tracing::info!(
@@ -245,45 +245,45 @@ mod tests {
         }
     }
 
-    fn want(kind: Option<Kind>) -> Wanted {
-        Wanted {
+    fn want(kind: Option<Kind>) -> FilesystemSpec {
+        FilesystemSpec {
             at: "f".into(),
             device: "/dev/x".into(),
             kind,
-            ..Wanted::default()
+            ..FilesystemSpec::default()
         }
     }
 
     #[test]
     fn what_is_there_decides() {
         let ext4 = Some(Kind::Ext4);
-        let wiped = |kind| Wanted {
+        let wiped = |kind| FilesystemSpec {
             wipe: true,
             ..want(kind)
         };
-        let labelled = |label: &str| Wanted {
+        let labelled = |label: &str| FilesystemSpec {
             label: Some(label.into()),
             ..want(ext4)
         };
         let nothing: (&[&str], &[Found]) = (&[], &[]);
         let there: (&[&str], &[Found]) = (&[probe::EXT], &[found(Kind::Ext4)]);
         let foreign: (&[&str], &[Found]) = (&["a ZFS device"], &[]);
-        for (wanted, (names, found), expected) in [
-            (want(ext4), nothing, Some(Verdict::Make)),
-            (want(ext4), there, Some(Verdict::Keep)),
-            (labelled("data"), there, Some(Verdict::Keep)),
+        for (spec, (names, found), expected) in [
+            (want(ext4), nothing, Some(FilesystemAction::Make)),
+            (want(ext4), there, Some(FilesystemAction::Keep)),
+            (labelled("data"), there, Some(FilesystemAction::Keep)),
             (labelled("other"), there, None),
             (want(Some(Kind::Xfs)), there, None),
             (want(ext4), foreign, None),
-            (wiped(ext4), there, Some(Verdict::Remake)),
-            (wiped(ext4), foreign, Some(Verdict::Remake)),
-            (want(None), nothing, Some(Verdict::Keep)),
+            (wiped(ext4), there, Some(FilesystemAction::Remake)),
+            (wiped(ext4), foreign, Some(FilesystemAction::Remake)),
+            (want(None), nothing, Some(FilesystemAction::Keep)),
             (want(None), there, None),
-            (wiped(None), there, Some(Verdict::Wipe)),
+            (wiped(None), there, Some(FilesystemAction::Wipe)),
         ] {
-            let decided = wanted.decide(names, found);
+            let decided = spec.decide(names, found);
             match expected {
-                Some(expected) => assert_eq!(decided.unwrap().0, expected, "{wanted:?}"),
+                Some(expected) => assert_eq!(decided.unwrap().0, expected, "{spec:?}"),
                 None => {
                     let text = decided.unwrap_err();
                     assert!(
@@ -301,20 +301,20 @@ mod tests {
         let (verdict, warning) = want(Some(Kind::Ext4))
             .decide(&names, &[found(Kind::Ext4)])
             .unwrap();
-        assert_eq!(verdict, Verdict::Keep);
+        assert_eq!(verdict, FilesystemAction::Keep);
         assert!(warning.unwrap().contains("ZFS"));
         // A FAT's own boot sector is nothing beside it.
-        let wanted = Wanted {
+        let spec = FilesystemSpec {
             uuid: Some("A1B2C3D4".into()),
             ..want(Some(Kind::Vfat))
         };
-        let kept = wanted.decide(&[MBR, FAT], &[found(Kind::Vfat)]).unwrap();
-        assert_eq!(kept, (Verdict::Keep, None));
+        let kept = spec.decide(&[MBR, FAT], &[found(Kind::Vfat)]).unwrap();
+        assert_eq!(kept, (FilesystemAction::Keep, None));
     }
 
     #[test]
     fn commands_are_those_of_ignition() {
-        let all = |kind| Wanted {
+        let all = |kind| FilesystemSpec {
             label: Some("data".into()),
             uuid: Some("A1B2-C3D4".into()),
             options: vec!["-q".into()],

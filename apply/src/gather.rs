@@ -63,14 +63,14 @@ impl Default for Settings {
 
 /// Everything that is wrong.
 #[derive(Debug, Default)]
-pub struct Wrong {
+pub struct ConfigProblems {
     /// One finding each.
     pub lines: Vec<String>,
     /// Whether a server was asked: then asking again may help.
     pub remote: bool,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.lines.join("\n"))
     }
@@ -119,8 +119,8 @@ impl<'a> Gather<'a> {
     }
 
     /// What is wrong, with whether asking again may help.
-    pub fn wrong(&self, lines: Vec<String>) -> Wrong {
-        Wrong {
+    pub fn wrong(&self, lines: Vec<String>) -> ConfigProblems {
+        ConfigProblems {
             lines,
             remote: self.remote,
         }
@@ -130,7 +130,10 @@ impl<'a> Gather<'a> {
     ///
     /// # Errors
     /// The entries of the report.
-    pub fn report(&mut self, result: Result<(Config, Report), Report>) -> Result<Config, Wrong> {
+    pub fn report(
+        &mut self,
+        result: Result<(Config, Report), Report>,
+    ) -> Result<Config, ConfigProblems> {
         match result {
             Ok((config, report)) => {
                 self.warnings
@@ -144,7 +147,7 @@ impl<'a> Gather<'a> {
     }
 
     /// One config under another, checked together.
-    pub fn merged(&mut self, base: &Config, over: &Config) -> Result<Config, Wrong> {
+    pub fn merged(&mut self, base: &Config, over: &Config) -> Result<Config, ConfigProblems> {
         let merged = base.merge(over);
         self.report(merged)
     }
@@ -156,7 +159,7 @@ impl<'a> Gather<'a> {
         config: Config,
         user_config: bool,
         with_keys: bool,
-    ) -> Result<Fetched, Wrong> {
+    ) -> Result<Fetched, ConfigProblems> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         self.adopt_ways(&model);
         let files = self.files(&model);
@@ -184,7 +187,7 @@ impl<'a> Gather<'a> {
     }
 
     /// A config from its place, its chain followed. None for none and for an empty text.
-    pub fn one(&mut self, place: Option<&ConfigSource>) -> Result<Option<Config>, Wrong> {
+    pub fn one(&mut self, place: Option<&ConfigSource>) -> Result<Option<Config>, ConfigProblems> {
         let (text, name) = match place {
             None => return Ok(None),
             Some(ConfigSource::Text(text, name)) => (text.clone(), name.clone()),
@@ -210,7 +213,7 @@ impl<'a> Gather<'a> {
     }
 
     /// A config may be packed with gzip, which its first bytes tell.
-    fn unpacked(&self, text: Vec<u8>, name: &str) -> Result<Vec<u8>, Wrong> {
+    fn unpacked(&self, text: Vec<u8>, name: &str) -> Result<Vec<u8>, ConfigProblems> {
         match text.starts_with(&[0x1f, 0x8b]) {
             true => {
                 gunzip(&text, LIMIT).map_err(|error| self.wrong(vec![format!("{name}: {error}")]))
@@ -220,7 +223,7 @@ impl<'a> Gather<'a> {
     }
 
     /// `replace` wins over `merge`; each merged config has its own chain followed before the next one's.
-    fn follow(&mut self, config: Config, depth: u32) -> Result<Config, Wrong> {
+    fn follow(&mut self, config: Config, depth: u32) -> Result<Config, ConfigProblems> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         self.adopt(&model)?;
         let Some(references) = model.ignition.config else {
@@ -248,7 +251,7 @@ impl<'a> Gather<'a> {
         Ok(merged)
     }
 
-    fn referred(&mut self, path: &str, reference: &Resource) -> Result<Config, Wrong> {
+    fn referred(&mut self, path: &str, reference: &Resource) -> Result<Config, ConfigProblems> {
         let text = self.fetch_one(path, reference)?;
         let name = format!(
             "{path} ({})",
@@ -260,7 +263,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Timeouts, proxy and certificate authorities of a config count for what is fetched after it.
-    pub fn adopt(&mut self, model: &model::Config) -> Result<(), Wrong> {
+    pub fn adopt(&mut self, model: &model::Config) -> Result<(), ConfigProblems> {
         self.adopt_ways(model);
         self.adopt_authorities(model)
     }
@@ -287,7 +290,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    fn adopt_authorities(&mut self, model: &model::Config) -> Result<(), Wrong> {
+    fn adopt_authorities(&mut self, model: &model::Config) -> Result<(), ConfigProblems> {
         let tls = model
             .ignition
             .security
@@ -313,7 +316,7 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    fn files(&mut self, model: &model::Config) -> Result<Vec<Contents>, Wrong> {
+    fn files(&mut self, model: &model::Config) -> Result<Vec<Contents>, ConfigProblems> {
         let storage = model.storage.as_ref();
         let files = storage
             .and_then(|storage| storage.files.as_deref())
@@ -344,13 +347,13 @@ impl<'a> Gather<'a> {
         Ok(contents.collect())
     }
 
-    fn fetch_one(&mut self, path: &str, wanted: &Resource) -> Result<Vec<u8>, Wrong> {
+    fn fetch_one(&mut self, path: &str, wanted: &Resource) -> Result<Vec<u8>, ConfigProblems> {
         let mut got = self.fetch(&[(path.to_owned(), wanted)])?;
         Ok(got.pop().unwrap_or_default())
     }
 
     /// Everything at once; each is unpacked and verified.
-    fn fetch(&mut self, wanted: &[(String, &Resource)]) -> Result<Vec<Vec<u8>>, Wrong> {
+    fn fetch(&mut self, wanted: &[(String, &Resource)]) -> Result<Vec<Vec<u8>>, ConfigProblems> {
         let mut lines = Vec::new();
         let mut out: Vec<Vec<u8>> = vec![Vec::new(); wanted.len()];
         let mut remote = Vec::new();
@@ -387,15 +390,18 @@ impl<'a> Gather<'a> {
     }
 
     /// Brings the network up, if it is not there.
-    fn need_network(&self) -> Result<(), Wrong> {
-        (self.network)().map_err(|error| Wrong {
+    fn need_network(&self) -> Result<(), ConfigProblems> {
+        (self.network)().map_err(|error| ConfigProblems {
             lines: vec![format!("{error:#}")],
             remote: true,
         })
     }
 
-    fn download(&mut self, wanted: &[(usize, &Resource)]) -> Result<Vec<download::Answer>, Wrong> {
-        let failed = |error: anyhow::Error| Wrong {
+    fn download(
+        &mut self,
+        wanted: &[(usize, &Resource)],
+    ) -> Result<Vec<download::Answer>, ConfigProblems> {
+        let failed = |error: anyhow::Error| ConfigProblems {
             lines: vec![format!("{error:#}")],
             remote: true,
         };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use image::paths;
 
-use crate::journal::files::Journal;
+use crate::journal::files::FileJournal;
 use crate::target::Rules;
 use linux::filesystem::Kind;
 use linux::mount;
@@ -20,7 +20,7 @@ pub const VAR: &str = "/var";
 
 /// A file system that is to be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MountSpec {
     /// Where it stands in the config.
     pub at: String,
     /// Its kind.
@@ -90,8 +90,8 @@ pub fn check(path: &str, rules: &Rules) -> Result<(), String> {
 pub fn mount(
     root: &Programs,
     base: &Path,
-    wanted: &[(Wanted, PathBuf)],
-    journal: &mut Journal,
+    wanted: &[(MountSpec, PathBuf)],
+    journal: &mut FileJournal,
 ) -> Result<Mounted> {
     let mut wanted: Vec<_> = wanted.iter().collect();
     wanted.sort_by_key(|(wanted, _)| wanted.path.matches('/').count());
@@ -112,9 +112,9 @@ pub fn mount(
 fn one(
     root: &Programs,
     base: &Path,
-    wanted: &Wanted,
+    wanted: &MountSpec,
     device: &Path,
-    journal: &mut Journal,
+    journal: &mut FileJournal,
     mounted: &mut Mounted,
 ) -> Result<()> {
     let missing = missing(base, &wanted.path)?;

@@ -14,11 +14,11 @@ use crate::device::Device;
 use linux::gpt::Table;
 use linux::world::World;
 use linux::{block, ioctl};
-use table::Action;
+use table::PartitionAction;
 
 /// What is to be done to one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct TableChange {
     /// Where it stands in the config.
     pub(crate) at: String,
     /// The disk.
@@ -34,12 +34,12 @@ pub(crate) struct Change {
     /// The number of each partition that is to be there, by its place in the config.
     pub(crate) numbers: Vec<(String, u32)>,
     /// What is done to each partition, for the log.
-    pub(crate) actions: Vec<(u32, Action)>,
+    pub(crate) actions: Vec<(u32, PartitionAction)>,
 }
 
 /// A partition as the kernel knows it, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct View {
+struct Extent {
     number: u32,
     start: u64,
     size: u64,
@@ -47,13 +47,13 @@ struct View {
 
 /// What the kernel must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tell {
+enum KernelChange {
     Delete(u32),
-    Resize(View),
-    Add(View),
+    Resize(Extent),
+    Add(Extent),
 }
 
-impl Change {
+impl TableChange {
     /// Whether there is anything to do.
     pub(crate) const fn changes(&self) -> bool {
         self.wipe || self.write
@@ -81,9 +81,11 @@ impl Change {
         }
         for tell in differences(&kernel(world, name), &views(self.table.as_ref())) {
             match tell {
-                Tell::Delete(number) => ioctl::delete_partition(&file, number),
-                Tell::Resize(v) => ioctl::resize_partition(&file, v.number, v.start, v.size),
-                Tell::Add(v) => ioctl::add_partition(&file, v.number, v.start, v.size),
+                KernelChange::Delete(number) => ioctl::delete_partition(&file, number),
+                KernelChange::Resize(v) => {
+                    ioctl::resize_partition(&file, v.number, v.start, v.size)
+                }
+                KernelChange::Add(v) => ioctl::add_partition(&file, v.number, v.start, v.size),
             }
             .with_context(|| format!("on {name}"))?;
         }
@@ -110,12 +112,12 @@ fn wipe(file: &File, disk: &Device) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-fn kernel(world: &World, name: &str) -> Vec<View> {
+fn kernel(world: &World, name: &str) -> Vec<Extent> {
     let disk = block::disk(world, name);
     let partitions = disk.map(|disk| disk.partitions).unwrap_or_default();
     partitions
         .iter()
-        .map(|part| View {
+        .map(|part| Extent {
             number: part.number,
             start: part.start,
             size: part.size,
@@ -123,11 +125,11 @@ fn kernel(world: &World, name: &str) -> Vec<View> {
         .collect()
 }
 
-fn views(table: Option<&Table>) -> Vec<View> {
+fn views(table: Option<&Table>) -> Vec<Extent> {
     let Some(table) = table else {
         return Vec::new();
     };
-    let view = |(number, entry): (&u32, &linux::gpt::Entry)| View {
+    let view = |(number, entry): (&u32, &linux::gpt::Entry)| Extent {
         number: *number,
         start: entry.first * table.sector,
         size: (entry.last + 1 - entry.first) * table.sector,
@@ -137,21 +139,21 @@ fn views(table: Option<&Table>) -> Vec<View> {
 
 /// What leads from one view to the other: what goes, what shrinks, what grows, what comes, so that nothing overlaps at
 /// any moment.
-fn differences(now: &[View], wanted: &[View]) -> Vec<Tell> {
-    let find = |views: &[View], number: u32| views.iter().copied().find(|v| v.number == number);
+fn differences(now: &[Extent], wanted: &[Extent]) -> Vec<KernelChange> {
+    let find = |views: &[Extent], number: u32| views.iter().copied().find(|v| v.number == number);
     let (mut gone, mut resized, mut added) = (Vec::new(), Vec::new(), Vec::new());
     for old in now {
         match find(wanted, old.number) {
             Some(new) if new == *old => {}
             Some(new) if new.start == old.start => {
-                resized.push((new.size > old.size, Tell::Resize(new)))
+                resized.push((new.size > old.size, KernelChange::Resize(new)))
             }
-            _ => gone.push(Tell::Delete(old.number)),
+            _ => gone.push(KernelChange::Delete(old.number)),
         }
     }
     for new in wanted {
         if find(now, new.number).is_none_or(|old| old.start != new.start) {
-            added.push(Tell::Add(*new));
+            added.push(KernelChange::Add(*new));
         }
     }
     resized.sort_by_key(|(grows, _)| *grows);
@@ -164,8 +166,8 @@ fn differences(now: &[View], wanted: &[View]) -> Vec<Tell> {
 mod tests {
     use super::*;
 
-    const fn view(number: u32, start: u64, size: u64) -> View {
-        View {
+    const fn view(number: u32, start: u64, size: u64) -> Extent {
+        Extent {
             number,
             start,
             size,
@@ -189,15 +191,15 @@ mod tests {
         assert_eq!(
             differences(&now, &wanted),
             [
-                Tell::Delete(2),
-                Tell::Delete(3),
-                Tell::Resize(view(4, 31, 3)),
-                Tell::Resize(view(1, 1, 15)),
-                Tell::Add(view(2, 16, 5)),
-                Tell::Add(view(5, 40, 1)),
+                KernelChange::Delete(2),
+                KernelChange::Delete(3),
+                KernelChange::Resize(view(4, 31, 3)),
+                KernelChange::Resize(view(1, 1, 15)),
+                KernelChange::Add(view(2, 16, 5)),
+                KernelChange::Add(view(5, 40, 1)),
             ]
         );
         assert_eq!(differences(&now, &now), []);
-        assert_eq!(differences(&now[..1], &[]), [Tell::Delete(1)]);
+        assert_eq!(differences(&now[..1], &[]), [KernelChange::Delete(1)]);
     }
 }

@@ -15,11 +15,11 @@ use image::layout::{self, MIB};
 
 use crate::device;
 use crate::device::Device;
-use crate::fetched::Keys;
-use crate::filesystems::Verdict;
-use crate::journal::disks::Journal;
+use crate::fetched::VolumeKeys;
+use crate::filesystems::FilesystemAction;
+use crate::journal::disks::DiskJournal;
 use crate::mounts;
-use crate::partitions::Change;
+use crate::partitions::TableChange;
 use crate::target::Rules;
 use crate::{arrays, volumes};
 use linux::gpt::Table;
@@ -50,29 +50,29 @@ pub struct SystemDisk {
 pub(crate) struct Inputs<'a> {
     pub(crate) storage: &'a Storage,
     /// What opens the encrypted volumes, in their order.
-    pub(crate) keys: &'a [Keys],
+    pub(crate) keys: &'a [VolumeKeys],
     pub(crate) devices: &'a [Device],
     pub(crate) system: Option<&'a SystemDisk>,
     pub(crate) rules: Rules,
-    pub(crate) journal: &'a Journal,
+    pub(crate) journal: &'a DiskJournal,
 }
 
 /// Everything decided.
 #[derive(Debug, Default)]
-pub struct Plan {
-    pub(crate) tables: Vec<Change>,
-    pub(crate) arrays: Vec<Array>,
-    pub(crate) volumes: Vec<Volume>,
-    pub(crate) filesystems: Vec<Job>,
-    pub(crate) mounts: Vec<(mounts::Wanted, Target)>,
+pub struct DiskPlan {
+    pub(crate) tables: Vec<TableChange>,
+    pub(crate) arrays: Vec<PlannedArray>,
+    pub(crate) volumes: Vec<PlannedVolume>,
+    pub(crate) filesystems: Vec<PlannedFilesystem>,
+    pub(crate) mounts: Vec<(mounts::MountSpec, DeviceRef)>,
     pub(crate) warnings: Vec<String>,
 }
 
 /// An array to be made, or started if an earlier run made it.
 #[derive(Debug)]
-pub(crate) struct Array {
-    pub(crate) wanted: arrays::Wanted,
-    pub(crate) members: Vec<Target>,
+pub(crate) struct PlannedArray {
+    pub(crate) spec: arrays::ArraySpec,
+    pub(crate) members: Vec<DeviceRef>,
     pub(crate) stable: String,
     pub(crate) made: bool,
     /// The kernel's name of it if it runs already.
@@ -81,30 +81,30 @@ pub(crate) struct Array {
 
 /// An encrypted volume to be made or opened.
 #[derive(Debug)]
-pub(crate) struct Volume {
-    pub(crate) wanted: volumes::Wanted,
-    pub(crate) target: Target,
+pub(crate) struct PlannedVolume {
+    pub(crate) spec: volumes::VolumeSpec,
+    pub(crate) target: DeviceRef,
     pub(crate) stable: String,
     /// None if it shows only once the array below is there.
-    pub(crate) verdict: Option<volumes::Verdict>,
+    pub(crate) verdict: Option<volumes::VolumeAction>,
     /// The kernel's name of the mapped device if it is open already.
     pub(crate) open: Option<String>,
 }
 
 /// A file system to be made or kept.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) wanted: crate::filesystems::Wanted,
-    pub(crate) target: Target,
+pub(crate) struct PlannedFilesystem {
+    pub(crate) spec: crate::filesystems::FilesystemSpec,
+    pub(crate) target: DeviceRef,
     /// The target by a name that survives a reboot.
     pub(crate) stable: String,
     /// None if it shows only once the device is there.
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) verdict: Option<FilesystemAction>,
 }
 
 /// Where something goes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Target {
+pub(crate) enum DeviceRef {
     /// A device that is there, by the kernel's name.
     Device(String),
     /// A partition that is there once the tables are written: kernel's name of the disk, number.
@@ -117,7 +117,7 @@ pub(crate) enum Target {
 
 /// Why there is no plan.
 #[derive(Debug, Default)]
-pub(crate) struct Problems {
+pub(crate) struct PlanProblems {
     pub(crate) lines: Vec<String>,
     /// Whether a device is missing that may still come.
     pub(crate) missing: bool,
@@ -130,11 +130,11 @@ pub(crate) struct Problems {
 pub(crate) fn plan(
     inputs: &Inputs<'_>,
     random: &mut dyn FnMut() -> anyhow::Result<Guid>,
-) -> Result<Plan, Problems> {
-    let mut planner = Planner {
+) -> Result<DiskPlan, PlanProblems> {
+    let mut planner = DiskPlanner {
         inputs,
-        problems: Problems::default(),
-        plan: Plan::default(),
+        problems: PlanProblems::default(),
+        plan: DiskPlan::default(),
         tables: inputs
             .devices
             .iter()
@@ -157,15 +157,15 @@ pub(crate) fn plan(
     for (i, disk) in inputs.storage.disks.iter().flatten().enumerate() {
         planner.disk(&format!("$.storage.disks.{i}"), disk, &mut guid);
     }
-    for (i, wanted) in inputs.storage.raid.iter().flatten().enumerate() {
-        planner.array(&format!("$.storage.raid.{i}"), wanted);
+    for (i, model) in inputs.storage.raid.iter().flatten().enumerate() {
+        planner.array(&format!("$.storage.raid.{i}"), model);
     }
-    for (i, wanted) in inputs.storage.luks.iter().flatten().enumerate() {
+    for (i, model) in inputs.storage.luks.iter().flatten().enumerate() {
         let keys = inputs.keys.get(i).cloned().unwrap_or_default();
-        planner.volume(&format!("$.storage.luks.{i}"), wanted, &keys);
+        planner.volume(&format!("$.storage.luks.{i}"), model, &keys);
     }
-    for (i, wanted) in inputs.storage.filesystems.iter().flatten().enumerate() {
-        planner.filesystem(&format!("$.storage.filesystems.{i}"), wanted);
+    for (i, model) in inputs.storage.filesystems.iter().flatten().enumerate() {
+        planner.filesystem(&format!("$.storage.filesystems.{i}"), model);
     }
     planner.room_for_var();
     planner.problems.lines.extend(failed);
@@ -175,17 +175,17 @@ pub(crate) fn plan(
     }
 }
 
-struct Planner<'a> {
+struct DiskPlanner<'a> {
     inputs: &'a Inputs<'a>,
-    problems: Problems,
-    plan: Plan,
+    problems: PlanProblems,
+    plan: DiskPlan,
     /// The table of each disk as it will be.
     tables: BTreeMap<String, Option<Table>>,
     /// Who has each target.
-    taken: BTreeMap<Target, String>,
+    taken: BTreeMap<DeviceRef, String>,
 }
 
-impl Planner<'_> {
+impl DiskPlanner<'_> {
     fn wrong(&mut self, at: &str, why: impl std::fmt::Display) {
         self.problems.lines.push(format!("{at}: {why}"));
     }

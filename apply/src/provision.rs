@@ -12,9 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
-use crate::accounts::{Accounts, Keys};
+use crate::accounts::{Accounts, SshKeys};
 use crate::fetched::Fetched;
-use crate::journal::files::{Intent, Journal};
+use crate::journal::files::{FileJournal, Intent};
 use crate::target::Target;
 use crate::tree::Tree;
 use crate::volumes::Opened;
@@ -44,12 +44,12 @@ pub struct Applied {
 /// Everything that is wrong.
 pub fn check(target: &Target, fetched: &Fetched) -> Result<()> {
     let tree = Tree::open(&target.root, target.rules)?;
-    plan(fetched, &tree, &Journal::default(), 0).map(drop)
+    plan(fetched, &tree, &FileJournal::default(), 0).map(drop)
 }
 
 /// What the disks stage leaves for this one.
 #[derive(Clone, Debug, Default)]
-pub struct Brought {
+pub struct DiskResults {
     /// Mount points of the config's file systems, and folders that were made for them.
     pub mounted: Vec<String>,
     /// Encrypted volumes.
@@ -64,8 +64,8 @@ pub struct Brought {
 pub fn apply(
     target: &Target,
     fetched: &Fetched,
-    brought: &Brought,
-    journal: &mut Journal,
+    brought: &DiskResults,
+    journal: &mut FileJournal,
 ) -> Result<Applied> {
     let tree = Tree::open(&target.root, target.rules)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -76,8 +76,8 @@ pub fn apply(
 fn apply_to(
     fetched: &Fetched,
     tree: &Tree,
-    brought: &Brought,
-    journal: &mut Journal,
+    brought: &DiskResults,
+    journal: &mut FileJournal,
     (boot_id, now): (&str, u64),
 ) -> Result<Applied> {
     let there = |path: &str| tree.find(path).is_some_and(|place| place.stat().is_some());
@@ -115,17 +115,17 @@ fn apply_to(
 }
 
 /// Everything decided.
-struct Plan<'a> {
+struct FilePlan<'a> {
     accounts: Accounts,
-    keys: Keys,
+    keys: SshKeys,
     entries: Vec<files::Entry<'a>>,
     units: units::Units,
     warnings: Vec<String>,
 }
 
-impl Plan<'_> {
+impl FilePlan<'_> {
     /// Everything that will be written to, and what is there now.
-    fn intent(&self, tree: &Tree, brought: &Brought) -> Result<Intent> {
+    fn intent(&self, tree: &Tree, brought: &DiskResults) -> Result<Intent> {
         let mut intent = Intent::default();
         let mounted = &brought.mounted;
         accounts::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
@@ -139,7 +139,12 @@ impl Plan<'_> {
     }
 }
 
-fn plan<'a>(fetched: &'a Fetched, tree: &Tree, journal: &Journal, now: u64) -> Result<Plan<'a>> {
+fn plan<'a>(
+    fetched: &'a Fetched,
+    tree: &Tree,
+    journal: &FileJournal,
+    now: u64,
+) -> Result<FilePlan<'a>> {
     let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
     let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
     let (users, groups) = journal.accounts();
@@ -166,7 +171,7 @@ fn plan<'a>(fetched: &'a Fetched, tree: &Tree, journal: &Journal, now: u64) -> R
                 .into(),
         );
     }
-    Ok(Plan {
+    Ok(FilePlan {
         accounts,
         keys,
         entries,

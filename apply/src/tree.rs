@@ -27,7 +27,7 @@ pub struct Tree {
     real: PathBuf,
     owners: Owners,
     /// Files that are written beside their places and wait for [`Tree::settle`].
-    pending: RefCell<Vec<(Place, Place)>>,
+    pending: RefCell<Vec<(TreeEntry, TreeEntry)>>,
     /// A folder of each file system that was written to, by its device number.
     touched: RefCell<BTreeMap<u64, File>>,
 }
@@ -44,14 +44,14 @@ pub enum Owners {
 
 /// An entry of a folder that exists: the entry itself may not.
 #[derive(Debug)]
-pub struct Place {
+pub struct TreeEntry {
     parent: OwnedFd,
     name: String,
     /// The path in the root, without links.
     pub real: String,
 }
 
-impl Place {
+impl TreeEntry {
     /// A path that other calls can use, as long as this place lives.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
@@ -220,11 +220,11 @@ impl Tree {
     }
 
     /// The entry at `path`, if its folder exists.
-    pub fn find(&self, path: &str) -> Option<Place> {
+    pub fn find(&self, path: &str) -> Option<TreeEntry> {
         let (above, name) = split(path);
         let parent = self.folder(above).ok()?;
         let real = join(&self.real_path(&parent).ok()?, name);
-        (!name.is_empty()).then(|| Place {
+        (!name.is_empty()).then(|| TreeEntry {
             parent,
             name: name.to_owned(),
             real,
@@ -232,7 +232,7 @@ impl Tree {
     }
 
     /// The entry at `path`; folders above it that are absent are made (0755, root).
-    pub fn place(&self, path: &str) -> Result<Place> {
+    pub fn place(&self, path: &str) -> Result<TreeEntry> {
         let (above, name) = split(path);
         if name.is_empty() {
             bail!("the root itself is no entry");
@@ -240,11 +240,11 @@ impl Tree {
         let real = self.real_folder(above)?;
         let parent = self.make_folders(&real)?;
         let real = join(&real, name);
-        let waits = |(_, place): &(Place, Place)| place.real == real;
+        let waits = |(_, place): &(TreeEntry, TreeEntry)| place.real == real;
         if self.pending.borrow().iter().any(waits) {
             self.settle()?;
         }
-        Ok(Place {
+        Ok(TreeEntry {
             parent,
             name: name.to_owned(),
             real,
@@ -257,7 +257,7 @@ impl Tree {
             Ok(fd) => Ok(fd),
             Err(Errno::ENOENT) => {
                 let (above, name) = split(real);
-                let place = Place {
+                let place = TreeEntry {
                     parent: self.make_folders(above)?,
                     name: name.to_owned(),
                     real: real.to_owned(),
@@ -270,7 +270,7 @@ impl Tree {
     }
 
     /// Makes one folder.
-    pub fn make_folder(&self, place: &Place, mode: u32, owner: (u32, u32)) -> Result<()> {
+    pub fn make_folder(&self, place: &TreeEntry, mode: u32, owner: (u32, u32)) -> Result<()> {
         cut()?;
         fs::DirBuilder::new()
             .mode(0o700)
@@ -283,9 +283,15 @@ impl Tree {
 
     /// Writes a file beside the place; [`Tree::settle`] brings it there. So a place never holds half a file, and
     /// the disk is waited for once and not for each file.
-    pub fn write(&self, place: &Place, data: &[u8], mode: u32, owner: (u32, u32)) -> Result<()> {
+    pub fn write(
+        &self,
+        place: &TreeEntry,
+        data: &[u8],
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<()> {
         let name = beside(&place.name);
-        let beside = Place {
+        let beside = TreeEntry {
             parent: place.parent.try_clone()?,
             real: join(split(&place.real).0, &name),
             name,
@@ -301,7 +307,7 @@ impl Tree {
         beside.remove()?;
         self.write_new(&beside, data, mode, owner)
             .with_context(|| format!("writing {}", place.real))?;
-        let target = Place {
+        let target = TreeEntry {
             parent: place.parent.try_clone()?,
             name: place.name.clone(),
             real: place.real.clone(),
@@ -313,7 +319,7 @@ impl Tree {
     /// Writes a file where none is, in a folder that is itself renamed when it is whole.
     pub fn write_new(
         &self,
-        place: &Place,
+        place: &TreeEntry,
         data: &[u8],
         mode: u32,
         owner: (u32, u32),
@@ -330,7 +336,7 @@ impl Tree {
     }
 
     /// Remembers the file system of a place for [`Tree::settle`].
-    fn touch(&self, place: &Place) -> Result<()> {
+    fn touch(&self, place: &TreeEntry) -> Result<()> {
         let folder = format!("/proc/self/fd/{}", place.parent.as_raw_fd());
         let device = fs::metadata(&folder)?.dev();
         if let std::collections::btree_map::Entry::Vacant(slot) =
@@ -388,7 +394,7 @@ impl Tree {
     }
 
     /// Makes a symbolic link; what is there must be gone.
-    pub fn link(&self, place: &Place, target: &str, owner: (u32, u32)) -> Result<()> {
+    pub fn link(&self, place: &TreeEntry, target: &str, owner: (u32, u32)) -> Result<()> {
         cut()?;
         std::os::unix::fs::symlink(target, place.path())
             .with_context(|| format!("making the link {}", place.real))?;
@@ -397,7 +403,7 @@ impl Tree {
     }
 
     /// Makes a hard link to `target`, a path in the root.
-    pub fn hard_link(&self, place: &Place, target: &str) -> Result<()> {
+    pub fn hard_link(&self, place: &TreeEntry, target: &str) -> Result<()> {
         let target = self
             .find(target)
             .filter(|target| target.stat().is_some())
@@ -411,7 +417,7 @@ impl Tree {
     }
 
     /// Sets owner and group of the entry itself, if they are others.
-    pub fn own(&self, place: &Place, owner: (u32, u32)) -> Result<()> {
+    pub fn own(&self, place: &TreeEntry, owner: (u32, u32)) -> Result<()> {
         cut()?;
         match &self.owners {
             Owners::Real => {
@@ -431,7 +437,7 @@ impl Tree {
     }
 
     /// The owner and group of the entry.
-    pub fn owner(&self, place: &Place) -> (u32, u32) {
+    pub fn owner(&self, place: &TreeEntry) -> (u32, u32) {
         match &self.owners {
             Owners::Real => place.stat().map_or((0, 0), |meta| (meta.uid(), meta.gid())),
             #[cfg(test)]
@@ -446,7 +452,7 @@ impl Tree {
 
     /// A rename takes the owner along.
     #[cfg_attr(not(test), allow(unused_variables, clippy::unused_self))]
-    fn move_owner(&self, from: &Place, to: &Place) {
+    fn move_owner(&self, from: &TreeEntry, to: &TreeEntry) {
         #[cfg(test)]
         if let Owners::Told(told) = &self.owners {
             let mut told = told.lock().unwrap();
@@ -464,7 +470,7 @@ impl Tree {
     }
 
     /// Sets the mode of a file or folder (of no link: a link has none).
-    pub fn chmod(&self, place: &Place, mode: u32) -> Result<()> {
+    pub fn chmod(&self, place: &TreeEntry, mode: u32) -> Result<()> {
         match place.stat() {
             Some(meta) if !meta.is_symlink() => {
                 cut()?;

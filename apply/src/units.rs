@@ -60,7 +60,7 @@ pub(crate) fn plan(
     let brought = storage.unwrap_or_default().iter().zip(files);
     let brought = brought
         .filter_map(|(file, contents)| Some((file.path.as_str(), contents.contents.as_deref()?)));
-    let mut planner = Planner {
+    let mut planner = UnitPlanner {
         tree,
         brought: brought.collect(),
         out: Units::default(),
@@ -77,7 +77,7 @@ pub(crate) fn plan(
     planner.out
 }
 
-struct Planner<'a> {
+struct UnitPlanner<'a> {
     tree: &'a Tree,
     /// Path → content of the config's own files.
     brought: BTreeMap<&'a str, &'a [u8]>,
@@ -86,7 +86,7 @@ struct Planner<'a> {
     warnings: &'a mut Vec<String>,
 }
 
-impl Planner<'_> {
+impl UnitPlanner<'_> {
     fn contents(&mut self, place: &str, unit: &Unit) {
         if unit.name.contains('/') {
             return self

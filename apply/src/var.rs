@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{device, filesystems, mounts};
 use image::fault::Fault;
-use layers::Layer;
+use layers::VarLayer;
 use linux::filesystem::Kind;
 use linux::modprobe::Serving;
 use linux::modules::Modules;
@@ -19,7 +19,7 @@ use linux::programs::Programs;
 /// A file system of the config that takes the place of the partition `var`, as `state` remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Var {
+pub struct VarFilesystem {
     /// The word that a config has for its kind.
     pub format: String,
     /// Its UUID.
@@ -28,10 +28,10 @@ pub struct Var {
     pub options: Vec<String>,
     /// The arrays and volumes that it is on, the lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub layers: Vec<Layer>,
+    pub layers: Vec<VarLayer>,
 }
 
-impl Var {
+impl VarFilesystem {
     fn kind(&self) -> Result<Kind> {
         filesystems::kind(&self.format)
             .ok()

@@ -14,7 +14,7 @@ mod tests;
 use ignition::model::Luks;
 use serde::{Deserialize, Serialize};
 
-use crate::fetched::Keys;
+use crate::fetched::VolumeKeys;
 use clevis::Pin;
 pub use cryptsetup::{close, open, open_by_tpm};
 use linux::filesystem::{Found, Kind};
@@ -22,7 +22,7 @@ use linux::tools::Tool;
 
 /// A volume as a config wants it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct VolumeSpec {
     /// Where it stands in the config.
     pub at: String,
     /// Name of the mapped device.
@@ -43,9 +43,9 @@ pub struct Wanted {
 }
 
 /// A key is never shown.
-impl std::fmt::Debug for Wanted {
+impl std::fmt::Debug for VolumeSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wanted")
+        f.debug_struct("VolumeSpec")
             .field("name", &self.name)
             .field("device", &self.device)
             .finish_non_exhaustive()
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Wanted {
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum VolumeAction {
     /// It is opened as it is.
     Open,
     /// It is made.
@@ -72,13 +72,13 @@ pub struct Opened {
     /// UUID of the volume.
     pub uuid: String,
     /// What opens it at later boots.
-    pub by: By,
+    pub by: Unlock,
 }
 
 /// What opens a volume.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum By {
+pub enum Unlock {
     /// A key.
     Key(Vec<u8>),
     /// The machine's TPM.
@@ -91,7 +91,7 @@ pub enum By {
 }
 
 /// A key is never shown.
-impl std::fmt::Debug for By {
+impl std::fmt::Debug for Unlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Key(_) => "Key",
@@ -110,12 +110,12 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-impl Wanted {
+impl VolumeSpec {
     /// Reads one; `keys` is what was fetched for it.
     ///
     /// # Errors
     /// For what this version cannot do, by name.
-    pub fn of(at: &str, model: &Luks, keys: &Keys) -> Result<Self, String> {
+    pub fn of(at: &str, model: &Luks, keys: &VolumeKeys) -> Result<Self, String> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let odd = |c: char| c.is_whitespace() || c.is_control() || "/\\#".contains(c);
         if model.name.starts_with(['-', '.']) || model.name.is_empty() || model.name.contains(odd) {
@@ -153,7 +153,7 @@ impl Wanted {
     ///
     /// # Errors
     /// If something else is there and may not be wiped: expected against found.
-    pub fn decide(&self, names: &[&'static str], found: &[Found]) -> Result<Verdict, String> {
+    pub fn decide(&self, names: &[&'static str], found: &[Found]) -> Result<VolumeAction, String> {
         let refuse = |expected: &str, found: String| {
             Err(format!(
                 "{}: {} cannot be used as it is and wipeVolume is not set; expected {expected}; found {found}",
@@ -161,10 +161,10 @@ impl Wanted {
             ))
         };
         if self.wipe {
-            return Ok(Verdict::Remake);
+            return Ok(VolumeAction::Remake);
         }
         if names.is_empty() {
-            return Ok(Verdict::Make);
+            return Ok(VolumeAction::Make);
         }
         let Some(volume) = found.iter().find(|found| found.kind == Kind::Luks2) else {
             let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -180,18 +180,18 @@ impl Wanted {
                 volume.to_string(),
             );
         }
-        for (name, wanted, found) in [
+        for (name, spec, found) in [
             ("label", &self.label, &volume.label),
             ("UUID", &self.uuid, &volume.uuid),
         ] {
-            if let Some(wanted) = wanted
+            if let Some(spec) = spec
                 .as_ref()
-                .filter(|wanted| !wanted.eq_ignore_ascii_case(found))
+                .filter(|spec| !spec.eq_ignore_ascii_case(found))
             {
-                return refuse(&format!("the {name} {wanted:?}"), format!("{found:?}"));
+                return refuse(&format!("the {name} {spec:?}"), format!("{found:?}"));
             }
         }
-        Ok(Verdict::Open)
+        Ok(VolumeAction::Open)
     }
 
     /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone, and a

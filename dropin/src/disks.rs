@@ -9,9 +9,9 @@ use ignition::model::{Filesystem, Luks, Storage, Tang};
 use ignition::validate::clean;
 
 use apply::device_name::Name;
-use apply::fetched::Keys;
-use apply::journal::disks::Journal;
-use apply::mounts::{Mounted, Wanted};
+use apply::fetched::VolumeKeys;
+use apply::journal::disks::DiskJournal;
+use apply::mounts::{MountSpec, Mounted};
 use apply::target::{Rules, Target};
 use apply::volumes::{self, Opened};
 use apply::{arrays, device, filesystems, mounts};
@@ -71,25 +71,25 @@ pub(crate) fn refused(storage: &Storage) -> Vec<String> {
     let arrays = storage.raid.iter().flatten().enumerate();
     let arrays = arrays.filter_map(|(i, array)| {
         let at = format!("$.storage.raid.{i}");
-        let why = arrays::Wanted::of(&at, array).err()?;
+        let why = arrays::ArraySpec::of(&at, array).err()?;
         Some(format!("{at}: {why}"))
     });
     let volumes = storage.luks.iter().flatten().enumerate();
     let volumes = volumes.filter_map(|(i, volume)| {
         let at = format!("$.storage.luks.{i}");
-        let why = volumes::Wanted::of(&at, volume, &before_fetching(volume)).err()?;
+        let why = volumes::VolumeSpec::of(&at, volume, &before_fetching(volume)).err()?;
         Some(format!("{at}: {why}"))
     });
     arrays.chain(volumes).collect()
 }
 
 /// What stands for what a volume's servers will say, where the config does not have it itself.
-fn before_fetching(volume: &Luks) -> Keys {
+fn before_fetching(volume: &Luks) -> VolumeKeys {
     let clevis = volume.clevis.as_ref();
     let servers = clevis.and_then(|clevis| clevis.tang.as_deref());
     let is_asked = |server: &Tang| server.advertisement.as_ref().is_none_or(String::is_empty);
     let said = |server| is_asked(server).then(|| br#"{"payload": ""}"#.to_vec());
-    Keys {
+    VolumeKeys {
         file: None,
         advertisements: servers.unwrap_or_default().iter().map(said).collect(),
     }
@@ -101,8 +101,8 @@ fn before_fetching(volume: &Luks) -> Keys {
 ///
 /// # Errors
 /// Everything that is wrong, or the first write that failed.
-pub(crate) fn make(target: &Target, storage: &Storage, keys: &[Keys]) -> Result<Vec<Opened>> {
-    let mut journal = Journal::default();
+pub(crate) fn make(target: &Target, storage: &Storage, keys: &[VolumeKeys]) -> Result<Vec<Opened>> {
+    let mut journal = DiskJournal::default();
     let plan = apply::disks::plan(target, Some(storage), keys, None, &journal)?;
     let made = apply::disks::apply(target, &plan, &mut journal)?;
     Ok(made.volumes)
@@ -120,7 +120,7 @@ pub(crate) fn mount(target: &Target, storage: &Storage) -> Result<Mounted> {
             find(&target.programs.world, &filesystem.device).with_context(|| at.clone())?;
         let options = filesystem.mount_options.clone().unwrap_or_default();
         wanted.push((
-            Wanted {
+            MountSpec {
                 at,
                 kind,
                 path: path.to_owned(),
@@ -130,7 +130,7 @@ pub(crate) fn mount(target: &Target, storage: &Storage) -> Result<Mounted> {
         ));
     }
     // The state of the stages remembers the folders.
-    let mut journal = apply::journal::files::Journal::default();
+    let mut journal = apply::journal::files::FileJournal::default();
     mounts::mount(&target.programs, &target.root, &wanted, &mut journal)
 }
 

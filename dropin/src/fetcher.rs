@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::disks::refused;
 use apply::config_source::ConfigSource;
-use apply::fetched::{Fetched, Keys};
-use apply::gather::{Gather, Settings, Wrong};
+use apply::fetched::{Fetched, VolumeKeys};
+use apply::gather::{ConfigProblems, Gather, Settings};
 use linux::certificates::ca_bundle;
 use linux::world::World;
 
@@ -91,7 +91,7 @@ impl Fetcher {
             let model = both.model().map_err(one)?;
             let lines = model.storage.as_ref().map_or_else(Vec::new, refused);
             if !lines.is_empty() {
-                return Err(Wrong {
+                return Err(ConfigProblems {
                     lines,
                     remote: false,
                 });
@@ -145,7 +145,7 @@ impl Fetcher {
         &self,
         base: &[ConfigSource],
         kept: &Config,
-    ) -> Result<(model::Storage, Vec<Keys>)> {
+    ) -> Result<(model::Storage, Vec<VolumeKeys>)> {
         let settings = self.settings(None);
         let network = || self.network();
         let mut gather = Gather::new(&settings, &network, self.identity);
@@ -156,7 +156,7 @@ impl Fetcher {
             let keys = gather.keys(&model)?;
             Ok((model.storage.unwrap_or_default(), keys))
         };
-        read().map_err(|wrong: Wrong| anyhow::anyhow!("{wrong}"))
+        read().map_err(|wrong: ConfigProblems| anyhow::anyhow!("{wrong}"))
     }
 
     /// The base under the config that an earlier stage has kept.
@@ -175,15 +175,15 @@ impl Fetcher {
     }
 }
 
-fn one(line: String) -> Wrong {
-    Wrong {
+fn one(line: String) -> ConfigProblems {
+    ConfigProblems {
         lines: vec![line],
         remote: false,
     }
 }
 
 /// All fragments of the base, later ones over earlier ones.
-fn of_base(gather: &mut Gather<'_>, fragments: &[ConfigSource]) -> Result<Config, Wrong> {
+fn of_base(gather: &mut Gather<'_>, fragments: &[ConfigSource]) -> Result<Config, ConfigProblems> {
     let mut base = Config::empty();
     for fragment in fragments {
         if let Some(fragment) = gather.one(Some(fragment))? {

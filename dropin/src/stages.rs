@@ -12,8 +12,8 @@ use image::platform::Platform;
 use platform::{Endpoints, Machine, Medium};
 
 use apply::config_source::ConfigSource;
-use apply::journal::files::Journal;
-use apply::provision::{self, Brought};
+use apply::journal::files::FileJournal;
+use apply::provision::{self, DiskResults};
 use apply::target::{Rules, Target};
 use linux::media::{LOOK_EVERY, Media, WAIT};
 use linux::modules::Modules;
@@ -271,12 +271,12 @@ impl Run<'_> {
         for warning in &fetched.warnings {
             tracing::warn!("{warning}");
         }
-        let brought = Brought {
+        let brought = DiskResults {
             mounted: state.folders.clone(),
             volumes: state.volumes.clone(),
         };
         // Another system has no `state`: a stage that was cut off is not undone, as with Ignition.
-        let mut journal = Journal::default();
+        let mut journal = FileJournal::default();
         let applied = provision::apply(&self.target(), &fetched, &brought, &mut journal)?;
         for warning in &applied.warnings {
             tracing::warn!("{warning}");

@@ -74,13 +74,13 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use apply::volumes::By;
+    use apply::volumes::Unlock;
 
     #[test]
     fn volumes_are_read_as_they_are_written_by_nobody_else_and_never_shown() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ignition/state");
-        let volume = |name: &str, by: By| Opened {
+        let volume = |name: &str, by: Unlock| Opened {
             name: name.to_owned(),
             uuid: "abab".to_owned(),
             by,
@@ -89,9 +89,9 @@ mod tests {
             user_config: true,
             folders: vec!["/var/lib/x".to_owned()],
             volumes: vec![
-                volume("data", By::Key(b"SECRET\xff".to_vec())),
-                volume("sealed", By::Tpm),
-                volume("far", By::Clevis { network: true }),
+                volume("data", Unlock::Key(b"SECRET\xff".to_vec())),
+                volume("sealed", Unlock::Tpm),
+                volume("far", Unlock::Clevis { network: true }),
             ],
         };
         state.write(&path).unwrap();

@@ -24,7 +24,7 @@ use crate::settings;
 use crate::state::State;
 use apply::config_source::ConfigSource;
 use apply::fetched::Fetched;
-use apply::gather::{Gather, Settings, Wrong};
+use apply::gather::{ConfigProblems, Gather, Settings};
 use image::fault::Fault;
 use linux::certificates::ca_bundle;
 use linux::world::World;
@@ -90,7 +90,7 @@ fn once(
     settings: &Settings,
     network: &dyn Fn() -> Result<()>,
     base: Option<&ConfigSource>,
-) -> Result<(Fetched, Metadata), Wrong> {
+) -> Result<(Fetched, Metadata), ConfigProblems> {
     let user = source::user(boot, settings.patience).map_err(layers::wrong)?;
     let platform = boot.identity.platform;
     let mut gather = Gather::new(settings, network, platform::fetch_identity(platform));

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use apply::disks::{self, Made};
 use apply::fetched::Fetched;
-use apply::journal::disks::Journal;
+use apply::journal::disks::DiskJournal;
 use apply::provision;
 use apply::target::Target;
 
@@ -22,7 +22,7 @@ pub(crate) fn make(
     fetched: &Fetched,
     state: &mut State,
 ) -> Result<Made> {
-    let mut journal = Journal::open(state.made(), &fetched.hash())?;
+    let mut journal = DiskJournal::open(state.made(), &fetched.hash())?;
     let system = state.system(boot, root)?;
     let storage = fetched.model.storage.as_ref();
     let plan = disks::plan(target, storage, &fetched.keys, system.as_ref(), &journal)?;

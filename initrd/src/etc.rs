@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use apply::journal::files::Journal;
+use apply::journal::files::FileJournal;
 use image::paths;
 use linux::mount::{self, Flags};
 use linux::{atomic_file, block};
@@ -25,7 +25,7 @@ pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, var: &Var) -> Resul
     let below = |path: &str| root.programs.sysroot.join(path.trim_start_matches('/'));
     let (upper, work) = (below(paths::ETC_UPPER), below(paths::ETC_WORK));
     if let Some(uuid) = var.uuid.as_ref().filter(|_| state.first_boot) {
-        let mut journal = Journal::open(state.dir()?)?;
+        let mut journal = FileJournal::open(state.dir()?)?;
         discard_cut_off(&upper, &work, uuid, &mut journal)?;
     }
     overlay(&below("/etc"), &upper, &work)?;
@@ -34,7 +34,7 @@ pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, var: &Var) -> Resul
 
 /// A first boot begins with the `/etc` of the root: what an attempt that was cut off has written over it goes. A layer that
 /// was there before the first attempt stays.
-fn discard_cut_off(upper: &Path, work: &Path, var: &str, journal: &mut Journal) -> Result<()> {
+fn discard_cut_off(upper: &Path, work: &Path, var: &str, journal: &mut FileJournal) -> Result<()> {
     if journal.etc_is_ours(var) {
         for folder in [upper, work] {
             match fs::remove_dir_all(folder) {
@@ -102,7 +102,7 @@ mod tests {
         let state = folder.path().join("state");
         fs::create_dir(&state).unwrap();
         let boot = |var: &str, write: bool| {
-            let mut journal = Journal::open(&state).unwrap();
+            let mut journal = FileJournal::open(&state).unwrap();
             discard_cut_off(&upper, &work, var, &mut journal).unwrap();
             fs::create_dir_all(&upper).unwrap();
             if write {

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use apply::disks::Made;
 use apply::fetched::Fetched;
-use apply::journal::files::Journal;
-use apply::provision::{self, Applied, Brought};
+use apply::journal::files::FileJournal;
+use apply::provision::{self, Applied, DiskResults};
 use apply::target::Target;
 use platform::Metadata;
 
@@ -26,10 +26,10 @@ pub(crate) fn apply(
     disks: &Made,
     (fetched, machine): &(Fetched, Metadata),
 ) -> Result<()> {
-    let mut journal = Journal::open(state.dir()?)?;
+    let mut journal = FileJournal::open(state.dir()?)?;
     let step = &boot.timeline;
     let mut mounted = step.step("ignition.mount", || disks.mount(target, &mut journal))?;
-    let brought = Brought {
+    let brought = DiskResults {
         mounted: mounted.folders.clone(),
         volumes: disks.volumes.clone(),
     };

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use apply::var::Var as Described;
+use apply::var::VarFilesystem;
 use apply::var::layers;
 use image::{layout, paths};
 use linux::mount::{self, Flags};
@@ -34,7 +34,7 @@ pub(crate) fn mount(
     boot: &Boot,
     root: &Root,
     state: &mut State,
-    made: Option<(Described, PathBuf)>,
+    made: Option<(VarFilesystem, PathBuf)>,
 ) -> Result<Var> {
     let own = find(boot, root, state, made)?;
     let target = root.programs.sysroot.join("var");
@@ -61,8 +61,8 @@ fn find(
     boot: &Boot,
     root: &Root,
     state: &State,
-    made: Option<(Described, PathBuf)>,
-) -> Result<Option<(Described, PathBuf)>> {
+    made: Option<(VarFilesystem, PathBuf)>,
+) -> Result<Option<(VarFilesystem, PathBuf)>> {
     let dir = state.dir()?;
     if state.first_boot {
         remember(dir, made.as_ref().map(|(var, _)| var))?;
@@ -79,7 +79,7 @@ fn find(
 fn mount_own(
     boot: &Boot,
     root: &Root,
-    own: &Described,
+    own: &VarFilesystem,
     device: &Path,
     target: &Path,
 ) -> Result<()> {
@@ -115,7 +115,7 @@ fn mount_partition(
 }
 
 /// Keeps in `state` which file system is at `/var`, so that later boots, which read no config, mount it.
-fn remember(state: &Path, var: Option<&Described>) -> Result<()> {
+fn remember(state: &Path, var: Option<&VarFilesystem>) -> Result<()> {
     let path = state.join(paths::STATE_VAR);
     match var {
         Some(var) => {
@@ -128,7 +128,7 @@ fn remember(state: &Path, var: Option<&Described>) -> Result<()> {
     layers::forget_keys(state, layers.unwrap_or_default())
 }
 
-fn remembered(state: &Path) -> Result<Option<Described>> {
+fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {
     let path = state.join(paths::STATE_VAR);
     let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let Some(text) = text else {

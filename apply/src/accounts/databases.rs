@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::tree::{Place, Tree};
+use crate::tree::{Tree, TreeEntry};
 
 /// One of the account files.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl Database {
     /// Reads the file; an absent one is empty and stays absent unless it is a file that has to exist.
     pub(crate) fn load(tree: &Tree, path: &'static str) -> Result<Self> {
         let place = tree.find(path).filter(|place| place.stat().is_some());
-        let text = place.as_ref().map(Place::read).transpose()?;
+        let text = place.as_ref().map(TreeEntry::read).transpose()?;
         let text = String::from_utf8_lossy(text.as_deref().unwrap_or_default()).into_owned();
         Ok(Self {
             path,

@@ -41,7 +41,7 @@ pub(crate) struct Accounts {
 }
 
 /// Which users have keys: name → lines of `authorized_keys`.
-pub(crate) type Keys = BTreeMap<String, Vec<String>>;
+pub(crate) type SshKeys = BTreeMap<String, Vec<String>>;
 
 impl Accounts {
     /// Reads the files of the root.

@@ -62,7 +62,7 @@ impl Disk {
     }
 
     /// Runs a config's partitions on the disk.
-    fn run(&self, storage: &str, journal: &mut Journal) -> Result<Vec<String>> {
+    fn run(&self, storage: &str, journal: &mut DiskJournal) -> Result<Vec<String>> {
         let storage = storage.replace("DISK", &self.name);
         let text = format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
         let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
@@ -150,14 +150,14 @@ fn the_wipe_and_exist_matrix_on_a_real_disk() {
     };
     for &(present, entry, expected) in ROWS {
         let Some(disk) = Disk::new(512) else { return };
-        let mut journal = Journal::default();
+        let mut journal = DiskJournal::default();
         if present {
             let first = there(r#""label": "data", "sizeMiB": 5"#);
             disk.run(&first, &mut journal).unwrap();
             assert_eq!(disk.kernel(), [(1, 1, 5)]);
         }
         let before = disk.content();
-        let done = disk.run(&there(entry), &mut Journal::default());
+        let done = disk.run(&there(entry), &mut DiskJournal::default());
         match expected {
             Some(expected) => assert_eq!(done.unwrap(), [expected], "{entry}"),
             None => {
@@ -196,12 +196,12 @@ fn a_second_run_writes_nothing_on_disks_of_either_sector_size() {
         let Some(disk) = Disk::new(sector) else {
             return;
         };
-        let done = disk.run(WANTED, &mut Journal::default()).unwrap();
+        let done = disk.run(WANTED, &mut DiskJournal::default()).unwrap();
         assert_eq!(done, ["2 Create", "1 Create", "3 Create"]);
         let kernel = disk.kernel();
         assert_eq!(kernel[..2], [(1, 11, 20), (2, 1, 10)]);
         let before = disk.content();
-        let again = disk.run(WANTED, &mut Journal::default()).unwrap();
+        let again = disk.run(WANTED, &mut DiskJournal::default()).unwrap();
         assert!(
             again.iter().all(|action| action.ends_with("Keep")),
             "{again:?}"
@@ -215,7 +215,7 @@ fn a_partition_in_use_stays_and_its_neighbours_change() {
     let Some(disk) = Disk::new(512) else { return };
     let two = r#""disks": [{"device": "/dev/DISK", "partitions": [
         {"label": "a", "number": 1, "sizeMiB": 16}, {"label": "b", "number": 2, "sizeMiB": 10}]}]"#;
-    disk.run(two, &mut Journal::default()).unwrap();
+    disk.run(two, &mut DiskJournal::default()).unwrap();
     // Held by another device, as a mounted one is; the loop device is given back when it is closed.
     let path = format!("/dev/{}p1", disk.name);
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +240,7 @@ fn a_partition_in_use_stays_and_its_neighbours_change() {
         eprintln!("skipped: this host does not mount: {error:#}");
         return;
     }
-    let run = |storage: &str| disk.run(storage, &mut Journal::default());
+    let run = |storage: &str| disk.run(storage, &mut DiskJournal::default());
     let wiped = run(r#""disks": [{"device": "/dev/DISK", "wipeTable": true}]"#);
     let gone = run(
         r#""disks": [{"device": "/dev/DISK", "partitions": [{"number": 1, "shouldExist": false, "wipePartitionEntry": true}]}]"#,
@@ -275,13 +275,16 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     assert!(!disk.table().unwrap().sound);
     let same =
         r#""disks": [{"device": "/dev/DISK", "partitions": [{"number": 5, "label": "old"}]}]"#;
-    assert_eq!(disk.run(same, &mut Journal::default()).unwrap(), ["5 Keep"]);
+    assert_eq!(
+        disk.run(same, &mut DiskJournal::default()).unwrap(),
+        ["5 Keep"]
+    );
     assert!(disk.table().unwrap().sound);
     assert_eq!(disk.kernel(), [(1, 1, 10), (5, 20, 10)]);
     // Bytes between the tables are nobody's to wipe.
     disk.device.write_all_at(b"data", 40 * MIB).unwrap();
     let anew = r#""disks": [{"device": "/dev/DISK", "wipeTable": true, "partitions": [{"number": 1, "sizeMiB": 20}]}]"#;
-    let mut journal = Journal::default();
+    let mut journal = DiskJournal::default();
     assert_eq!(disk.run(anew, &mut journal).unwrap(), ["1 Create"]);
     assert_eq!(disk.kernel(), [(1, 1, 20)]);
     let (before, guid) = (disk.content(), disk.table().unwrap().guid);
@@ -296,6 +299,6 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     disk.device.read_exact_at(&mut data, 40 * MIB).unwrap();
     assert_eq!(&data, b"data");
     let none = r#""disks": [{"device": "/dev/DISK", "wipeTable": true}]"#;
-    disk.run(none, &mut Journal::default()).unwrap();
+    disk.run(none, &mut DiskJournal::default()).unwrap();
     assert_eq!((disk.kernel(), disk.table().is_none()), (Vec::new(), true));
 }

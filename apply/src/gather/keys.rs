@@ -3,12 +3,12 @@
 
 use ignition::model::{self, Luks, Resource, Tang};
 
-use super::{Gather, Wrong};
-use crate::fetched::Keys;
+use super::{ConfigProblems, Gather};
+use crate::fetched::VolumeKeys;
 
 impl Gather<'_> {
     /// One for each of `storage.luks`, in that order.
-    pub fn keys(&mut self, model: &model::Config) -> Result<Vec<Keys>, Wrong> {
+    pub fn keys(&mut self, model: &model::Config) -> Result<Vec<VolumeKeys>, ConfigProblems> {
         let storage = model.storage.as_ref();
         let volumes = storage
             .and_then(|storage| storage.luks.as_deref())
@@ -27,7 +27,7 @@ impl Gather<'_> {
             .map(|(at, resource)| (at.clone(), resource))
             .collect();
         let mut fetched = self.fetch(&named)?.into_iter();
-        let keys = volumes.iter().map(|volume| Keys {
+        let keys = volumes.iter().map(|volume| VolumeKeys {
             file: key_file(volume).and_then(|_| fetched.next()),
             advertisements: servers(volume)
                 .iter()

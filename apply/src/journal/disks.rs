@@ -78,7 +78,7 @@ impl Content {
 
 /// The journal of one config.
 #[derive(Debug, Default)]
-pub struct Journal {
+pub struct DiskJournal {
     path: Option<PathBuf>,
     content: Content,
 }
@@ -91,7 +91,7 @@ pub fn forget(state: &Path) -> Result<()> {
     atomic_file::remove(&state.join(JOURNAL)).context("removing the journal of the disks")
 }
 
-impl Journal {
+impl DiskJournal {
     /// The journal below `state` of the config with this hash; an empty one if there is none. Of another config's it only
     /// knows which devices hold nothing but what that one made. None of `state` keeps it in memory.
     ///
@@ -153,7 +153,7 @@ impl Journal {
         self.write()
     }
 
-    /// As [`Journal::note`] that a table is begun, with its partitions' numbers, and whether nothing of the disk's former
+    /// As [`DiskJournal::note`] that a table is begun, with its partitions' numbers, and whether nothing of the disk's former
     /// content stays (`fresh`).
     ///
     /// # Errors
@@ -194,20 +194,20 @@ mod tests {
     fn what_was_noted_is_known_to_the_next_boot_for_the_same_config_and_device() {
         let folder = tempfile::tempdir().unwrap();
         let state = Some(folder.path());
-        let mut journal = Journal::open(state, "one").unwrap();
+        let mut journal = DiskJournal::open(state, "one").unwrap();
         assert_eq!(journal.stage("f", "serial a"), None);
         journal.note("f", "serial a", Stage::Begun).unwrap();
         let numbers = BTreeMap::from([("p".to_owned(), 3)]);
         journal.number_all("d", "serial a", numbers, true).unwrap();
         journal.note("d", "serial a", Stage::Done).unwrap();
 
-        let again = Journal::open(state, "one").unwrap();
+        let again = DiskJournal::open(state, "one").unwrap();
         assert_eq!(again.stage("f", "serial a"), Some(Stage::Begun));
         assert_eq!(again.stage("f", "serial b"), None);
         assert_eq!(again.stage("d", "serial a"), Some(Stage::Done));
         assert_eq!(again.number("d", "serial a", "p"), Some(3));
         assert_eq!(again.number("d", "serial b", "p"), None);
-        let other = Journal::open(state, "two").unwrap();
+        let other = DiskJournal::open(state, "two").unwrap();
         assert_eq!(other.stage("f", "serial a"), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -216,7 +216,7 @@ mod tests {
     fn another_config_knows_what_the_one_before_had_made() {
         let folder = tempfile::tempdir().unwrap();
         let state = Some(folder.path());
-        let mut journal = Journal::open(state, "one").unwrap();
+        let mut journal = DiskJournal::open(state, "one").unwrap();
         let numbers = BTreeMap::new;
         journal
             .number_all("$.storage.disks.0", "whole", numbers(), true)
@@ -233,10 +233,10 @@ mod tests {
             journal.note(at, device, Stage::Begun).unwrap();
         }
         assert!(!journal.made_earlier("whole"), "it is this config's own");
-        let mut journal = Journal::open(state, "two").unwrap();
+        let mut journal = DiskJournal::open(state, "two").unwrap();
         journal.note(at, "third", Stage::Done).unwrap();
         // And the one after that.
-        let journal = Journal::open(state, "three").unwrap();
+        let journal = DiskJournal::open(state, "three").unwrap();
         for (device, made) in [
             ("whole", true),
             ("whole partition 7", true),
@@ -256,11 +256,11 @@ mod tests {
     #[test]
     fn without_state_it_is_kept_in_memory_until_there_is_one() {
         let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(None, "one").unwrap();
+        let mut journal = DiskJournal::open(None, "one").unwrap();
         journal.note("f", "x", Stage::Begun).unwrap();
         journal.keep_in(folder.path());
         journal.note("g", "x", Stage::Done).unwrap();
-        let again = Journal::open(Some(folder.path()), "one").unwrap();
+        let again = DiskJournal::open(Some(folder.path()), "one").unwrap();
         assert_eq!(again.stage("f", "x"), Some(Stage::Begun));
     }
 }

@@ -10,7 +10,7 @@ use image::paths::STATE_FILES as JOURNAL;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::tree::{Place, Tree, join, split};
+use crate::tree::{Tree, TreeEntry, join, split};
 use linux::atomic_file;
 
 /// What stood at a place.
@@ -68,7 +68,7 @@ struct Content {
 
 /// The journal of this node's first boot. The default one is kept nowhere.
 #[derive(Debug, Default)]
-pub struct Journal {
+pub struct FileJournal {
     path: Option<PathBuf>,
     content: Content,
 }
@@ -142,7 +142,7 @@ impl Intent {
     }
 }
 
-fn was(tree: &Tree, place: &Place) -> Result<Option<Was>> {
+fn was(tree: &Tree, place: &TreeEntry) -> Result<Option<Was>> {
     let Some(meta) = place.stat() else {
         return Ok(None);
     };
@@ -166,7 +166,7 @@ fn hash(data: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Journal {
+impl FileJournal {
     /// The journal below `state`; an empty one if there is none.
     ///
     /// # Errors
@@ -294,7 +294,7 @@ impl Journal {
 }
 
 /// Removes what was not there before. What has another content than the config brought is somebody else's and stays.
-fn take_away(place: &Place, noted: &Noted) -> Result<()> {
+fn take_away(place: &TreeEntry, noted: &Noted) -> Result<()> {
     let Some(meta) = place.stat() else {
         return Ok(());
     };
@@ -317,7 +317,7 @@ fn take_away(place: &Place, noted: &Noted) -> Result<()> {
 }
 
 /// Brings back what was there; whether that was possible.
-fn restore(tree: &Tree, place: &Place, was: &Was) -> Result<bool> {
+fn restore(tree: &Tree, place: &TreeEntry, was: &Was) -> Result<bool> {
     let now = self::was(tree, place)?;
     match (&was.kind, now.as_ref().map(|now| &now.kind)) {
         (Kind::File(size, sum), Some(Kind::File(_, now))) if sum != now => {

@@ -12,7 +12,7 @@ use linux::gpt::{Entry, Table};
 
 /// A partition as a config wants it. Starts and sizes are in MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct PartitionSpec {
     /// Where it stands in the config.
     pub(crate) at: String,
     /// Number in the table; 0 for the next one that is free.
@@ -37,7 +37,7 @@ pub(crate) struct Wanted {
 
 /// What is done to one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum PartitionAction {
     /// It is as it should be.
     Keep,
     /// It is made.
@@ -54,11 +54,11 @@ pub(crate) enum Action {
 
 /// A table, and what led to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct PlannedTable {
     /// The table as it will be.
     pub(crate) table: Table,
     /// What is done to each wanted partition, by its number, in the order in which it is decided.
-    pub(crate) actions: Vec<(u32, Action)>,
+    pub(crate) actions: Vec<(u32, PartitionAction)>,
     /// The number of each partition that is to be there, by its place in the config.
     pub(crate) numbers: Vec<(String, u32)>,
 }
@@ -69,23 +69,23 @@ pub(crate) struct Outcome {
 /// Everything that is wrong, each with its place in the config.
 pub(crate) fn plan(
     before: &Table,
-    wanted: &[Wanted],
+    specs: &[PartitionSpec],
     busy: &BTreeSet<u32>,
     random: &mut dyn FnMut() -> Guid,
-) -> Result<Outcome, Vec<String>> {
-    let claimed = claim(before, wanted);
-    let mut wanted: Vec<Wanted> = wanted.to_vec();
-    for (want, number) in wanted.iter_mut().zip(claimed) {
-        want.number = number;
+) -> Result<PlannedTable, Vec<String>> {
+    let claimed = claim(before, specs);
+    let mut specs: Vec<PartitionSpec> = specs.to_vec();
+    for (spec, number) in specs.iter_mut().zip(claimed) {
+        spec.number = number;
     }
     // What goes makes room; and a number that is chosen must not be one that another entry names.
-    wanted.sort_by_key(|want| (want.number == 0, want.exists));
+    specs.sort_by_key(|spec| (spec.number == 0, spec.exists));
     let mut wrong = Vec::new();
-    let spans = spans(before, &wanted, &mut wrong);
+    let spans = spans(before, &specs, &mut wrong);
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    let mut planner = Planner {
+    let mut planner = TablePlanner {
         table: before.clone(),
         before,
         busy,
@@ -93,17 +93,17 @@ pub(crate) fn plan(
         numbers: Vec::new(),
         wrong,
     };
-    let creations: Vec<_> = wanted
+    let creations: Vec<_> = specs
         .iter()
         .zip(spans)
-        .filter_map(|(want, span)| planner.decide(want, span))
+        .filter_map(|(spec, span)| planner.decide(spec, span))
         .collect();
     // All that goes is gone before anything is made.
-    for (want, span, action) in creations {
-        planner.create(want, span, action, random);
+    for (spec, span, action) in creations {
+        planner.create(spec, span, action, random);
     }
     match planner.wrong.is_empty() {
-        true => Ok(Outcome {
+        true => Ok(PlannedTable {
             table: planner.table,
             actions: planner.actions,
             numbers: planner.numbers,
@@ -121,18 +121,18 @@ struct Span {
 
 /// Numbers of the wanted partitions. One without a number whose label, type and GUID one partition has already is that
 /// one: an earlier run made it, and a second one of the same label would be nobody's wish.
-fn claim(before: &Table, wanted: &[Wanted]) -> Vec<u32> {
-    let mut taken: BTreeSet<u32> = wanted.iter().map(|want| want.number).collect();
+fn claim(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
+    let mut taken: BTreeSet<u32> = specs.iter().map(|spec| spec.number).collect();
     let mut numbers = Vec::new();
-    for want in wanted {
+    for spec in specs {
         let matches = |(_, entry): &(&u32, &Entry)| {
-            want.label.as_ref() == Some(&entry.label)
-                && want.type_guid.is_none_or(|guid| guid == entry.type_guid)
-                && want.guid.is_none_or(|guid| guid == entry.guid)
-                && want
+            spec.label.as_ref() == Some(&entry.label)
+                && spec.type_guid.is_none_or(|guid| guid == entry.type_guid)
+                && spec.guid.is_none_or(|guid| guid == entry.guid)
+                && spec
                     .start
                     .is_none_or(|start| start == 0 || start * MIB == entry.first * before.sector)
-                && want.size.is_none_or(|size| {
+                && spec.size.is_none_or(|size| {
                     size == 0 || size * MIB == (entry.last + 1 - entry.first) * before.sector
                 })
         };
@@ -141,8 +141,8 @@ fn claim(before: &Table, wanted: &[Wanted]) -> Vec<u32> {
             .iter()
             .filter(matches)
             .map(|(number, _)| *number);
-        let number = match (want.number, candidates.next(), candidates.next()) {
-            (0, Some(number), None) if want.exists && taken.insert(number) => number,
+        let number = match (spec.number, candidates.next(), candidates.next()) {
+            (0, Some(number), None) if spec.exists && taken.insert(number) => number,
             (number, ..) => number,
         };
         numbers.push(number);
@@ -152,20 +152,20 @@ fn claim(before: &Table, wanted: &[Wanted]) -> Vec<u32> {
 
 /// Start and size of each in sectors, 0 resolved for those with a number to what it would be if all that is listed were
 /// made anew.
-fn spans(before: &Table, wanted: &[Wanted], wrong: &mut Vec<String>) -> Vec<Span> {
+fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Vec<Span> {
     let sectors = |mib: Option<u64>| mib.map(|mib| mib * (MIB / before.sector));
     let mut pretended = before.clone();
-    for want in wanted {
-        pretended.entries.remove(&want.number);
+    for spec in specs {
+        pretended.entries.remove(&spec.number);
     }
     let mut spans = Vec::new();
-    for want in wanted {
+    for spec in specs {
         let mut span = Span {
-            start: sectors(want.start),
-            size: sectors(want.size),
+            start: sectors(spec.start),
+            size: sectors(spec.size),
         };
-        if want.number != 0 && want.exists {
-            let old = before.entries.get(&want.number).filter(|_| !want.wipe);
+        if spec.number != 0 && spec.exists {
+            let old = before.entries.get(&spec.number).filter(|_| !spec.wipe);
             let start = span.start.or(old.map(|old| old.first)).unwrap_or(0);
             let size = span
                 .size
@@ -173,13 +173,13 @@ fn spans(before: &Table, wanted: &[Wanted], wrong: &mut Vec<String>) -> Vec<Span
                 .unwrap_or(0);
             match place(&pretended, start, size) {
                 Ok((first, last)) => {
-                    pretended.entries.insert(want.number, blank(first, last));
+                    pretended.entries.insert(spec.number, blank(first, last));
                     span.start = span.start.map(|_| first);
                     span.size = span.size.map(|_| last + 1 - first);
                 }
                 // One that is there and stays need not find a place among those that are wanted.
                 Err(_) if span == Span::default() && old.is_some() => {}
-                Err(why) => wrong.push(format!("{}: {why}", want.at)),
+                Err(why) => wrong.push(format!("{}: {why}", spec.at)),
             }
         }
         spans.push(span);
@@ -266,78 +266,82 @@ fn free(table: &Table) -> Vec<(u64, u64)> {
     out
 }
 
-struct Planner<'a> {
+struct TablePlanner<'a> {
     table: Table,
     before: &'a Table,
     busy: &'a BTreeSet<u32>,
-    actions: Vec<(u32, Action)>,
+    actions: Vec<(u32, PartitionAction)>,
     numbers: Vec<(String, u32)>,
     wrong: Vec<String>,
 }
 
-impl Planner<'_> {
+impl TablePlanner<'_> {
     /// The matrix. Gives what is to be made once all deletions are done.
-    fn decide<'w>(&mut self, want: &'w Wanted, span: Span) -> Option<(&'w Wanted, Span, Action)> {
-        let number = want.number;
+    fn decide<'w>(
+        &mut self,
+        spec: &'w PartitionSpec,
+        span: Span,
+    ) -> Option<(&'w PartitionSpec, Span, PartitionAction)> {
+        let number = spec.number;
         let old = self.before.entries.get(&number).cloned();
-        let action = match (old, want.exists, want.wipe) {
-            (None, false, _) => Action::Absent,
-            (None, true, _) => Action::Create,
-            (Some(_), false, true) => Action::Delete,
+        let action = match (old, spec.exists, spec.wipe) {
+            (None, false, _) => PartitionAction::Absent,
+            (None, true, _) => PartitionAction::Create,
+            (Some(_), false, true) => PartitionAction::Delete,
             (Some(old), false, false) => {
                 return self.refuse(
-                    want,
+                    spec,
                     &format!(
                         "partition {number} ({:?}) exists and is not to; wipePartitionEntry is not set",
                         old.label
                     ),
                 );
             }
-            (Some(old), true, wipe) => match self.differs(&old, want, span) {
-                None => Action::Keep,
-                Some(Difference::Size(_)) if !wipe && want.resize => {
-                    return self.resize(want, &old, span);
+            (Some(old), true, wipe) => match self.differs(&old, spec, span) {
+                None => PartitionAction::Keep,
+                Some(Difference::Size(_)) if !wipe && spec.resize => {
+                    return self.resize(spec, &old, span);
                 }
-                Some(_) if wipe => Action::Recreate,
-                Some(difference) => return self.refuse(want, &difference.describe(number)),
+                Some(_) if wipe => PartitionAction::Recreate,
+                Some(difference) => return self.refuse(spec, &difference.describe(number)),
             },
         };
-        let changes = matches!(action, Action::Delete | Action::Recreate);
-        if changes && self.is_busy(want) {
+        let changes = matches!(action, PartitionAction::Delete | PartitionAction::Recreate);
+        if changes && self.is_busy(spec) {
             return None;
         }
         if changes {
             self.table.entries.remove(&number);
         }
-        if matches!(action, Action::Create | Action::Recreate) {
-            return Some((want, span, action));
+        if matches!(action, PartitionAction::Create | PartitionAction::Recreate) {
+            return Some((spec, span, action));
         }
-        self.note(want, number, action);
+        self.note(spec, number, action);
         None
     }
 
-    fn note(&mut self, want: &Wanted, number: u32, action: Action) {
+    fn note(&mut self, spec: &PartitionSpec, number: u32, action: PartitionAction) {
         self.actions.push((number, action));
-        if want.exists {
-            self.numbers.push((want.at.clone(), number));
+        if spec.exists {
+            self.numbers.push((spec.at.clone(), number));
         }
     }
 
-    fn refuse<T>(&mut self, want: &Wanted, why: &str) -> Option<T> {
-        self.wrong.push(format!("{}: {why}", want.at));
+    fn refuse<T>(&mut self, spec: &PartitionSpec, why: &str) -> Option<T> {
+        self.wrong.push(format!("{}: {why}", spec.at));
         None
     }
 
-    fn is_busy(&mut self, want: &Wanted) -> bool {
-        let busy = self.busy.contains(&want.number);
+    fn is_busy(&mut self, spec: &PartitionSpec) -> bool {
+        let busy = self.busy.contains(&spec.number);
         if busy {
-            let why = format!("partition {} is in use and cannot be changed", want.number);
-            self.wrong.push(format!("{}: {why}", want.at));
+            let why = format!("partition {} is in use and cannot be changed", spec.number);
+            self.wrong.push(format!("{}: {why}", spec.at));
         }
         busy
     }
 
-    fn differs(&self, old: &Entry, want: &Wanted, span: Span) -> Option<Difference> {
+    fn differs(&self, old: &Entry, spec: &PartitionSpec, span: Span) -> Option<Difference> {
         let mib = |sectors: u64| sectors * self.before.sector / MIB;
         let other = |what: &'static str, wanted: String, found: String| {
             Some(Difference::Other(what, wanted, found))
@@ -349,13 +353,13 @@ impl Planner<'_> {
                 format!("{} MiB", mib(old.first)),
             );
         }
-        if let Some(guid) = want.guid.filter(|guid| *guid != old.guid) {
+        if let Some(guid) = spec.guid.filter(|guid| *guid != old.guid) {
             return other("GUID", guid.to_string(), old.guid.to_string());
         }
-        if let Some(guid) = want.type_guid.filter(|guid| *guid != old.type_guid) {
+        if let Some(guid) = spec.type_guid.filter(|guid| *guid != old.type_guid) {
             return other("type", guid.to_string(), old.type_guid.to_string());
         }
-        if let Some(label) = want.label.as_ref().filter(|label| **label != old.label) {
+        if let Some(label) = spec.label.as_ref().filter(|label| **label != old.label) {
             return other("label", format!("{label:?}"), format!("{:?}", old.label));
         }
         let size = old.last + 1 - old.first;
@@ -367,56 +371,56 @@ impl Planner<'_> {
         )))
     }
 
-    fn resize<T>(&mut self, want: &Wanted, old: &Entry, span: Span) -> Option<T> {
-        if self.is_busy(want) {
+    fn resize<T>(&mut self, spec: &PartitionSpec, old: &Entry, span: Span) -> Option<T> {
+        if self.is_busy(spec) {
             return None;
         }
         let mut others = self.before.clone();
-        others.entries.remove(&want.number);
+        others.entries.remove(&spec.number);
         // Those that go first make room.
         others
             .entries
             .retain(|number, _| self.table.entries.contains_key(number));
         match place(&others, old.first, span.size.unwrap_or(0)) {
             Ok((_, last)) => {
-                if let Some(entry) = self.table.entries.get_mut(&want.number) {
+                if let Some(entry) = self.table.entries.get_mut(&spec.number) {
                     entry.last = last;
                 }
-                self.note(want, want.number, Action::Resize);
+                self.note(spec, spec.number, PartitionAction::Resize);
             }
-            Err(why) => self.wrong.push(format!("{}: {why}", want.at)),
+            Err(why) => self.wrong.push(format!("{}: {why}", spec.at)),
         }
         None
     }
 
     fn create(
         &mut self,
-        want: &Wanted,
+        spec: &PartitionSpec,
         span: Span,
-        action: Action,
+        action: PartitionAction,
         random: &mut dyn FnMut() -> Guid,
     ) {
-        let number = match want.number {
+        let number = match spec.number {
             0 => self.table.free_number(),
             number => Some(number),
         };
         let Some(number) = number.filter(|number| *number <= self.table.room) else {
             self.wrong
-                .push(format!("{}: the partition table is full", want.at));
+                .push(format!("{}: the partition table is full", spec.at));
             return;
         };
         match place(&self.table, span.start.unwrap_or(0), span.size.unwrap_or(0)) {
             Ok((first, last)) => {
                 let entry = Entry {
-                    type_guid: want.type_guid.unwrap_or(TYPE_LINUX),
-                    guid: want.guid.unwrap_or_else(random),
-                    label: want.label.clone().unwrap_or_default(),
+                    type_guid: spec.type_guid.unwrap_or(TYPE_LINUX),
+                    guid: spec.guid.unwrap_or_else(random),
+                    label: spec.label.clone().unwrap_or_default(),
                     ..blank(first, last)
                 };
                 self.table.entries.insert(number, entry);
-                self.note(want, number, action);
+                self.note(spec, number, action);
             }
-            Err(why) => self.wrong.push(format!("{}: {why}", want.at)),
+            Err(why) => self.wrong.push(format!("{}: {why}", spec.at)),
         }
     }
 }
@@ -433,9 +437,11 @@ impl Difference {
     fn describe(&self, number: u32) -> String {
         match self {
             Self::Size(text) => format!("partition {number} does not match: {text}"),
-            Self::Other(what, wanted, found) => format!(
-                "partition {number} does not match: expected {what} {wanted}; found {found}"
-            ),
+            Self::Other(what, wanted, found) => {
+                format!(
+                    "partition {number} does not match: expected {what} {wanted}; found {found}"
+                )
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What an earlier run has left behind and nothing has put away: in Ignition's place arrays run on and volumes stay open,
 //! and there is no journal. What the devices themselves say decides.
 
-use super::{Planner, Target};
+use super::{DeviceRef, DiskPlanner};
 use crate::device::Device;
 use crate::{arrays, volumes};
 use linux::md;
@@ -10,48 +10,48 @@ use linux::probe::Stretch;
 
 /// An array of the config that is there.
 #[derive(Debug)]
-pub(super) struct There {
+pub(super) struct ExistingArray {
     /// The kernel's name of it if it runs.
     pub(super) running: Option<String>,
 }
 
-impl Planner<'_> {
+impl DiskPlanner<'_> {
     /// The device that a target is now; none if it is not there yet.
-    pub(super) fn device_of(&self, target: &Target) -> Option<&Device> {
+    pub(super) fn device_of(&self, target: &DeviceRef) -> Option<&Device> {
         match target {
-            Target::Device(name) => self.device(name),
-            Target::Partition(disk, number) => {
+            DeviceRef::Device(name) => self.device(name),
+            DeviceRef::Partition(disk, number) => {
                 let mut devices = self.inputs.devices.iter();
                 devices.find(|device| {
                     let of = device.partition.as_ref();
                     of.is_some_and(|(of, part)| of == disk && part == number)
                 })
             }
-            Target::Array(name) => {
+            DeviceRef::Array(name) => {
                 let mut arrays = self.plan.arrays.iter();
-                let array = arrays.find(|array| array.wanted.name == *name)?;
+                let array = arrays.find(|array| array.spec.name == *name)?;
                 self.device(array.running.as_ref()?)
             }
-            Target::Volume(name) => {
+            DeviceRef::Volume(name) => {
                 let mut volumes = self.plan.volumes.iter();
-                let volume = volumes.find(|volume| volume.wanted.name == *name)?;
+                let volume = volumes.find(|volume| volume.spec.name == *name)?;
                 self.device(volume.open.as_ref()?)
             }
         }
     }
 
     /// A device that is an array or volume of the config as what it is.
-    pub(super) fn of_config(&self, target: Target) -> Target {
-        let Target::Device(name) = &target else {
+    pub(super) fn of_config(&self, target: DeviceRef) -> DeviceRef {
+        let DeviceRef::Device(name) = &target else {
             return target;
         };
         let mut arrays = self.plan.arrays.iter();
         if let Some(array) = arrays.find(|array| array.running.as_ref() == Some(name)) {
-            return Target::Array(array.wanted.name.clone());
+            return DeviceRef::Array(array.spec.name.clone());
         }
         let mut volumes = self.plan.volumes.iter();
         match volumes.find(|volume| volume.open.as_ref() == Some(name)) {
-            Some(volume) => Target::Volume(volume.wanted.name.clone()),
+            Some(volume) => DeviceRef::Volume(volume.spec.name.clone()),
             None => target,
         }
     }
@@ -63,15 +63,15 @@ impl Planner<'_> {
     /// If it is on some of them only: made anew it would overwrite what is there.
     pub(super) fn array_there(
         &self,
-        wanted: &arrays::Wanted,
-        members: &[Target],
-    ) -> Result<Option<There>, String> {
+        spec: &arrays::ArraySpec,
+        members: &[DeviceRef],
+    ) -> Result<Option<ExistingArray>, String> {
         if self.inputs.rules.has_journal {
             return Ok(None);
         }
         let found: Vec<Option<Member>> = members
             .iter()
-            .map(|target| self.member(target).filter(|member| wanted.has(member)))
+            .map(|target| self.member(target).filter(|member| spec.has(member)))
             .collect();
         let Some(first) = found.iter().flatten().next() else {
             return Ok(None);
@@ -88,22 +88,22 @@ impl Planner<'_> {
         if !others.is_empty() {
             return Err(format!(
                 "the array {} is there, but not whole; expected it on all of its devices, or on none; found {} outside of it",
-                wanted.name,
+                spec.name,
                 others.join(" and ")
             ));
         }
         let mut devices = members.iter().filter_map(|member| self.device_of(member));
         let runs = |holder: &&String| {
             let device = self.device(holder);
-            device.is_some_and(|device| device.arrays.contains(&wanted.name))
+            device.is_some_and(|device| device.arrays.contains(&spec.name))
         };
         let running = devices.find_map(|device| device.holders.iter().find(runs).cloned());
-        Ok(Some(There { running }))
+        Ok(Some(ExistingArray { running }))
     }
 
     /// What a target says of the array that it is a member of. What cannot be read is no member, and is told when it is
     /// written to.
-    fn member(&self, target: &Target) -> Option<Member> {
+    fn member(&self, target: &DeviceRef) -> Option<Member> {
         let (device, start, size) = self.stretch(target)?;
         let file = std::fs::File::open(&device.path).ok()?;
         md::read(Stretch::part(&file, start, size)).ok()?
@@ -115,11 +115,11 @@ impl Planner<'_> {
     /// If its name is that of something else.
     pub(super) fn open_already(
         &self,
-        wanted: &volumes::Wanted,
-        target: &Target,
+        spec: &volumes::VolumeSpec,
+        target: &DeviceRef,
     ) -> Result<Option<String>, String> {
         let mut devices = self.inputs.devices.iter();
-        let named = devices.find(|device| device.mapped.as_ref() == Some(&wanted.name));
+        let named = devices.find(|device| device.mapped.as_ref() == Some(&spec.name));
         let Some(named) = named else {
             return Ok(None);
         };
@@ -128,7 +128,7 @@ impl Planner<'_> {
             true => Ok(Some(named.name.clone())),
             false => Err(format!(
                 "name: /dev/mapper/{} is there already, and not on {}",
-                wanted.name, wanted.device
+                spec.name, spec.device
             )),
         }
     }

@@ -1,13 +1,13 @@
 //! What a device's name means once the tables are written, and whose it is.
 
-use super::{OWN, Planner, Target};
+use super::{DeviceRef, DiskPlanner, OWN};
 use crate::device;
 use crate::device::Device;
 use crate::device_name::Name;
 
-impl Planner<'_> {
+impl DiskPlanner<'_> {
     /// What a name will mean once the tables are written.
-    pub(super) fn target(&mut self, at: &str, path: &str) -> Option<Target> {
+    pub(super) fn target(&mut self, at: &str, path: &str) -> Option<DeviceRef> {
         let name = match Name::parse(path) {
             Ok(name) => name,
             Err(why) => {
@@ -16,7 +16,7 @@ impl Planner<'_> {
             }
         };
         let found = self.targets(&name).into_iter();
-        let mut found: Vec<Target> = found.map(|target| self.of_config(target)).collect();
+        let mut found: Vec<DeviceRef> = found.map(|target| self.of_config(target)).collect();
         found.sort();
         found.dedup();
         match found.as_slice() {
@@ -52,7 +52,7 @@ impl Planner<'_> {
         }
     }
 
-    fn targets(&self, name: &Name) -> Vec<Target> {
+    fn targets(&self, name: &Name) -> Vec<DeviceRef> {
         let by_entry = |matches: &dyn Fn(&linux::gpt::Entry) -> bool| {
             let tables = self
                 .tables
@@ -61,14 +61,14 @@ impl Planner<'_> {
             tables
                 .flat_map(|(disk, table)| {
                     let entries = table.entries.iter().filter(|(_, entry)| matches(entry));
-                    entries.map(|(number, _)| Target::Partition(disk.clone(), *number))
+                    entries.map(|(number, _)| DeviceRef::Partition(disk.clone(), *number))
                 })
                 .collect()
         };
         let numbered = |disk: &str, number: u32| {
             let table = self.tables.get(disk).and_then(Option::as_ref)?;
             let there = table.entries.contains_key(&number);
-            there.then(|| Target::Partition(disk.to_owned(), number))
+            there.then(|| DeviceRef::Partition(disk.to_owned(), number))
         };
         let of_disk = |whole: Name, number: u32| {
             let disks = device::find(self.inputs.devices, &whole);
@@ -83,18 +83,18 @@ impl Planner<'_> {
                     .plan
                     .arrays
                     .iter()
-                    .any(|array| array.wanted.name == *name) =>
+                    .any(|array| array.spec.name == *name) =>
             {
-                vec![Target::Array(name.clone())]
+                vec![DeviceRef::Array(name.clone())]
             }
             Name::Mapped(name)
                 if self
                     .plan
                     .volumes
                     .iter()
-                    .any(|volume| volume.wanted.name == *name) =>
+                    .any(|volume| volume.spec.name == *name) =>
             {
-                vec![Target::Volume(name.clone())]
+                vec![DeviceRef::Volume(name.clone())]
             }
             Name::PartLabel(label) => by_entry(&|entry| entry.label == *label),
             Name::PartUuid(guid) => by_entry(&|entry| entry.guid.to_string() == *guid),
@@ -113,19 +113,19 @@ impl Planner<'_> {
                     Some((disk, number)) if self.tables.get(disk).is_some_and(Option::is_some) => {
                         numbered(disk, *number)
                     }
-                    _ => Some(Target::Device(device.name.clone())),
+                    _ => Some(DeviceRef::Device(device.name.clone())),
                 })
                 .collect(),
         }
     }
 
     /// A target by a name that survives a reboot.
-    pub(super) fn stable(&self, target: &Target) -> String {
+    pub(super) fn stable(&self, target: &DeviceRef) -> String {
         let (name, part) = match target {
-            Target::Device(name) => (name, String::new()),
-            Target::Partition(disk, number) => (disk, format!(" partition {number}")),
-            Target::Array(name) => return format!("the array {name}"),
-            Target::Volume(name) => return format!("the volume {name}"),
+            DeviceRef::Device(name) => (name, String::new()),
+            DeviceRef::Partition(disk, number) => (disk, format!(" partition {number}")),
+            DeviceRef::Array(name) => return format!("the array {name}"),
+            DeviceRef::Volume(name) => return format!("the volume {name}"),
         };
         let stable = self
             .device(name)
@@ -134,39 +134,39 @@ impl Planner<'_> {
     }
 
     /// The device that a target is read from now, and where it lies on it; none if it is not there yet.
-    pub(super) fn stretch(&self, target: &Target) -> Option<(&Device, u64, u64)> {
+    pub(super) fn stretch(&self, target: &DeviceRef) -> Option<(&Device, u64, u64)> {
         match target {
-            Target::Device(name) => {
+            DeviceRef::Device(name) => {
                 let device = self.device(name)?;
                 Some((device, 0, device.size))
             }
-            Target::Partition(disk, number) => {
+            DeviceRef::Partition(disk, number) => {
                 let table = self.tables.get(disk)?.as_ref()?;
                 let entry = table.entries.get(number)?;
                 let size = (entry.last + 1 - entry.first) * table.sector;
                 Some((self.device(disk)?, entry.first * table.sector, size))
             }
-            Target::Array(_) | Target::Volume(_) => {
+            DeviceRef::Array(_) | DeviceRef::Volume(_) => {
                 let device = self.device_of(target)?;
                 Some((device, 0, device.size))
             }
         }
     }
 
-    pub(super) fn is_own(&self, target: &Target) -> bool {
+    pub(super) fn is_own(&self, target: &DeviceRef) -> bool {
         match target {
-            Target::Device(name) => self.is_system(name),
-            Target::Partition(disk, number) => {
+            DeviceRef::Device(name) => self.is_system(name),
+            DeviceRef::Partition(disk, number) => {
                 let table = self.tables.get(disk).and_then(Option::as_ref);
                 let entry = table.and_then(|table| table.entries.get(number));
                 self.is_system(disk) && entry.is_some_and(|e| OWN.contains(&e.label.as_str()))
             }
-            Target::Array(_) | Target::Volume(_) => false,
+            DeviceRef::Array(_) | DeviceRef::Volume(_) => false,
         }
     }
 
     /// Whether the target, or a part of it, is mounted, or held by another than `by`.
-    pub(super) fn is_busy(&self, target: &Target, by: Option<&str>) -> bool {
+    pub(super) fn is_busy(&self, target: &DeviceRef, by: Option<&str>) -> bool {
         let part_of = |device: &Device, disk: &str, number: Option<u32>| {
             let of = device.partition.as_ref();
             of.is_some_and(|(name, part)| {
@@ -176,9 +176,9 @@ impl Planner<'_> {
         self.inputs.devices.iter().any(|device| {
             device.busy_but(by)
                 && match target {
-                    Target::Device(name) => device.name == *name || part_of(device, name, None),
-                    Target::Partition(disk, number) => part_of(device, disk, Some(*number)),
-                    Target::Array(_) | Target::Volume(_) => {
+                    DeviceRef::Device(name) => device.name == *name || part_of(device, name, None),
+                    DeviceRef::Partition(disk, number) => part_of(device, disk, Some(*number)),
+                    DeviceRef::Array(_) | DeviceRef::Volume(_) => {
                         let is = self.device_of(target);
                         is.is_some_and(|is| is.name == device.name)
                     }

@@ -7,19 +7,19 @@ use ignition::model::{Disk, Partition};
 use image::guid::Guid;
 use image::layout::MIB;
 
-use super::{OWN, Planner};
+use super::{DiskPlanner, OWN};
 use crate::device;
 use crate::device::Device;
 use crate::device_name::Name;
 use crate::journal::disks::Stage;
-use crate::partitions::Change;
+use crate::partitions::TableChange;
 use crate::partitions::table as partition_table;
-use crate::partitions::table::Wanted;
+use crate::partitions::table::PartitionSpec;
 use linux::gpt::Table;
 use linux::probe;
 use linux::probe::Stretch;
 
-impl Planner<'_> {
+impl DiskPlanner<'_> {
     /// The one whole disk that a config's disk means.
     fn whole_disk(&mut self, at: &str, path: &str) -> Option<Device> {
         let name = match Name::parse(path) {
@@ -200,7 +200,7 @@ impl Planner<'_> {
         disk: Device,
         wipe: bool,
         now: &Table,
-        outcome: partition_table::Outcome,
+        outcome: partition_table::PlannedTable,
     ) {
         let there = self.tables.get(&disk.name).cloned().flatten();
         let table = outcome.table;
@@ -212,7 +212,7 @@ impl Planner<'_> {
         let kept =
             (write || !table.entries.is_empty() || (there.is_some() && !wipe)).then_some(table);
         self.tables.insert(disk.name.clone(), kept.clone());
-        self.plan.tables.push(Change {
+        self.plan.tables.push(TableChange {
             at: at.to_owned(),
             wipe,
             table: kept,
@@ -226,7 +226,7 @@ impl Planner<'_> {
 }
 
 /// A partition of the config, with the number that an earlier run gave it.
-fn wish(at: &str, model: &Partition, earlier: Option<u32>) -> Result<Wanted, String> {
+fn wish(at: &str, model: &Partition, earlier: Option<u32>) -> Result<PartitionSpec, String> {
     /// More would overflow when they become bytes.
     const LARGEST: u64 = u64::MAX / MIB / 4;
     let mib = |name: &str, value: Option<i64>| {
@@ -243,7 +243,7 @@ fn wish(at: &str, model: &Partition, earlier: Option<u32>) -> Result<Wanted, Str
     };
     let number = u32::try_from(model.number.unwrap_or(0))
         .map_err(|_| "number is out of range".to_owned())?;
-    Ok(Wanted {
+    Ok(PartitionSpec {
         at: at.to_owned(),
         number: if number == 0 {
             earlier.unwrap_or(0)

@@ -2,17 +2,17 @@
 
 use std::fs::File;
 
-use super::{Job, Planner, Target};
+use super::{DeviceRef, DiskPlanner, PlannedFilesystem};
 use crate::filesystems;
-use crate::filesystems::Verdict;
+use crate::filesystems::FilesystemAction;
 use crate::journal::disks::Stage;
 use crate::mounts;
-use crate::partitions::Change;
+use crate::partitions::TableChange;
 use linux::filesystem::Kind;
 use linux::probe;
 use linux::probe::Stretch;
 
-impl Planner<'_> {
+impl DiskPlanner<'_> {
     pub(super) fn filesystem(&mut self, at: &str, model: &ignition::model::Filesystem) {
         let format = model.format.as_deref().unwrap_or_default();
         let kind = match filesystems::kind(format) {
@@ -20,7 +20,7 @@ impl Planner<'_> {
             Err(why) => return self.wrong(&format!("{at}.format"), why),
         };
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let wanted = filesystems::Wanted {
+        let spec = filesystems::FilesystemSpec {
             at: at.to_owned(),
             device: model.device.clone(),
             kind,
@@ -54,13 +54,13 @@ impl Planner<'_> {
             return self.wrong(&format!("{at}.path"), why.to_owned());
         }
         let stable = self.stable(&target);
-        let verdict = match self.verdict(&wanted, &target, &stable) {
+        let verdict = match self.verdict(&spec, &target, &stable) {
             Ok(verdict) => verdict,
             Err(why) => return self.problems.lines.push(why),
         };
         let mountable = kind.filter(|kind| *kind != Kind::Swap);
         if let (Some(path), Some(kind)) = (path, mountable) {
-            let mount = mounts::Wanted {
+            let mount = mounts::MountSpec {
                 at: at.to_owned(),
                 kind,
                 path,
@@ -68,8 +68,8 @@ impl Planner<'_> {
             };
             self.plan.mounts.push((mount, target.clone()));
         }
-        self.plan.filesystems.push(Job {
-            wanted,
+        self.plan.filesystems.push(PlannedFilesystem {
+            spec,
             target,
             stable,
             verdict,
@@ -79,39 +79,36 @@ impl Planner<'_> {
     /// What is done to what a target will hold once the tables are written.
     fn verdict(
         &mut self,
-        wanted: &filesystems::Wanted,
-        target: &Target,
+        spec: &filesystems::FilesystemSpec,
+        target: &DeviceRef,
         stable: &str,
-    ) -> Result<Option<Verdict>, String> {
-        let at = &wanted.at;
+    ) -> Result<Option<FilesystemAction>, String> {
+        let at = &spec.at;
         let stage = self.inputs.journal.stage(at, stable);
-        let anew = match wanted.kind {
-            Some(_) => Verdict::Remake,
-            None => Verdict::Wipe,
+        let anew = match spec.kind {
+            Some(_) => FilesystemAction::Remake,
+            None => FilesystemAction::Wipe,
         };
         let Some((device, start, size)) = self.stretch(target) else {
             return Ok(match stage {
-                _ if self.is_new(target) => Some(wanted.fresh()),
-                Some(Stage::Begun) if wanted.kind.is_some() => Some(Verdict::Remake),
-                Some(Stage::Done) => Some(Verdict::Keep),
+                _ if self.is_new(target) => Some(spec.fresh()),
+                Some(Stage::Begun) if spec.kind.is_some() => Some(FilesystemAction::Remake),
+                Some(Stage::Done) => Some(FilesystemAction::Keep),
                 _ if self.was_made_earlier(target) => Some(anew),
                 _ => None,
             });
         };
         if self.is_own(target) {
-            return Err(format!(
-                "{at}: {} belongs to the node itself",
-                wanted.device
-            ));
+            return Err(format!("{at}: {} belongs to the node itself", spec.device));
         }
         let table = self.tables.get(&device.name).and_then(Option::as_ref);
-        if matches!(target, Target::Device(_))
+        if matches!(target, DeviceRef::Device(_))
             && table.is_some_and(|table| !table.entries.is_empty())
-            && !wanted.wipe
+            && !spec.wipe
         {
             return Err(format!(
                 "{at}: {} has partitions, which the file system would overwrite",
-                wanted.device
+                spec.device
             ));
         }
         let file = File::open(&device.path)
@@ -119,19 +116,19 @@ impl Planner<'_> {
         let looked = Stretch::part(&file, start, size);
         let read = || anyhow::Ok((probe::known(looked)?, linux::filesystem::read(looked)?));
         let (mut names, found) = read().map_err(|error| format!("{at}: {error:#}"))?;
-        let wiped = |change: &Change| change.disk.name == device.name && change.wipe;
-        if matches!(target, Target::Device(_)) && self.plan.tables.iter().any(wiped) {
+        let wiped = |change: &TableChange| change.disk.name == device.name && change.wipe;
+        if matches!(target, DeviceRef::Device(_)) && self.plan.tables.iter().any(wiped) {
             filesystems::without_tables(&mut names);
         }
         let (verdict, warning) = match stage {
             // Whatever is there now this node made it, or half of it, after the config had allowed that.
-            Some(Stage::Begun) if wanted.kind.is_some() => (Verdict::Remake, None),
-            Some(Stage::Done) => (Verdict::Keep, None),
+            Some(Stage::Begun) if spec.kind.is_some() => (FilesystemAction::Remake, None),
+            Some(Stage::Done) => (FilesystemAction::Keep, None),
             _ if self.was_made_earlier(target) => (anew, None),
-            _ => wanted.decide(&names, &found)?,
+            _ => spec.decide(&names, &found)?,
         };
-        if verdict != Verdict::Keep && self.is_busy(target, None) {
-            return Err(format!("{at}: {} is in use", wanted.device));
+        if verdict != FilesystemAction::Keep && self.is_busy(target, None) {
+            return Err(format!("{at}: {} is in use", spec.device));
         }
         self.plan.warnings.extend(warning);
         Ok(Some(verdict))

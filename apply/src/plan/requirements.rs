@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::Plan;
-use crate::filesystems::Verdict;
+use super::DiskPlan;
+use crate::filesystems::FilesystemAction;
 use linux::block;
 use linux::programs::Programs;
 use linux::tools;
@@ -13,7 +13,7 @@ use linux::world::World;
 /// Drivers of TPMs; a kernel that has them built in knows its TPM already.
 const TPM_DRIVERS: [&str; 2] = ["tpm_crb", "tpm_tis"];
 
-impl Plan {
+impl DiskPlan {
     /// What the root lacks to do this, each with its remedy.
     ///
     /// # Errors
@@ -30,12 +30,12 @@ impl Plan {
             }
         }
         let mut volumes = self.volumes.iter();
-        if let Some(bound) = volumes.find(|volume| volume.wanted.needs_tpm())
+        if let Some(bound) = volumes.find(|volume| volume.spec.needs_tpm())
             && !has_tpm(root)
         {
             out.push(format!(
                 "{}.clevis: this machine has no TPM 2; give it one, or the volume a keyFile alone",
-                bound.wanted.at
+                bound.spec.at
             ));
         }
         Ok(out)
@@ -44,9 +44,9 @@ impl Plan {
     /// The kernel's modules, each with who needs it.
     fn modules(&self) -> impl Iterator<Item = (&str, &'static str)> {
         let arrays = self.arrays.iter();
-        let arrays = arrays.map(|array| (array.wanted.at.as_str(), array.wanted.module()));
+        let arrays = arrays.map(|array| (array.spec.at.as_str(), array.spec.module()));
         let volumes = self.volumes.iter();
-        arrays.chain(volumes.map(|volume| (volume.wanted.at.as_str(), "dm_crypt")))
+        arrays.chain(volumes.map(|volume| (volume.spec.at.as_str(), "dm_crypt")))
     }
 
     /// The programs and libraries that are not there.
@@ -60,24 +60,30 @@ impl Plan {
             }
         };
         for array in &self.arrays {
-            need(&array.wanted.at, &[Tool::Mdadm, Tool::Modprobe]);
+            need(&array.spec.at, &[Tool::Mdadm, Tool::Modprobe]);
         }
         for volume in &self.volumes {
-            need(&volume.wanted.at, &[Tool::Modprobe]);
-            let mut tools = volume.wanted.tools();
+            need(&volume.spec.at, &[Tool::Modprobe]);
+            let mut tools = volume.spec.tools();
             // What opens it on the running system is in that one's root, which in Ignition's place is another.
             let of_running = [Tool::CryptsetupGenerator, Tool::ClevisAgent];
             tools.retain(|tool| root.in_image || !of_running.contains(tool));
-            need(&volume.wanted.at, &tools);
+            need(&volume.spec.at, &tools);
         }
         for job in &self.filesystems {
             // What is not known yet may have to be made.
-            let wipes = matches!(job.verdict, Some(Verdict::Wipe | Verdict::Remake));
-            let makes = matches!(job.verdict, None | Some(Verdict::Make | Verdict::Remake));
+            let wipes = matches!(
+                job.verdict,
+                Some(FilesystemAction::Wipe | FilesystemAction::Remake)
+            );
+            let makes = matches!(
+                job.verdict,
+                None | Some(FilesystemAction::Make | FilesystemAction::Remake)
+            );
             let wipefs = wipes.then_some(Tool::Wipefs);
-            let mkfs = job.wanted.tool().filter(|_| makes);
+            let mkfs = job.spec.tool().filter(|_| makes);
             let tools: Vec<Tool> = wipefs.into_iter().chain(mkfs).collect();
-            need(&job.wanted.at, &tools);
+            need(&job.spec.at, &tools);
         }
         out
     }

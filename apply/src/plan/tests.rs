@@ -18,7 +18,7 @@ const GIB: u64 = 1 << 30;
 struct Lab {
     machine: Machine,
     system: SystemDisk,
-    journal: Journal,
+    journal: DiskJournal,
 }
 
 fn entry(label: &str, start: u64, size: u64) -> Entry {
@@ -57,25 +57,25 @@ fn lab() -> Lab {
             table,
             var_minimum: GIB,
         },
-        journal: Journal::default(),
+        journal: DiskJournal::default(),
     }
 }
 
 impl Lab {
-    fn plan(&self, storage: &str) -> Result<Plan, Problems> {
+    fn plan(&self, storage: &str) -> Result<DiskPlan, PlanProblems> {
         self.plan_as(Rules::NODE, storage)
     }
 
-    fn plan_as(&self, rules: Rules, storage: &str) -> Result<Plan, Problems> {
+    fn plan_as(&self, rules: Rules, storage: &str) -> Result<DiskPlan, PlanProblems> {
         let text = format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
         let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
         let storage = config.model().unwrap().storage.unwrap();
         let devices = device::all(&self.machine.world);
         let volumes = storage.luks.iter().flatten();
-        let keys: Vec<Keys> = volumes
-            .map(|volume| Keys {
+        let keys: Vec<VolumeKeys> = volumes
+            .map(|volume| VolumeKeys {
                 file: volume.key_file.as_ref().map(|_| b"SECRET".to_vec()),
-                ..Keys::default()
+                ..VolumeKeys::default()
             })
             .collect();
         let inputs = Inputs {
@@ -134,16 +134,16 @@ fn partitions_that_do_not_exist_yet_are_found_by_every_name() {
     let change = &plan.tables[0];
     assert!(change.wipe && change.write);
     assert_eq!(change.table.as_ref().unwrap().entries.len(), 2);
-    let part = |number| Target::Partition("vdb".to_owned(), number);
-    let targets: Vec<&Target> = plan.filesystems.iter().map(|job| &job.target).collect();
+    let part = |number| DeviceRef::Partition("vdb".to_owned(), number);
+    let targets: Vec<&DeviceRef> = plan.filesystems.iter().map(|job| &job.target).collect();
     assert_eq!(
         targets,
-        [&part(1), &part(2), &Target::Device("vdc".to_owned())]
+        [&part(1), &part(2), &DeviceRef::Device("vdc".to_owned())]
     );
     assert!(
         plan.filesystems
             .iter()
-            .all(|job| job.verdict == Some(Verdict::Make))
+            .all(|job| job.verdict == Some(FilesystemAction::Make))
     );
     assert_eq!(plan.filesystems[0].stable, "virtio-serial-vdb partition 1");
     let mounts: Vec<&str> = plan
@@ -180,7 +180,7 @@ fn all_problems_of_all_disks_are_told_at_once() {
         .unwrap_err();
     let text = problems.lines.join("\n");
     assert_eq!(problems.lines.len(), 4, "{text}");
-    for wanted in [
+    for spec in [
         "$.storage.disks.0.partitions.0: partition 1 does not match",
         "$.storage.filesystems.0: /dev/vdc holds something else",
         "expected ext4; found xfs, label \"data\"",
@@ -188,7 +188,7 @@ fn all_problems_of_all_disks_are_told_at_once() {
         "vdb (1024 MiB, virtio-serial-vdb)",
         "by-partlabel/none is not there",
     ] {
-        assert!(text.contains(wanted), "{wanted}: {text}");
+        assert!(text.contains(spec), "{spec}: {text}");
     }
     assert!(problems.missing);
 }
@@ -197,7 +197,7 @@ fn all_problems_of_all_disks_are_told_at_once() {
 fn content_is_looked_at_where_the_partition_will_be() {
     let lab = lab();
     lab.put("vdb", 101 << 20, Kind::Ext4);
-    let wanted = |extra: &str| {
+    let spec = |extra: &str| {
         format!(
             r#""disks": [{{"device": "/dev/vdb", "wipeTable": true, "partitions": [
                 {{"number": 1, "startMiB": 101, "sizeMiB": 100}}]}}],
@@ -205,21 +205,21 @@ fn content_is_looked_at_where_the_partition_will_be() {
         )
     };
     let verdict = |extra| {
-        lab.plan(&wanted(extra)).unwrap().filesystems[0]
+        lab.plan(&spec(extra)).unwrap().filesystems[0]
             .verdict
             .clone()
     };
     assert_eq!(
         verdict(r#""format": "ext4", "label": "data""#),
-        Some(Verdict::Keep)
+        Some(FilesystemAction::Keep)
     );
     assert_eq!(
         verdict(r#""format": "xfs", "wipeFilesystem": true"#),
-        Some(Verdict::Remake)
+        Some(FilesystemAction::Remake)
     );
-    lab.refused(&wanted(r#""format": "xfs""#), "found ext4");
+    lab.refused(&spec(r#""format": "xfs""#), "found ext4");
     lab.refused(
-        &wanted(r#""format": "ext4", "label": "other""#),
+        &spec(r#""format": "ext4", "label": "other""#),
         "label \"other\"",
     );
 }
@@ -260,7 +260,10 @@ fn a_damaged_copy_is_mended_and_a_sound_table_is_left_alone() {
         .unwrap();
     file.write_all_at(b"x", GIB - 512 + 60).unwrap();
     let plan = lab.plan(same).unwrap();
-    assert!(plan.tables[0].write && plan.tables[0].actions == [(1, partition_table::Action::Keep)]);
+    assert!(
+        plan.tables[0].write
+            && plan.tables[0].actions == [(1, partition_table::PartitionAction::Keep)]
+    );
     // Wiping without partitions leaves no table.
     let none = lab
         .plan(r#""disks": [{"device": "/dev/vdb", "wipeTable": true}]"#)
@@ -404,7 +407,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     ] {
         let plan = lab.plan(&text).unwrap();
         assert!(!plan.tables[0].changes(), "{:?}", plan.tables[0]);
-        assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+        assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
     }
     lab.journal
         .note("$.storage.filesystems.0", first, Stage::Done)
@@ -412,7 +415,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     let text = TWO.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#);
     assert_eq!(
         lab.plan(&text).unwrap().filesystems[0].verdict,
-        Some(Verdict::Keep)
+        Some(FilesystemAction::Keep)
     );
     // Another disk in its place is no disk of that run.
     let real = lab.machine.world.sys.join("block/vdb");
@@ -431,15 +434,15 @@ fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     assert_ne!(kept, TWO);
     lab.refused(&kept, "expected label");
     let state = tempfile::tempdir().unwrap();
-    let mut before = Journal::open(Some(state.path()), "another").unwrap();
+    let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
     let at = "$.storage.disks.0";
     before
         .number_all(at, "virtio-serial-vdb", BTreeMap::new(), true)
         .unwrap();
-    lab.journal = Journal::open(Some(state.path()), "this").unwrap();
+    lab.journal = DiskJournal::open(Some(state.path()), "this").unwrap();
     let plan = lab.plan(&kept).unwrap();
     assert!(plan.tables[0].wipe && plan.tables[0].fresh);
-    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
     // Once this one has made it, it is as with any run that is taken up.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     lab.journal

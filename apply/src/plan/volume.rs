@@ -5,8 +5,8 @@ use std::fs::File;
 use anyhow::{Context, Result};
 use ignition::model::{Luks, Raid};
 
-use super::{Array, Planner, Target, Volume};
-use crate::fetched::Keys;
+use super::{DeviceRef, DiskPlanner, PlannedArray, PlannedVolume};
+use crate::fetched::VolumeKeys;
 use crate::journal::disks::{BETWEEN, Stage};
 use crate::{arrays, volumes};
 use linux::filesystem;
@@ -17,10 +17,10 @@ use linux::probe::Stretch;
 /// The names of what a target holds, and what can be said of it.
 type Looked = (Vec<&'static str>, Vec<Found>);
 
-impl Planner<'_> {
+impl DiskPlanner<'_> {
     pub(super) fn array(&mut self, at: &str, model: &Raid) {
-        let wanted = match arrays::Wanted::of(at, model) {
-            Ok(wanted) => wanted,
+        let spec = match arrays::ArraySpec::of(at, model) {
+            Ok(spec) => spec,
             Err(why) => return self.wrong(at, why),
         };
         let mut named = Vec::new();
@@ -30,8 +30,8 @@ impl Planner<'_> {
                 named.push((place, device, target));
             }
         }
-        let targets: Vec<Target> = named.iter().map(|(_, _, target)| target.clone()).collect();
-        let there = self.array_there(&wanted, &targets);
+        let targets: Vec<DeviceRef> = named.iter().map(|(_, _, target)| target.clone()).collect();
+        let there = self.array_there(&spec, &targets);
         let there = there.unwrap_or_else(|why| {
             self.wrong(at, why);
             None
@@ -55,38 +55,38 @@ impl Planner<'_> {
                 self.warn_of_loss(at, member);
             }
         }
-        self.plan.arrays.push(Array {
+        self.plan.arrays.push(PlannedArray {
             made: is_there || stage == Some(Stage::Done),
             running,
-            wanted,
+            spec,
             members,
             stable,
         });
     }
 
-    pub(super) fn volume(&mut self, at: &str, model: &Luks, keys: &Keys) {
-        let wanted = match volumes::Wanted::of(at, model, keys) {
-            Ok(wanted) => wanted,
+    pub(super) fn volume(&mut self, at: &str, model: &Luks, keys: &VolumeKeys) {
+        let spec = match volumes::VolumeSpec::of(at, model, keys) {
+            Ok(spec) => spec,
             Err(why) => return self.wrong(at, why),
         };
-        let device = wanted.device.clone();
+        let device = spec.device.clone();
         let Some(target) = self.target(&format!("{at}.device"), &device) else {
             return;
         };
-        let open = match self.open_already(&wanted, &target) {
+        let open = match self.open_already(&spec, &target) {
             Ok(open) => open,
             Err(why) => return self.wrong(at, why),
         };
-        if !self.take(at, &device, &target, wanted.wipes(), open.as_deref()) {
+        if !self.take(at, &device, &target, spec.wipes(), open.as_deref()) {
             return;
         }
         let stable = self.stable(&target);
-        match self.volume_verdict(&wanted, &target, &stable) {
-            Ok(verdict) if open.is_some() && verdict != Some(volumes::Verdict::Open) => {
+        match self.volume_verdict(&spec, &target, &stable) {
+            Ok(verdict) if open.is_some() && verdict != Some(volumes::VolumeAction::Open) => {
                 self.wrong(at, format!("{device} is in use: the volume is open"));
             }
-            Ok(verdict) => self.plan.volumes.push(Volume {
-                wanted,
+            Ok(verdict) => self.plan.volumes.push(PlannedVolume {
+                spec,
                 target,
                 stable,
                 verdict,
@@ -98,31 +98,31 @@ impl Planner<'_> {
 
     fn volume_verdict(
         &self,
-        wanted: &volumes::Wanted,
-        target: &Target,
+        spec: &volumes::VolumeSpec,
+        target: &DeviceRef,
         stable: &str,
-    ) -> Result<Option<volumes::Verdict>, String> {
+    ) -> Result<Option<volumes::VolumeAction>, String> {
         // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is gone,
         // is made anew with all that is on it.
-        let ours = match self.inputs.journal.stage(&wanted.at, stable) {
-            Some(Stage::Done) if wanted.opens_again() => Some(volumes::Verdict::Open),
-            Some(_) => Some(volumes::Verdict::Remake),
+        let ours = match self.inputs.journal.stage(&spec.at, stable) {
+            Some(Stage::Done) if spec.opens_again() => Some(volumes::VolumeAction::Open),
+            Some(_) => Some(volumes::VolumeAction::Remake),
             None => self
                 .was_made_earlier(target)
-                .then_some(volumes::Verdict::Remake),
+                .then_some(volumes::VolumeAction::Remake),
         };
         if ours.is_some() {
             return Ok(ours);
         }
         let looked = self.look(target);
-        match looked.map_err(|error| format!("{}: {error:#}", wanted.at))? {
-            Some((names, found)) => wanted.decide(&names, &found).map(Some),
-            None => Ok(wanted.wipes().then_some(volumes::Verdict::Remake)),
+        match looked.map_err(|error| format!("{}: {error:#}", spec.at))? {
+            Some((names, found)) => spec.decide(&names, &found).map(Some),
+            None => Ok(spec.wipes().then_some(volumes::VolumeAction::Remake)),
         }
     }
 
     /// What a target holds: all known things, and those of them that say more. None if it is not there yet.
-    fn look(&self, target: &Target) -> Result<Option<Looked>> {
+    fn look(&self, target: &DeviceRef) -> Result<Option<Looked>> {
         let Some((device, start, size)) = self.stretch(target) else {
             return Ok(None);
         };
@@ -133,7 +133,7 @@ impl Planner<'_> {
     }
 
     /// A config has no word that would consent to the loss of what a member of an array holds, or refuse it.
-    fn warn_of_loss(&mut self, at: &str, target: &Target) {
+    fn warn_of_loss(&mut self, at: &str, target: &DeviceRef) {
         if !self.was_made_earlier(target)
             && let Ok(Some((names, _))) = self.look(target)
             && !names.is_empty()
@@ -150,7 +150,7 @@ impl Planner<'_> {
         &mut self,
         at: &str,
         device: &str,
-        target: &Target,
+        target: &DeviceRef,
         wipe: bool,
         by: Option<&str>,
     ) -> bool {
@@ -170,8 +170,8 @@ impl Planner<'_> {
     }
 
     /// Whether a target is a disk that has partitions once the tables are written.
-    fn is_divided(&self, target: &Target) -> bool {
-        let Target::Device(name) = target else {
+    fn is_divided(&self, target: &DeviceRef) -> bool {
+        let DeviceRef::Device(name) = target else {
             return false;
         };
         let table = self.tables.get(name).and_then(Option::as_ref);
@@ -180,45 +180,46 @@ impl Planner<'_> {
 
     /// Whether all that a target holds was made by an attempt that was cut off and had another config: then nothing of it
     /// is in anybody's way.
-    pub(super) fn was_made_earlier(&self, target: &Target) -> bool {
-        let is_earlier = |target: &Target| self.inputs.journal.made_earlier(&self.stable(target));
+    pub(super) fn was_made_earlier(&self, target: &DeviceRef) -> bool {
+        let is_earlier =
+            |target: &DeviceRef| self.inputs.journal.made_earlier(&self.stable(target));
         match target {
-            Target::Device(_) | Target::Partition(..) => is_earlier(target),
-            Target::Array(name) => {
+            DeviceRef::Device(_) | DeviceRef::Partition(..) => is_earlier(target),
+            DeviceRef::Array(name) => {
                 let mut arrays = self.plan.arrays.iter();
-                let array = arrays.find(|array| array.wanted.name == *name);
+                let array = arrays.find(|array| array.spec.name == *name);
                 array.is_some_and(|array| array.members.iter().all(is_earlier))
             }
             // What it holds goes when it is made anew itself.
-            Target::Volume(_) => false,
+            DeviceRef::Volume(_) => false,
         }
     }
 
     /// Whether clevis opens a target, or a volume below it.
-    pub(super) fn is_opened_by_clevis(&self, target: &Target) -> bool {
-        let Target::Volume(name) = target else {
+    pub(super) fn is_opened_by_clevis(&self, target: &DeviceRef) -> bool {
+        let DeviceRef::Volume(name) = target else {
             return false;
         };
         let mut volumes = self.plan.volumes.iter();
-        let volume = volumes.find(|volume| volume.wanted.name == *name);
+        let volume = volumes.find(|volume| volume.spec.name == *name);
         volume.is_some_and(|volume| {
-            volume.wanted.needs_clevis() || self.is_opened_by_clevis(&volume.target)
+            volume.spec.needs_clevis() || self.is_opened_by_clevis(&volume.target)
         })
     }
 
     /// Whether a target is an array or volume that this run makes new.
-    pub(super) fn is_new(&self, target: &Target) -> bool {
+    pub(super) fn is_new(&self, target: &DeviceRef) -> bool {
         match target {
-            Target::Volume(name) => {
+            DeviceRef::Volume(name) => {
                 let volume = self
                     .plan
                     .volumes
                     .iter()
-                    .find(|volume| volume.wanted.name == *name);
+                    .find(|volume| volume.spec.name == *name);
                 volume.is_some_and(|volume| {
                     matches!(
                         volume.verdict,
-                        Some(volumes::Verdict::Make | volumes::Verdict::Remake)
+                        Some(volumes::VolumeAction::Make | volumes::VolumeAction::Remake)
                     )
                 })
             }

@@ -8,28 +8,28 @@ use std::path::PathBuf;
 
 use crate::fetched::Contents;
 use crate::tree::{self as root_tree, Owners};
-use crate::volumes::By;
+use crate::volumes::Unlock;
 
 const NOW: (&str, u64) = ("boot", 1_795_265_163);
 
 /// What an attempt applies.
-type Wish = (Fetched, Brought);
+type Wish = (Fetched, DiskResults);
 
 /// One attempt, with the journal that is below `state`.
 fn run(fetched: &Fetched, tree: &Tree, state: Option<&Path>) -> Result<Applied> {
-    run_with(fetched, &Brought::default(), tree, state)
+    run_with(fetched, &DiskResults::default(), tree, state)
 }
 
 /// One attempt, with what the disks stage leaves.
 fn run_with(
     fetched: &Fetched,
-    brought: &Brought,
+    brought: &DiskResults,
     tree: &Tree,
     state: Option<&Path>,
 ) -> Result<Applied> {
     let mut journal = match state {
-        Some(state) => Journal::open(state)?,
-        None => Journal::default(),
+        Some(state) => FileJournal::open(state)?,
+        None => FileJournal::default(),
     };
     apply_to(fetched, tree, brought, &mut journal, NOW)
 }
@@ -38,7 +38,7 @@ fn volume(name: &str, key: Option<&[u8]>) -> Opened {
     Opened {
         name: name.to_owned(),
         uuid: "abab".to_owned(),
-        by: key.map_or(By::Tpm, |key| By::Key(key.to_vec())),
+        by: key.map_or(Unlock::Tpm, |key| Unlock::Key(key.to_vec())),
     }
 }
 
@@ -301,9 +301,9 @@ fn volumes_get_their_keys_and_lines_beside_what_the_config_wrote() {
         r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
              {"path": "/etc/crypttab", "contents": {"source": "data:,mine%20/dev/x%0A"}}]}}"#,
     );
-    let brought = Brought {
+    let brought = DiskResults {
         volumes: vec![volume("keyed", Some(b"SECRET")), volume("sealed", None)],
-        ..Brought::default()
+        ..DiskResults::default()
     };
     let (tree, state) = (tree(folder.path()), tempfile::tempdir().unwrap());
     run_with(&fetched, &brought, &tree, Some(state.path())).unwrap();
@@ -397,7 +397,7 @@ fn used_root() -> tempfile::TempDir {
 
 /// A config to which the disks stage leaves nothing.
 fn plain(text: &str) -> Wish {
-    (fetched(text), Brought::default())
+    (fetched(text), DiskResults::default())
 }
 
 /// Applies `first` with the power cut after each number of changes, and `then` afterwards; gives how many cuts there were.
@@ -484,9 +484,9 @@ fn a_config_that_changed_between_two_attempts_finds_nothing_of_the_first() {
 fn volumes_of_an_attempt_that_was_cut_off_leave_no_key_and_no_line() {
     let with = |text: &str, names: &[&str]| -> Wish {
         let volumes = names.iter().map(|name| volume(name, Some(b"SECRET")));
-        let brought = Brought {
+        let brought = DiskResults {
             volumes: volumes.collect(),
-            ..Brought::default()
+            ..DiskResults::default()
         };
         (fetched(text), brought)
     };
@@ -540,9 +540,9 @@ fn what_only_mounts_made_of_a_home_is_its_users_after_a_cut_too() {
             fs::set_permissions(made, fs::Permissions::from_mode(0o755)).unwrap();
         }
         let mounted = ["core", "core/data", "core.other"];
-        let brought = Brought {
+        let brought = DiskResults {
             mounted: mounted.map(|name| format!("/var/home/{name}")).into(),
-            ..Brought::default()
+            ..DiskResults::default()
         };
         let mut told = tree(folder.path());
         for cut in [Some(cut), None] {

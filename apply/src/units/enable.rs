@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Planner, SYSTEM};
+use super::{SYSTEM, UnitPlanner};
 use crate::tree::{join, split};
 
 /// The template and the instance of `foo@bar.service`: `("foo@.service", "bar")`.
@@ -17,7 +17,7 @@ fn is_template(name: &str) -> bool {
         .is_some_and(|(_, rest)| rest.starts_with('.'))
 }
 
-impl Planner<'_> {
+impl UnitPlanner<'_> {
     /// Makes the links of a unit and of those that its `Also=` names.
     pub(super) fn enable(&mut self, place: &str, name: &str, seen: &mut BTreeSet<String>) {
         if !seen.insert(name.to_owned()) {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrays;
 use crate::device;
-use crate::plan::{Plan, Target};
+use crate::plan::{DeviceRef, DiskPlan};
 use crate::volumes;
-use crate::volumes::{By, Opened};
+use crate::volumes::{Opened, Unlock};
 use image::fault::Fault;
 use linux::atomic_file;
 use linux::block;
@@ -24,7 +24,7 @@ use linux::tools::load_module;
 /// One thing that has to be started.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Layer {
+pub enum VarLayer {
     /// A RAID array.
     Array {
         /// Its name, below `/dev/md`.
@@ -47,7 +47,7 @@ pub enum Layer {
 }
 
 /// A key is never shown.
-impl std::fmt::Debug for Layer {
+impl std::fmt::Debug for VarLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -58,10 +58,10 @@ impl std::fmt::Debug for Layer {
 ///
 /// # Errors
 /// If one stays.
-pub fn forget_keys(state: &Path, layers: &[Layer]) -> Result<()> {
+pub fn forget_keys(state: &Path, layers: &[VarLayer]) -> Result<()> {
     let folder = state.join(KEYS);
     for file in block::entries(&folder) {
-        let opens = |layer: &Layer| matches!(layer, Layer::Volume { name, tpm: false, .. } if *name == file);
+        let opens = |layer: &VarLayer| matches!(layer, VarLayer::Volume { name, tpm: false, .. } if *name == file);
         if !layers.iter().any(opens) {
             fs::remove_file(folder.join(&file))
                 .with_context(|| format!("forgetting the key {file}"))?;
@@ -75,26 +75,26 @@ pub fn forget_keys(state: &Path, layers: &[Layer]) -> Result<()> {
 /// # Errors
 /// If an array does not tell its UUID.
 pub(crate) fn below(
-    plan: &Plan,
+    plan: &DiskPlan,
     root: &Programs,
     opened: &[Opened],
-    target: &Target,
-) -> Result<Vec<Layer>> {
+    target: &DeviceRef,
+) -> Result<Vec<VarLayer>> {
     let mut out = Vec::new();
     let mut here = target;
     loop {
         match here {
-            Target::Volume(name) => {
-                let volume = plan.volumes.iter().find(|v| v.wanted.name == *name);
+            DeviceRef::Volume(name) => {
+                let volume = plan.volumes.iter().find(|v| v.spec.name == *name);
                 let volume = volume.with_context(|| format!("there is no volume {name}"))?;
                 let opened = opened.iter().find(|opened| opened.name == *name);
                 let opened = opened.with_context(|| format!("the volume {name} is not open"))?;
                 let key = match &opened.by {
-                    By::Key(key) => Some(key.clone()),
-                    By::Tpm => None,
-                    By::Clevis { .. } => bail!("/var is on {name}, which clevis opens"),
+                    Unlock::Key(key) => Some(key.clone()),
+                    Unlock::Tpm => None,
+                    Unlock::Clevis { .. } => bail!("/var is on {name}, which clevis opens"),
                 };
-                out.push(Layer::Volume {
+                out.push(VarLayer::Volume {
                     name: name.clone(),
                     uuid: opened.uuid.clone(),
                     tpm: key.is_none(),
@@ -102,22 +102,22 @@ pub(crate) fn below(
                 });
                 here = &volume.target;
             }
-            Target::Array(name) => {
+            DeviceRef::Array(name) => {
                 let uuid = arrays::uuid(root, &arrays::node(&root.world, name)?)?;
-                out.push(Layer::Array {
+                out.push(VarLayer::Array {
                     name: name.clone(),
                     uuid,
                 });
                 break;
             }
-            Target::Device(_) | Target::Partition(..) => break,
+            DeviceRef::Device(_) | DeviceRef::Partition(..) => break,
         }
     }
     out.reverse();
     Ok(out)
 }
 
-impl Layer {
+impl VarLayer {
     /// The array's or the volume's name.
     pub fn name(&self) -> &str {
         match self {
@@ -204,8 +204,8 @@ mod tests {
 
     use super::*;
 
-    fn volume(key: Option<&[u8]>) -> Layer {
-        Layer::Volume {
+    fn volume(key: Option<&[u8]>) -> VarLayer {
+        VarLayer::Volume {
             name: "vault".to_owned(),
             uuid: "abab".to_owned(),
             tpm: key.is_none(),
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn layers_are_read_as_they_are_written() {
         let layers = vec![
-            Layer::Array {
+            VarLayer::Array {
                 name: "pair".to_owned(),
                 uuid: "1:2:3:4".to_owned(),
             },
@@ -262,13 +262,13 @@ mod tests {
         ];
         let text = serde_json::to_string(&layers).unwrap();
         assert_eq!(
-            serde_json::from_str::<Vec<Layer>>(&text).unwrap(),
+            serde_json::from_str::<Vec<VarLayer>>(&text).unwrap(),
             layers,
             "{text}"
         );
         // As nodes remember it that were provisioned before there were layers.
         let plain = r#"{"format":"ext4","uuid":"abab","options":[]}"#;
-        let var: crate::var::Var = serde_json::from_str(plain).unwrap();
+        let var: crate::var::VarFilesystem = serde_json::from_str(plain).unwrap();
         assert!(var.layers.is_empty());
         assert_eq!(serde_json::to_string(&var).unwrap(), plain);
     }

@@ -14,7 +14,7 @@ use ignition::model::{Clevis, Tang};
 use image::paths::{RESOLV_CONF, RUN_RESOLVER};
 use serde_json::{Map, Value, json};
 
-use crate::fetched::Keys;
+use crate::fetched::VolumeKeys;
 use linux::mount;
 use linux::programs;
 use linux::programs::Programs;
@@ -48,7 +48,7 @@ impl Pin {
     ///
     /// # Errors
     /// What cannot be, by its name.
-    pub(super) fn of(clevis: &Clevis, keys: &Keys) -> Result<Option<Self>, String> {
+    pub(super) fn of(clevis: &Clevis, keys: &VolumeKeys) -> Result<Option<Self>, String> {
         let custom = clevis.custom.as_ref();
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(name) = custom.and_then(|custom| given(&custom.pin)) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::key_file::{self, KeyFile};
-use super::{By, Opened, Verdict, Wanted, clevis};
+use super::{Opened, Unlock, VolumeAction, VolumeSpec, clevis};
 use linux::programs;
 use linux::programs::Output;
 use linux::programs::Programs;
@@ -14,40 +14,40 @@ use linux::tools::{Tool, load_module};
 /// What systemd is told of a volume that the TPM opens: nobody is there to be asked.
 const BY_TPM: &str = "luks,tpm2-device=auto,headless=true";
 
-impl Wanted {
+impl VolumeSpec {
     /// Makes and opens it, or opens it.
     ///
     /// # Errors
     /// What failed, without a key.
-    pub fn apply(&self, root: &Programs, verdict: Verdict, device: &Path) -> Result<Opened> {
+    pub fn apply(&self, root: &Programs, verdict: VolumeAction, device: &Path) -> Result<Opened> {
         let path = device.to_string_lossy();
         load_module(root, "dm_crypt")?;
         let by = match (verdict, &self.key) {
-            (Verdict::Open, Some(key)) => {
+            (VolumeAction::Open, Some(key)) => {
                 self.same_discards(root, &path)?;
                 open(root, &self.name, &path, key, &self.flags())?;
-                By::Key(key.clone())
+                Unlock::Key(key.clone())
             }
-            (Verdict::Open, None) => {
+            (VolumeAction::Open, None) => {
                 self.open_bound(root, &path)?;
                 self.binding()
             }
-            (Verdict::Make | Verdict::Remake, given) => {
-                if verdict == Verdict::Remake {
+            (VolumeAction::Make | VolumeAction::Remake, given) => {
+                if verdict == VolumeAction::Remake {
                     programs::succeed(root, &Tool::Wipefs.find(root)?, &["-a", &path])?;
                 }
                 let key = given.clone().map_or_else(key_file::draw, Ok)?;
                 self.make(root, &path, &key)?;
                 match given.is_none() && self.is_bound() {
                     true => self.binding(),
-                    false => By::Key(key),
+                    false => Unlock::Key(key),
                 }
             }
         };
         self.opened(root, &path, by)
     }
 
-    /// One that is open already, as an earlier run leaves it: it must be what [`Wanted::apply`] would open again.
+    /// One that is open already, as an earlier run leaves it: it must be what [`VolumeSpec::apply`] would open again.
     ///
     /// # Errors
     /// If its flags differ, or the key is another.
@@ -68,10 +68,10 @@ impl Wanted {
             &file.path,
         ];
         cryptsetup(root, &self.name, &arguments)?;
-        self.opened(root, &path, By::Key(key.to_vec()))
+        self.opened(root, &path, Unlock::Key(key.to_vec()))
     }
 
-    fn opened(&self, root: &Programs, path: &str, by: By) -> Result<Opened> {
+    fn opened(&self, root: &Programs, path: &str, by: Unlock) -> Result<Opened> {
         let uuid = cryptsetup(root, &self.name, &["luksUUID", path])?;
         Ok(Opened {
             name: self.name.clone(),
@@ -81,12 +81,12 @@ impl Wanted {
     }
 
     /// What it is bound to, as one without a key of its own.
-    fn binding(&self) -> By {
+    fn binding(&self) -> Unlock {
         match &self.clevis {
-            Some(pin) => By::Clevis {
+            Some(pin) => Unlock::Clevis {
                 network: pin.needs_network(),
             },
-            None => By::Tpm,
+            None => Unlock::Tpm,
         }
     }
 

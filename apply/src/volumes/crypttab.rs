@@ -3,7 +3,7 @@
 use anyhow::Result;
 use image::paths::{CRYPTTAB as TABLE, LUKS_KEYS as KEYS};
 
-use super::{By, Opened};
+use super::{Opened, Unlock};
 use crate::journal::files::Intent;
 use crate::tree::{Tree, join};
 
@@ -13,7 +13,7 @@ pub(crate) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
         return Ok(());
     }
     for volume in volumes {
-        if let By::Key(key) = &volume.by {
+        if let Unlock::Key(key) = &volume.by {
             let place = tree.place(&join(KEYS, &volume.name))?;
             tree.write(&place, key, 0o600, (0, 0))?;
         }
@@ -36,7 +36,7 @@ pub(crate) fn intend(tree: &Tree, volumes: &[Opened], intent: &mut Intent) -> Re
     if volumes.is_empty() {
         return Ok(());
     }
-    let has_key = |volume: &&Opened| matches!(volume.by, By::Key(_));
+    let has_key = |volume: &&Opened| matches!(volume.by, Unlock::Key(_));
     for volume in volumes.iter().filter(has_key) {
         intent.file(tree, &join(KEYS, &volume.name), None)?;
     }
@@ -54,12 +54,12 @@ fn with_lines(now: &str, volumes: &[Opened]) -> String {
     let ours = volumes.iter().map(|volume| {
         let none = || "none".to_owned();
         let (key, more) = match volume.by {
-            By::Key(_) => (join(KEYS, &volume.name), ""),
+            Unlock::Key(_) => (join(KEYS, &volume.name), ""),
             // Nobody is there who could be asked for a passphrase.
-            By::Tpm => (none(), "tpm2-device=auto,headless=true,"),
+            Unlock::Tpm => (none(), "tpm2-device=auto,headless=true,"),
             // Its agent is.
-            By::Clevis { network: false } => (none(), ""),
-            By::Clevis { network: true } => (none(), "_netdev,"),
+            Unlock::Clevis { network: false } => (none(), ""),
+            Unlock::Clevis { network: true } => (none(), "_netdev,"),
         };
         format!(
             "{} UUID={} {key} luks,{more}x-initrd.attach",
@@ -76,16 +76,16 @@ mod tests {
 
     #[test]
     fn each_volume_has_one_line_and_other_lines_stay() {
-        let volume = |name: &str, by: By| Opened {
+        let volume = |name: &str, by: Unlock| Opened {
             name: name.to_owned(),
             uuid: "abab".to_owned(),
             by,
         };
         let volumes = [
-            volume("data", By::Key(b"SECRET".to_vec())),
-            volume("sealed", By::Tpm),
-            volume("far", By::Clevis { network: true }),
-            volume("near", By::Clevis { network: false }),
+            volume("data", Unlock::Key(b"SECRET".to_vec())),
+            volume("sealed", Unlock::Tpm),
+            volume("far", Unlock::Clevis { network: true }),
+            volume("near", Unlock::Clevis { network: false }),
         ];
         let text = with_lines("# mine\ndata UUID=old none luks\nother /dev/x\n", &volumes);
         assert_eq!(

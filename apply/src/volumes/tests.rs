@@ -10,16 +10,16 @@ fn model(text: &str) -> Luks {
     storage.luks.unwrap().remove(0)
 }
 
-fn tried(text: &str, key: Option<&[u8]>) -> Result<Wanted, String> {
+fn tried(text: &str, key: Option<&[u8]>) -> Result<VolumeSpec, String> {
     let text = format!(r#"{{"name": "data", "device": "/dev/x", {text}}}"#);
-    let keys = Keys {
+    let keys = VolumeKeys {
         file: key.map(<[u8]>::to_vec),
         advertisements: Vec::new(),
     };
-    Wanted::of("l", &model(&text), &keys)
+    VolumeSpec::of("l", &model(&text), &keys)
 }
 
-fn wanted(text: &str, key: Option<&[u8]>) -> Wanted {
+fn spec(text: &str, key: Option<&[u8]>) -> VolumeSpec {
     tried(text, key).unwrap()
 }
 
@@ -39,14 +39,14 @@ fn only_a_volume_that_the_key_file_may_open_is_used_again() {
     let there = [volume(Kind::Luks2)];
     let plain = r#""discard": true"#;
     for (text, key, names, found, expected) in [
-        (plain, KEY, &[][..], &[][..], Some(Verdict::Make)),
-        (plain, KEY, luks, &there, Some(Verdict::Open)),
+        (plain, KEY, &[][..], &[][..], Some(VolumeAction::Make)),
+        (plain, KEY, luks, &there, Some(VolumeAction::Open)),
         (
             r#""label": "vault", "uuid": "ABAB""#,
             KEY,
             luks,
             &there,
-            Some(Verdict::Open),
+            Some(VolumeAction::Open),
         ),
         (r#""label": "other""#, KEY, luks, &there, None),
         (r#""uuid": "cdcd""#, KEY, luks, &there, None),
@@ -59,10 +59,10 @@ fn only_a_volume_that_the_key_file_may_open_is_used_again() {
             KEY,
             &[probe::EXT],
             &[volume(Kind::Ext4)],
-            Some(Verdict::Remake),
+            Some(VolumeAction::Remake),
         ),
     ] {
-        let decided = wanted(text, key).decide(names, found);
+        let decided = spec(text, key).decide(names, found);
         match expected {
             Some(expected) => assert_eq!(decided, Ok(expected), "{text}"),
             None => {
@@ -79,7 +79,7 @@ fn only_a_volume_that_the_key_file_may_open_is_used_again() {
 
 #[test]
 fn commands_are_those_of_ignition_and_hold_no_key() {
-    let all = wanted(
+    let all = spec(
         r#""label": "vault", "uuid": "abab", "options": ["--cipher=x"], "openOptions": ["--perf-no_read_workqueue"], "discard": true"#,
         KEY,
     );
@@ -101,24 +101,24 @@ fn commands_are_those_of_ignition_and_hold_no_key() {
 #[test]
 fn a_drawn_key_is_derived_quickly_unless_the_config_says_how() {
     let tpm = r#""clevis": {"tpm2": true}"#;
-    let quick = |wanted: Wanted| {
-        let line = wanted.format("/dev/x", "/k").join(" ");
+    let quick = |spec: VolumeSpec| {
+        let line = spec.format("/dev/x", "/k").join(" ");
         line.contains("--pbkdf pbkdf2 --pbkdf-force-iterations 1000")
     };
-    assert!(quick(wanted(tpm, None)));
-    assert!(!quick(wanted(tpm, KEY)));
+    assert!(quick(spec(tpm, None)));
+    assert!(!quick(spec(tpm, KEY)));
     let said = format!(r#"{tpm}, "options": ["--pbkdf=argon2id"]"#);
-    assert!(!quick(wanted(&said, None)));
+    assert!(!quick(spec(&said, None)));
 }
 
 #[test]
 fn the_tpm_alone_needs_no_clevis() {
-    assert!(!wanted(r#""discard": true"#, KEY).needs_tpm());
-    let tpm = wanted(r#""clevis": {"tpm2": true}"#, None);
+    assert!(!spec(r#""discard": true"#, KEY).needs_tpm());
+    let tpm = spec(r#""clevis": {"tpm2": true}"#, None);
     assert!(tpm.needs_tpm() && tpm.opens_again() && !tpm.needs_clevis());
     assert!(!tpm.tools().contains(&Tool::Clevis));
     assert!(tpm.tools().contains(&Tool::TssEsys));
-    assert!(!wanted(r#""discard": true"#, None).opens_again());
+    assert!(!spec(r#""discard": true"#, None).opens_again());
     for (text, name) in [
         (
             r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x"}]}"#,
@@ -160,27 +160,27 @@ fn several_pins_are_shares_of_one() {
     );
     let of = |advertisements: &[Option<&str>]| {
         let bytes = |text: &Option<&str>| text.map(|text| text.as_bytes().to_vec());
-        let keys = Keys {
+        let keys = VolumeKeys {
             file: None,
             advertisements: advertisements.iter().map(bytes).collect(),
         };
-        Wanted::of("l", &model(&text), &keys)
+        VolumeSpec::of("l", &model(&text), &keys)
     };
     let asked = r#"{"payload": "asked", "signatures": []}"#;
-    let wanted = of(&[None, Some(asked)]).unwrap();
-    assert!(wanted.needs_clevis() && wanted.needs_tpm());
+    let spec = of(&[None, Some(asked)]).unwrap();
+    assert!(spec.needs_clevis() && spec.needs_tpm());
     // A server that was not asked may be out of reach.
-    assert!(!wanted.opens_again());
+    assert!(!spec.opens_again());
     for tool in [
         Tool::ClevisAgent,
         Tool::ClevisSss,
         Tool::ClevisTang,
         Tool::ClevisTpm2,
     ] {
-        assert!(wanted.tools().contains(&tool), "{tool:?}");
+        assert!(spec.tools().contains(&tool), "{tool:?}");
     }
-    assert!(!wanted.tools().contains(&Tool::Cryptenroll));
-    let pin = wanted.clevis.unwrap();
+    assert!(!spec.tools().contains(&Tool::Cryptenroll));
+    let pin = spec.clevis.unwrap();
     assert!(pin.needs_network());
     let told: serde_json::Value = serde_json::from_str(&pin.config).unwrap();
     assert_eq!(
@@ -200,9 +200,9 @@ fn several_pins_are_shares_of_one() {
 #[test]
 fn a_pin_of_the_configs_own_is_told_what_the_config_says() {
     let text = r#""clevis": {"custom": {"pin": "tpm2", "config": "{\"pcr_ids\": \"7\"}", "needsNetwork": false}}"#;
-    let wanted = wanted(text, None);
-    assert!(wanted.needs_clevis() && wanted.needs_tpm() && wanted.opens_again());
-    let pin = wanted.clevis.unwrap();
+    let spec = spec(text, None);
+    assert!(spec.needs_clevis() && spec.needs_tpm() && spec.opens_again());
+    let pin = spec.clevis.unwrap();
     assert_eq!(pin.config, r#"{"pcr_ids": "7"}"#);
     assert!(!pin.needs_network());
 }

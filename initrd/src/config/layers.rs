@@ -3,7 +3,7 @@
 use anyhow::Result;
 use apply::config_source::ConfigSource;
 use apply::fetched::{Fetched, Sources};
-use apply::gather::{Gather, Wrong};
+use apply::gather::{ConfigProblems, Gather};
 use ignition::Config;
 use image::platform::Platform;
 use platform::{Metadata, Problem, fragment};
@@ -11,8 +11,8 @@ use platform::{Metadata, Problem, fragment};
 use super::source::User;
 
 /// A platform's problem as something wrong with the config.
-pub(super) fn wrong(problem: Problem) -> Wrong {
-    Wrong {
+pub(super) fn wrong(problem: Problem) -> ConfigProblems {
+    ConfigProblems {
         lines: vec![problem.what],
         remote: problem.remote,
     }
@@ -24,7 +24,7 @@ pub(super) fn gather_all(
     base: Option<&ConfigSource>,
     platform: Platform,
     user: &User,
-) -> Result<Fetched, Wrong> {
+) -> Result<Fetched, ConfigProblems> {
     let places = [base, user.place.as_ref()];
     let sources: Sources = places
         .into_iter()
@@ -61,7 +61,7 @@ fn with_machine(
     user: Option<&Config>,
     platform: Platform,
     metadata: &Metadata,
-) -> Result<Config, Wrong> {
+) -> Result<Config, ConfigProblems> {
     let mut names = Vec::new();
     for config in [Some(&base), user].into_iter().flatten() {
         let model = config.model().map_err(|error| gather.wrong(vec![error]))?;

@@ -2,7 +2,7 @@ mod sources;
 
 use super::source::User;
 use super::*;
-use apply::gather::{Gather, Settings, Wrong};
+use apply::gather::{ConfigProblems, Gather, Settings};
 
 use image::platform::Platform;
 
@@ -61,7 +61,7 @@ fn gathered_on(
     metadata: Metadata,
     base: Option<&str>,
     user: Option<ConfigSource>,
-) -> Result<Fetched, Wrong> {
+) -> Result<Fetched, ConfigProblems> {
     gathered_with(&settings(), metadata, base, user)
 }
 
@@ -81,7 +81,7 @@ fn gathered_with(
     metadata: Metadata,
     base: Option<&str>,
     user: Option<ConfigSource>,
-) -> Result<Fetched, Wrong> {
+) -> Result<Fetched, ConfigProblems> {
     let base = base.map(|text| text_of("base", text));
     let user = User {
         place: user,
@@ -92,7 +92,7 @@ fn gathered_with(
     layers::gather_all(&mut gather, base.as_ref(), Platform::Aws, &user)
 }
 
-fn gathered(base: Option<&str>, user: Option<ConfigSource>) -> Result<Fetched, Wrong> {
+fn gathered(base: Option<&str>, user: Option<ConfigSource>) -> Result<Fetched, ConfigProblems> {
     gathered_on(Metadata::default(), base, user)
 }
 

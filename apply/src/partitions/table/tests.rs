@@ -19,21 +19,21 @@ fn disk(partitions: &[(u32, &str, u64, u64)]) -> Table {
     table
 }
 
-fn want(number: u32) -> Wanted {
-    Wanted {
+fn want(number: u32) -> PartitionSpec {
+    PartitionSpec {
         at: format!("p{number}"),
         number,
         exists: true,
-        ..Wanted::default()
+        ..PartitionSpec::default()
     }
 }
 
-fn planned(table: &Table, wanted: &[Wanted]) -> Result<Outcome, Vec<String>> {
+fn planned(table: &Table, wanted: &[PartitionSpec]) -> Result<PlannedTable, Vec<String>> {
     plan(table, wanted, &BTreeSet::new(), &mut || RANDOM)
 }
 
 /// Start in MiB and size in sectors.
-fn span(outcome: &Outcome, number: u32) -> (u64, u64) {
+fn span(outcome: &PlannedTable, number: u32) -> (u64, u64) {
     let entry = &outcome.table.entries[&number];
     (entry.first / 2048, entry.last + 1 - entry.first)
 }
@@ -43,23 +43,51 @@ fn span(outcome: &Outcome, number: u32) -> (u64, u64) {
 fn the_matrix_of_present_wanted_and_wipe() {
     let empty = disk(&[]);
     let full = disk(&[(1, "data", 1, 100)]);
-    let entry = |exists, wipe, label: &str| Wanted {
+    let entry = |exists, wipe, label: &str| PartitionSpec {
         exists,
         wipe,
         label: exists.then(|| label.to_owned()),
         ..want(1)
     };
     for (table, wanted, expected) in [
-        (&empty, entry(false, false, ""), Some(Action::Absent)),
-        (&empty, entry(false, true, ""), Some(Action::Absent)),
-        (&empty, entry(true, false, "data"), Some(Action::Create)),
-        (&empty, entry(true, true, "data"), Some(Action::Create)),
+        (
+            &empty,
+            entry(false, false, ""),
+            Some(PartitionAction::Absent),
+        ),
+        (
+            &empty,
+            entry(false, true, ""),
+            Some(PartitionAction::Absent),
+        ),
+        (
+            &empty,
+            entry(true, false, "data"),
+            Some(PartitionAction::Create),
+        ),
+        (
+            &empty,
+            entry(true, true, "data"),
+            Some(PartitionAction::Create),
+        ),
         (&full, entry(false, false, ""), None),
-        (&full, entry(false, true, ""), Some(Action::Delete)),
-        (&full, entry(true, false, "data"), Some(Action::Keep)),
-        (&full, entry(true, true, "data"), Some(Action::Keep)),
+        (&full, entry(false, true, ""), Some(PartitionAction::Delete)),
+        (
+            &full,
+            entry(true, false, "data"),
+            Some(PartitionAction::Keep),
+        ),
+        (
+            &full,
+            entry(true, true, "data"),
+            Some(PartitionAction::Keep),
+        ),
         (&full, entry(true, false, "other"), None),
-        (&full, entry(true, true, "other"), Some(Action::Recreate)),
+        (
+            &full,
+            entry(true, true, "other"),
+            Some(PartitionAction::Recreate),
+        ),
     ] {
         let outcome = planned(table, std::slice::from_ref(&wanted));
         let action = outcome.as_ref().ok().map(|outcome| outcome.actions[0].1);
@@ -67,7 +95,7 @@ fn the_matrix_of_present_wanted_and_wipe() {
         let there = outcome.is_ok_and(|outcome| outcome.table.entries.contains_key(&1));
         let should = matches!(
             expected,
-            Some(Action::Create | Action::Keep | Action::Recreate)
+            Some(PartitionAction::Create | PartitionAction::Keep | PartitionAction::Recreate)
         );
         assert_eq!(there, should, "{wanted:?}");
     }
@@ -78,35 +106,35 @@ fn each_attribute_that_is_given_must_match() {
     let table = disk(&[(1, "data", 1, 100)]);
     for (wanted, found) in [
         (
-            Wanted {
+            PartitionSpec {
                 label: Some("x".into()),
                 ..want(1)
             },
             "label \"x\"; found \"data\"",
         ),
         (
-            Wanted {
+            PartitionSpec {
                 start: Some(2),
                 ..want(1)
             },
             "start 2 MiB; found 1 MiB",
         ),
         (
-            Wanted {
+            PartitionSpec {
                 size: Some(99),
                 ..want(1)
             },
             "size 99 MiB",
         ),
         (
-            Wanted {
+            PartitionSpec {
                 guid: Some(TYPE),
                 ..want(1)
             },
             "GUID 08080808",
         ),
         (
-            Wanted {
+            PartitionSpec {
                 type_guid: Some(TYPE),
                 ..want(1)
             },
@@ -114,7 +142,7 @@ fn each_attribute_that_is_given_must_match() {
         ),
         // Resizing is for a difference in size only.
         (
-            Wanted {
+            PartitionSpec {
                 size: Some(99),
                 label: Some("x".into()),
                 resize: true,
@@ -131,7 +159,7 @@ fn each_attribute_that_is_given_must_match() {
         );
         assert!(wrong[0].contains(found), "{wrong:?}");
     }
-    let all = Wanted {
+    let all = PartitionSpec {
         label: Some("data".into()),
         start: Some(1),
         size: Some(100),
@@ -140,21 +168,21 @@ fn each_attribute_that_is_given_must_match() {
         ..want(1)
     };
     let outcome = planned(&table, &[all]).unwrap();
-    assert_eq!(outcome.actions, [(1, Action::Keep)]);
+    assert_eq!(outcome.actions, [(1, PartitionAction::Keep)]);
     assert_eq!(outcome.table, table);
 }
 
 #[test]
 fn a_partition_is_resized_in_place_and_keeps_what_it_is() {
     let table = disk(&[(1, "data", 1, 100), (2, "next", 201, 100)]);
-    let sized = |size| Wanted {
+    let sized = |size| PartitionSpec {
         size: Some(size),
         resize: true,
         ..want(1)
     };
     for (size, sectors) in [(150, 150 * 2048), (50, 50 * 2048), (0, 200 * 2048)] {
         let outcome = planned(&table, &[sized(size)]).unwrap();
-        assert_eq!(outcome.actions, [(1, Action::Resize)]);
+        assert_eq!(outcome.actions, [(1, PartitionAction::Resize)]);
         assert_eq!(span(&outcome, 1), (1, sectors));
         assert_eq!(outcome.table.entries[&1].guid, Guid([1; 16]));
     }
@@ -164,7 +192,7 @@ fn a_partition_is_resized_in_place_and_keeps_what_it_is() {
         "{wrong:?}"
     );
     // A neighbour that is deleted makes room.
-    let gone = Wanted {
+    let gone = PartitionSpec {
         exists: false,
         wipe: true,
         ..want(2)
@@ -187,7 +215,7 @@ fn zero_is_the_begin_and_the_end_of_the_largest_free_stretch() {
     ] {
         let outcome = planned(
             &table,
-            &[Wanted {
+            &[PartitionSpec {
                 start,
                 size,
                 ..want(3)
@@ -200,7 +228,7 @@ fn zero_is_the_begin_and_the_end_of_the_largest_free_stretch() {
 
 #[test]
 fn a_second_run_finds_what_the_first_one_made() {
-    let chosen = |number: u32, label: &str, size| Wanted {
+    let chosen = |number: u32, label: &str, size| PartitionSpec {
         label: Some(label.to_owned()),
         start: Some(0),
         size: Some(size),
@@ -211,11 +239,11 @@ fn a_second_run_finds_what_the_first_one_made() {
         vec![chosen(0, "a", 100), chosen(0, "b", 0)],
         vec![chosen(0, "a", 100), chosen(1, "b", 0)],
         vec![
-            Wanted {
+            PartitionSpec {
                 start: None,
                 ..chosen(0, "a", 100)
             },
-            Wanted {
+            PartitionSpec {
                 size: None,
                 ..chosen(0, "b", 0)
             },
@@ -232,7 +260,7 @@ fn a_second_run_finds_what_the_first_one_made() {
             second
                 .actions
                 .iter()
-                .all(|(_, action)| *action == Action::Keep),
+                .all(|(_, action)| *action == PartitionAction::Keep),
             "{wanted:?}"
         );
         assert_eq!(second.table, first.table);
@@ -242,7 +270,7 @@ fn a_second_run_finds_what_the_first_one_made() {
 #[test]
 fn number_zero_is_the_next_free_number_after_those_that_are_named() {
     let table = disk(&[(1, "a", 1, 100), (3, "c", 201, 100)]);
-    let sized = |number| Wanted {
+    let sized = |number| PartitionSpec {
         size: Some(10),
         ..want(number)
     };
@@ -252,38 +280,41 @@ fn number_zero_is_the_next_free_number_after_those_that_are_named() {
     assert_eq!(outcome.table.entries[&4].guid, RANDOM);
     assert_eq!(outcome.table.entries[&4].type_guid, TYPE_LINUX);
     // A partition that is deleted leaves its number to others.
-    let gone = Wanted {
+    let gone = PartitionSpec {
         exists: false,
         wipe: true,
         ..want(1)
     };
     let outcome = planned(&table, &[sized(0), gone]).unwrap();
-    assert_eq!(outcome.actions, [(1, Action::Delete), (1, Action::Create)]);
+    assert_eq!(
+        outcome.actions,
+        [(1, PartitionAction::Delete), (1, PartitionAction::Create)]
+    );
 }
 
 #[test]
 fn what_is_in_use_is_not_changed_and_may_be_kept() {
     let table = disk(&[(1, "data", 1, 100)]);
     let busy = BTreeSet::from([1]);
-    let plan = |wanted: Wanted| plan(&table, &[wanted], &busy, &mut || RANDOM);
-    let kept = plan(Wanted {
+    let plan = |wanted: PartitionSpec| plan(&table, &[wanted], &busy, &mut || RANDOM);
+    let kept = plan(PartitionSpec {
         label: Some("data".into()),
         ..want(1)
     })
     .unwrap();
-    assert_eq!(kept.actions, [(1, Action::Keep)]);
+    assert_eq!(kept.actions, [(1, PartitionAction::Keep)]);
     for wanted in [
-        Wanted {
+        PartitionSpec {
             exists: false,
             wipe: true,
             ..want(1)
         },
-        Wanted {
+        PartitionSpec {
             label: Some("x".into()),
             wipe: true,
             ..want(1)
         },
-        Wanted {
+        PartitionSpec {
             size: Some(200),
             resize: true,
             ..want(1)
@@ -292,12 +323,12 @@ fn what_is_in_use_is_not_changed_and_may_be_kept() {
         let wrong = plan(wanted).unwrap_err();
         assert!(wrong[0].contains("in use"), "{wrong:?}");
     }
-    let beside = plan(Wanted {
+    let beside = plan(PartitionSpec {
         size: Some(10),
         ..want(2)
     })
     .unwrap();
-    assert_eq!(beside.actions, [(2, Action::Create)]);
+    assert_eq!(beside.actions, [(2, PartitionAction::Create)]);
 }
 
 #[test]
@@ -306,11 +337,11 @@ fn all_mistakes_of_a_disk_are_told_at_once() {
     let wrong = planned(
         &table,
         &[
-            Wanted {
+            PartitionSpec {
                 exists: false,
                 ..want(1)
             },
-            Wanted {
+            PartitionSpec {
                 label: Some("x".into()),
                 ..want(2)
             },
@@ -321,16 +352,16 @@ fn all_mistakes_of_a_disk_are_told_at_once() {
     let wrong = planned(
         &table,
         &[
-            Wanted {
+            PartitionSpec {
                 start: Some(50),
                 size: Some(10),
                 ..want(3)
             },
-            Wanted {
+            PartitionSpec {
                 start: Some(5000),
                 ..want(4)
             },
-            Wanted {
+            PartitionSpec {
                 start: Some(110),
                 size: Some(100),
                 ..want(5)
@@ -352,7 +383,7 @@ fn partitions_of_disks_with_large_sectors_begin_on_mebibytes() {
     let outcome = planned(
         &table,
         &[
-            Wanted {
+            PartitionSpec {
                 size: Some(10),
                 ..want(1)
             },

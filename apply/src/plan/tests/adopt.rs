@@ -61,12 +61,12 @@ fn what_runs_and_is_open_is_used_as_it_is() {
         let array = &plan.arrays[0];
         assert!(array.made && array.running.as_deref() == Some("md127"));
         let volume = &plan.volumes[0];
-        assert_eq!(volume.target, Target::Array("pair".to_owned()));
-        assert_eq!(volume.verdict, Some(volumes::Verdict::Open));
+        assert_eq!(volume.target, DeviceRef::Array("pair".to_owned()));
+        assert_eq!(volume.verdict, Some(volumes::VolumeAction::Open));
         assert_eq!(volume.open.as_deref(), Some("dm-0"));
         let job = &plan.filesystems[0];
-        assert_eq!(job.target, Target::Volume("vault".to_owned()));
-        assert_eq!(job.verdict, Some(Verdict::Keep));
+        assert_eq!(job.target, DeviceRef::Volume("vault".to_owned()));
+        assert_eq!(job.verdict, Some(FilesystemAction::Keep));
         assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     }
 }

@@ -12,19 +12,19 @@ const STACK: &str = r#""disks": [{"device": "/dev/vdb", "partitions": [{"label":
 fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
     let lab = lab();
     let plan = lab.plan(STACK).unwrap();
-    let member = |disk: &str| Target::Partition(disk.to_owned(), 1);
+    let member = |disk: &str| DeviceRef::Partition(disk.to_owned(), 1);
     assert_eq!(plan.arrays[0].members, [member("vdb"), member("vdc")]);
-    assert_eq!(plan.volumes[0].target, Target::Array("pair".to_owned()));
+    assert_eq!(plan.volumes[0].target, DeviceRef::Array("pair".to_owned()));
     // What a new array holds shows only when it is there.
     assert_eq!(plan.volumes[0].verdict, None);
     assert_eq!(
         plan.filesystems[0].target,
-        Target::Volume("vault".to_owned())
+        DeviceRef::Volume("vault".to_owned())
     );
     assert_eq!(plan.filesystems[0].verdict, None);
     let wiped = STACK.replace(r#""keyFile""#, r#""wipeVolume": true, "keyFile""#);
     let plan = lab.plan(&wiped).unwrap();
-    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Make));
+    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Make));
     for (from, to, because) in [
         (
             "/dev/vdc1",
@@ -153,14 +153,14 @@ fn a_stack_that_was_cut_off_is_started_and_opened_again() {
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
     assert!(plan.arrays[0].made);
-    assert_eq!(plan.volumes[0].verdict, Some(volumes::Verdict::Open));
-    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+    assert_eq!(plan.volumes[0].verdict, Some(volumes::VolumeAction::Open));
+    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
     lab.journal
         .note("$.storage.luks.0", "the array pair", Stage::Begun)
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
-    assert_eq!(plan.volumes[0].verdict, Some(volumes::Verdict::Remake));
-    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Make));
+    assert_eq!(plan.volumes[0].verdict, Some(volumes::VolumeAction::Remake));
+    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Make));
 }
 
 #[test]
@@ -177,19 +177,25 @@ fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
     assert_eq!(plan.filesystems[0].verdict, None);
     let made = |at: &str, devices: &str| {
         let state = tempfile::tempdir().unwrap();
-        let mut before = Journal::open(Some(state.path()), "another").unwrap();
+        let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
         before.note(at, devices, Stage::Begun).unwrap();
-        Journal::open(Some(state.path()), "this").unwrap()
+        DiskJournal::open(Some(state.path()), "this").unwrap()
     };
     lab.journal = made("$.storage.luks.1", "virtio-serial-vdc");
     let again = lab.plan(VOLUME).unwrap();
-    assert_eq!(again.volumes[0].verdict, Some(volumes::Verdict::Remake));
+    assert_eq!(
+        again.volumes[0].verdict,
+        Some(volumes::VolumeAction::Remake)
+    );
     let plan = lab.plan(ARRAY).unwrap();
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     assert_eq!(plan.filesystems[0].verdict, None, "vdb was nobody's");
     lab.journal = made("$.storage.raid.0", "virtio-serial-vdb, virtio-serial-vdc");
     let again = lab.plan(VOLUME).unwrap();
-    assert_eq!(again.volumes[0].verdict, Some(volumes::Verdict::Remake));
+    assert_eq!(
+        again.volumes[0].verdict,
+        Some(volumes::VolumeAction::Remake)
+    );
     let plan = lab.plan(ARRAY).unwrap();
-    assert_eq!(plan.filesystems[0].verdict, Some(Verdict::Remake));
+    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
 }
