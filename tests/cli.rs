@@ -145,6 +145,28 @@ fn ignition_configs_are_checked_with_line_and_column() {
 }
 
 #[test]
+fn the_program_ignition_is_written_whole_and_executable() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ignition");
+    // What is there is replaced, not written into.
+    std::fs::write(&path, "an older one").unwrap();
+    let output = slipway(&["ignition", "program", "-o", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::read(&path).unwrap() == slipway::IGNITION_PROGRAM);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o700, 0o700);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let output = slipway(&["ignition", "program", "-o", "/nowhere/ignition"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("writing /nowhere/ignition"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn butane_is_taken_wherever_ignition_is() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

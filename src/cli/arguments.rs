@@ -151,6 +151,12 @@ pub(crate) enum Ignition {
         #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         output: Option<PathBuf>,
     },
+    /// Write the program `ignition`, which runs Ignition's stages in another system's initrd
+    Program {
+        /// Write it to this file, with mode 0755
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: PathBuf,
+    },
 }
 
 /// Where a Butane config's local files are.

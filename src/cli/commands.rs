@@ -353,7 +353,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
 }
 
 pub(crate) fn ignition(command: arguments::Ignition, output: Output) -> Result<ExitCode> {
-    use arguments::Ignition::{FromButane, Merge, Validate};
+    use arguments::Ignition::{FromButane, Merge, Program, Validate};
 
     let cases = |path: &Path| {
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
@@ -411,10 +411,11 @@ pub(crate) fn ignition(command: arguments::Ignition, output: Output) -> Result<E
             };
             text.push('\n');
             match to {
-                Some(path) => write_whole(&path, text.as_bytes())?,
+                Some(path) => write_atomically(&path, text.as_bytes(), 0o666)?,
                 None => arguments::print(&text)?,
             }
         }
+        Program { output: to } => write_atomically(&to, slipway::IGNITION_PROGRAM, 0o755)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -430,16 +431,14 @@ fn refused(report: &ignition::Report, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::from(WRONG))
 }
 
-/// Writes a file that is there whole or not at all.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a file atomically, by a temporary file beside it. The umask takes bits from `mode`, as for every other program.
+fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let writing = || format!("writing {}", path.display());
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
-    // As every other program writes: what the umask leaves.
-    let mode = std::fs::Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new()
-        .permissions(mode)
+        .permissions(std::fs::Permissions::from_mode(mode))
         .tempfile_in(folder.unwrap_or(Path::new(".")))
         .with_context(writing)?;
     file.write_all(bytes).with_context(writing)?;
