@@ -37,7 +37,7 @@ exit 0
 /// Whose stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// `slipway-init`, started as `ignition`.
+    /// Our program `ignition`.
     Ours,
     /// Debian's.
     Theirs,
