@@ -182,7 +182,7 @@ impl HttpSource for Artifact {
         self.renewed = true;
         self.token = None;
         self.layer = None;
-        Some("the registry no longer takes the token; a new one is asked for")
+        Some("the registry rejects the token; requesting a new one")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The same downloads for code that has no runtime: one client with a runtime of its own, one thread.
+//! Downloads for code without an async runtime: a client with a current-thread runtime inside.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! Digests: what content must hash to, and hashing as it arrives.
+//! Digests: the expected one, and hashing of content as it arrives.
 
 use std::fmt;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest as _, Sha256, Sha512};
 
-/// What content must hash to.
+/// The digest of some content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Digest {
     /// SHA-256 (FIPS 180-4).

@@ -1,4 +1,4 @@
-//! Downloads: the attempts at one, what is tried again, after how long, from which byte on.
+//! Downloads: attempts, the waits between them, resumption, verification.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::tftp::Piece;
 use crate::want::{LONGEST_WAIT, Want};
 
 /// Fetches into memory. A body that is cut short goes on where it broke off if the server can tell that it is still the
-/// same content, and is fetched anew otherwise. `on_wait` hears why it takes long: before each new attempt, and every five seconds of silence.
+/// same content, and is fetched anew otherwise. `on_wait` is called with the reason before each new attempt, and every five seconds of silence.
 ///
 /// # Errors
 /// [`Failure`], when the patience is over or trying again is of no use.
@@ -34,8 +34,8 @@ pub async fn bytes(
 }
 
 /// Fetches into the file `dest`: a temporary file beside it, synced and renamed once its digest is right. An attempt
-/// that breaks off is resumed where it ended. `on_bytes` hears how many bytes each piece adds; bytes that are fetched
-/// anew are not told twice.
+/// that breaks off is resumed where it ended. `on_bytes` is called with the number of bytes that each piece adds; bytes
+/// that are fetched again are not counted twice.
 ///
 /// # Errors
 /// [`Failure`], when the patience is over or trying again is of no use; also when `want` has no digest.
@@ -78,14 +78,14 @@ struct Download<'a> {
     want: &'a Want<'a>,
     source: Source,
     headers: HeaderMap,
-    /// What the content must hash to: what the caller says, else what the way to it says.
+    /// The expected digest: the caller's, else the one that the source names.
     digest: Option<Digest>,
     sink: &'a mut dyn Sink,
     hash: Hash,
     /// Bytes in the sink.
     have: u64,
-    /// Bytes that `on_bytes` has heard of.
-    told: u64,
+    /// Bytes that were passed to `on_bytes`.
+    reported: u64,
     /// Whether what is in the sink came in more than one answer.
     pieced: bool,
     /// What names the version of the content that is in the sink, if the server said so.
@@ -94,7 +94,7 @@ struct Download<'a> {
     on_bytes: &'a (dyn Fn(u64) + Sync),
 }
 
-/// When it is given up, and who hears what is waited for.
+/// The deadline, and the callback for waits.
 #[derive(Clone, Copy)]
 struct Watch<'a> {
     url: &'a str,
@@ -119,10 +119,10 @@ async fn receive(
     for (name, value) in &want.headers {
         let name: HeaderName = name
             .parse()
-            .map_err(|_| refuse(format!("{name:?} is no header name")))?;
+            .map_err(|_| refuse(format!("{name:?} is not a header name")))?;
         let value = HeaderValue::from_str(value).map_err(|_| {
             refuse(format!(
-                "the value of header {name} has characters that no header can have"
+                "the value of header {name} has characters that are not allowed in a header"
             ))
         })?;
         headers.append(name, value);
@@ -136,7 +136,7 @@ async fn receive(
         hash: Hash::new(want.digest),
         sink,
         have: 0,
-        told: 0,
+        reported: 0,
         pieced: false,
         validator: None,
         watch: Watch {
@@ -307,7 +307,7 @@ impl Download<'_> {
     async fn transfer(&mut self) -> Result<(), Ending> {
         self.restart()?;
         let Source::Tftp(place) = &self.source else {
-            return Err(Ending::broken("this is no TFTP"));
+            return Err(Ending::broken("expected a TFTP source"));
         };
         let place = place.clone();
         let patience = self.want.patience;
@@ -368,9 +368,9 @@ impl Download<'_> {
         self.sink.push(piece)?;
         self.hash.update(piece);
         self.have = after;
-        if after > self.told {
-            (self.on_bytes)(after - self.told);
-            self.told = after;
+        if after > self.reported {
+            (self.on_bytes)(after - self.reported);
+            self.reported = after;
         }
         Ok(())
     }
@@ -396,7 +396,7 @@ impl Download<'_> {
             // The file may have changed between the two answers: once more, from the start.
             self.restart()?;
             return Err(Ending::broken(
-                "the resumed content does not hash to what it should",
+                "the resumed content does not have the expected digest",
             ));
         }
         Err(Failure::Digest {

@@ -1,4 +1,4 @@
-//! How one attempt ended, when it did not succeed.
+//! The failure of one attempt: final, or worth another attempt.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use crate::failure::{Failure, shown};
 use crate::pause::retry_after;
 
-/// How one attempt ended, when it did not succeed.
+/// The failure of one attempt.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// Trying again may help, after the time that the server asked for, if it did.
@@ -39,7 +39,7 @@ impl Ending {
         })
     }
 
-    /// The server's word that it will not give what is asked.
+    /// The server refuses, for a reason that another attempt does not change.
     pub(crate) fn refused(url: &str, why: impl Into<String>) -> Self {
         Self::Final(Failure::Refused {
             url: shown(url),

@@ -1,4 +1,4 @@
-//! Why a download failed, in kinds that a caller can tell apart.
+//! Reasons why a download failed, as far as callers distinguish them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub enum Failure {
         /// What is wrong with it.
         why: String,
     },
-    /// The server answered, and repeating the request would not change its mind.
+    /// The server answered with a status that another attempt does not change.
     Status {
         /// The address as it may be shown: without user and query.
         url: String,
@@ -24,7 +24,7 @@ pub enum Failure {
         /// How the server wants to be asked (`WWW-Authenticate`), with 401.
         challenge: Option<String>,
     },
-    /// The server gives a reason that repeating the request does not change, in words of its own protocol.
+    /// The server refuses in words of its own protocol, for a reason that another attempt does not change.
     Refused {
         /// The address as it may be shown: without user and query.
         url: String,
@@ -38,22 +38,22 @@ pub enum Failure {
         /// The most bytes that were acceptable.
         limit: u64,
     },
-    /// The content is not what it should be.
+    /// The content has another digest than expected.
     Digest {
         /// The address as it may be shown: without user and query.
         url: String,
-        /// What it should hash to.
+        /// The expected digest.
         expected: Box<Digest>,
-        /// What it hashes to.
+        /// The digest of the content.
         found: Box<Digest>,
     },
     /// No complete answer within the patience.
     Unreachable {
         /// The address as it may be shown: without user and query.
         url: String,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// What the last attempt died of.
+        /// The reason of the last attempt.
         why: String,
     },
     /// The file cannot be written.
@@ -94,7 +94,7 @@ impl fmt::Display for Failure {
             Self::TooLarge { url, limit } => {
                 write!(
                     f,
-                    "fetching {url}: it is larger than the {limit} bytes that are accepted"
+                    "fetching {url}: it is larger than the limit of {limit} bytes"
                 )
             }
             Self::Digest {
@@ -103,7 +103,7 @@ impl fmt::Display for Failure {
                 found,
             } => write!(
                 f,
-                "fetching {url}: the content is not the expected one: expected {expected}, found {found}"
+                "fetching {url}: digest mismatch: expected {expected}, found {found}"
             ),
             Self::Unreachable {
                 url,
@@ -170,7 +170,7 @@ mod tests {
         );
         assert_eq!(shown("http://mirror.example/x"), "http://mirror.example/x");
         assert_eq!(shown("no address"), "no address");
-        // Neither what no client would take nor what it would write otherwise.
+        // Also where a URL parser would refuse or normalize the address.
         for url in [
             "http://me:secret@mirror.example/x?token=secret#secret",
             "http://me:sec@ret@mirror.example:99999/x?a b=secret",

@@ -1,4 +1,4 @@
-//! Objects of Google's Cloud Storage, by its JSON interface, as the machine's service account where it has one.
+//! Objects of Google Cloud Storage through its JSON API, with the token of the instance's service account if it has one.
 //!
 //! <https://cloud.google.com/storage/docs/json_api/v1/objects/get>
 
@@ -70,6 +70,6 @@ impl HttpSource for Object {
             return None;
         }
         self.anonymous = true;
-        Some("Cloud Storage refuses the account of this instance; it is asked without it")
+        Some("Cloud Storage refuses the instance's service account; retrying without credentials")
     }
 }

@@ -1,4 +1,4 @@
-//! What each scheme over HTTP provides.
+//! The interface of every scheme whose content comes over HTTP.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Who this machine is to a cloud's storage: the role of an EC2 instance, the service account of a Compute Engine instance.
+//! Credentials for a cloud's storage: the role of an EC2 instance, the service account of a Compute Engine instance.
 //!
 //! <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html>,
 //! <https://cloud.google.com/compute/docs/access/authenticate-workloads#applications>
@@ -21,7 +21,7 @@ const MARGIN: Duration = Duration::from_secs(60);
 /// The most bytes of an answer about credentials.
 const LIMIT: usize = 64 << 10;
 
-/// Who asks a cloud's storage.
+/// The credentials of requests to a cloud's storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
     /// Anonymous: public objects only.
@@ -58,11 +58,11 @@ impl Default for Endpoints {
     }
 }
 
-/// What is known of the clouds, for all downloads of a client.
+/// Endpoints, cached credentials and cached regions of the clouds, for all downloads of a client.
 pub(crate) struct Cloud {
     pub(crate) endpoints: Endpoints,
     identity: Identity,
-    /// Goes straight to its servers.
+    /// Connects without a proxy: metadata services are link-local.
     direct: reqwest::Client,
     role: Mutex<Option<Role>>,
     account: Mutex<Option<Account>>,
@@ -80,7 +80,7 @@ impl fmt::Debug for Cloud {
     }
 }
 
-/// What EC2 says of the instance.
+/// The instance's role and region, from EC2's metadata service.
 #[derive(Clone, Default)]
 pub(crate) struct Role {
     /// None: it has no role.

@@ -1,15 +1,14 @@
-//! How long a wait between two attempts is: the jitter, and what a server asks for.
+//! Waits between attempts: jitter, and `Retry-After`.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 
-/// The longest wait that a server may ask for: one that says an hour has misjudged how long a node can be without its
-/// config.
+/// The longest wait that a server may ask for: a node cannot wait an hour for its config.
 const LONGEST_ASKED: Duration = Duration::from_secs(120);
 
-/// Waits of many machines that began together must not stay together. `RandomState` is the standard library's only
+/// Machines that failed together must not retry together. `RandomState` is the standard library's only
 /// source of randomness, and enough for this.
 pub(crate) fn less_a_random_quarter(wait: Duration) -> Duration {
     let part = u32::try_from(RandomState::new().hash_one(0) % 250).unwrap_or_default();

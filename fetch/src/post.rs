@@ -1,5 +1,4 @@
-//! One message to a server, for those who want to hear of a machine: sent, tried again for a while, and not missed when
-//! nobody takes it.
+//! Posts one JSON message to a server, such as a failure report, with retries until a deadline.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Which requests go by a proxy: Go's rules, which are Ignition's.
+//! The choice of a proxy for a request, by Go's rules, which Ignition uses.
 //!
 //! <https://pkg.go.dev/golang.org/x/net/http/httpproxy#Config>
 
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use reqwest::Url;
 
-/// Proxies of requests, and whom they are not for.
+/// Proxies, and the hosts that are reached without one.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Proxy {
     /// URL of the proxy of plain requests.

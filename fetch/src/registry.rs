@@ -1,4 +1,4 @@
-//! The protocol of registries: addresses, the challenge of one that wants a token, the answer with the token.
+//! The protocol of registries: addresses, the challenge that asks for a token, the answer with the token.
 //!
 //! <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>,
 //! <https://distribution.github.io/distribution/spec/auth/token/>

@@ -1,4 +1,4 @@
-//! One request: its method, its range, and the redirects that it meets.
+//! One HTTP request: method, range, redirects.
 
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE,
@@ -36,13 +36,15 @@ impl Request {
 /// One header.
 pub(crate) fn header(name: &'static str, value: &str) -> Result<(HeaderName, HeaderValue), Ending> {
     let mut value = HeaderValue::from_str(value).map_err(|_| {
-        Ending::broken(format!("{name}: it has characters that no header can have"))
+        Ending::broken(format!(
+            "{name}: it has characters that are not allowed in a header"
+        ))
     })?;
     value.set_sensitive(true);
     Ok((HeaderName::from_static(name), value))
 }
 
-/// Where a broken download goes on.
+/// The position at which an interrupted download resumes.
 pub(crate) struct Resume<'a> {
     /// The first byte that is wanted.
     pub(crate) from: u64,
@@ -51,7 +53,7 @@ pub(crate) struct Resume<'a> {
 }
 
 /// Sends a request and follows redirects. A redirected request keeps what says which form of the content is wanted and
-/// loses every other header of the caller's: whoever is redirected to must not learn a token.
+/// loses every other header of the caller's: the other server must not learn a token.
 ///
 /// # Errors
 /// Why there was no answer.
@@ -111,7 +113,7 @@ pub(crate) async fn small(
         let parsed = (name.parse::<HeaderName>(), HeaderValue::from_str(value));
         let (Ok(name), Ok(value)) = parsed else {
             return Err(Ending::broken(format!(
-                "{name} is no header that can be sent"
+                "header {name} has characters that are not allowed in a header"
             )));
         };
         map.insert(name, value);
@@ -138,7 +140,7 @@ pub(crate) async fn small_with(
         if body.len() + piece.len() > limit {
             return Err(Ending::refused(
                 url,
-                format!("its answer is longer than {limit} bytes"),
+                format!("the answer is longer than {limit} bytes"),
             ));
         }
         body.extend_from_slice(&piece);

@@ -1,4 +1,4 @@
-//! Objects of S3: their addresses from `s3://` and `arn:`, the region of their buckets, requests signed where there is a role.
+//! Objects of S3: the region of a bucket, and requests, signed if the instance has a role.
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-bucket-intro.html>
 
@@ -17,7 +17,7 @@ use crate::percent;
 use crate::sigv4::{self, sign};
 use crate::want::Method;
 
-/// The header by which S3 tells the region of a bucket, with any answer.
+/// The header with the region of a bucket, which S3 sends with every answer.
 const REGION: &str = "x-amz-bucket-region";
 
 /// An object.
@@ -133,8 +133,8 @@ impl Object {
         };
         let url = format!("{base}/{bucket}");
         let answer = small(&client.http, Method::Head, &url, &[], 0).await?;
-        let told = answer.headers.get(REGION);
-        let region = match told.and_then(|region| region.to_str().ok()) {
+        let found = answer.headers.get(REGION);
+        let region = match found.and_then(|region| region.to_str().ok()) {
             Some(region) if is_name(region) => region.to_owned(),
             _ if answer.status.is_success() => hint.to_owned(),
             _ => return Err(Ending::of(&url, answer.status, &answer.headers, &[])),
@@ -155,7 +155,7 @@ impl HttpSource for Object {
             return None;
         }
         self.anonymous = true;
-        Some("S3 refuses the role of this instance; it is asked without it")
+        Some("S3 refuses the instance's role; retrying without credentials")
     }
 }
 

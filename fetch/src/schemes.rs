@@ -1,4 +1,4 @@
-//! The schemes of addresses: a file for each, which reads them, and one table.
+//! Address schemes: one file for each, which parses its addresses, and one table.
 
 mod gs;
 mod http;
@@ -102,7 +102,7 @@ impl Source {
 mod tests {
     use super::*;
 
-    /// Words from which addresses are made that nobody would write.
+    /// Parts of addresses, joined at random.
     const PIECES: [&str; 26] = [
         "s3",
         "arn",

@@ -1,4 +1,4 @@
-//! Signature Version 4: how a request to AWS says who asks, without the secret in it.
+//! AWS Signature Version 4.
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
 

@@ -1,4 +1,4 @@
-//! Where the bytes go: memory, or a temporary file that becomes the real one at the end.
+//! Destinations of a download: memory, an open file, or a temporary file that is renamed at the end.
 
 use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};

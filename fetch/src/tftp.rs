@@ -1,4 +1,4 @@
-//! TFTP: RFC 1350, with the options of RFC 2347 to 2349 for larger blocks and for the size beforehand.
+//! TFTP: RFC 1350, with the options of RFC 2347 to 2349: larger blocks, and the size in advance.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Place {
 
     /// What an error of the server's means, and whether it was about the options, so that they are left out next time.
     pub(crate) fn error(&mut self, code: u16, message: &str) -> Ending {
-        let why = format!("the server says: {message:?} (TFTP error {code})");
+        let why = format!("the server answered {message:?} (TFTP error {code})");
         if FINAL.contains(&code) {
             return Ending::refused(&self.shown, why);
         }
@@ -179,7 +179,7 @@ impl Transfer {
         }
     }
 
-    /// Whether a packet is of this transfer. A stranger is told that it is wrong here, as RFC 1350 asks (section 4).
+    /// Whether a packet is of this transfer. Another sender gets an error packet (RFC 1350, section 4).
     async fn is_server(&self, from: SocketAddr) -> bool {
         if self.begun && from == self.server {
             return true;
@@ -192,7 +192,7 @@ impl Transfer {
         false
     }
 
-    /// Sends an error. Whether it is heard is no concern of this transfer's.
+    /// Sends an error packet. A failure to send it does not matter to this transfer.
     async fn object(&self, to: SocketAddr, code: u16, text: &str) {
         let mut packet = [ERROR.to_be_bytes(), code.to_be_bytes()].concat();
         packet.extend(text.as_bytes());

@@ -1,4 +1,4 @@
-//! Which servers are believed: the given bundle, or the one that the environment names.
+//! Trusted certificates: the given bundle, or the one that the environment names.
 
 use std::env;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What to fetch, and what is acceptable.
+//! The description of a download: address, limits, retries.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ mod version;
 
 use crate::origins::Origins;
 use crate::read::json::Json;
-use crate::report::{At, Report};
+use crate::report::{Position, Report};
 use crate::schema::CONFIG;
 use crate::sugar::{self, CheckInner, Work};
 use crate::tree::{self, Node};
@@ -74,7 +74,7 @@ pub(crate) fn translate(
     })
 }
 
-fn set_version(tree: &mut Node, minor: u8, at: Option<At>) {
+fn set_version(tree: &mut Node, minor: u8, at: Option<Position>) {
     let version = match minor {
         7 => "3.7.0-experimental".to_owned(),
         minor => format!("3.{minor}.0"),

@@ -74,7 +74,7 @@ fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], &'static str> {
     bytes.try_into().map_err(wrong)
 }
 
-/// Unpacks (when `gzip`) and verifies (when a hash is given). At most `limit` bytes come out.
+/// Unpacks (when `gzip`) and verifies (when a hash is given). Position most `limit` bytes come out.
 ///
 /// # Errors
 /// What failed, without any of the data.
@@ -107,7 +107,7 @@ pub fn gunzip(data: &[u8], limit: u64) -> Result<Vec<u8>, String> {
     flate2::read::MultiGzDecoder::new(data)
         .take(limit + 1)
         .read_to_end(&mut out)
-        .map_err(|error| format!("the data is no complete gzip: {error}"))?;
+        .map_err(|error| format!("the data is not a complete gzip stream: {error}"))?;
     if u64::try_from(out.len()).is_ok_and(|len| len > limit) {
         return Err(format!("the unpacked data is longer than {limit} bytes"));
     }

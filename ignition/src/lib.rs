@@ -1,4 +1,4 @@
-//! The configuration language, pure: what the tool checks and the init applies.
+//! The Ignition configuration language, without I/O: parse, merge, validate. The tool checks with it, the init applies it.
 //!
 //! A config goes through plain functions, each in a room of its own: text → [`read`] (JSON or YAML with lines and columns)
 //! → [`tree`] by [`schema`] (Go's JSON habits folded away, unknown keys and wrong types reported; [`butane`] expands its

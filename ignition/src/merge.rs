@@ -1,4 +1,4 @@
-//! Two configs become one: the child's word over the parent's, by the keys of the schema.
+//! Merges two configs: the child's values replace the parent's, list entries are matched by the keys of the schema.
 
 use std::collections::BTreeMap;
 

@@ -11,13 +11,13 @@ pub(crate) fn is_octal_in_decimal(mode: i64, directory: bool) -> bool {
     let meant = i64::from_str_radix(&digits, 8)
         .ok()
         .filter(|_| digits.len() <= 4);
-    meant.is_some_and(|meant| !makes_sense(mode, directory) && makes_sense(meant, directory))
+    meant.is_some_and(|meant| !is_plausible(mode, directory) && is_plausible(meant, directory))
 }
 
-/// Whether somebody would set these permissions: the group has no right that the owner lacks, and others none that the
+/// Whether these permissions are plausible: the group has no right that the owner lacks, and others none that the
 /// group lacks; who may write or execute may also read; somebody may read at all; special bits stand where they mean
 /// something.
-fn makes_sense(mode: i64, directory: bool) -> bool {
+fn is_plausible(mode: i64, directory: bool) -> bool {
     if mode == 0 {
         return true;
     }
@@ -69,7 +69,7 @@ mod tests {
             (0o744, false, false),
         ] {
             assert_eq!(
-                makes_sense(mode, directory),
+                is_plausible(mode, directory),
                 expected,
                 "{mode:o} {directory}"
             );

@@ -1,4 +1,4 @@
-//! The types that are applied: those of the newest version, from the crate `ignition-config`.
+//! The typed config of the newest version, from the crate `ignition-config`.
 
 pub use ignition_config::v3_6::{
     Cex, Clevis, Config, Directory, Disk, File, Filesystem, Group, KernelArguments, Link, Luks,

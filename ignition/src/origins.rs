@@ -1,4 +1,4 @@
-//! Origins: which place of the YAML each place of the translated config came from.
+//! Maps paths of the translated config back to paths of the YAML, for findings.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Origins {
         self.places.insert(to.into(), Origin::Made(from.into()));
     }
 
-    /// A list's entries changed their places: `from` tells for each where it stood before, if it did.
+    /// A list was reordered: `from` has the former index of each entry, none for a new one.
     pub(crate) fn reorder(&mut self, list: &str, from: &[Option<usize>]) {
         let inside = |path: &String| {
             path.strip_prefix(list)

@@ -1,11 +1,11 @@
-//! What is wrong with a config: every mistake with its kind, its path and its place in the text.
+//! Findings about a config: severity, path, and position in the text.
 
 use std::fmt;
 use std::sync::Arc;
 
 /// A place in a source text. Lines and columns count from one, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct Position {
     /// Which text: a file's name, a URL without its secrets, `fw_cfg`.
     pub source: Arc<str>,
     /// Line, from 1.
@@ -14,7 +14,7 @@ pub struct At {
     pub column: u32,
 }
 
-impl fmt::Display for At {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.source, self.line, self.column)
     }
@@ -25,7 +25,7 @@ impl fmt::Display for At {
 pub enum Kind {
     /// The config cannot be used.
     Error,
-    /// The config can be used; somebody should look at it.
+    /// The config can be used, but is probably not what was meant.
     Warning,
 }
 
@@ -39,7 +39,7 @@ pub struct Entry {
     /// One sentence, without any value that may be secret.
     pub message: String,
     /// Where the nearest text stands that the finding is about.
-    pub at: Option<At>,
+    pub at: Option<Position>,
 }
 
 impl fmt::Display for Entry {
@@ -64,16 +64,16 @@ pub struct Report {
 
 impl Report {
     /// Adds an error.
-    pub fn error(&mut self, path: &str, at: Option<&At>, message: impl Into<String>) {
+    pub fn error(&mut self, path: &str, at: Option<&Position>, message: impl Into<String>) {
         self.add(Kind::Error, path, at, message.into());
     }
 
     /// Adds a warning.
-    pub fn warn(&mut self, path: &str, at: Option<&At>, message: impl Into<String>) {
+    pub fn warn(&mut self, path: &str, at: Option<&Position>, message: impl Into<String>) {
         self.add(Kind::Warning, path, at, message.into());
     }
 
-    fn add(&mut self, kind: Kind, path: &str, at: Option<&At>, message: String) {
+    fn add(&mut self, kind: Kind, path: &str, at: Option<&Position>, message: String) {
         self.entries.push(Entry {
             kind,
             path: path.to_owned(),

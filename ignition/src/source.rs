@@ -148,7 +148,7 @@ fn check_version(url: &Url<'_>) -> Result<(), Wrong> {
 }
 
 fn check_arn(url: &Url<'_>) -> Result<(), Wrong> {
-    const BAD: Wrong = "this is not the ARN of an S3 object";
+    const BAD: Wrong = "expected the ARN of an S3 object";
     let parts: Vec<&str> = url.rest.splitn(5, ':').collect();
     let (Some(&"s3"), Some(resource)) = (parts.get(1), parts.get(4)) else {
         return Err(BAD);

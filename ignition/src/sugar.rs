@@ -1,5 +1,5 @@
-//! What Butane adds to Ignition's language, expanded to what Ignition knows: inline and local contents, mount units, trees
-//! of local files, Quadlets.
+//! Butane's additions to Ignition's language, expanded to plain Ignition: inline and local contents, mount units, trees of
+//! local files, Quadlets.
 
 mod contents;
 mod mounts;

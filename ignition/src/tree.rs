@@ -1,4 +1,4 @@
-//! A config as a tree in the spelling of the schema: what reading, translating and merging work on.
+//! A config as a tree in the spelling of the schema, on which translation, merging and validation work.
 
 mod from_text;
 mod node;

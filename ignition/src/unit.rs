@@ -36,7 +36,7 @@ pub fn parse(text: &str) -> Result<Vec<Setting>, String> {
         if let Some(rest) = body.strip_prefix('[') {
             let (name, garbage) = rest
                 .split_once(']')
-                .ok_or(format!("line {number}: the section's name has no end"))?;
+                .ok_or(format!("line {number}: the section's name is not closed"))?;
             if !garbage.trim().is_empty() {
                 return Err(format!("line {number}: text after the section's name"));
             }

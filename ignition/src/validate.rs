@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::report::{At, Report};
+use crate::report::{Position, Report};
 use crate::schema::{CONFIG, Item, Join, Shape, Struct};
 use crate::tree::{Node, Value};
 
@@ -34,7 +34,7 @@ pub fn validate(config: &Node, minor: u8) -> Report {
 struct Spot<'a> {
     node: &'a Node,
     path: String,
-    at: Option<&'a At>,
+    at: Option<&'a Position>,
 }
 
 impl<'a> Spot<'a> {
@@ -123,7 +123,7 @@ impl Rules {
 }
 
 /// The path and place of a field: the field's own where it has one, else its owner's.
-fn below<'a>(spot: &Spot<'a>, name: &str) -> (String, Option<&'a At>) {
+fn below<'a>(spot: &Spot<'a>, name: &str) -> (String, Option<&'a Position>) {
     if name.is_empty() {
         return (spot.path.clone(), spot.at);
     }

@@ -76,7 +76,9 @@ impl Cmdline {
                 Some((scheme, rest)) if !scheme.is_empty() && !rest.is_empty() => {
                     *slot = Some(value.to_owned())
                 }
-                _ => wrong.push(format!("{key}: {value:?} is no URL; expected scheme://…")),
+                _ => wrong.push(format!(
+                    "{key}: {value:?} is not a URL; expected scheme://…"
+                )),
             };
             match key {
                 ROOTHASH => match value.parse() {

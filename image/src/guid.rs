@@ -85,8 +85,9 @@ impl FromStr for Guid {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        parse(text.as_bytes())
-            .ok_or_else(|| format!("{text:?} is no GUID; expected 8-4-4-4-12 hexadecimal digits"))
+        parse(text.as_bytes()).ok_or_else(|| {
+            format!("{text:?} is not a GUID; expected 8-4-4-4-12 hexadecimal digits")
+        })
     }
 }
 

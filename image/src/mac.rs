@@ -15,7 +15,8 @@ impl std::str::FromStr for Mac {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no Ethernet address; expected as 52:54:00:12:34:56");
+        let wrong =
+            || format!("{text:?} is not an Ethernet address; expected as 52:54:00:12:34:56");
         let bytes: Vec<u8> = text
             .split([':', '-'])
             .map(|part| match part.len() {

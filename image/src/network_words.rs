@@ -30,7 +30,7 @@ impl Network {
         if value.contains(odd) {
             let shown = value.escape_debug();
             return Err(format!(
-                "{key}={shown}: a space, a quote or a control character stands in it"
+                "{key}={shown}: it contains a space, a quote or a control character"
             ));
         }
         let taken = match key {
@@ -147,7 +147,7 @@ fn optional<T>(
 fn hostname(text: &str) -> Result<String, String> {
     match text.len() <= HOST_NAME_LENGTH && is_host_name(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("{text} is no host name")),
+        false => Err(format!("{text} is not a host name")),
     }
 }
 
@@ -161,7 +161,7 @@ fn method(text: &str) -> Result<Method, String> {
         "off" | "none" | "static" | "link-local" | "link6" => Method::Off,
         _ => {
             return Err(format!(
-                "{text:?} is no method; expected dhcp, dhcp6, auto6, either6, both or off"
+                "{text:?} is not a method; expected dhcp, dhcp6, auto6, either6, both or off"
             ));
         }
     })
@@ -170,13 +170,14 @@ fn method(text: &str) -> Result<Method, String> {
 fn address(text: &str) -> Result<IpAddr, String> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     bare.parse()
-        .map_err(|_| format!("{text:?} is no address; expected as 192.0.2.1 or [2001:db8::1]"))
+        .map_err(|_| format!("{text:?} is not an address; expected as 192.0.2.1 or [2001:db8::1]"))
 }
 
 /// A netmask as a mask or as the length of its prefix; none: that of the whole address.
 fn prefix(address: IpAddr, mask: &str) -> Result<u8, String> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
-    let wrong = || format!("{mask:?} is no netmask of {address}; expected as 24 or 255.255.255.0");
+    let wrong =
+        || format!("{mask:?} is not a netmask of {address}; expected as 24 or 255.255.255.0");
     if mask.is_empty() {
         return Ok(bits);
     }
@@ -207,7 +208,7 @@ fn name(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "{text:?} is no name of an interface; expected 1 to {NAME_LENGTH} characters"
+            "{text:?} is not an interface name; expected 1 to {NAME_LENGTH} characters"
         ))
     }
 }
@@ -215,7 +216,7 @@ fn name(text: &str) -> Result<String, String> {
 fn mtu(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(mtu @ 68..=65_535) => Ok(mtu),
-        _ => Err(format!("{text:?} is no MTU; expected 68 to 65535")),
+        _ => Err(format!("{text:?} is not an MTU; expected 68 to 65535")),
     }
 }
 
@@ -237,7 +238,7 @@ fn vlan(value: &str) -> Result<Vlan, String> {
         .ok()
         .filter(|id| (1..=4094).contains(id))
         .ok_or_else(|| {
-            format!("{own:?} has no number of a VLAN (1 to 4094); expected as vlan5 or eth0.5")
+            format!("{own:?} has no VLAN number (1 to 4094); expected as vlan5 or eth0.5")
         })?;
     Ok(Vlan {
         name: name(own)?,
@@ -262,7 +263,7 @@ fn bond(value: &str) -> Result<Bond, String> {
             .split_once('=')
             .filter(|(key, value)| is_word(key) && !value.is_empty())
             .ok_or_else(|| {
-                format!("{option:?} is no option of a bond; expected as mode=active-backup")
+                format!("{option:?} is not a bond option; expected as mode=active-backup")
             })?;
         options.push((key.to_owned(), value.to_owned()));
     }
@@ -395,32 +396,35 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (word, part) in [
-            ("ip=dhpc", "no method"),
+            ("ip=dhpc", "not a method"),
             ("ip=192.0.2.7:255.255.255.0", "expected METHOD"),
-            ("ip=192.0.2.7:::255.0.255.0::eth0:none", "no netmask"),
-            ("ip=192.0.2.7:::33::eth0:none", "no netmask"),
+            ("ip=192.0.2.7:::255.0.255.0::eth0:none", "not a netmask"),
+            ("ip=192.0.2.7:::33::eth0:none", "not a netmask"),
             (
                 "ip=192.0.2.7::[2001:db8::1]:24::eth0:none",
                 "different versions",
             ),
             ("ip=:::24::eth0:none", "without an address"),
-            ("ip=192.0.2.7:::24:-node7:eth0:off", "no host name"),
-            ("ip=192.0.2.7:::24:node7..example:eth0:off", "no host name"),
+            ("ip=192.0.2.7:::24:-node7:eth0:off", "not a host name"),
+            (
+                "ip=192.0.2.7:::24:node7..example:eth0:off",
+                "not a host name",
+            ),
             ("ip=[2001:db8::7", "not closed"),
-            ("ip=eth0:dhcp:67", "no MTU"),
-            ("ip=eth0:dhcp::12:34", "no Ethernet address"),
-            ("ip=a-name-that-is-too-long:dhcp", "no name"),
+            ("ip=eth0:dhcp:67", "not an MTU"),
+            ("ip=eth0:dhcp::12:34", "not an Ethernet address"),
+            ("ip=a-name-that-is-too-long:dhcp", "not an interface name"),
             ("vlan=eth0", "expected NAME:INTERFACE"),
-            ("vlan=vlan4095:eth0", "no number"),
-            ("bond=bond0:eth0:mode", "no option"),
+            ("vlan=vlan4095:eth0", "no VLAN number"),
+            ("bond=bond0:eth0:mode", "not a bond option"),
             ("rd.route=198.51.100.0/24", "expected NETWORK"),
             (
                 "rd.route=198.51.100.0/24:[2001:db8::1]",
                 "different versions",
             ),
-            ("nameserver=dns.example", "no address"),
-            ("ifname=eth9:xx", "no Ethernet address"),
-            ("ifname=eth9:52:54:00:12:34:+6", "no Ethernet address"),
+            ("nameserver=dns.example", "not an address"),
+            ("ifname=eth9:xx", "not an Ethernet address"),
+            ("ifname=eth9:52:54:00:12:34:+6", "not an Ethernet address"),
         ] {
             let wrong = read(&[word]).unwrap_err();
             assert!(wrong.contains(part) && wrong.starts_with(word), "{wrong}");

@@ -32,7 +32,7 @@ impl FromStr for RootHash {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no root hash; expected 64 hexadecimal digits");
+        let wrong = || format!("{text:?} is not a root hash; expected 64 hexadecimal digits");
         let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
         let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
         bytes.map(Self).ok_or_else(wrong)

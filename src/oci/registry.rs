@@ -207,6 +207,6 @@ mod tests {
             "{:#}",
             pull(&cache, &reference, "amd64", &step()).unwrap_err()
         );
-        assert!(error.contains("not the expected one"), "{error}");
+        assert!(error.contains("digest mismatch"), "{error}");
     }
 }

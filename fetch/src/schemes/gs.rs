@@ -1,4 +1,4 @@
-//! `gs://`
+//! `gs://` addresses.
 
 use crate::gs::Object;
 use crate::percent;

@@ -1,4 +1,4 @@
-//! `oci://`
+//! `oci://` addresses.
 
 use crate::artifact::Artifact;
 use crate::oci::sha256;

@@ -1,4 +1,4 @@
-//! `s3://` and `arn:`
+//! `s3://` and `arn:` addresses.
 
 use crate::percent;
 use crate::s3::{Object, Place, is_name};
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Object, String> {
 }
 
 fn of_arn(text: &str) -> Result<(Place, String), String> {
-    let wrong = || "this is no ARN of an S3 object".to_owned();
+    let wrong = || "expected the ARN of an S3 object".to_owned();
     let parts: Vec<&str> = text.splitn(6, ':').collect();
     let [_, partition, "s3", region, account, resource] = parts[..] else {
         return Err(wrong());
@@ -48,7 +48,7 @@ fn of_arn(text: &str) -> Result<(Place, String), String> {
         "aws-us-gov" => "us-gov-west-1",
         other => {
             return Err(format!(
-                "{other:?} is no partition of AWS that is known here"
+                "unknown AWS partition {other:?}; expected aws, aws-cn or aws-us-gov"
             ));
         }
     };

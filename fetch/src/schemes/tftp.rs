@@ -1,4 +1,4 @@
-//! `tftp://`
+//! `tftp://` addresses.
 
 use crate::percent;
 use crate::tftp::Place;

@@ -1,4 +1,4 @@
-//! Rules of Butane itself, before anything is made of the sugar.
+//! Butane's own rules, checked before the sugar is expanded.
 
 use super::version::Variant;
 use crate::mode::is_octal_in_decimal;
@@ -6,7 +6,7 @@ use crate::report::Report;
 use crate::tree::Node;
 use crate::unit::template_of;
 
-/// Checks what only Butane knows of.
+/// Checks Butane's own fields.
 pub(super) fn check(tree: &Node, variant: Variant, minor: u8, report: &mut Report) {
     if let Some(storage) = tree.get("storage") {
         for (list, directory) in [("files", false), ("directories", true)] {

@@ -1,4 +1,4 @@
-//! Butane YAML or Ignition JSON: the language of a config's text.
+//! Detects the language of a config's text: Butane YAML or Ignition JSON.
 
 use crate::read::json::{self, Json};
 use crate::read::yaml;

@@ -1,17 +1,17 @@
-//! JSON with the line and column of every value, read as strictly and as loosely as Go reads it.
+//! JSON with the line and column of every value, as strict and as lenient as Go's decoder.
 //!
 //! Duplicate keys are kept in order, lone surrogates and broken UTF-8 become U+FFFD, numbers stay text.
 //! [`crate::read::yaml`] makes the same tree, so that everything after it has one form to read.
 
 use std::sync::Arc;
 
-use crate::report::{At, Report};
+use crate::report::{Position, Report};
 
 /// A value and where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json {
     /// Where the value begins.
-    pub at: At,
+    pub at: Position,
     /// The value.
     pub value: Value,
 }
@@ -32,7 +32,7 @@ pub enum Value {
     /// An array.
     List(Vec<Json>),
     /// An object: (key, where the key stands, value), duplicates included.
-    Object(Vec<(String, At, Json)>),
+    Object(Vec<(String, Position, Json)>),
 }
 
 impl Value {
@@ -99,8 +99,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn here(&self) -> At {
-        At {
+    fn here(&self) -> Position {
+        Position {
             source: self.source.clone(),
             line: self.line,
             column: self.column,

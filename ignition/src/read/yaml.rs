@@ -9,7 +9,7 @@ use std::sync::Arc;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use crate::read::json::{Json, Value};
-use crate::report::{At, Report};
+use crate::report::{Position, Report};
 
 /// Nesting beyond this is refused. Butane itself needs ten.
 const DEEPEST: usize = 64;
@@ -27,7 +27,7 @@ const CORE: &str = "tag:yaml.org,2002:";
 pub fn parse(text: &[u8], source: &str) -> Result<Json, Report> {
     let source: Arc<str> = source.into();
     let fail = |(line, column): (u32, u32), message: String| {
-        let at = At {
+        let at = Position {
             source: source.clone(),
             line,
             column,
@@ -44,7 +44,7 @@ pub fn parse(text: &[u8], source: &str) -> Result<Json, Report> {
         taken.map_err(|Wrong { place, message }| fail(place, message))?;
     }
     Ok(builder.root.unwrap_or(Json {
-        at: At {
+        at: Position {
             source: source.clone(),
             line: 1,
             column: 1,
@@ -79,7 +79,7 @@ fn wrong(error: &ScanError) -> Wrong {
         place: place(marker.line(), marker.col()),
         message: match error.info() {
             "recursion limit exceeded" => format!("nested more than {DEEPEST} deep"),
-            info => format!("this is no YAML: {info}"),
+            info => format!("not valid YAML: {info}"),
         },
     }
 }
@@ -114,14 +114,14 @@ fn end_of(text: &str) -> Place {
 /// A list or mapping that is not at its end yet.
 enum Open {
     List {
-        at: At,
+        at: Position,
         anchor: usize,
         items: Vec<Json>,
     },
     Map {
-        at: At,
+        at: Position,
         anchor: usize,
-        entries: Vec<(String, At, Json)>,
+        entries: Vec<(String, Position, Json)>,
         names: BTreeSet<String>,
         merged: Vec<Json>,
         key: Option<Key>,
@@ -133,7 +133,7 @@ enum Key {
     /// `<<`
     Merge,
     /// Any other.
-    Name(String, At),
+    Name(String, Position),
 }
 
 struct Builder {
@@ -159,7 +159,7 @@ impl Builder {
 
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Wrong> {
         let (line, column) = place(span.start.line(), span.start.col());
-        let at = At {
+        let at = Position {
             source: self.source.clone(),
             line,
             column,
@@ -175,7 +175,7 @@ impl Builder {
             | Event::DocumentEnd => Ok(()),
             Event::Alias(anchor) => {
                 let Some(json) = self.anchors.get(&anchor).cloned() else {
-                    return Err(wrong_at(&at, "an alias of what it stands in"));
+                    return Err(wrong_at(&at, "an alias inside the value that it refers to"));
                 };
                 let depth = self.charge(&json, &at)?;
                 if self.open.len() + depth > DEEPEST {
@@ -265,8 +265,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts a copy against what may be copied, and tells its depth.
-    fn charge(&mut self, json: &Json, at: &At) -> Result<usize, Wrong> {
+    /// Counts a copy against the limits, and returns its depth.
+    fn charge(&mut self, json: &Json, at: &Position) -> Result<usize, Wrong> {
         let (values, text, depth) = weigh(json);
         self.copied += values;
         self.copied_text += text;
@@ -280,11 +280,11 @@ impl Builder {
     }
 }
 
-fn deep(at: &At) -> Wrong {
+fn deep(at: &Position) -> Wrong {
     wrong_at(at, &format!("nested more than {DEEPEST} deep"))
 }
 
-fn wrong_at(at: &At, message: &str) -> Wrong {
+fn wrong_at(at: &Position, message: &str) -> Wrong {
     Wrong {
         place: (at.line, at.column),
         message: message.to_owned(),
@@ -320,7 +320,7 @@ fn name(json: Json, names: &mut BTreeSet<String>) -> Result<Key, Wrong> {
         _ => return Err(wrong_at(&json.at, "expected a string as the key")),
     };
     if !names.insert(name.clone()) {
-        let message = format!("the key {name:?} stands twice in one mapping");
+        let message = format!("duplicate key {name:?} in one mapping");
         return Err(wrong_at(&json.at, &message));
     }
     Ok(Key::Name(name, json.at))
@@ -329,7 +329,7 @@ fn name(json: Json, names: &mut BTreeSet<String>) -> Result<Key, Wrong> {
 /// What a merge key brings: the entries that are not there yet.
 fn merge(
     json: Json,
-    entries: &mut Vec<(String, At, Json)>,
+    entries: &mut Vec<(String, Position, Json)>,
     names: &mut BTreeSet<String>,
 ) -> Result<(), Wrong> {
     let all = match json.value {
@@ -352,7 +352,12 @@ fn merge(
     Ok(())
 }
 
-fn scalar(text: String, style: ScalarStyle, tag: Option<&Tag>, at: &At) -> Result<Value, Wrong> {
+fn scalar(
+    text: String,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    at: &Position,
+) -> Result<Value, Wrong> {
     let plain = match tag.map(|tag| (tag.handle.as_str(), tag.suffix.as_str())) {
         None => style == ScalarStyle::Plain,
         Some((CORE, "str") | ("!", "")) => false,
@@ -370,7 +375,7 @@ fn scalar(text: String, style: ScalarStyle, tag: Option<&Tag>, at: &At) -> Resul
     })
 }
 
-fn collection(tag: Option<&Tag>, wanted: &str, at: &At) -> Result<(), Wrong> {
+fn collection(tag: Option<&Tag>, wanted: &str, at: &Position) -> Result<(), Wrong> {
     match tag.map(|tag| (tag.handle.as_str(), tag.suffix.as_str())) {
         None | Some(("!", "")) => Ok(()),
         Some((CORE, suffix)) if suffix == wanted => Ok(()),
@@ -378,7 +383,7 @@ fn collection(tag: Option<&Tag>, wanted: &str, at: &At) -> Result<(), Wrong> {
     }
 }
 
-fn unknown_tag(at: &At) -> Wrong {
+fn unknown_tag(at: &Position) -> Wrong {
     wrong_at(
         at,
         "a tag that is not known here; expected none, or !!str, !!int, !!bool, !!null",

@@ -3,7 +3,7 @@
 use super::work::{Options, Work};
 use crate::data_url;
 use crate::local_files::inside;
-use crate::report::{At, Kind};
+use crate::report::{Kind, Position};
 use crate::schema::{CONFIG, Item, RESOURCE, Shape, Struct, snake};
 use crate::tree::{Node, Value};
 
@@ -105,7 +105,7 @@ fn resource(work: &mut Work<'_>, node: &mut Node, path: &str) {
 }
 
 /// A config inside the config is checked too, as a node will do when it reads it.
-fn inner(work: &mut Work<'_>, bytes: &[u8], place: &str, at: Option<&At>) {
+fn inner(work: &mut Work<'_>, bytes: &[u8], place: &str, at: Option<&Position>) {
     let Some(check) = work.check_inner else {
         return;
     };

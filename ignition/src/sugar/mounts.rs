@@ -68,7 +68,7 @@ fn name(unit: &Node) -> &str {
     unit.text("name").unwrap_or_default()
 }
 
-/// Merging takes the first of two entries for a made unit, so the second is told here.
+/// Merging takes the first of two entries for a generated unit, so the second is reported here.
 fn twice(work: &mut Work<'_>, own: &[Node], made: &[String]) {
     for (j, unit) in own.iter().enumerate() {
         let before = own[..j].iter().any(|other| name(other) == name(unit));

@@ -2,7 +2,7 @@
 
 use super::contents::data_url;
 use super::work::Work;
-use crate::report::At;
+use crate::report::Position;
 use crate::tree::{Node, Value};
 
 const TAKEN: &str =
@@ -14,7 +14,7 @@ pub(super) struct Storage<'a, 'o> {
     node: &'a mut Node,
     /// Path and position of the section: findings about the entries name it.
     path: &'a str,
-    at: Option<&'a At>,
+    at: Option<&'a Position>,
 }
 
 /// What happens where the config has an entry of this path already.
@@ -32,7 +32,7 @@ impl<'a, 'o> Storage<'a, 'o> {
         config: &'a mut Node,
         work: &'a mut Work<'o>,
         path: &'a str,
-        at: Option<&'a At>,
+        at: Option<&'a Position>,
     ) -> Option<Self> {
         let node = config.entry("storage", Node::empty)?;
         Some(Self {

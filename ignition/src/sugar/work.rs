@@ -1,10 +1,10 @@
-//! What a translation is given, and the state that its steps share.
+//! Options of a translation, and the state that its steps share.
 
 use crate::local_files::{Files, NoFiles};
 use crate::origins::Origins;
 use crate::report::Report;
 
-/// What the caller of a translation brings.
+/// Options of a translation.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
     /// The files that `local` and its like name.

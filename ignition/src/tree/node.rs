@@ -1,8 +1,8 @@
-//! A value of the language, and where it came from.
+//! A value of the language with its position in the source.
 
 use std::collections::BTreeMap;
 
-use crate::report::At;
+use crate::report::Position;
 use crate::schema::{Item, Key};
 
 /// The fields of an object that are there.
@@ -11,8 +11,8 @@ pub(crate) type Fields = BTreeMap<&'static str, Node>;
 /// A value and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Where it stands in its source.
-    pub at: Option<At>,
+    /// Its position in the source; none for a generated value.
+    pub at: Option<Position>,
     /// The value.
     pub value: Value,
 }
@@ -43,7 +43,7 @@ impl Node {
     }
 
     /// A string and where it came from.
-    pub(crate) fn text_at(text: String, at: Option<At>) -> Self {
+    pub(crate) fn text_at(text: String, at: Option<Position>) -> Self {
         Self {
             at,
             value: Value::Text(text),
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// Whether nothing at all is said here: no field, no entry, all the way down.
+    /// Whether it is empty: no field, no entry, at any depth.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         match &self.value {

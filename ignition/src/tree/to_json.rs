@@ -1,4 +1,4 @@
-//! Writes a tree as Ignition JSON: as Ignition itself writes it, or only what was said.
+//! Writes a tree as Ignition JSON: in full as Ignition does, or only the fields that were given.
 
 use super::node::{Node, Value};
 use crate::schema::{Item, Shape, Struct};

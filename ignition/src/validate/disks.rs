@@ -26,7 +26,7 @@ impl Rules {
         }
     }
 
-    /// The first collision of each kind is told, and none of a disk without a device, as in Ignition.
+    /// The first collision of each kind is reported, and none of a disk without a device, as in Ignition.
     fn partitions(&mut self, disk: &Spot<'_>) {
         let partitions = disk.items("partitions");
         for partition in &partitions {
@@ -308,11 +308,7 @@ impl Rules {
             self.error(spot, "wipeFilesystem", "virtiofs cannot be wiped");
         }
         if !spot.node.items("options").is_empty() {
-            self.error(
-                spot,
-                "options",
-                "virtiofs is not made by mkfs and has no options of it",
-            );
+            self.error(spot, "options", "virtiofs takes no options of mkfs");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Rules for what is fetched: sources, hashes, headers, the proxy.
+//! Rules for resources: sources, hashes, headers, the proxy.
 
 use super::{Rules, Spot};
 use crate::contents::Hash;

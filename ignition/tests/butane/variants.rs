@@ -123,7 +123,7 @@ fn a_text_in_neither_language_is_refused() {
     assert!(why("\u{1}binary").contains("expected Ignition JSON, or Butane YAML"));
     assert!(why("{\"ignition\": ").contains("the text ends"));
     // Meant to be Butane: the YAML's own mistake is told.
-    assert!(why("variant: fcos\nversion: [\n").contains("this is no YAML"));
+    assert!(why("variant: fcos\nversion: [\n").contains("not valid YAML"));
     assert!(why("variant: fcos\n\tversion: 1\n").contains("tab"));
 }
 

@@ -356,7 +356,7 @@ fn every_failed_source_is_told_with_its_place_and_without_its_secrets() {
         "{text}"
     );
     assert!(
-        text.contains("$.storage.files.1.contents: the data is no complete gzip"),
+        text.contains("$.storage.files.1.contents: the data is not a complete gzip stream"),
         "{text}"
     );
     assert!(

@@ -65,13 +65,18 @@ fn anchors_and_merge_keys_work() {
 fn what_is_no_yaml_is_refused_with_its_place() {
     let mut wrong = Vec::new();
     for (text, line, column, says) in [
-        ("a: 1\na: 2\n", 2, 1, "\"a\" stands twice"),
-        ("a: {b: 1, b: 2}\n", 1, 11, "\"b\" stands twice"),
+        ("a: 1\na: 2\n", 2, 1, "duplicate key \"a\""),
+        ("a: {b: 1, b: 2}\n", 1, 11, "duplicate key \"b\""),
         ("a:\n\tb: 1\n", 2, 2, "tab"),
         ("a: [1\n", 2, 1, "expected"),
         ("a: b: c\n", 1, 5, "mapping values"),
         ("a: *x\n", 1, 4, "unknown anchor"),
-        ("a: &a [*a]\n", 1, 8, "an alias of what it stands in"),
+        (
+            "a: &a [*a]\n",
+            1,
+            8,
+            "an alias inside the value that it refers to",
+        ),
         ("a: 1\n---\nb: 2\n", 2, 1, "second document"),
         ("? [x]\n: 1\n", 1, 3, "string as the key"),
         ("~: 1\n", 1, 1, "string as the key"),
