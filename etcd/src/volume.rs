@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use image::layout::{LABEL_ETCD, MIB};
@@ -26,14 +26,15 @@ use linux::probe::{Content, Stretch, probe};
 use linux::programs::{self, Programs};
 use linux::refusal;
 use linux::timeline::Timeline;
-use linux::uevent::{LINE_EVERY, Monitor};
+use linux::uevent::Monitor;
+use linux::waiter::Waiter;
 use linux::world::World;
 
 use crate::find::{self, Volume};
 use crate::identity::{self, Note};
 
-/// How long a volume that was refused is left alone before it is looked at again.
-const LOOK_AGAIN: std::time::Duration = LINE_EVERY;
+/// How long the wait pauses at most before it looks for the volume again, event or not.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Nothing on the volume is a program, a device or trusted to raise rights.
 const FLAGS: Flags = Flags::MS_NOATIME
     .union(Flags::MS_NODEV)
@@ -135,11 +136,10 @@ fn wait(job: Job<'_>) -> Result<EtcdGate> {
             .found(found)
             .fix(format!("correct [etcd] in {NODE_SETTINGS}"))
     })?;
-    let began = world.micros();
+    let mut waiter = Waiter::for_ever(world);
     let mut told = String::new();
-    let mut next_line = began + micros(LINE_EVERY);
     loop {
-        world.watchdog.feed();
+        waiter.examined();
         let disks = block::disks(world);
         let attempt = find::find(&disks, &name, job.system_disk)
             .map_err(anyhow::Error::from)
@@ -160,34 +160,16 @@ fn wait(job: Job<'_>) -> Result<EtcdGate> {
                 format!("a usable etcd disk: {error}")
             }
         };
-        // A volume that is absent is looked for at each event; one that was refused is not read again at once.
+        // A volume that is absent is looked for at each event; one that was refused is read again with the next line
+        // only, since reading it may load the disk with an fsck.
         loop {
-            monitor.wait(LOOK_AGAIN.min(remaining(world, next_line)));
-            world.watchdog.feed();
-            let now = world.micros();
-            if now >= next_line {
-                next_line = now + micros(LINE_EVERY);
-                let seconds = (now - began) / 1_000_000;
-                say(
-                    world,
-                    &format!("slipway: waiting for {waiting_for} ({seconds} s for ever)"),
-                );
-                break;
-            }
-            if told.is_empty() {
+            monitor.wait(waiter.pause(LOOK_AGAIN));
+            waiter.examined();
+            if waiter.say(&waiting_for) || told.is_empty() {
                 break;
             }
         }
     }
-}
-
-fn micros(time: std::time::Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
-}
-
-fn remaining(world: &World, until: i64) -> std::time::Duration {
-    let left = u64::try_from(until - world.micros()).unwrap_or(0);
-    std::time::Duration::from_micros(left.max(1000))
 }
 
 /// Tells a refusal on every console, as the report for people and machines, once for each different one.

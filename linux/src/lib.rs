@@ -24,6 +24,9 @@ pub mod probe;
 pub mod refusal;
 pub mod timeline;
 
+// Floor: waiting
+pub mod waiter;
+
 // Floor: what is made of them
 pub mod block;
 pub mod filesystem;

@@ -16,14 +16,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::waiter::Waiter;
 use crate::world::World;
 
-/// How often a running program is announced on the console and the watchdog fed.
-const LINE_EVERY: Duration = Duration::from_secs(5);
 /// The longest that a program may run: an fsck of a disk with terabytes under emulation ends before.
 pub const DEADLINE: Duration = Duration::from_secs(1800);
 
@@ -94,16 +93,19 @@ fn run_as<A: AsRef<OsStr>>(
 ) -> Result<Output> {
     let mut child = start(root, program, args).with_context(|| format!("starting {typed}"))?;
     let done = collect(&mut child);
-    let began = Instant::now();
+    let mut waiter = Waiter::until(&root.world, DEADLINE);
     let mut parts = (None, None);
     while parts.0.is_none() || parts.1.is_none() {
-        match done.recv_timeout(LINE_EVERY) {
+        match done.recv_timeout(waiter.pause(DEADLINE)) {
             Ok((false, text)) => parts.0 = Some(text),
             Ok((true, text)) => parts.1 = Some(text),
             Err(RecvTimeoutError::Timeout) => {
-                root.world.watchdog.feed();
-                tracing::info!("{typed}: running for {} s", began.elapsed().as_secs());
-                if began.elapsed() > DEADLINE {
+                // A pipe that is still open is held by the program or by one that it started.
+                waiter.running();
+                if let Some(waited) = waiter.line() {
+                    tracing::info!("{typed}: running for {waited}");
+                }
+                if waiter.is_over() {
                     child.kill().with_context(|| format!("ending {typed}"))?;
                     bail!("{typed} did not end within {} s", DEADLINE.as_secs());
                 }

@@ -13,12 +13,11 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 
+use crate::waiter::Waiter;
 use crate::world::World;
 
-/// How long a waiter sleeps at most before it looks again, event or not.
+/// How long a wait pauses at most before it looks again, event or not.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// How often a waiter says on the consoles what it waits for.
-pub const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// A socket that hears the kernel's device events.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ impl Monitor {
 }
 
 /// Looks, and looks again at each device event, until there is something or `deadline` (for ever if none) has
-/// passed. Every five seconds the consoles and the log say what is waited for; the watchdog is fed.
+/// passed. The [`Waiter`] prints what is waited for; each look is progress.
 ///
 /// # Errors
 /// What `look` fails with, or that the kernel gives no socket.
@@ -75,27 +74,17 @@ pub fn wait_for<T>(
         return Ok(Some(found));
     }
     let monitor = Monitor::open()?;
-    let began = world.micros();
-    let mut said = Duration::ZERO;
+    let mut waiter = Waiter::new(world, deadline);
     loop {
-        world.watchdog.feed();
+        waiter.examined();
         if let Some(found) = look()? {
             return Ok(Some(found));
         }
-        let waited = u64::try_from(world.micros() - began).unwrap_or(0);
-        let waited = Duration::from_micros(waited);
-        if deadline.is_some_and(|deadline| waited >= deadline) {
+        if waiter.is_over() {
             return Ok(None);
         }
-        if waited >= said + LINE_EVERY {
-            said = waited;
-            let limit = deadline.map_or("for ever".to_owned(), |d| format!("of {} s", d.as_secs()));
-            let line = format!("waiting for {what} ({} s {limit})", waited.as_secs());
-            crate::log::say(world, &format!("slipway: {line}"));
-            tracing::debug!("{line}");
-        }
-        let left = deadline.map_or(LOOK_AGAIN, |deadline| deadline - waited);
-        monitor.wait(LOOK_AGAIN.min(left));
+        waiter.say(what);
+        monitor.wait(waiter.pause(LOOK_AGAIN));
     }
 }
 
