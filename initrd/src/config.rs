@@ -27,12 +27,10 @@ use apply::fetched::Fetched;
 use apply::gather::{ConfigProblems, Gather, Settings};
 use image::fault::Fault;
 use linux::certificates::ca_bundle;
-use linux::world::World;
+use linux::waiter::Waiter;
 
 /// Waits between two attempts, each with a line every five seconds.
 const WAITS: [u64; 4] = [5, 10, 20, 60];
-/// How often a wait says what it waits for.
-const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Finds the config and all that it names, and what the machine says of itself. Brings the network up if, and only if, a
 /// source needs it.
@@ -45,7 +43,7 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
     let settings = Settings {
         ca_bundle: ca_bundle(&boot.world, &root.programs.sysroot),
         on_wait: Arc::new(move |text| {
-            world.watchdog.feed();
+            Waiter::for_ever(&world).attempted();
             tracing::warn!("config: {text}");
         }),
         ..Settings::default()
@@ -73,7 +71,13 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
         for line in &wrong.lines {
             tracing::error!("config: {line}");
         }
-        wait(&boot.world, WAITS[attempt.min(WAITS.len() - 1)]);
+        let pause = Duration::from_secs(WAITS[attempt.min(WAITS.len() - 1)]);
+        Waiter::until(&boot.world, pause).count_down(|left| {
+            tracing::warn!(
+                "config: nothing was written; the source is asked again in {} s",
+                left.as_secs()
+            );
+        });
     }
     unreachable!("the attempts have no end")
 }
@@ -96,19 +100,6 @@ fn once(
     let mut gather = Gather::new(settings, network, platform::fetch_identity(platform));
     let fetched = layers::gather_all(&mut gather, base, platform, &user)?;
     Ok((fetched, user.metadata))
-}
-
-fn wait(world: &World, seconds: u64) {
-    let mut left = Duration::from_secs(seconds);
-    while !left.is_zero() {
-        tracing::warn!(
-            "config: nothing was written; the source is asked again in {} s",
-            left.as_secs()
-        );
-        let piece = left.min(LINE_EVERY);
-        world.sleep(piece);
-        left -= piece;
-    }
 }
 
 /// The node settings that the config brings, if it does.

@@ -14,6 +14,7 @@ use image::paths::{RUN_STATE, STATE};
 use linux::firmware;
 use linux::log::say;
 use linux::refusal::report;
+use linux::waiter::Waiter;
 use nix::sys::reboot::{RebootMode, reboot};
 
 use self::policy::{Policy, policy, tries_left};
@@ -37,7 +38,7 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     send::send(early, &report);
     match policy {
         Policy::Reboot => {
-            world.sleep(Duration::from_secs(SHOWN_SECONDS));
+            Waiter::until(world, Duration::from_secs(SHOWN_SECONDS)).count_down(|_| ());
             nix::unistd::sync();
             let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
             say(world, &format!("slipway: the reboot failed: {error}"));
@@ -46,11 +47,7 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     }
     nix::unistd::sync();
     loop {
-        let mut left = REPEATED;
-        while !left.is_zero() {
-            world.sleep(Duration::from_secs(5));
-            left -= Duration::from_secs(5);
-        }
+        Waiter::until(world, REPEATED).count_down(|_| ());
         show(world, &report, Policy::StayUp);
     }
 }

@@ -249,4 +249,37 @@ mod tests {
         assert_eq!(left, [12, 7, 2]);
         assert_eq!(world.micros(), 19_000_000);
     }
+
+    #[test]
+    fn only_progress_feeds_the_watchdog() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path());
+        // Each feeding writes one byte; a plain file counts them.
+        let device = world.dev.join("watchdog0");
+        fs::write(&device, "").unwrap();
+        world.watchdog.arm(&world.dev, &world.sys).unwrap();
+        let fed = || fs::metadata(&device).unwrap().len();
+        let armed = fed();
+        let mut waiter = Waiter::until(&world, seconds(30));
+        while !waiter.is_over() {
+            waiter.say("what never comes");
+            waiter.received(0);
+            waiter.sleep(seconds(1));
+        }
+        assert_eq!(fed(), armed);
+        let mut waiter = Waiter::for_ever(&world);
+        let progress: [fn(&mut Waiter<'_>); 4] = [
+            |waiter| waiter.examined(),
+            |waiter| waiter.received(1),
+            |waiter| waiter.running(),
+            |waiter| waiter.attempted(),
+        ];
+        for (progress, feedings) in progress.into_iter().zip(1..) {
+            progress(&mut waiter);
+            // Within the same second it does not write again.
+            progress(&mut waiter);
+            assert_eq!(fed(), armed + feedings);
+            world.sleep(seconds(1));
+        }
+    }
 }

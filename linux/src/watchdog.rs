@@ -1,7 +1,7 @@
-//! Watchdog: armed early, fed while the init waits, handed to systemd.
+//! Watchdog: armed early, fed by the progress of a wait, handed to systemd.
 //!
-//! Interface: the kernel's `Documentation/watchdog/watchdog-api.rst`. Nothing but the init's own
-//! waiting loops feeds it, so that a hang of the init itself is noticed.
+//! Interface: <https://docs.kernel.org/watchdog/watchdog-api.html>. Nothing but [`crate::waiter`] feeds it, so that a hang of
+//! the init itself resets the machine.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How long the init may go without a sign of life. Long enough for an fsck of a large disk between two feeds
+/// How long the init may go without progress. Long enough for an fsck of a large disk between two feeds
 /// under software emulation; systemd sets its own time when it takes over.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -62,8 +62,8 @@ impl Watchdog {
         Ok(Some(format!("{} ({took} s)", name.trim())))
     }
 
-    /// A sign of life. Without a watchdog nothing happens.
-    pub fn feed(&self) {
+    /// Restarts the timeout. Without an armed watchdog nothing happens.
+    pub(crate) fn feed(&self) {
         if let Ok(mut slot) = self.device.lock()
             && let Some(device) = slot.as_mut()
             && let Err(error) = device.write_all(b"\0")

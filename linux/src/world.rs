@@ -27,7 +27,7 @@ pub struct World {
     pub sysroot: PathBuf,
     /// The clocks.
     pub clock: Clock,
-    /// The watchdog, to be fed in every wait.
+    /// The watchdog; [`crate::waiter`] feeds it.
     pub watchdog: Watchdog,
 }
 
@@ -85,9 +85,8 @@ impl World {
         }
     }
 
-    /// Sleeps, and feeds the watchdog before.
-    pub fn sleep(&self, time: Duration) {
-        self.watchdog.feed();
+    /// Sleeps. Loops sleep by a [`crate::waiter::Waiter`], which keeps the watchdog fed.
+    pub(crate) fn sleep(&self, time: Duration) {
         match &self.clock {
             Clock::Real => std::thread::sleep(time),
             Clock::Told(at) => {

@@ -26,10 +26,9 @@ use image::fault::Fault;
 use image::modules::{BOND, VLAN};
 use image::network::Network as Plan;
 use linux::modules::{self, Modules};
+use linux::waiter::Waiter;
 use linux::world::World;
 
-/// How often a wait says what it waits for.
-const LINE_EVERY: Duration = Duration::from_secs(5);
 /// How soon a wait sees that it is to stop.
 const STOP_EVERY: Duration = Duration::from_millis(500);
 
@@ -231,50 +230,41 @@ fn wait(
     let mut netlink = Netlink::open()?;
     let monitor = Netlink::monitor()?;
     let mut shaper = Shaper::default();
-    let began = Instant::now();
+    let mut waiter = Waiter::for_ever(world);
     let mut progress = Progress::default();
-    let mut next_line = Duration::ZERO;
+    drivers();
     loop {
         if stop.load(Ordering::Relaxed) {
             bail!("nobody wants the network any more");
         }
-        if began.elapsed() >= next_line {
-            world.watchdog.feed();
-            // A driver may find its device late.
-            drivers();
-        }
+        waiter.examined();
         progress.advertised.extend(monitor.drain());
         shaper.shape(world, &mut netlink, plan)?;
         let links = usable(world, &mut netlink, plan)?;
         raise(&mut netlink, &links, state);
-        progress.follow(&mut netlink, plan, &links, began.elapsed());
-        progress.settle(&mut netlink, plan, &links, began.elapsed());
+        progress.follow(&mut netlink, plan, &links, waiter.elapsed());
+        progress.settle(&mut netlink, plan, &links, waiter.elapsed());
         if progress.is_enough(plan) {
             return Ok(progress);
         }
-        if began.elapsed() >= next_line {
-            if !next_line.is_zero() {
-                tracing::warn!(
-                    "net: waiting for {} s: {}",
-                    began.elapsed().as_secs(),
-                    progress.said(plan, &links)
-                );
-            }
-            next_line += LINE_EVERY;
+        if let Some(waited) = waiter.line() {
+            tracing::warn!("net: waiting ({waited}): {}", progress.said(plan, &links));
+            // A device that the bus finds late has its driver loaded late.
+            drivers();
         }
-        let mut due = next_line;
+        let mut pause = waiter.pause(STOP_EVERY);
         for one in progress.asking.values_mut() {
-            one.send(began.elapsed())?;
-            due = due.min(one.due());
+            one.send(waiter.elapsed())?;
+            pause = pause.min(one.due().saturating_sub(waiter.elapsed()));
         }
-        listen(&monitor, &progress, due.saturating_sub(began.elapsed()))?;
-        progress.hear(&mut netlink, began.elapsed());
+        listen(&monitor, &progress, pause)?;
+        progress.hear(&mut netlink, waiter.elapsed());
     }
 }
 
 /// Waits for an event of a link or a message, at most as long as `left`.
 fn listen(monitor: &Netlink, progress: &Progress, left: Duration) -> Result<()> {
-    let left = left.clamp(Duration::from_millis(1), STOP_EVERY);
+    let left = left.max(Duration::from_millis(1));
     let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::from(1000_u16));
     let mut fds = vec![PollFd::new(monitor.as_fd(), PollFlags::POLLIN)];
     let sockets = progress.asking.values();

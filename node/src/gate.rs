@@ -11,29 +11,32 @@ use image::node::{EtcdGate, EtcdIdentity};
 use image::paths::{ETCD, ETCD_IDENTITY, RUN_ETCD_GATE};
 
 use linux::mount;
+use linux::waiter::Waiter;
 use linux::world::World;
 
 /// How long one run of the gate waits for the volume. The unit tries again afterwards, without end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the console hears why the kubelet does not start.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+/// How often the gate looks again.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Gives way when the volume is proven; else says why on the console, every five seconds, and fails after a minute.
 ///
 /// # Errors
 /// The reason of the last refusal.
 pub(crate) fn run(world: &World) -> Result<()> {
-    let mut waited = Duration::ZERO;
+    let mut waiter = Waiter::until(world, PATIENCE).with_line_at_once();
     loop {
         let Err(refusal) = prove(world) else {
             return Ok(());
         };
-        if waited >= PATIENCE {
+        if waiter.is_over() {
             return Err(refusal);
         }
-        say(world, &format!("the kubelet does not start: {refusal:#}"));
-        world.sleep(LINE_EVERY);
-        waited += LINE_EVERY;
+        if waiter.line().is_some() {
+            say(world, &format!("the kubelet does not start: {refusal:#}"));
+        }
+        waiter.examined();
+        waiter.sleep(LOOK_EVERY);
     }
 }
 

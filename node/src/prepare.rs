@@ -7,10 +7,13 @@ use anyhow::Result;
 use image::kubelet::{BOOTSTRAP_KUBECONFIG, KUBECONFIG};
 
 use crate::bundle;
+use linux::waiter::Waiter;
 use linux::world::World;
 
 /// How long the kubelet waits for a clock that is right.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// What systemd-timesyncd makes once a server has answered.
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
@@ -35,14 +38,20 @@ pub(crate) fn run(world: &World) -> Result<()> {
 /// A clock that is behind makes good certificates look as if they were not valid yet; one that never becomes right must
 /// not keep the node down.
 fn wait_for_clock(world: &World) {
-    let mut waited = Duration::ZERO;
-    while !world.in_run(SYNCHRONIZED).exists() && waited < PATIENCE {
-        let step = Duration::from_millis(250);
-        world.sleep(step);
-        waited += step;
-    }
-    if waited >= PATIENCE {
-        tracing::warn!("the clock is not synchronized after 30 s; the kubelet starts nevertheless");
+    let mut waiter = Waiter::until(world, PATIENCE);
+    while !world.in_run(SYNCHRONIZED).exists() {
+        if waiter.is_over() {
+            tracing::warn!(
+                "the clock is not synchronized after {} s; the kubelet starts nevertheless",
+                PATIENCE.as_secs()
+            );
+            return;
+        }
+        if let Some(waited) = waiter.line() {
+            tracing::info!("waiting for a synchronized clock ({waited})");
+        }
+        waiter.examined();
+        waiter.sleep(LOOK_EVERY);
     }
 }
 

@@ -9,6 +9,7 @@ use anyhow::Result;
 use image::modules::{FW_CFG, PORTS};
 use image::platform::Platform;
 use linux::media::{LOOK_EVERY, Media, WAIT};
+use linux::waiter::Waiter;
 use platform::{Endpoints, Found, Machine, Medium, Problem};
 
 use crate::context::Boot;
@@ -112,7 +113,7 @@ fn ask<T>(
         })
     };
     let say = |text: &str| {
-        world.watchdog.feed();
+        Waiter::for_ever(world).attempted();
         tracing::warn!("config: {text}");
     };
     // A service is asked without end: the boot cannot do without its answer.

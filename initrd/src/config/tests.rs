@@ -542,7 +542,7 @@ fn stored_gzip(text: &str) -> std::io::Cursor<Vec<u8>> {
 #[test]
 fn the_base_is_read_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::below(folder.path(), linux::world::Clock::Real);
+    let world = linux::world::World::below(folder.path(), linux::world::Clock::Real);
     assert!(source::base(&world).unwrap().is_none());
     let base = world.in_initrd(image::paths::INITRD_CONFIG);
     std::fs::create_dir_all(base.parent().unwrap()).unwrap();

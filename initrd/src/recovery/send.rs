@@ -20,6 +20,7 @@ use linux::block;
 use linux::certificates::ca_bundle;
 use linux::log::say;
 use linux::modules::{Modules, Network};
+use linux::waiter::Waiter;
 use linux::world::World;
 
 /// For the network to come up.
@@ -102,25 +103,25 @@ fn post(early: &Early, modules: Modules, url: String, text: String) -> Result<()
         tell.send(done).unwrap_or_default();
     });
     for (what, patience) in [("the network", NETWORK), ("the server", SERVER)] {
-        wait(world, &told, patience).with_context(|| format!("waiting for {what}"))??;
+        wait(world, what, &told, patience).with_context(|| format!("waiting for {what}"))??;
     }
     Ok(())
 }
 
-fn wait<T>(world: &World, told: &mpsc::Receiver<T>, patience: Duration) -> Result<T> {
+fn wait<T>(world: &World, what: &str, told: &mpsc::Receiver<T>, patience: Duration) -> Result<T> {
     const STEP: Duration = Duration::from_secs(1);
-    let mut left = patience + STEP;
+    let mut waiter = Waiter::until(world, patience);
     loop {
-        world.watchdog.feed();
-        match told.recv_timeout(STEP) {
+        waiter.examined();
+        match told.recv_timeout(waiter.pause(STEP)) {
             Ok(found) => return Ok(found),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 anyhow::bail!("the thread that was to send it has ended")
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
-        left = left.saturating_sub(STEP);
-        ensure!(!left.is_zero(), "not within {} s", patience.as_secs());
+        ensure!(!waiter.is_over(), "not within {} s", patience.as_secs());
+        waiter.say(&format!("{what}, to send the report"));
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fetch::{Options, Patience, Want};
@@ -19,14 +19,13 @@ use image::fault::Fault;
 use linux::ioctl;
 use linux::mount;
 use linux::mount::Flags;
+use linux::waiter::Waiter;
 use linux::world::World;
 
 /// Where the file stands until both loop devices hold it; nobody sees the folder afterwards.
 const FOLDER: &str = "/run/slipway-root";
 /// How long a server may be out of reach before the boot has failed.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often the console hears how far it is.
-const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Fetches `url` and gives two loop devices: the file system and its hash tree.
 pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
@@ -80,20 +79,23 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
         ..Patience::default()
     };
     let file = File::create_new(path).with_context(|| format!("making {}", path.display()))?;
-    let told = Mutex::new((0_u64, Instant::now()));
-    let say = |line: &str| {
-        world.watchdog.feed();
+    let watch = Mutex::new((0_u64, Waiter::for_ever(world)));
+    // Without an answer too: `fetch` says this line before each attempt and every five seconds of silence, which its own
+    // deadlines end.
+    let on_wait = |line: &str| {
+        if let Ok(mut watch) = watch.lock() {
+            watch.1.attempted();
+        }
         linux::log::say(world, &format!("slipway: waiting for the root: {line}"));
     };
-    client.verified_elsewhere(&want, file, &say, &|bytes| {
-        let Ok(mut told) = told.lock() else {
+    client.verified_elsewhere(&want, file, &on_wait, &|bytes| {
+        let Ok(mut watch) = watch.lock() else {
             return;
         };
-        told.0 += bytes;
-        if told.1.elapsed() >= LINE_EVERY {
-            told.1 = Instant::now();
-            say(&format!("{} MiB so far", told.0 / MIB));
-        }
+        let (received, waiter) = &mut *watch;
+        *received += bytes;
+        waiter.received(bytes);
+        waiter.say(&format!("the root: {} MiB received", *received / MIB));
     })?;
     Ok(())
 }
