@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, copy_sparse};
 use slipway::vm::machine::{Accel, Clock, Start};
@@ -76,7 +76,7 @@ fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<
     let folder = clean.folder().with_file_name("measured");
     slipway::host::cache::remove(&folder)?;
     let node = copied(clean, &folder, lab)?;
-    let mut machine = lab.machine(&node, &Plan::default())?;
+    let mut machine = lab.machine(&node, &BootOptions::default())?;
     machine.accel = Accel::Tcg;
     machine.clock = Clock::Virtual;
     machine.cpus = 1;

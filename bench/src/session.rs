@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use image::report::Handoff;
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::host::cache::Scratch;
 use slipway::host::progress::Kind;
@@ -159,7 +159,7 @@ impl Session {
             self.say("a node boots for the first time");
             let lab = self.lab()?;
             let node = lab.node()?;
-            let running = lab.boot(&node, &Plan::default())?;
+            let running = lab.boot(&node, &BootOptions::default())?;
             running.wait_handoff(timeouts::HANDOFF)?;
             running.wait_services()?;
             let handoff = Handoff::find(&running.vm.console().text());

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use qemu_tests::lab::Plan;
+use qemu_tests::lab::BootOptions;
 use slipway::host;
 use slipway::host::progress::Kind;
 use slipway::lock::Mode;
@@ -42,7 +42,7 @@ pub(crate) fn measure(session: &mut Session, table: &mut Table) -> Result<()> {
     };
     let (node, peak) = session.provisioned()?;
     let lab = session.lab()?;
-    let Start::Direct { initrd, .. } = lab.machine(&node, &Plan::default())?.start else {
+    let Start::Direct { initrd, .. } = lab.machine(&node, &BootOptions::default())?.start else {
         anyhow::bail!("a plan is direct unless it says otherwise");
     };
     let qemu = fs::metadata(initrd)?.len();

@@ -1,4 +1,4 @@
-//! Disks with something on them that a node must never format.
+//! Disks with content that a node must never format, and reading what a disk holds.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,32 +11,32 @@ use sha2::{Digest, Sha256};
 use slipway::install::tools::Tools;
 use slipway::vm::disks::{ETCD_SIZE, blank};
 
-/// What a disk holds.
+/// Content of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A partition table with one partition.
     Gpt,
     /// An encrypted volume (LUKS 2).
     Luks,
-    /// A physical volume of the logical volume manager.
+    /// A physical volume of LVM.
     Lvm,
     /// Swap space.
     Swap,
-    /// An ext4 that is not this node's.
+    /// An ext4 of another owner.
     Ext4,
-    /// Bytes without meaning, in the middle of the disk.
-    Noise,
+    /// Random bytes in the middle of the disk.
+    Random,
 }
 
 impl Content {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] = [
         Self::Gpt,
         Self::Luks,
         Self::Lvm,
         Self::Swap,
         Self::Ext4,
-        Self::Noise,
+        Self::Random,
     ];
 
     /// Makes a disk with this content.
@@ -65,17 +65,17 @@ impl Content {
                     .arg(Path::new("/run/disk").join(name))
                     .run()?;
             }
-            Self::Noise => {
-                let mut noise = vec![0; 1 << 16];
-                File::open("/dev/urandom")?.read_exact(&mut noise)?;
-                put(disk, 300 << 10, &noise)?;
+            Self::Random => {
+                let mut random = vec![0; 1 << 16];
+                File::open("/dev/urandom")?.read_exact(&mut random)?;
+                put(disk, 300 << 10, &random)?;
             }
         }
         Ok(())
     }
 }
 
-/// The binary header of LUKS 2: magic, version 2, header size; what `blkid` and the kernel's users go by
+/// The binary header of LUKS 2, as far as `blkid` and cryptsetup check it: magic, version 2, header size
 /// (<https://gitlab.com/cryptsetup/LUKS2-docs>).
 fn luks() -> Vec<u8> {
     let mut header = vec![0; 4096];
@@ -105,15 +105,15 @@ fn put(disk: &Path, at: u64, bytes: &[u8]) -> Result<()> {
         .with_context(|| format!("writing to {}", disk.display()))
 }
 
-/// Whether two files have the same bytes in a stretch.
+/// Whether two files have the same bytes in a range.
 ///
 /// # Errors
 /// If one cannot be read there.
-pub fn same(one: &File, other: &File, stretch: Range<u64>) -> Result<bool> {
+pub fn same(one: &File, other: &File, range: Range<u64>) -> Result<bool> {
     let mut pieces = [vec![0; 1 << 20], vec![0; 1 << 20]];
-    let mut at = stretch.start;
-    while at < stretch.end {
-        let count = usize::try_from((stretch.end - at).min(1 << 20))?;
+    let mut at = range.start;
+    while at < range.end {
+        let count = usize::try_from((range.end - at).min(1 << 20))?;
         for (file, piece) in [one, other].into_iter().zip(&mut pieces) {
             piece.truncate(count);
             file.read_exact_at(piece, at)?;
@@ -126,7 +126,7 @@ pub fn same(one: &File, other: &File, stretch: Range<u64>) -> Result<bool> {
     Ok(true)
 }
 
-/// Turns over every bit of one byte.
+/// Inverts every bit of one byte.
 ///
 /// # Errors
 /// If the file cannot be changed there.
@@ -155,7 +155,7 @@ pub fn digest(path: &Path) -> Result<[u8; 32]> {
     }
 }
 
-/// UUID, time of making, and label of the ext4 that begins at `start`: what a second formatting changes.
+/// Creation time, UUID and label of the ext4 at `start`: a second formatting changes them.
 ///
 /// # Errors
 /// If there is no ext4.
@@ -175,7 +175,7 @@ pub fn ext4_identity(disk: &Path, start: u64) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Runs a command of debugfs on an ext4 within a disk, reading only.
+/// Runs a read-only command of debugfs on an ext4 within a disk.
 ///
 /// # Errors
 /// If debugfs fails.
@@ -187,18 +187,18 @@ pub fn debugfs(tools: &Tools, disk: &Path, start: u64, command: &str) -> Result<
         .sandbox()
         .bind_read_only(folder, "/run/disk")
         .command("/usr/sbin/debugfs")
-        // Without the journal's last words, so that a disk is read as it lies.
+        // With -c the journal is not replayed: the disk is read as it is.
         .args(["-c", "-R", command])
         .arg(format!("/run/disk/{name}?offset={start}"))
         .run()?;
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
-/// Copies all that an ext4 within a disk holds into a folder, with modes and owners. Its journal is played back first, in
+/// Copies the content of an ext4 within a disk into a folder, with modes and owners. Its journal is replayed first, in
 /// place, as the node's next boot would do.
 ///
 /// # Errors
-/// If e2fsck cannot put it in order or debugfs fails.
+/// If e2fsck cannot repair it or debugfs fails.
 pub fn dump(tools: &Tools, disk: &Path, start: u64, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     let folder = disk.parent().context("finding the disk's folder")?;
@@ -210,7 +210,7 @@ pub fn dump(tools: &Tools, disk: &Path, start: u64, to: &Path) -> Result<()> {
         .bind(folder, "/run/disk")
         .bind(to, "/run/out");
     let check = sandbox.command("/usr/sbin/e2fsck").args(["-p", &device]);
-    // Exit code 1 means that the journal was played back, or something small put in order.
+    // Exit code 1 means that errors were corrected, the replay of the journal included.
     if let Err(error) = check.run() {
         let again = sandbox.command("/usr/sbin/e2fsck").args(["-fn", &device]);
         again
@@ -225,7 +225,7 @@ pub fn dump(tools: &Tools, disk: &Path, start: u64, to: &Path) -> Result<()> {
         .map(drop)
 }
 
-/// The partitions of the GPT disk that begins at `start` of a file of disks: label, first byte in that file, bytes.
+/// The partitions of the GPT disk that begins at byte `start` of a file: label, first byte in that file, bytes.
 ///
 /// # Errors
 /// If there is no GPT (UEFI specification 2.10, section 5.3).
@@ -259,10 +259,10 @@ pub fn partitions(disks: &Path, start: u64) -> Result<Vec<(String, u64, u64)>> {
         .collect())
 }
 
-/// Removes a file that may not be there.
+/// Removes a file if it exists.
 ///
 /// # Errors
-/// If it is there and stays.
+/// If it exists and cannot be removed.
 pub fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_are_found_on_a_disk_behind_others() {
+    fn partitions_of_a_disk_behind_others_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let (one, all) = (folder.path().join("one"), folder.path().join("all"));
         blank(&one, 8 << 20).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_of_files_are_compared_to_their_last_byte() {
+    fn ranges_of_files_are_compared_to_their_last_byte() {
         let (one, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let end = (2 << 20) + 5;
         for (file, last) in [(&one, b"x"), (&other, b"y")] {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flip_changes_one_byte_and_back() {
+    fn a_second_flip_restores_the_byte() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, b"abc").unwrap();

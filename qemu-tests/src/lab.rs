@@ -1,4 +1,4 @@
-//! The laboratory: the built image, the tools, and one machine at a time.
+//! The test bench: the built image, the tools, and one machine at a time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ use slipway::vm::run::{self, Image, Options};
 
 use crate::timeouts;
 
-/// What asks whether a control plane is healthy: exit code 0 if it is.
+/// Script that checks whether a control plane is healthy: exit code 0 if it is.
 pub const HEALTH: &str = slipway::vm::demo::HEALTH;
 
-/// Switches a node off. The answer goes out before the agent is stopped with everything else. A systemd-networkd whose
-/// start is cut off would wait a minute and a half for a bus that is not there yet.
+/// Switches a node off. The answer is sent before systemd stops the agent. A systemd-networkd whose start is interrupted
+/// would wait a minute and a half for a bus that is not there yet, so it is killed.
 const POWER_OFF: &str = "(sleep 0.3
 systemctl kill --signal=KILL systemd-networkd.service
 systemctl --no-block --job-mode=replace-irreversibly start poweroff.target) >/dev/null 2>&1 &";
@@ -40,7 +40,7 @@ pub struct Lab {
     pub image: Image,
     /// QEMU and what belongs to it.
     pub tools: Tools,
-    /// What images are made and examined with.
+    /// The tools that make and examine images.
     pub build_tools: Tools,
     accel: Accel,
     session: Session,
@@ -51,30 +51,30 @@ pub struct Lab {
     shared: Option<Running>,
 }
 
-/// How a machine is to be booted.
+/// How a machine is booted.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Config that is handed over by fw_cfg; the agent is merged into it.
+pub struct BootOptions {
+    /// The config, given by fw_cfg; the agent is merged into it.
     pub config: Option<Value>,
-    /// Without firmware.
+    /// Kernel and initrd are loaded directly, without firmware.
     pub direct: bool,
-    /// With an etcd disk.
+    /// Whether there is an etcd disk.
     pub etcd: bool,
     /// The disks' controller.
     pub bus: Bus,
-    /// Whether the network's packets are kept.
+    /// Whether the network's packets are captured.
     pub capture: bool,
     /// What a reset does.
     pub on_reset: OnReset,
-    /// More disks.
+    /// Additional disks.
     pub more: Vec<Disk>,
-    /// With a TPM 2.
+    /// Whether there is a TPM 2.
     pub tpm: bool,
-    /// Another image than the demo's: the one that the node was made from.
+    /// The image that the node was made from, if it is not the demo's.
     pub image: Option<Image>,
 }
 
-impl Default for Plan {
+impl Default for BootOptions {
     fn default() -> Self {
         Self {
             config: None,
@@ -98,11 +98,11 @@ pub struct Running {
     /// Its node's files.
     pub node: Node,
     secret: Secret,
-    place: PathBuf,
+    folder: PathBuf,
 }
 
 impl Lab {
-    /// Builds the image of `recipes/demo.toml`, or takes what is built, and the tools to run it.
+    /// Builds the image of `recipes/demo.toml`, unless it is built already, and the tools that run it.
     ///
     /// # Errors
     /// If a build step fails.
@@ -129,7 +129,7 @@ impl Lab {
         })
     }
 
-    /// What builds the repository's other recipes, beside a machine that runs, too.
+    /// A builder for the repository's other recipes, which also works while a machine runs.
     #[must_use]
     pub fn builder(&self) -> Builder {
         Builder {
@@ -143,7 +143,7 @@ impl Lab {
         &self.session
     }
 
-    /// Where things are kept between runs.
+    /// The folder that is kept between runs.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -155,7 +155,7 @@ impl Lab {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes")
     }
 
-    /// A new promise begins: its consoles are its own, and that of the shared node if it still runs.
+    /// Begins a new promise: from now on the consoles are those of its machines, and of the shared node if it still runs.
     pub fn begin(&mut self) {
         self.consoles = self
             .shared
@@ -164,13 +164,13 @@ impl Lab {
             .collect();
     }
 
-    /// The text of the consoles since then.
+    /// The text of the consoles of the current promise.
     #[must_use]
     pub fn consoles(&self) -> Vec<String> {
         self.consoles.iter().map(Channel::text).collect()
     }
 
-    /// A promise was broken: what it left of the shared node is not to be trusted.
+    /// Drops the shared node after a failed promise, which may have left it in any condition.
     pub(crate) fn abandon(&mut self) {
         self.shared = None;
     }
@@ -198,16 +198,16 @@ impl Lab {
     ///
     /// # Errors
     /// If the machine does not start.
-    pub fn boot(&mut self, node: &Node, plan: &Plan) -> Result<Running> {
+    pub fn boot(&mut self, node: &Node, plan: &BootOptions) -> Result<Running> {
         let machine = self.machine(node, plan)?;
         self.start(node, machine, plan.config.clone())
     }
 
-    /// The machine of a plan, for promises that change it.
+    /// The machine that these options describe, for promises that change it.
     ///
     /// # Errors
     /// If a file of it cannot be made.
-    pub fn machine(&self, node: &Node, plan: &Plan) -> Result<Machine> {
+    pub fn machine(&self, node: &Node, plan: &BootOptions) -> Result<Machine> {
         let options = Options {
             direct: plan.direct,
             etcd: plan.etcd,
@@ -240,14 +240,14 @@ impl Lab {
         fs::write(&path, config.to_string()).context("writing the node's config")?;
         machine.config = Some(path);
         machine.ports.push(PORT.to_owned());
-        let place = node.folder().to_owned();
-        let vm = Vm::start(&self.tools, &machine, &place, None)?;
+        let folder = node.folder().to_owned();
+        let vm = Vm::start(&self.tools, &machine, &folder, None)?;
         self.consoles.push(vm.console().clone());
         Ok(Running {
             vm,
             node: node.clone(),
             secret,
-            place,
+            folder,
         })
     }
 
@@ -261,10 +261,10 @@ impl Lab {
             Some(running) => running,
             None => {
                 let node = self.node()?;
-                let plan = Plan {
+                let plan = BootOptions {
                     config: Some(config.clone()),
                     direct: false,
-                    ..Plan::default()
+                    ..BootOptions::default()
                 };
                 let running = self.boot(&node, &plan)?;
                 running.wait_handoff(timeouts::HANDOFF)?;
@@ -276,7 +276,7 @@ impl Lab {
         Ok(self.shared.insert(running))
     }
 
-    /// The shared node for a promise that changes it; nobody else has it then.
+    /// Takes the shared node out, for a promise that changes it.
     ///
     /// # Errors
     /// As of [`Lab::healthy`].
@@ -285,7 +285,7 @@ impl Lab {
         self.shared.take().context("taking the shared node")
     }
 
-    /// Gives a node to the promises that come, which is as [`Lab::healthy`] promises it.
+    /// Shares a node with the following promises. It must be as [`Lab::healthy`] gives it.
     pub fn share(&mut self, running: Running) {
         self.shared = Some(running);
     }
@@ -327,7 +327,7 @@ fn build(recipe: &str, folder: &Path) -> Result<Built> {
     pipeline::build(&Session::open(Kind::Quiet)?, &request)
 }
 
-/// One secret a node: its config is applied at its first boot only.
+/// The secret of a node, kept in its folder: the config, which holds it, is applied at the first boot only.
 fn node_secret(node: &Node) -> Result<Secret> {
     Secret::keep(&node.folder().join("secret"))
 }
@@ -353,7 +353,7 @@ impl Running {
     /// The agent.
     ///
     /// # Errors
-    /// Never for a machine of this laboratory: each has the port.
+    /// If the machine has no port for the agent; each that [`Lab::start`] started has one.
     pub fn agent(&self) -> Result<Agent<'_>> {
         Ok(Agent::new(self.vm.port(PORT)?, &self.secret))
     }
@@ -366,17 +366,17 @@ impl Running {
         self.agent()?.wait(1, timeouts::AGENT).map(drop)
     }
 
-    /// Waits until systemd has come to the services of a running node.
+    /// Waits until systemd starts the services of a running node.
     ///
     /// # Errors
     /// If it does not in time.
     pub fn wait_services(&self) -> Result<()> {
         self.wait_agent()?;
         let script = "until systemctl -q is-active basic.target; do sleep 0.3; done";
-        self.tell_within(script, timeouts::AGENT).map(drop)
+        self.run_within(script, timeouts::AGENT).map(drop)
     }
 
-    /// Has the guest run a script.
+    /// Runs a script in the guest.
     ///
     /// # Errors
     /// If no answer comes.
@@ -384,19 +384,19 @@ impl Running {
         self.agent()?.ask(script, timeouts::QUESTION)
     }
 
-    /// Has the guest run a script that must succeed, and gives its output.
+    /// Runs a script in the guest that must succeed, and returns its output.
     ///
     /// # Errors
     /// If it does not succeed; the error has its output.
-    pub fn tell(&self, script: &str) -> Result<String> {
-        self.tell_within(script, timeouts::QUESTION)
+    pub fn run(&self, script: &str) -> Result<String> {
+        self.run_within(script, timeouts::QUESTION)
     }
 
-    /// As [`Running::tell`], with another timeout.
+    /// As [`Running::run`], with another timeout.
     ///
     /// # Errors
-    /// As there.
-    pub fn tell_within(&self, script: &str, timeout: Duration) -> Result<String> {
+    /// If the script does not succeed; the error has its output.
+    pub fn run_within(&self, script: &str, timeout: Duration) -> Result<String> {
         let answer = self.agent()?.ask(script, timeout)?;
         ensure!(
             answer.code == 0,
@@ -407,7 +407,7 @@ impl Running {
         Ok(answer.output)
     }
 
-    /// Waits until all of these stand on the console.
+    /// Waits until all of these words are on the console.
     ///
     /// # Errors
     /// If they do not in time; the error names the first that is missing.
@@ -425,13 +425,10 @@ impl Running {
         };
         let text = self.vm.console().text();
         let missing = words.iter().find(|word| !text.contains(*word));
-        bail!(
-            "{:?} did not stand on the console {how}",
-            missing.unwrap_or(&"")
-        )
+        bail!("{:?} was not on the console {how}", missing.unwrap_or(&""))
     }
 
-    /// Waits for a report of the init, the whole line of it: its JSON.
+    /// Waits for a complete report line of the init, and returns its JSON.
     ///
     /// # Errors
     /// If none comes in time.
@@ -470,7 +467,7 @@ impl Running {
     /// Waits until the kubelet is READY and etcd healthy with its data on the etcd disk.
     ///
     /// # Errors
-    /// What was found at the end of the timeout.
+    /// The output of the last check when the timeout is over.
     pub fn wait_healthy(&self) -> Result<String> {
         let until = Instant::now() + timeouts::HEALTHY;
         loop {
@@ -493,7 +490,7 @@ impl Running {
     /// # Errors
     /// If nothing is captured.
     pub fn captured(&self) -> Result<u64> {
-        Ok(fs::metadata(self.place.join(files::PACKETS))
+        Ok(fs::metadata(self.folder.join(files::PACKETS))
             .context("looking for captured packets")?
             .len())
     }
@@ -503,7 +500,7 @@ impl Running {
     /// # Errors
     /// If nothing is captured.
     pub fn packets(&self) -> Result<Vec<u8>> {
-        fs::read(self.place.join(files::PACKETS)).context("reading captured packets")
+        fs::read(self.folder.join(files::PACKETS)).context("reading captured packets")
     }
 
     /// The config that the machine is given by fw_cfg, the agent's part included, for promises that give it otherwise.
@@ -511,15 +508,15 @@ impl Running {
     /// # Errors
     /// If it cannot be read.
     pub fn config(&self) -> Result<Vec<u8>> {
-        fs::read(self.place.join("config.ign")).context("reading the node's config")
+        fs::read(self.folder.join("config.ign")).context("reading the node's config")
     }
 
-    /// Has the node switch itself off in order, wherever its boot is.
+    /// Shuts the node down cleanly, however far its boot is.
     ///
     /// # Errors
-    /// If it does not.
+    /// If it does not end in time.
     pub fn power_off(mut self) -> Result<()> {
-        self.tell(POWER_OFF)?;
+        self.run(POWER_OFF)?;
         self.vm.wait_end(timeouts::SHUTDOWN)
     }
 }

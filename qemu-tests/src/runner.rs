@@ -1,4 +1,4 @@
-//! Runs promises one after the other, each by name, as `cargo test` is asked to.
+//! Runs promises one after the other, selected by name as libtest does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -9,24 +9,24 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::lab::Lab;
 
-/// How much of a console stands under a failure.
+/// Lines of a console that are shown with a failure.
 const TAIL: usize = 50;
-/// What a guest's kernel says of a processor whose timer never fires again. QEMU's software emulation loses one in about a
-/// hundred boots on a loaded host, before anything of ours runs; the proof is then no proof, for or against.
+/// Message of the guest's kernel about a processor whose timer does not fire any more. QEMU's software emulation loses one
+/// in about a hundred boots on a loaded host, before our code runs, so the result says nothing about the promise.
 const LOST_TIMER: &str = "Possible timer handling issue on cpu=";
 
-/// A promise and what proves it.
+/// A promise and its proof.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// Its name, `module::function`.
     pub name: &'static str,
-    /// Its proof.
+    /// Fails if the promise does not hold.
     pub prove: fn(&mut Lab) -> Result<()>,
 }
 
-/// What the command line asks for: the words that libtest understands and that make sense here.
+/// The command line: the options of libtest that make sense here.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct Arguments {
     list: bool,
     exact: bool,
     ignored: bool,
@@ -34,28 +34,28 @@ struct Wish {
     skip: Vec<String>,
 }
 
-impl Wish {
+impl Arguments {
     fn parse(arguments: impl Iterator<Item = String>) -> Self {
-        let mut wish = Self::default();
+        let mut parsed = Self::default();
         let mut arguments = arguments.peekable();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                "--list" => wish.list = true,
-                "--exact" => wish.exact = true,
-                "--ignored" => wish.ignored = true,
-                "--skip" => wish.skip.extend(arguments.next()),
-                // Options of libtest with a value of their own, which changes nothing here.
+                "--list" => parsed.list = true,
+                "--exact" => parsed.exact = true,
+                "--ignored" => parsed.ignored = true,
+                "--skip" => parsed.skip.extend(arguments.next()),
+                // Options of libtest that take a value and have no effect here.
                 "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => {
                     arguments.next();
                 }
                 flag if flag.starts_with('-') => {}
-                _ => wish.names.push(argument),
+                _ => parsed.names.push(argument),
             }
         }
-        wish
+        parsed
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn selects(&self, name: &str) -> bool {
         let hit = |wanted: &String| {
             if self.exact {
                 name == wanted
@@ -69,12 +69,12 @@ impl Wish {
     }
 }
 
-/// Runs what the command line asks for and says how it went. Failures come with the end of each console, and the whole
-/// consoles are kept in files.
+/// Runs the selected promises and prints the result. A failure shows the end of each console; the complete consoles are
+/// written to files.
 pub fn main(promises: &[Promise]) -> ExitCode {
-    let wish = Wish::parse(std::env::args().skip(1));
-    let wanted: Vec<&Promise> = promises.iter().filter(|p| wish.wants(p.name)).collect();
-    if wish.list {
+    let parsed = Arguments::parse(std::env::args().skip(1));
+    let wanted: Vec<&Promise> = promises.iter().filter(|p| parsed.selects(p.name)).collect();
+    if parsed.list {
         for promise in wanted {
             print(&format!("{}: test\n", promise.name));
         }
@@ -84,7 +84,9 @@ pub fn main(promises: &[Promise]) -> ExitCode {
     if !wanted.is_empty()
         && let Err(error) = slipway::host::sandbox::become_root_of_namespace()
     {
-        print(&format!("the machine tests cannot run here: {error:#}\n"));
+        print(&format!(
+            "tests in virtual machines cannot run here: {error:#}\n"
+        ));
         return ExitCode::FAILURE;
     }
     print(&format!("\nproving {} promises\n", wanted.len()));
@@ -134,7 +136,7 @@ fn prove(promise: &Promise, lab: &mut Option<Lab>) -> Result<()> {
     };
     let mut result = attempt(promise, lab);
     if result.is_err() && lab.consoles().iter().any(|text| text.contains(LOST_TIMER)) {
-        print("the emulator lost a processor's timer, once more ... ");
+        print("QEMU lost a processor's timer, trying again ... ");
         lab.abandon();
         result = attempt(promise, lab);
     }
@@ -190,10 +192,7 @@ fn keep(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
-#[allow(
-    clippy::print_stdout,
-    reason = "a test runner speaks to whoever runs it"
-)]
+#[allow(clippy::print_stdout, reason = "a test runner prints its results")]
 fn print(text: &str) {
     use std::io::Write;
     print!("{text}");
@@ -204,17 +203,17 @@ fn print(text: &str) {
 mod tests {
     use super::*;
 
-    fn wish(words: &str) -> Wish {
-        Wish::parse(words.split_whitespace().map(str::to_owned))
+    fn parse(words: &str) -> Arguments {
+        Arguments::parse(words.split_whitespace().map(str::to_owned))
     }
 
     #[test]
     fn promises_are_chosen_as_libtest_chooses_tests() {
-        assert!(wish("").wants("boot::one"));
-        assert!(wish("--nocapture boot").wants("boot::one"));
-        assert!(!wish("--exact boot").wants("boot::one"));
-        assert!(!wish("--skip one").wants("boot::one"));
-        assert!(!wish("--ignored").wants("boot::one"));
-        assert!(wish("--test-threads 1").wants("boot::one"));
+        assert!(parse("").selects("boot::one"));
+        assert!(parse("--nocapture boot").selects("boot::one"));
+        assert!(!parse("--exact boot").selects("boot::one"));
+        assert!(!parse("--skip one").selects("boot::one"));
+        assert!(!parse("--ignored").selects("boot::one"));
+        assert!(parse("--test-threads 1").selects("boot::one"));
     }
 }

@@ -1,4 +1,4 @@
-//! How long each thing may take: chosen for software emulation on two loaded cores, several times what it takes there.
+//! Timeouts, chosen for software emulation on two loaded cores: several times what each takes there.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub const INIT: Duration = Duration::from_secs(120);
 pub const AGENT: Duration = Duration::from_secs(240);
 /// From the agent to a READY kubelet and a healthy etcd: on a first boot with the import of two images.
 pub const HEALTHY: Duration = Duration::from_secs(360);
-/// One question to the guest.
+/// One script in the guest.
 pub const QUESTION: Duration = Duration::from_secs(90);
 /// Five kills of the kubelet, each with its return.
 pub const KILLS: Duration = Duration::from_secs(240);
@@ -18,11 +18,11 @@ pub const KILLS: Duration = Duration::from_secs(240);
 pub const SHUTDOWN: Duration = Duration::from_secs(180);
 /// A panic with its ten seconds, and the firmware after it.
 pub const PANIC: Duration = Duration::from_secs(240);
-/// The init's waiting lines come every five seconds; three of them.
+/// Three of the init's waiting lines, which come every five seconds.
 pub const WAITING_LINES: Duration = Duration::from_secs(60);
 /// From one press of the power button to the next.
 pub const BUTTON: Duration = Duration::from_secs(10);
-/// A node that was to reboot after its ten seconds would have done so by then.
+/// Longer than the ten seconds after which a failed node reboots.
 pub const STAYS_UP: Duration = Duration::from_secs(20);
 /// From READY to the renamed boot entry.
 pub const BLESSING: Duration = Duration::from_secs(60);

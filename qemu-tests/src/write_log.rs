@@ -1,6 +1,7 @@
-//! Power cuts: what a machine wrote, as QEMU's `blklogwrites` recorded it, brought onto a copy of its disks up to a moment.
+//! Power cuts: the log of a machine's writes, as QEMU's `blklogwrites` records it, replayed onto a copy of its disks up to
+//! any entry.
 //!
-//! The form is that of the kernel's `dm-log-writes` (`Documentation/admin-guide/device-mapper/log-writes.rst`): a sector
+//! The format is that of the kernel's `dm-log-writes` (`Documentation/admin-guide/device-mapper/log-writes.rst`): a sector
 //! with the superblock, then for each write a sector that describes it, and its data behind it. Whole numbers are little
 //! endian.
 
@@ -17,46 +18,46 @@ const FLUSH: u64 = 1;
 const FUA: u64 = 2;
 const DISCARD: u64 = 4;
 const MARK: u64 = 8;
-/// Bytes that are copied at a time.
+/// Bytes per copy.
 const PIECE: u64 = 1 << 20;
 
-/// One thing that was done.
+/// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Done {
-    /// Bytes were written: from where in the record, where to, how many.
+enum Operation {
+    /// Bytes were written: offset in the log, offset on the disk, count.
     Written { from: u64, at: u64, size: u64 },
-    /// Bytes were given up: where, how many.
+    /// Bytes were discarded: offset on the disk, count.
     Discarded { at: u64, size: u64 },
-    /// All that was written before is on the disk.
+    /// All earlier writes are on the disk.
     Flushed,
 }
 
-/// A record of writes.
+/// A log of writes.
 #[derive(Debug)]
 pub struct Writes {
     record: File,
-    done: Vec<Done>,
+    operations: Vec<Operation>,
 }
 
 impl Writes {
-    /// Reads a record up to its last flush.
+    /// Reads a log.
     ///
     /// # Errors
-    /// If it cannot be read or is no record.
+    /// If it cannot be read or is not such a log.
     pub fn open(path: &Path) -> Result<Self> {
         let record = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-        let done = read(&record).with_context(|| format!("reading {}", path.display()))?;
-        Ok(Self { record, done })
+        let operations = read(&record).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Self { record, operations })
     }
 
-    /// The moments at which something new had been flushed, and those in the middle between two of them, as numbers of
-    /// things done; in order.
+    /// The moments after each flush that followed a write, and those halfway between two of them; as numbers of operations,
+    /// in order.
     #[must_use]
     pub fn moments(&self) -> Vec<usize> {
         let mut moments = Vec::new();
         let mut last = 0;
-        for (number, done) in self.done.iter().enumerate() {
-            if *done != Done::Flushed {
+        for (number, operation) in self.operations.iter().enumerate() {
+            if *operation != Operation::Flushed {
                 continue;
             }
             // Only flushes have been done since.
@@ -71,7 +72,7 @@ impl Writes {
         moments
     }
 
-    /// So many of the moments, spread evenly from the first to the last.
+    /// `count` of the moments, spread evenly from the first to the last.
     #[must_use]
     pub fn spread(&self, count: usize) -> Vec<usize> {
         let moments = self.moments();
@@ -84,16 +85,16 @@ impl Writes {
             .collect()
     }
 
-    /// Does again, on a copy of the disks as they were, what was done up to a moment.
+    /// Replays the first `until` operations on a copy of the disks as they were before.
     ///
     /// # Errors
-    /// If the record cannot be read or the copy not be written.
+    /// If the log cannot be read or the copy cannot be written.
     pub fn replay(&self, until: usize, copy: &File) -> Result<()> {
-        for done in self.done.iter().take(until) {
-            match *done {
-                Done::Written { from, at, size } => self.write(copy, from, at, size)?,
-                Done::Discarded { at, size } => clear(copy, at, size)?,
-                Done::Flushed => {}
+        for operation in self.operations.iter().take(until) {
+            match *operation {
+                Operation::Written { from, at, size } => self.write(copy, from, at, size)?,
+                Operation::Discarded { at, size } => clear(copy, at, size)?,
+                Operation::Flushed => {}
             }
         }
         Ok(())
@@ -101,26 +102,26 @@ impl Writes {
 
     fn write(&self, copy: &File, from: u64, at: u64, size: u64) -> Result<()> {
         let mut piece = vec![0; usize::try_from(size.min(PIECE))?];
-        let mut gone = 0;
-        while gone < size {
-            let count = (size - gone).min(PIECE);
+        let mut copied = 0;
+        while copied < size {
+            let count = (size - copied).min(PIECE);
             let piece = &mut piece[..usize::try_from(count)?];
-            self.record.read_exact_at(piece, from + gone)?;
-            // What an unused disk reads as takes no room.
+            self.record.read_exact_at(piece, from + copied)?;
+            // Zeros become a hole, so that the copy stays small.
             match piece.iter().all(|byte| *byte == 0) {
-                true => clear(copy, at + gone, count)?,
-                false => copy.write_all_at(piece, at + gone)?,
+                true => clear(copy, at + copied, count)?,
+                false => copy.write_all_at(piece, at + copied)?,
             }
-            gone += count;
+            copied += count;
         }
         Ok(())
     }
 }
 
-/// Makes so many bytes of a file a hole.
+/// Turns bytes of a file into a hole.
 ///
 /// # Errors
-/// If its file system knows no holes.
+/// If the file system does not support holes.
 pub fn clear(copy: &File, at: u64, size: u64) -> Result<()> {
     if size == 0 {
         return Ok(());
@@ -130,7 +131,7 @@ pub fn clear(copy: &File, at: u64, size: u64) -> Result<()> {
     fallocate(copy, how, at, size).context("making a hole in a disk's copy")
 }
 
-fn read(record: &File) -> Result<Vec<Done>> {
+fn read(record: &File) -> Result<Vec<Operation>> {
     let mut head = [0; 28];
     record.read_exact_at(&mut head, 0)?;
     let long = |bytes: &[u8], at: usize| {
@@ -140,22 +141,24 @@ fn read(record: &File) -> Result<Vec<Done>> {
     };
     ensure!(
         long(&head, 0) == MAGIC && long(&head, 8) == VERSION,
-        "it is no record of writes of version {VERSION}"
+        "not a write log of version {VERSION}"
     );
     let mut four = [0; 4];
     four.copy_from_slice(&head[24..28]);
     let sector = u64::from(u32::from_le_bytes(four));
     ensure!(
         sector.is_power_of_two() && sector >= 512,
-        "its sectors have {sector} bytes"
+        "its sector size is {sector} bytes"
     );
     let size = record.metadata()?.len();
-    let mut done = Vec::new();
+    let mut operations = Vec::new();
     let mut next = sector;
     for number in 0..long(&head, 16) {
         let mut entry = [0; 32];
-        let lacks = || format!("reading its entry {number}");
-        record.read_exact_at(&mut entry, next).with_context(lacks)?;
+        let reading = || format!("reading entry {number}");
+        record
+            .read_exact_at(&mut entry, next)
+            .with_context(reading)?;
         let flags = long(&entry, 16);
         let bytes = |at: usize| {
             let bytes = long(&entry, at).checked_mul(sector);
@@ -168,13 +171,13 @@ fn read(record: &File) -> Result<Vec<Done>> {
         );
         next += sector;
         if flags & DISCARD != 0 {
-            done.push(Done::Discarded { at, size: length });
+            operations.push(Operation::Discarded { at, size: length });
         } else if length > 0 {
             ensure!(
                 next.checked_add(length).is_some_and(|end| end <= size),
-                "the data of entry {number} is cut off"
+                "the data of entry {number} is truncated"
             );
-            done.push(Done::Written {
+            operations.push(Operation::Written {
                 from: next,
                 at,
                 size: length,
@@ -182,17 +185,17 @@ fn read(record: &File) -> Result<Vec<Done>> {
             next += length;
         }
         if flags & (FLUSH | FUA) != 0 {
-            done.push(Done::Flushed);
+            operations.push(Operation::Flushed);
         }
     }
-    Ok(done)
+    Ok(operations)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A record as QEMU writes it: (sector, sectors, flags, byte that fills the data).
+    /// A log as QEMU writes it: (sector, sectors, flags, byte that fills the data).
     fn record(entries: &[(u64, u64, u64, u8)]) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut text = Vec::new();
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_done_again_up_to_a_moment() {
+    fn a_log_is_replayed_up_to_a_moment() {
         let record = record(&[
             (0, 2, 0, b'a'),
             (1, 1, 0, b'b'),
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_record_is_refused() {
+    fn a_damaged_log_is_refused() {
         let good = record(&[(0, 2, 0, b'a'), (0, 0, FLUSH, 0)]);
         let text = std::fs::read(good.path()).unwrap();
         let broken = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -267,9 +270,9 @@ mod tests {
             std::fs::write(file.path(), text).unwrap();
             format!("{:#}", Writes::open(file.path()).unwrap_err())
         };
-        assert!(broken(&|text| text[0] = 0).contains("no record"));
-        assert!(broken(&|text| text[24] = 3).contains("sectors"));
-        assert!(broken(&|text| text.truncate(1500)).contains("cut off"));
+        assert!(broken(&|text| text[0] = 0).contains("not a write log"));
+        assert!(broken(&|text| text[24] = 3).contains("sector size"));
+        assert!(broken(&|text| text.truncate(1500)).contains("truncated"));
         assert!(broken(&|text| text.truncate(512)).contains("entry 0"));
         assert!(broken(&|text| text[512 + 16] = 0x80).contains("flags"));
         assert!(broken(&|text| text[512 + 15] = 0x80).contains("beyond"));

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 
 /// Boots the demo again and again, each time a new node with blank disks; ends with 1 if one does not come up.
@@ -65,9 +65,9 @@ fn main() -> Result<ExitCode> {
 /// A first boot by UEFI up to a healthy control plane: seconds to the handoff and to health.
 fn once(lab: &mut Lab) -> Result<(f64, f64)> {
     let node = lab.node()?;
-    let plan = Plan {
+    let plan = BootOptions {
         direct: false,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let begin = Instant::now();
     let running = lab.boot(&node, &plan)?;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use image::layout::{LABEL_STATE, LABEL_VAR};
 use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::ext4_identity;
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
@@ -15,13 +15,13 @@ use crate::ignition::{PCAP_HEADER, probes};
 /// The image boots by UEFI, through systemd-boot and the unified kernel image, to the handoff, and systemd is up.
 pub(crate) fn a_uefi_boot_reaches_the_handoff(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
-    node.tell("test -d /sys/firmware/efi/efivars")?;
+    node.run("test -d /sys/firmware/efi/efivars")?;
     let loader =
-        node.tell("cat /sys/firmware/efi/efivars/LoaderInfo-* | tail -c +5 | tr -d '\\0'")?;
+        node.run("cat /sys/firmware/efi/efivars/LoaderInfo-* | tail -c +5 | tr -d '\\0'")?;
     ensure!(loader.contains("systemd-boot"), "the loader is {loader:?}");
-    let stub = node.tell("cat /sys/firmware/efi/efivars/StubInfo-* | tail -c +5 | tr -d '\\0'")?;
+    let stub = node.run("cat /sys/firmware/efi/efivars/StubInfo-* | tail -c +5 | tr -d '\\0'")?;
     ensure!(stub.contains("systemd-stub"), "the stub is {stub:?}");
-    let init = node.tell("cat /proc/1/comm")?;
+    let init = node.run("cat /proc/1/comm")?;
     ensure!(init == "systemd", "process 1 is {init:?}");
     let running = node.ask("timeout 80 systemctl is-system-running --wait")?;
     ensure!(
@@ -30,7 +30,7 @@ pub(crate) fn a_uefi_boot_reaches_the_handoff(lab: &mut Lab) -> Result<()> {
         running.output,
         node.ask("systemctl --failed --no-legend")?.output
     );
-    // Nothing of the initrd is left: no mount but the node's own, no process older than systemd.
+    // Nothing of the initrd is left: all mounts are the node's own.
     let left = node.ask("grep -E ' (/sysroot|/initrd)' /proc/self/mountinfo")?;
     ensure!(
         left.code == 1,
@@ -40,7 +40,7 @@ pub(crate) fn a_uefi_boot_reaches_the_handoff(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// A provisioned node boots again by UEFI without one packet before the handoff, and makes no file system anew.
+/// A provisioned node boots again by UEFI without one packet before the handoff, and creates no file system.
 pub(crate) fn a_second_boot_uses_no_network_and_formats_nothing(lab: &mut Lab) -> Result<()> {
     let first = lab.take_healthy(&probes())?;
     let node = first.node.clone();
@@ -55,10 +55,10 @@ pub(crate) fn a_second_boot_uses_no_network_and_formats_nothing(lab: &mut Lab) -
     };
     let before = identities()?;
 
-    let plan = Plan {
+    let plan = BootOptions {
         capture: true,
         direct: false,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let second = lab.boot(&node, &plan)?;
     let found = second.vm.console().wait(timeouts::HANDOFF, |text| {
@@ -74,7 +74,7 @@ pub(crate) fn a_second_boot_uses_no_network_and_formats_nothing(lab: &mut Lab) -
     );
     second.wait_agent()?;
     // The capture works: systemd-networkd asks for its lease after the handoff.
-    second.tell("for i in {1..60}; do networkctl is-online 2>/dev/null; ip -4 -o addr show scope global | grep -q inet && exit 0; sleep 1; done; exit 1")?;
+    second.run("for i in {1..60}; do networkctl is-online 2>/dev/null; ip -4 -o addr show scope global | grep -q inet && exit 0; sleep 1; done; exit 1")?;
     let later = second.captured()?;
     ensure!(
         later > PCAP_HEADER,
@@ -84,7 +84,7 @@ pub(crate) fn a_second_boot_uses_no_network_and_formats_nothing(lab: &mut Lab) -
     let after = identities().context("looking at the file systems after the second boot")?;
     ensure!(
         before == after,
-        "a file system was made anew in the second boot"
+        "a file system was created in the second boot"
     );
     Ok(())
 }
@@ -93,16 +93,16 @@ pub(crate) fn a_second_boot_uses_no_network_and_formats_nothing(lab: &mut Lab) -
 pub(crate) fn disks_on_nvme_and_scsi_controllers_boot(lab: &mut Lab) -> Result<()> {
     for (bus, pattern) in [(Bus::Nvme, "/dev/nvme"), (Bus::Scsi, "/dev/sd")] {
         let node = lab.node()?;
-        let plan = Plan {
+        let plan = BootOptions {
             bus,
-            ..Plan::default()
+            ..BootOptions::default()
         };
         let running = lab.boot(&node, &plan)?;
         running
             .wait_handoff(timeouts::INIT)
             .with_context(|| format!("booting from {bus:?}"))?;
         running.wait_agent()?;
-        let disk = running.tell("findmnt -no SOURCE /var/lib/etcd")?;
+        let disk = running.run("findmnt -no SOURCE /var/lib/etcd")?;
         ensure!(
             disk.starts_with(pattern),
             "on {bus:?} the etcd disk is {disk:?}"

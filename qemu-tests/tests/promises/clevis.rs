@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, ensure};
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use serde_json::json;
 use slipway::install::tools::{self, Tools};
 use slipway::lock;
 use slipway::recipe::{SetRequest, load};
 use slipway::vm::agent::data_url;
 
-use crate::disks::{disk, mount_unit, says, up};
+use crate::disks::{boot_and_wait, disk, expect_answers, mount_unit};
 
-/// What is written into a file system.
+/// The content of a file in the volumes.
 const WRITTEN: &str = "slipway wrote these words into a file";
-/// The server's programs, as Debian's packages; two of them are what the script that makes its keys calls.
+/// Debian packages of the server; coreutils and dash are for the script that makes its keys.
 const PROGRAMS: [&str; 4] = ["coreutils", "dash", "jose", "tang-common"];
-/// Where the server's programs see its keys.
+/// Path of the keys in the server's sandbox.
 const KEYS: &str = "/run/tang";
 
-/// One volume opens by a tang server, one by a pin of the config's own that wants a server and the machine's TPM: in the
-/// first boot and in the second one, with no key on any disk. While the server is away both stay closed, and the node comes
-/// up; they open as soon as it is back.
+/// One volume opens with a tang server, one with a custom pin that needs a server and the machine's TPM: in the first boot
+/// and in the second one, with no key on any disk. While the server is down both stay closed and the node still boots; they
+/// open as soon as the server is back.
 pub(crate) fn volumes_open_with_a_tang_server_and_with_two_pins(lab: &mut Lab) -> Result<()> {
     let image = lab.builder().build("qemu-tests/clevis")?;
     let mut tang = Tang::start(lab)?;
@@ -41,7 +41,7 @@ pub(crate) fn volumes_open_with_a_tang_server_and_with_two_pins(lab: &mut Lab) -
         "tang": [{ "url": url, "thp": tang.thumbprint }],
         "tpm2": {},
     }});
-    // Nothing waits for them: without the server they never come.
+    // Not enabled: without the server the mounts would block the boot.
     let unit = |path: &str, device: &str| {
         let mut unit = mount_unit(path, device);
         unit["enabled"] = false.into();
@@ -67,12 +67,12 @@ pub(crate) fn volumes_open_with_a_tang_server_and_with_two_pins(lab: &mut Lab) -
         },
         "systemd": { "units": [unit("/var/lib/far", far), unit("/var/lib/both", both)] },
     });
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         more: vec![disk(&node, "far")?, disk(&node, "both")?],
         tpm: true,
         image: Some(image),
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let answers = [
         (
@@ -88,26 +88,26 @@ pub(crate) fn volumes_open_with_a_tang_server_and_with_two_pins(lab: &mut Lab) -
             "2",
         ),
         ("test -e /etc/luks || echo none", "none"),
-        // The drawn key is gone: clevis's is the only one.
+        // The random key is removed: clevis's is the only one.
         (
             "cryptsetup luksDump /dev/disk/by-id/virtio-far | grep -c -E '^ +[0-9]+: (luks2|clevis)$'",
             "2",
         ),
     ];
-    let running = up(lab, &node, &plan, &[far, both])?;
+    let running = boot_and_wait(lab, &node, &plan, &[far, both])?;
     running.wait_services()?;
-    says(&running, &answers).context("after the first boot")?;
+    expect_answers(&running, &answers).context("after the first boot")?;
     running.power_off()?;
-    ensure!(tang.stop() > 0, "the server was asked nothing");
-    let running = up(lab, &node, &plan, &[])?;
+    ensure!(tang.stop() > 0, "the server had no request");
+    let running = boot_and_wait(lab, &node, &plan, &[])?;
     running.wait_services()?;
     let closed = [
         ("test -e /dev/mapper/far || echo closed", "closed"),
         ("test -e /dev/mapper/both || echo closed", "closed"),
     ];
-    says(&running, &closed).context("without the server")?;
+    expect_answers(&running, &closed).context("without the server")?;
     tang.listen()?;
-    says(&running, &answers).context("with the server again")
+    expect_answers(&running, &answers).context("with the server again")
 }
 
 /// A tang server on loopback: Debian's `tangd`, started for each connection, as its socket unit does.
@@ -120,7 +120,7 @@ struct Tang {
 }
 
 impl Tang {
-    /// Makes its keys, and listens.
+    /// Makes the keys and listens.
     fn start(lab: &Lab) -> Result<Self> {
         let keys = lab.folder().join("tang");
         if keys.exists() {
@@ -148,7 +148,7 @@ impl Tang {
         Ok(tang)
     }
 
-    /// Listens, on the port that it had before if it had one.
+    /// Listens, on the same port as before.
     fn listen(&mut self) -> Result<()> {
         let listener = TcpListener::bind(("127.0.0.1", self.port))?;
         self.port = listener.local_addr()?.port();
@@ -159,13 +159,13 @@ impl Tang {
         Ok(())
     }
 
-    /// Ends it; gives how many connections there were.
+    /// Stops the server; returns how many connections there were.
     fn stop(&mut self) -> usize {
         let Some((thread, ends)) = self.server.take() else {
             return 0;
         };
         ends.store(true, Ordering::SeqCst);
-        // What it waits for.
+        // Wakes the thread, which waits for a connection.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         thread.join().unwrap_or(0)
     }
@@ -177,7 +177,7 @@ impl Drop for Tang {
     }
 }
 
-/// Answers until it is to end; gives how many connections there were.
+/// Answers until `ends` is set; returns how many connections there were.
 fn serve(listener: &TcpListener, tools: &Tools, keys: &Path, ends: &AtomicBool) -> usize {
     let mut asked = 0;
     for connection in listener.incoming() {
@@ -203,13 +203,13 @@ fn answer(connection: TcpStream, tools: &Tools, keys: &Path) -> Result<()> {
         .stdout(Stdio::from(OwnedFd::from(output)))
         .stderr(Stdio::piped())
         .spawn()?;
-    let said = child.stderr.take().context("reading what it says")?;
-    // It says a line for each request; the client closes the connection when it has its answer.
+    let said = child.stderr.take().context("reading tangd's log")?;
+    // tangd logs a line per request; the client closes the connection when it has its answer.
     for line in BufReader::new(said).lines() {
         drop(line?);
     }
     child.wait()?;
-    // It is closed already if the client was first.
+    // The client may have closed it already.
     drop(connection.shutdown(Shutdown::Both));
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Disks, file systems and mounts that a config asks for.
+//! Disks, file systems and mounts of a config.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::{digest, ext4_identity};
-use qemu_tests::lab::{Lab, Plan, Running};
+use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
@@ -14,7 +14,7 @@ use slipway::vm::machine::{Bus, Disk, Format, OnReset};
 
 const MIB: u64 = 1 << 20;
 
-/// Another disk of a node, blank the first time.
+/// An additional disk of a node, blank the first time.
 pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
     let path: PathBuf = node.folder().join(format!("{serial}.raw"));
     if !path.exists() {
@@ -28,7 +28,7 @@ pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
     })
 }
 
-/// A unit that mounts a file system at every boot, as a config brings it.
+/// A mount unit of a config, enabled at every boot.
 pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
     json!({
         "name": format!("{}.mount", path.trim_start_matches('/').replace('/', "-")),
@@ -37,22 +37,27 @@ pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
     })
 }
 
-/// Boots to the handoff and waits for the agent, and for these names below /dev, which are udev's. It comes to disks first;
-/// all of its work takes longer than the rest of the boot.
-pub(crate) fn up(lab: &mut Lab, node: &Node, plan: &Plan, names: &[&str]) -> Result<Running> {
+/// Boots to the handoff and waits for the agent, and for these names below /dev, which udev creates. Waiting for all of
+/// udev's work would take longer than the rest of the boot.
+pub(crate) fn boot_and_wait(
+    lab: &mut Lab,
+    node: &Node,
+    plan: &BootOptions,
+    names: &[&str],
+) -> Result<Running> {
     let running = lab.boot(node, plan)?;
     running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
     for name in names {
-        running.tell(&format!("until [ -e {name} ]; do sleep 0.2; done"))?;
+        running.run(&format!("until [ -e {name} ]; do sleep 0.2; done"))?;
     }
     Ok(running)
 }
 
-/// Asks, each question with the answer that it must have.
-pub(crate) fn says(node: &Running, answers: &[(&str, &str)]) -> Result<()> {
+/// Runs scripts, each of which must print the given answer.
+pub(crate) fn expect_answers(node: &Running, answers: &[(&str, &str)]) -> Result<()> {
     for (script, expected) in answers {
-        let found = node.tell(script)?;
+        let found = node.run(script)?;
         ensure!(
             found == *expected,
             "`{script}` gave {found:?}; expected {expected:?}"
@@ -61,8 +66,8 @@ pub(crate) fn says(node: &Running, answers: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// A wiped table with two partitions, file systems on them and on another disk, and files written into them: all there
-/// after the first boot, and in the second one the same, byte for byte of their identities.
+/// A wiped table with two partitions, file systems on them and on another disk, and files on these: all present after the
+/// first boot, and unchanged, with the same identities, after the second.
 pub(crate) fn file_systems_are_made_once_and_survive_a_second_boot(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let by_label = "/dev/disk/by-partlabel/data-one";
@@ -89,10 +94,10 @@ pub(crate) fn file_systems_are_made_once_and_survive_a_second_boot(lab: &mut Lab
         "systemd": { "units": [mount_unit("/var/lib/one", by_label), mount_unit("/var/home/probe", whole)] },
     });
     let names = [by_label, "/dev/disk/by-partlabel/data-two", whole];
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         more: vec![disk(&node, "table")?, disk(&node, "whole")?],
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let answers = [
         ("cat /var/lib/one/below/probe", "written"),
@@ -109,11 +114,11 @@ pub(crate) fn file_systems_are_made_once_and_survive_a_second_boot(lab: &mut Lab
             "grep -c ' /var/lib/one \\| /var/home/probe ' /proc/self/mountinfo",
             "2",
         ),
-        // A home that a mount made is its user's.
+        // A home that was created as a mount point belongs to its user.
         ("stat -c '%U %a' /var/home/probe", "probe 700"),
     ];
-    let running = up(lab, &node, &plan, &names)?;
-    says(&running, &answers).context("after the first boot")?;
+    let running = boot_and_wait(lab, &node, &plan, &names)?;
+    expect_answers(&running, &answers).context("after the first boot")?;
     running.power_off()?;
     let table = node.folder().join("table.raw");
     let identities = || -> Result<_> {
@@ -125,15 +130,15 @@ pub(crate) fn file_systems_are_made_once_and_survive_a_second_boot(lab: &mut Lab
         ))
     };
     let before = identities()?;
-    let running = up(lab, &node, &plan, &names)?;
-    says(&running, &answers).context("after the second boot")?;
+    let running = boot_and_wait(lab, &node, &plan, &names)?;
+    expect_answers(&running, &answers).context("after the second boot")?;
     running.vm.pull_plug();
-    ensure!(identities()? == before, "something was made again");
+    ensure!(identities()? == before, "something was created again");
     Ok(())
 }
 
-/// A file system that the config puts at `/var` takes the place of the image's own partition, in later boots too, which
-/// read no config.
+/// A file system that the config mounts at `/var` replaces the image's own partition, also in later boots, which read no
+/// config.
 pub(crate) fn a_file_system_at_var_replaces_the_images_own(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = json!({
@@ -147,10 +152,10 @@ pub(crate) fn a_file_system_at_var_replaces_the_images_own(lab: &mut Lab) -> Res
             "files": [{ "path": "/etc/probe", "contents": { "source": data_url(b"written\n") } }],
         },
     });
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         more: vec![disk(&node, "other")?],
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let device = "test \"$(stat -c %Hd:%Ld /var)\" = \"$(cat /sys/class/block/$(basename $(readlink -f /dev/disk/by-partlabel/elsewhere))/dev)\" && echo same";
     let answers = [
@@ -162,8 +167,8 @@ pub(crate) fn a_file_system_at_var_replaces_the_images_own(lab: &mut Lab) -> Res
         ),
     ];
     for boot in ["first", "second"] {
-        let running = up(lab, &node, &plan, &["/dev/disk/by-partlabel/elsewhere"])?;
-        says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
+        let running = boot_and_wait(lab, &node, &plan, &["/dev/disk/by-partlabel/elsewhere"])?;
+        expect_answers(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         if boot == "first" {
             running.power_off()?;
         }
@@ -180,7 +185,8 @@ fn with_partition(node: &Node, serial: &str) -> Result<Disk> {
     Ok(disk)
 }
 
-/// A partition that only has another size is resized where the config says so; its begin and the kernel's view follow.
+/// A partition that differs in size only is resized if the config allows it; its start is unchanged and the kernel sees
+/// the new size.
 pub(crate) fn a_partition_is_resized_in_place(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let disk = with_partition(&node, "old")?;
@@ -192,14 +198,14 @@ pub(crate) fn a_partition_is_resized_in_place(lab: &mut Lab) -> Result<()> {
             "partitions": [{ "number": 1, "label": "data", "sizeMiB": 200, "resize": true }],
         }]},
     });
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         more: vec![disk.clone()],
-        ..Plan::default()
+        ..BootOptions::default()
     };
-    let running = up(lab, &node, &plan, &["/dev/disk/by-partlabel/data"])?;
+    let running = boot_and_wait(lab, &node, &plan, &["/dev/disk/by-partlabel/data"])?;
     let kernel = "cat /sys/class/block/$(basename $(readlink -f /dev/disk/by-partlabel/data))/size";
-    says(&running, &[(kernel, "409600")])?;
+    expect_answers(&running, &[(kernel, "409600")])?;
     running.vm.pull_plug();
     let found = partition(&disk.path, "data")?;
     ensure!(
@@ -210,8 +216,8 @@ pub(crate) fn a_partition_is_resized_in_place(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// What does not match and may not be wiped is refused, everything that is wrong together, and no byte of any disk of
-/// the config changes.
+/// Disks that do not match and may not be wiped are refused, all mismatches in one report, and no byte of the config's
+/// disks changes.
 pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let (old, blank) = (with_partition(&node, "old")?, disk(&node, "blank")?);
@@ -227,11 +233,11 @@ pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result
             ],
         },
     });
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         on_reset: OnReset::Stop,
         more: vec![old.clone(), blank.clone()],
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let before = [digest(&old.path)?, digest(&blank.path)?];
     let running = lab.boot(&node, &plan)?;

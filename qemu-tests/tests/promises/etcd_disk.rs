@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use image::paths::ETCD;
 use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::{Content, digest, ext4_identity, remove};
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 
@@ -25,7 +25,7 @@ exec 3<>/dev/tcp/127.0.0.1/2379
 printf 'POST /v3/kv/range HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&3
 timeout 20 cat <&3 | grep -F '"value":"YWZsb2F0"'"#;
 
-/// Names what has an orphan file that it should not have, or one of more than 128 KiB.
+/// Prints the file systems with an orphan file that should have none, or with one of more than 128 KiB.
 const ORPHANS: &str = r#"for path in /var /var/lib/slipway/state /var/lib/etcd; do
     device=$(findmnt -nro SOURCE $path)
     inode=$(dumpe2fs -h $device 2>&1 | sed -n 's/^Orphan file inode: *//p')
@@ -35,32 +35,32 @@ const ORPHANS: &str = r#"for path in /var /var/lib/slipway/state /var/lib/etcd; 
     esac
 done"#;
 
-/// A blank disk is formatted in the first boot, by consent, and never again: a file and a key of etcd survive five
-/// reboots, two of them by pulling the plug.
+/// A blank disk is formatted in the first boot, as the settings allow, and never again: a file and a key of etcd survive
+/// five reboots, two of them after a power loss.
 pub(crate) fn a_blank_disk_is_formatted_once_and_keeps_its_data(lab: &mut Lab) -> Result<()> {
     let mut running = lab.take_healthy(&probes())?;
     let node = running.node.clone();
-    running.tell(PUT).context("writing a key")?;
-    running.tell(&format!("echo afloat > {ETCD}/probe && sync {ETCD}/probe"))?;
-    let long = running.tell(ORPHANS)?;
+    running.run(PUT).context("writing a key")?;
+    running.run(&format!("echo afloat > {ETCD}/probe && sync {ETCD}/probe"))?;
+    let long = running.run(ORPHANS)?;
     ensure!(
         long.is_empty(),
-        "every mount reads a long orphan file: {long}"
+        "these have a long orphan file, which every mount reads: {long}"
     );
     let before = ext4_identity(&node.etcd(), 0)?;
     for reboot in 1..=REBOOTS {
-        // Pulled in the middle of work twice, switched off in order otherwise.
+        // Two power losses under load, otherwise a clean shutdown.
         if reboot % 2 == 0 {
             running.vm.pull_plug();
         } else {
             running.power_off()?;
         }
-        running = lab.boot(&node, &Plan::default())?;
+        running = lab.boot(&node, &BootOptions::default())?;
         running
             .wait_handoff(timeouts::INIT)
             .with_context(|| format!("after reboot {reboot}"))?;
         running.wait_agent()?;
-        let kept = running.tell(&format!("cat {ETCD}/probe"))?;
+        let kept = running.run(&format!("cat {ETCD}/probe"))?;
         ensure!(
             kept == "afloat",
             "after reboot {reboot} the file has {kept:?}"
@@ -73,18 +73,17 @@ pub(crate) fn a_blank_disk_is_formatted_once_and_keeps_its_data(lab: &mut Lab) -
     }
     running.wait_services()?;
     running.wait_healthy()?;
-    running.tell(GET).context("reading the key back")?;
+    running.run(GET).context("reading the key back")?;
     lab.share(running);
     Ok(())
 }
 
-/// Without its etcd disk a control plane waits, says on the console what it waits for, again and again, and starts no
-/// kubelet.
+/// Without its etcd disk a control plane waits, repeats on the console what it waits for, and starts no kubelet.
 pub(crate) fn without_it_the_kubelet_waits_and_the_console_says_why(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
-    let plan = Plan {
+    let plan = BootOptions {
         etcd: false,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let running = lab.boot(&node, &plan)?;
     let lines = |text: &str| {
@@ -110,30 +109,30 @@ pub(crate) fn without_it_the_kubelet_waits_and_the_console_says_why(lab: &mut La
     let text = running.vm.console().text();
     ensure!(
         !text.contains(HANDOFF_LINE) && !text.contains("kubelet.service"),
-        "the node went on without its etcd disk"
+        "the node continued without its etcd disk"
     );
     Ok(())
 }
 
-/// A disk with anything on it is refused, with what was expected and what was found, and not one byte of it changes.
+/// A disk with any content is refused, with what was expected and what was found, and no byte of it changes.
 pub(crate) fn unknown_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     for content in Content::ALL {
         remove(&node.etcd())?;
         content.write(&node.etcd(), &lab.tools)?;
         let before = digest(&node.etcd())?;
-        let running = lab.boot(&node, &Plan::default())?;
+        let running = lab.boot(&node, &BootOptions::default())?;
         let text = running
             .wait_console(
                 &["etcd", "expected", "found", word(content)],
                 timeouts::INIT,
             )
             .with_context(|| format!("a disk with {content:?}"))?;
-        // Time for whoever would go on after the refusal.
+        // Time in which a wrong init would go on after the refusal.
         std::thread::sleep(Duration::from_secs(3));
         ensure!(
             !text.contains(HANDOFF_LINE) && !running.vm.console().text().contains(HANDOFF_LINE),
-            "a disk with {content:?} was taken"
+            "a disk with {content:?} was accepted"
         );
         running.vm.pull_plug();
         ensure!(
@@ -144,7 +143,7 @@ pub(crate) fn unknown_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<
     Ok(())
 }
 
-/// How the console names what is on the disk.
+/// The console's name for the content.
 fn word(content: Content) -> &'static str {
     match content {
         Content::Gpt => "GPT",
@@ -152,6 +151,6 @@ fn word(content: Content) -> &'static str {
         Content::Lvm => "LVM",
         Content::Swap => "swap",
         Content::Ext4 => "ext file system",
-        Content::Noise => "no known kind",
+        Content::Random => "no known kind",
     }
 }

@@ -1,11 +1,11 @@
-//! What a config asks for.
+//! Ignition configs: applied, refused, changed.
 
 use anyhow::{Result, bail, ensure};
 use image::layout::LABEL_VAR;
 use image::paths::ETC_UPPER;
 use image::report::{HANDOFF_LINE, Handoff, LINE};
 use qemu_tests::disk_content::{debugfs, dump};
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
@@ -16,7 +16,7 @@ use slipway::vm::machine::OnReset;
 /// A capture file without packets.
 pub(crate) const PCAP_HEADER: u64 = 24;
 
-/// The config of the shared node: one of each thing that the promises look at.
+/// The config of the shared node: one of each kind of entry that the promises check.
 pub(crate) fn probes() -> Value {
     json!({
         "ignition": { "version": "3.4.0" },
@@ -68,7 +68,7 @@ fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Files, folders, links, users with keys, units with drop-ins, enabled and masked, are there after the first boot.
+/// Files, folders, links, users with keys, units with drop-ins, enabled and masked, are applied in the first boot.
 pub(crate) fn files_units_and_users_are_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     for (script, expected) in [
@@ -96,14 +96,14 @@ pub(crate) fn files_units_and_users_are_applied(lab: &mut Lab) -> Result<()> {
             found.output
         );
     }
-    // sshd takes the key: its own view of where keys are.
-    let keys = node.tell("sshd -T | grep -i authorizedkeysfile")?;
+    // sshd reads the key: its own configuration names the file.
+    let keys = node.run("sshd -T | grep -i authorizedkeysfile")?;
     ensure!(keys.contains("authorized_keys.d/ignition"), "{keys}");
     Ok(())
 }
 
-/// A provisioned node that is given another config says so, on the console and in its last words before the handoff, asks
-/// no network for it, and applies nothing of it; given its own again, it says nothing.
+/// A provisioned node that gets another config reports it, on the console and in the handoff line, uses no network for it,
+/// and applies nothing of it; with its own config again, it reports nothing.
 pub(crate) fn a_changed_config_is_reported_and_not_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = |name: &str| {
@@ -118,17 +118,17 @@ pub(crate) fn a_changed_config_is_reported_and_not_applied(lab: &mut Lab) -> Res
         ("probe-two", true),
         ("probe-one", false),
     ] {
-        let plan = Plan {
+        let plan = BootOptions {
             config: Some(config(name)),
             capture: true,
-            ..Plan::default()
+            ..BootOptions::default()
         };
         let running = lab.boot(&node, &plan)?;
         running.wait_handoff(timeouts::INIT)?;
         let captured = running.captured()?;
         let whole = |text: &str| Handoff::find(text);
         let Waited::Found(handoff) = running.vm.console().wait(timeouts::INIT, whole) else {
-            bail!("the handoff's line has no end");
+            bail!("the handoff line is incomplete");
         };
         ensure!(
             handoff.config_changed == changed,
@@ -158,8 +158,8 @@ pub(crate) fn a_changed_config_is_reported_and_not_applied(lab: &mut Lab) -> Res
     Ok(())
 }
 
-/// A config with one source whose hash is wrong: the console says so, nothing of the config is applied, and no system
-/// is handed off to.
+/// A config with one source whose hash is wrong: the console says so, nothing of the config is applied, and there is no
+/// handoff.
 pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = json!({
@@ -172,10 +172,10 @@ pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
             }},
         ]},
     });
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         on_reset: OnReset::Stop,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let running = lab.boot(&node, &plan)?;
     let text = running.wait_console(
@@ -189,20 +189,20 @@ pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
     )?;
     ensure!(!text.contains(HANDOFF_LINE), "the node was handed off");
     running.vm.pull_plug();
-    // `var` may not even have been made yet; if it was, nothing of the config is in it.
+    // `var` may not exist yet; if it does, nothing of the config is in it.
     if let Ok((start, _)) = partition(&node.system(), LABEL_VAR) {
         let upper = ETC_UPPER.trim_start_matches("/var");
         let listed = debugfs(&lab.tools, &node.system(), start, &format!("ls -l {upper}"))?;
         ensure!(
             !listed.contains("probe-"),
-            "applied nevertheless:\n{listed}"
+            "files of the refused config:\n{listed}"
         );
     }
     Ok(())
 }
 
-/// Words for the kernel arrive with one reboot, for this boot and all later ones; where the kernel was not started by
-/// our boot entry they are refused by name.
+/// Kernel arguments are set with one reboot, for this boot and all later ones; if another loader started the kernel, they
+/// are refused by name.
 pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
     const REBOOTS: &str = "the node reboots once";
     const WORDS: &str = "slipway.probe=afloat nosmt";
@@ -211,10 +211,10 @@ pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
         "kernelArguments": { "shouldExist": [WORDS], "shouldNotExist": ["slipway.never"] },
     });
     let node = lab.node()?;
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config.clone()),
         on_reset: OnReset::Stop,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let running = lab.boot(&node, &plan)?;
     let report = running.wait_report(timeouts::INIT)?;
@@ -224,16 +224,16 @@ pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
     );
     running.vm.pull_plug();
 
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         direct: false,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     for (boot, reboots) in [("first", 1), ("second", 0)] {
         let running = lab.boot(&node, &plan)?;
         running.wait_handoff(timeouts::HANDOFF + timeouts::HANDOFF)?;
         running.wait_agent()?;
-        let cmdline = running.tell("cat /proc/cmdline")?;
+        let cmdline = running.run("cat /proc/cmdline")?;
         ensure!(
             cmdline.ends_with(WORDS),
             "the {boot} boot's command line is {cmdline:?}"

@@ -1,4 +1,4 @@
-//! The kubelet and what it runs.
+//! The kubelet and its static pod etcd.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use crate::ignition::probes;
 /// The kubelet is READY, etcd answers `health`, and its log is on the etcd disk's file system.
 pub(crate) fn etcd_is_healthy_with_its_data_on_the_etcd_disk(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
-    let health = node.tell(HEALTH)?;
+    let health = node.run(HEALTH)?;
     ensure!(health.contains("\"health\":\"true\""), "{health}");
-    // The write-ahead log that the running etcd has open, by device: that of the disk with the serial `etcd`.
-    let disk = node.tell("stat -c %Hd:%Ld \"$(findmnt -no SOURCE /var/lib/etcd)\" >/dev/null; mountpoint -d /var/lib/etcd")?;
-    let open = node.tell(
+    // The device of the write-ahead log that the running etcd has open must be the disk with the serial number `etcd`.
+    let disk = node.run("stat -c %Hd:%Ld \"$(findmnt -no SOURCE /var/lib/etcd)\" >/dev/null; mountpoint -d /var/lib/etcd")?;
+    let open = node.run(
         "for fd in /proc/$(pgrep -xo etcd)/fd/*; do case $(readlink $fd) in *.wal) stat -Lc '%Hd:%Ld' $fd;; esac; done | sort -u",
     )?;
     ensure!(
         open == disk,
         "etcd's log is on {open:?}, the disk is {disk:?}"
     );
-    let serial = node.tell(&format!("cat /sys/dev/block/{disk}/serial"))?;
+    let serial = node.run(&format!("cat /sys/dev/block/{disk}/serial"))?;
     ensure!(serial.trim() == "etcd", "that disk's serial is {serial:?}");
     Ok(())
 }
 
-/// Once the kubelet is READY the boot entry has no counter any more: the loader will not count this slot down again.
+/// Once the kubelet is READY the boot entry has no counter, so the loader does not count this slot down any more.
 pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let disk = node.node.system();
@@ -61,24 +61,27 @@ pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()
     Ok(())
 }
 
-/// Killed five times, the kubelet comes back within 15 s each time, and neither the node's mounts nor etcd suffer.
+/// Killed five times, the kubelet is back within 15 s each time; the number of mounts and the etcd process stay the same.
 pub(crate) fn a_killed_kubelet_restarts_and_leaks_no_mounts(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
-    let answer = node.tell_within(KILLS, timeouts::KILLS)?;
+    let answer = node.run_within(KILLS, timeouts::KILLS)?;
     let mut returns = 0;
     for line in answer.lines() {
         if let Some(tenths) = line.strip_prefix("back ") {
             let tenths: u32 = tenths.parse()?;
             ensure!(
                 tenths <= 150,
-                "it came back after {}.{} s:\n{answer}",
+                "the kubelet was back after {}.{} s:\n{answer}",
                 tenths / 10,
                 tenths % 10
             );
             returns += 1;
         }
     }
-    ensure!(returns == 5, "it came back {returns} times of 5:\n{answer}");
+    ensure!(
+        returns == 5,
+        "the kubelet was back {returns} times of 5:\n{answer}"
+    );
     let count = |name: &str| {
         answer
             .lines()
@@ -91,7 +94,7 @@ pub(crate) fn a_killed_kubelet_restarts_and_leaks_no_mounts(lab: &mut Lab) -> Re
     );
     ensure!(
         answer.contains("etcd same"),
-        "etcd did not run on:\n{answer}"
+        "etcd was restarted:\n{answer}"
     );
     Ok(())
 }

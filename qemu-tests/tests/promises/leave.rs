@@ -1,4 +1,4 @@
-//! Leaving a machine.
+//! The end of `slipway run`.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +13,12 @@ use std::io::Write;
 
 /// How long the tool may take to end.
 const LEAVING: Duration = Duration::from_secs(30);
-/// How long a process that has ended may wait to be taken off the host's table.
+/// How long an ended process may stay in the host's process table.
 const REAPED: Duration = Duration::from_secs(2);
-/// How long the machine may take to say its first word.
+/// How long the machine may take to print its first byte.
 const FIRST_WORD: Duration = Duration::from_secs(120);
 
-/// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; no process that it started and no file of it
-/// is left.
+/// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; none of its processes and none of its files is left.
 pub(crate) fn slipway_run_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()> {
     let tests = std::env::current_exe()?;
     let program = tests
@@ -86,7 +85,7 @@ fn start(program: &Path, out: &Path, said: &Path) -> Result<Child> {
         .context("starting slipway run")
 }
 
-/// Leaves a machine that has said something; gives the processes that it had.
+/// Waits for output of the machine and ends it; returns the processes that it had.
 fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<Vec<Process>> {
     let until = Instant::now() + FIRST_WORD;
     while fs::metadata(said)?.len() == 0 {
@@ -94,7 +93,7 @@ fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<Vec<Process>> {
             let stderr = fs::read_to_string(said.with_extension("stderr"))?;
             anyhow::bail!("slipway run ended with {status}: {stderr}");
         }
-        ensure!(Instant::now() < until, "the machine says nothing");
+        ensure!(Instant::now() < until, "the machine printed nothing");
         std::thread::sleep(Duration::from_millis(100));
     }
     let had = descendants(child.id())?;
@@ -128,7 +127,7 @@ fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<Vec<Process>> {
     Ok(had)
 }
 
-/// A process, told from a later one with its number by the time of its start.
+/// A process. Its start time distinguishes it from a later one with the same number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     id: u32,
@@ -138,17 +137,17 @@ struct Process {
     line: String,
 }
 
-/// All of the host's that are to be seen.
+/// All processes that this one can see.
 fn processes() -> Result<Vec<Process>> {
     let entries = fs::read_dir("/proc")?.collect::<Result<Vec<_>, _>>()?;
-    // A process may end while it is looked at.
+    // A process may end while it is read.
     Ok(entries
         .iter()
         .filter_map(|entry| process(&entry.path()))
         .collect())
 }
 
-/// From the fields of proc_pid_stat(5), which are counted from the name's closing bracket.
+/// Reads the fields of proc_pid_stat(5) after the closing bracket of the name.
 fn process(folder: &Path) -> Option<Process> {
     let id = folder.file_name()?.to_str()?.parse().ok()?;
     let stat = fs::read_to_string(folder.join("stat")).ok()?;

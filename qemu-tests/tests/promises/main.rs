@@ -1,5 +1,5 @@
-//! The promises of docs/promises.md that need a virtual machine, each one function with its proof. They run one after the other, those that share a
-//! machine together.
+//! The promises of docs/promises.md that need a virtual machine, one function each. They run one after the other; those
+//! that share a machine run together.
 
 mod boot;
 mod clevis;

@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use image::cmdline::CONFIG_URL;
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::machine::Start;
 
-/// The machine's one interface, by the name that udev makes of its Ethernet address.
+/// The machine's only interface, by the name that udev derives from its Ethernet address.
 const INTERFACE: &str = "enx525400511b0a";
-/// An address of QEMU's own network that its DHCP server does not give away.
+/// An address of QEMU's user network outside the range of its DHCP server.
 const ADDRESS: &str = "10.0.2.77";
 
-/// With a fixed address the config is fetched without DHCP, and the running node has that address, route, name server
-/// and name, on an interface that the running system calls otherwise than the kernel.
+/// With a static address the config is fetched without DHCP, and the running node has that address, route, name server
+/// and host name, on an interface that udev renames.
 pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
-    let plan = Plan {
+    let plan = BootOptions {
         capture: true,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
@@ -38,7 +38,7 @@ pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut L
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
     std::thread::spawn(move || {
-        // One boot asks once; whoever asks again gets no answer and the promise its failure.
+        // A boot fetches the config once; a second request gets no answer, and the promise fails.
         if let Ok(request) = serve_once(&listener, &config)
             && let Ok(mut seen) = seen.lock()
         {
@@ -49,7 +49,7 @@ pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut L
     let requests = asked.lock().map_or(0, |asked| asked.len());
     ensure!(requests == 1, "the config was fetched {requests} times");
     running.wait_services()?;
-    let found = running.tell(
+    let found = running.run(
         "for i in {1..60}; do ip -4 -o addr show scope global | grep -q inet && break; sleep 1; done; \
          ip -4 -o addr show scope global; ip route; hostname; resolvectl dns",
     )?;
@@ -63,7 +63,7 @@ pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut L
     }
     ensure!(
         !found.contains("10.0.2.15"),
-        "the node also asked by DHCP:\n{found}"
+        "the node has a DHCP lease too:\n{found}"
     );
     ensure!(
         !contains(&running.packets()?, &[0, 68, 0, 67]),
@@ -72,13 +72,13 @@ pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut L
     Ok(())
 }
 
-/// A VLAN over a bond over the interface: its packets carry the tag, the bond has its lease, and the console says who
-/// still waits for what.
+/// A VLAN on a bond on the interface: its packets carry the tag, the bond has a lease, and the console says which interface
+/// still waits for a lease.
 pub(crate) fn a_vlan_over_a_bond_tags_its_packets(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
-    let plan = Plan {
+    let plan = BootOptions {
         capture: true,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let mut machine = lab.machine(&node, &plan)?;
     append(
@@ -96,7 +96,7 @@ pub(crate) fn a_vlan_over_a_bond_tags_its_packets(lab: &mut Lab) -> Result<()> {
     )?;
     ensure!(
         !console.contains("eth0: asking for a lease"),
-        "a member of the bond asked by itself"
+        "a member of the bond asked for a lease"
     );
     // IEEE 802.1Q: the tag's type, VLAN 5, then IPv4.
     ensure!(
@@ -123,7 +123,10 @@ fn serve_once(listener: &TcpListener, body: &[u8]) -> Result<String> {
     let (mut request, mut piece) = (Vec::new(), [0; 4096]);
     while !request.ends_with(b"\r\n\r\n") {
         let count = connection.read(&mut piece)?;
-        ensure!(count > 0, "the node closed inside its request");
+        ensure!(
+            count > 0,
+            "the node closed the connection within its request"
+        );
         request.extend_from_slice(&piece[..count]);
     }
     write!(

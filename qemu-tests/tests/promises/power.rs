@@ -15,7 +15,7 @@ use image::paths::{
     STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
 };
 use qemu_tests::disk_content::{debugfs, dump, ext4_identity, partitions, same};
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use qemu_tests::write_log::{Writes, clear};
 use serde_json::{Value, json};
@@ -30,14 +30,14 @@ const CUTS: usize = 20;
 /// Bytes of a file that is many blocks long. The kernel reads fw_cfg a page at a time, and each page from the config's first
 /// byte on: a boot's time grows with the square of the config's size.
 const LARGE: usize = 32 << 10;
-/// Bytes of the disk that the config brings into use.
+/// Size of the disk that the config partitions, bytes.
 const DATA_SIZE: u64 = 512 << 20;
 const DATA_SERIAL: &str = "data";
 /// UUID that the config gives to one of its file systems.
 const DATA_UUID: &str = "8b6c1a3e-6c2e-4a0e-9d6f-0f7f6a3c9a11";
 const DATA_LABEL: &str = "kept";
 
-/// A config with one of each thing that a cut could leave half done.
+/// A config with one of each kind of entry that a cut could leave incomplete.
 fn config() -> Value {
     let file = |path: &str, text: &str| json!({ "path": path, "contents": { "source": data_url(text.as_bytes()) } });
     let mut rc = file("/home/probe/.bashrc", "# mine\n");
@@ -83,7 +83,7 @@ fn config() -> Value {
     })
 }
 
-/// All disks of a machine behind one another in one file, so that their writes have one order.
+/// All disks of a machine, one after another in one file, so that their writes have one order.
 struct Disks {
     file: PathBuf,
     /// Serial number, first byte, bytes.
@@ -112,7 +112,7 @@ impl Disks {
         Ok(part.context("finding a disk")?.1)
     }
 
-    /// Where the image's own partitions lie in the file.
+    /// Byte ranges of the image's own partitions in the file.
     fn image(&self) -> Result<Range<u64>> {
         let all = partitions(&self.file, self.at(SYSTEM_SERIAL)?)?;
         let first = all.iter().map(|(_, start, _)| *start).min();
@@ -121,8 +121,8 @@ impl Disks {
         Ok(first.context(lacks)?..behind.context(lacks)?)
     }
 
-    /// Makes the disks in `file` what they were before the first boot, but for the image's own partitions. Those are most
-    /// of what there is to copy, and no boot writes to them.
+    /// Restores the disks in `file` to their content before the first boot, except the image's own partitions: they are most
+    /// of the data, and no boot writes to them.
     fn reset(&self, file: &File) -> Result<()> {
         let (before, image) = (File::open(&self.file)?, self.image()?);
         let size = before.metadata()?.len();
@@ -133,12 +133,12 @@ impl Disks {
         Ok(())
     }
 
-    /// Whether the image's own partitions in `file` are what they were.
+    /// Whether the image's own partitions in `file` are unchanged.
     fn has_image(&self, file: &Path) -> Result<bool> {
         same(&File::open(&self.file)?, &File::open(file)?, self.image()?)
     }
 
-    /// The machine with these disks, which are in `file`.
+    /// The machine with the disks in `file`.
     fn give(&self, machine: &mut Machine, file: &Path) {
         let disk = |(serial, at, size): &(&str, u64, u64)| Disk {
             path: file.to_owned(),
@@ -153,16 +153,16 @@ impl Disks {
     }
 }
 
-/// What a node has on its disks, without what is another on each node.
+/// The content of a node's disks, without what differs from node to node.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// Disk and label → begin and bytes.
+    /// Disk and label → start and size, bytes.
     partitions: BTreeMap<String, (u64, u64)>,
     /// Path → kind and mode, owner, SHA-256 of the content.
     entries: BTreeMap<String, String>,
 }
 
-/// Places of the file systems on the disks, by a name for messages.
+/// Start of each file system on the disks, by a name for messages.
 fn file_systems(disks: &Disks, file: &Path) -> Result<Vec<(&'static str, u64)>> {
     let (system, data) = (disks.at(SYSTEM_SERIAL)?, disks.at(DATA_SERIAL)?);
     let mut found = vec![("etcd", disks.at(ETCD_SERIAL)?)];
@@ -180,7 +180,7 @@ fn file_systems(disks: &Disks, file: &Path) -> Result<Vec<(&'static str, u64)>> 
     Ok(found)
 }
 
-/// UUID, label and time of making of each file system that is there.
+/// UUID, label and creation time of each file system that exists.
 fn identities(disks: &Disks, file: &Path) -> Result<BTreeMap<&'static str, Vec<u8>>> {
     let all = file_systems(disks, file)?.into_iter();
     Ok(all
@@ -188,7 +188,7 @@ fn identities(disks: &Disks, file: &Path) -> Result<BTreeMap<&'static str, Vec<u
         .collect())
 }
 
-/// Which of the file systems must never be made again: what the node itself has noted of them at the cut.
+/// The file systems that must not be created again, by the node's own journal at the cut.
 fn made(tools: &Tools, disks: &Disks, file: &Path) -> Result<Vec<&'static str>> {
     let all = file_systems(disks, file)?;
     let read = |name: &str, path: &str| -> String {
@@ -226,7 +226,7 @@ fn outcome(tools: &Tools, disks: &Disks, file: &Path, out: &Path) -> Result<Outc
         }
     }
     let found = file_systems(disks, file)?;
-    // Side by side: each is a handful of programs, which begin slowly and then have little to do.
+    // In parallel: each runs a few programs, whose start takes most of the time.
     let read = |(name, start): &(&str, u64)| {
         dump(tools, file, *start, &out.join(name)).with_context(|| format!("reading {name}"))
     };
@@ -265,7 +265,7 @@ fn outcome(tools: &Tools, disks: &Disks, file: &Path, out: &Path) -> Result<Outc
         .collect();
     ensure!(
         identity[4..20] == uuid && identity[20..].starts_with(DATA_LABEL.as_bytes()),
-        "the file system of the config has not the config's UUID and label"
+        "the config's file system does not have the config's UUID and label"
     );
     Ok(outcome)
 }
@@ -290,7 +290,8 @@ fn walk(root: &Path, folder: &Path, out: &mut Vec<(String, fs::Metadata, Vec<u8>
     Ok(())
 }
 
-/// The content without what is another on each node and at each boot; nothing for what is no result of the config.
+/// The content without what differs from node to node and from boot to boot; none for files that are not a result of the
+/// config.
 fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
     let upper = format!("var:{}", ETC_UPPER.trim_start_matches("/var"));
     let work = format!("var:{}", ETC_WORK.trim_start_matches("/var"));
@@ -299,7 +300,7 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
     };
     let without = |mut value: Value, keys: &[&str]| {
         for key in keys {
-            // A key that has gone altogether is a difference.
+            // A missing key is a difference.
             if let Some(slot) = value.get_mut(*key) {
                 *slot = Value::Null;
             }
@@ -307,7 +308,7 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
         Some(value.to_string().into_bytes())
     };
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    // What is left of the work, and not its result.
+    // Left over from the work, not a result.
     let passing = path.starts_with(&work) || path.contains(STATE_TIMELINES) || name == "lost+found";
     Ok(if passing {
         None
@@ -329,8 +330,8 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// The power is cut at twenty moments that are spread over all that the first boot writes, at its flushes and in between;
-/// the next boot comes to the same result as one that nobody disturbed, and makes no file system twice that was made.
+/// The power is cut at twenty moments, spread over all writes of the first boot, at its flushes and in between; the next
+/// boot gives the same result as an undisturbed one, and creates no file system twice.
 pub(crate) fn a_first_boot_cut_off_anywhere_converges(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let disks = Disks::new(&node)?;
@@ -344,7 +345,7 @@ pub(crate) fn a_first_boot_cut_off_anywhere_converges(lab: &mut Lab) -> Result<(
     let expected = outcome(&lab.tools, &disks, &file, &out.path().join("whole"))?;
     ensure!(
         expected.entries.len() > 60 && expected.partitions.len() == 9,
-        "the undisturbed boot left too little: {expected:#?}"
+        "the undisturbed boot left too few files: {expected:#?}"
     );
     let writes = Writes::open(&record)?;
     let moments = writes.spread(CUTS);
@@ -379,10 +380,10 @@ fn boot(
     if record.is_some() {
         copy_sparse(&disks.file, file)?;
     }
-    // The plan's own disks are not looked at: the file of the system disk is elsewhere.
-    let plan = Plan {
+    // Not the disks of the options: the file of the system disk is elsewhere.
+    let plan = BootOptions {
         etcd: false,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let mut machine = lab.machine(node, &plan)?;
     disks.give(&mut machine, file);
@@ -414,7 +415,10 @@ fn cut(
     boot(lab, node, disks, &file, None)?;
     let after = identities(disks, &file)?;
     for name in kept {
-        ensure!(before.get(name) == after.get(name), "{name} was made again");
+        ensure!(
+            before.get(name) == after.get(name),
+            "{name} was created again"
+        );
     }
     let out = tempfile::tempdir_in(node.folder())?;
     let found = outcome(&lab.tools, disks, &file, out.path())?;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::machine::Start;
 use slipway::vm::pxe::{SCRIPT, Server};
@@ -19,7 +19,7 @@ pub(crate) fn ipxe_boots_kernel_initrd_and_root_over_http(lab: &mut Lab) -> Resu
         SocketAddr::from(([127, 0, 0, 1], 0)),
     )?;
     let node = lab.node()?;
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(serde_json::json!({
             "ignition": { "version": "3.4.0" },
             // The demo is a control plane; this machine has no etcd disk.
@@ -29,7 +29,7 @@ pub(crate) fn ipxe_boots_kernel_initrd_and_root_over_http(lab: &mut Lab) -> Resu
                 "contents": { "source": slipway::vm::agent::data_url(b"role = \"worker\"\n") },
             }]},
         })),
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let mut machine = lab.machine(&node, &plan)?;
     machine.start = Start::Network {
@@ -41,7 +41,7 @@ pub(crate) fn ipxe_boots_kernel_initrd_and_root_over_http(lab: &mut Lab) -> Resu
     let booted = running.wait_handoff(timeouts::HANDOFF);
     booted.with_context(|| format!("requests were {:#?}", server.requests()))?;
     running.wait_agent()?;
-    let root = running.tell("findmnt -no FSTYPE / && ls /sys/block | grep -c '^vd' || true")?;
+    let root = running.run("findmnt -no FSTYPE / && ls /sys/block | grep -c '^vd' || true")?;
     ensure!(root.starts_with("erofs"), "{root}");
     let requests = server.requests();
     for file in [SCRIPT, "root"] {

@@ -3,12 +3,12 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
-use qemu_tests::lab::{Lab, Plan, Running};
+use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use slipway::vm::machine::Bus;
 use slipway::vm::run::Image;
 
-/// Each recipe, and the controllers of the machines that it is for, with what its disks are called there.
+/// Each recipe, the disk controllers of its platforms, and the device names on them.
 const HOMES: &[(&str, &[(Bus, &str)])] = &[
     ("node", &[(Bus::Virtio, "/dev/vda")]),
     ("aws", &[(Bus::Nvme, "/dev/nvme0n1p")]),
@@ -22,9 +22,9 @@ const HOMES: &[(&str, &[(Bus, &str)])] = &[
     ),
 ];
 
-/// Each recipe builds, and its disk boots by UEFI on every controller that it meets: the image is the recipe's own, its
-/// file systems are on that controller, and, on the first of them, no unit of the system fails. One recipe's image is built
-/// while that of the one before boots.
+/// Each recipe builds, and its disk boots by UEFI on every controller of its platforms: the image is the recipe's own, its
+/// file systems are on that controller, and on the first one no unit fails. A recipe's image is built while the one before
+/// boots.
 pub(crate) fn each_recipe_boots_on_its_platforms_controllers(lab: &mut Lab) -> Result<()> {
     let builder = lab.builder();
     std::thread::scope(|scope| {
@@ -51,12 +51,12 @@ fn boots_at_home(lab: &mut Lab, recipe: &str, homes: &[(Bus, &str)], image: &Ima
     let name = name_of(&fs::read_to_string(image.out.join("manifest.json"))?)?;
     for (number, (bus, disk)) in homes.iter().enumerate() {
         let node = lab.node_of(&image.disk)?;
-        let plan = Plan {
+        let plan = BootOptions {
             direct: false,
             etcd: false,
             bus: *bus,
             image: Some(image.clone()),
-            ..Plan::default()
+            ..BootOptions::default()
         };
         let about = || format!("booting recipes/{recipe}.toml from {bus:?}");
         let running = lab.boot(&node, &plan)?;
@@ -64,7 +64,7 @@ fn boots_at_home(lab: &mut Lab, recipe: &str, homes: &[(Bus, &str)], image: &Ima
             .wait_handoff(timeouts::HANDOFF)
             .with_context(about)?;
         running.wait_agent().with_context(about)?;
-        let found = running.tell(". /etc/os-release; echo $IMAGE_ID; findmnt -no SOURCE /var")?;
+        let found = running.run(". /etc/os-release; echo $IMAGE_ID; findmnt -no SOURCE /var")?;
         ensure!(
             found.starts_with(&format!("{name}\n{disk}")),
             "{}: expected image {name} with /var on {disk}…, found {found:?}",

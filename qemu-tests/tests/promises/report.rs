@@ -1,4 +1,4 @@
-//! Telling of a failure.
+//! Reports of failures.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,17 +10,17 @@ use image::cmdline::REPORT_URL;
 use image::layout::LABEL_ROOT_A;
 use image::report::{LINE, PORT, Report};
 use qemu_tests::disk_content::flip;
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
 use slipway::vm::machine::{OnReset, Start};
 
-/// Where EROFS keeps its superblock.
+/// Offset of EROFS's superblock.
 const SUPERBLOCK: u64 = 1024;
 
-/// The report on the console goes, word for word, to the machine's port and to the server that the command line names;
-/// a server that fails at first is asked again.
+/// The report on the console is also sent, unchanged, to the machine's port and to the server that the command line names;
+/// the init tries again if the server fails at first.
 pub(crate) fn a_report_goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let (start, _) = partition(&node.system(), LABEL_ROOT_A)?;
@@ -37,20 +37,24 @@ pub(crate) fn a_report_goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Resu
         }
     });
 
-    let plan = Plan {
+    let plan = BootOptions {
         on_reset: OnReset::Stop,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let mut machine = lab.machine(&node, &plan)?;
     machine.ports.push(PORT.to_owned());
     if let Start::Direct { cmdline, .. } = &mut machine.start {
-        // The host as QEMU's own network shows it to the guest.
+        // The host's address in QEMU's user network.
         cmdline.push_str(&format!(" {REPORT_URL}=http://10.0.2.2:{port}/report"));
     }
     let running = lab.start(&node, machine, None)?;
     let shown = running.wait_report(timeouts::INIT)?;
     let report: Report = serde_json::from_str(&shown).context("reading the report")?;
-    ensure!(report.step == "root", "the report is of {:?}", report.step);
+    ensure!(
+        report.step == "root",
+        "the report is about the step {:?}",
+        report.step
+    );
     for _ in 0..2 {
         let body = told
             .recv_timeout(timeouts::INIT)
@@ -73,7 +77,7 @@ pub(crate) fn a_report_goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Resu
     Ok(())
 }
 
-/// Takes one request and answers it: its body.
+/// Answers one request; returns its body.
 fn take(listener: &TcpListener, status: &str) -> Result<String> {
     let (mut connection, _) = listener.accept()?;
     connection.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -99,7 +103,10 @@ fn take(listener: &TcpListener, status: &str) -> Result<String> {
             }
         }
         let count = connection.read(&mut piece)?;
-        ensure!(count > 0, "the node closed inside its request");
+        ensure!(
+            count > 0,
+            "the node closed the connection within its request"
+        );
         request.extend_from_slice(&piece[..count]);
     }
 }

@@ -1,4 +1,4 @@
-//! What nobody may read who is not meant to.
+//! Secrets of a config stay secret.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use image::layout::LABEL_STATE;
 use image::paths::{IGNITION_RESULT, NODE_SETTINGS, STATE_PROVISIONED};
 use image::report::{HANDED_OFF, PORT};
 use qemu_tests::disk_content::dump;
-use qemu_tests::lab::{Lab, Plan, Running};
+use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
@@ -19,14 +19,14 @@ use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, partition};
 use slipway::vm::machine::{OnReset, Start};
 
-/// What each planted value holds, and its base64 where contents are given so.
+/// A part of each planted secret, and its base64 for contents in that encoding.
 const PLANTED: [&str; 2] = ["HUSH", "SFVTSC"];
-/// What the planted base64 stands for: `HUSH-in-base64`.
+/// The planted base64: `HUSH-in-base64`.
 const BASE64: &str = "SFVTSC1pbi1iYXNlNjQ=";
-/// How long a posted report may be under way after it stood on the console.
+/// How long a report may take to reach the server after it was on the console.
 const POSTED: Duration = Duration::from_secs(40);
 
-/// A server on the host: `/file` for who knows the header, 404 for all else, and what was posted to it.
+/// A server on the host: `/file` for requests with the header, 404 for all others; it keeps posted bodies.
 struct Server {
     port: u16,
     posted: Arc<Mutex<Vec<String>>>,
@@ -40,7 +40,7 @@ impl Server {
         let kept = Arc::clone(&posted);
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                // A guest that was switched off in the middle is no failure of the server's.
+                // A guest that is switched off within a request is not a failure of the server.
                 if let Ok(Some(body)) = answer(connection)
                     && let Ok(mut kept) = kept.lock()
                 {
@@ -57,7 +57,7 @@ impl Server {
     }
 }
 
-/// Answers one request; gives the body of a posted one.
+/// Answers one request; returns the body if it was posted.
 fn answer(mut connection: TcpStream) -> Result<Option<String>> {
     connection.set_read_timeout(Some(Duration::from_secs(30)))?;
     let (mut request, mut piece) = (Vec::new(), [0; 4096]);
@@ -95,7 +95,7 @@ fn answer(mut connection: TcpStream) -> Result<Option<String>> {
     Ok(head.starts_with("POST ").then_some(body))
 }
 
-/// A config with a secret of each kind; `source` is the path that is asked of the server.
+/// A config with a secret of each kind; `source` is a path on the server.
 fn config(server: &Server, source: &str) -> Value {
     let url = format!(
         "http://HUSH-user:HUSH-password@10.0.2.2:{}/{source}?token=HUSH-query&more=a%20b",
@@ -124,10 +124,10 @@ fn config(server: &Server, source: &str) -> Value {
     })
 }
 
-/// What spoils a config.
+/// Makes a config fail.
 type Spoil = fn(&mut Value);
 
-/// Ways to fail: the step of the report, and what is wrong with the config.
+/// Ways to fail: the step of the report, and the change of the config.
 fn failures() -> Vec<(&'static str, Spoil)> {
     vec![
         ("config", |config| {
@@ -158,7 +158,7 @@ fn failures() -> Vec<(&'static str, Spoil)> {
             config["passwd"]["users"][0]["gecos"] = json!("HUSH:gecos");
         }),
         ("ignition", |config| {
-            // It is there since `/var` was seeded.
+            // It exists since `/var` was seeded.
             config["storage"]["files"][0]["path"] = json!("/var/lib/slipway/seeded");
         }),
     ]
@@ -169,29 +169,29 @@ fn quiet(place: &str, text: &str) -> Result<()> {
         if let Some(at) = text.find(planted) {
             let from = text[..at].rfind('\n').map_or(0, |at| at + 1);
             let line = text[from..].lines().next().unwrap_or_default();
-            anyhow::bail!("a secret stands in {place}: {line}");
+            anyhow::bail!("a secret is in {place}: {line}");
         }
     }
     Ok(())
 }
 
-/// Boots with a port and a server for the report.
+/// Boots with a port for the report and a server for it.
 fn boot(lab: &mut Lab, node: &Node, server: &Server, config: Value) -> Result<Running> {
-    let plan = Plan {
+    let plan = BootOptions {
         on_reset: OnReset::Stop,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let mut machine = lab.machine(node, &plan)?;
     machine.ports.push(PORT.to_owned());
     if let Start::Direct { cmdline, .. } = &mut machine.start {
         let url = format!("http://10.0.2.2:{}/report", server.port);
-        // All that the kernel and the init say is on the console then.
+        // With this all messages of kernel and init are on the console.
         cmdline.push_str(&format!(" {REPORT_URL}={url} loglevel=8 slipway.debug"));
     }
     lab.start(node, machine, Some(config))
 }
 
-/// What `state` keeps: nothing of a secret, in names and contents.
+/// No file name and no content in `state` has a secret.
 fn state_is_quiet(lab: &Lab, node: &Node) -> Result<()> {
     let Ok((start, _)) = partition(&node.system(), LABEL_STATE) else {
         return Ok(());
@@ -214,9 +214,8 @@ fn state_is_quiet(lab: &Lab, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Password hashes, ssh keys, contents, headers, users and queries of addresses that a config holds stand in no console,
-/// kernel log, journal, report, port, timeline or state, neither when the config is applied nor when it fails, whatever
-/// step it fails in.
+/// Password hashes, ssh keys, contents, headers, users and queries of URLs in a config are on no console, in no kernel log,
+/// journal, report, port, timeline or state, whether the config is applied or fails, in any step.
 pub(crate) fn secrets_of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
     let server = Server::start()?;
     for (number, (step, change)) in failures().into_iter().enumerate() {
@@ -233,13 +232,13 @@ pub(crate) fn secrets_of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<(
         running.wait_console(&["the server has taken the report"], POSTED)?;
         let posted = server.posted();
         ensure!(posted.len() > before, "nothing was posted");
-        quiet("what was posted", &posted[before..].join("\n"))?;
+        quiet("the posted report", &posted[before..].join("\n"))?;
         quiet("the port", &running.vm.port(PORT)?.text())?;
         quiet("the console", &running.vm.console().text())?;
         running.vm.pull_plug();
         state_is_quiet(lab, &node)?;
     }
-    // A server that refuses is asked without end, and the console says so.
+    // The init asks a server that refuses without end, and the console says so.
     let node = lab.node()?;
     let running = boot(lab, &node, &server, config(&server, "missing"))?;
     let waits = |text: &str| (text.matches("answered 404").count() > 0).then_some(());
@@ -267,10 +266,10 @@ fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
         ("cat /var/lib/probe", "HUSH-appended"),
         ("grep -c HUSH-hash /etc/shadow", "1"),
     ] {
-        let found = running.tell(script)?;
+        let found = running.run(script)?;
         ensure!(found == expected, "`{script}` gave {found:?}");
     }
-    // Each with a word that shows that it was there to be read.
+    // Each with a word that proves that the output is not empty.
     for (script, word) in [
         ("dmesg", HANDED_OFF),
         ("journalctl --boot --all --output=cat", HANDED_OFF),
@@ -285,7 +284,7 @@ fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
             "`{script}` says nothing of {word:?}: {}",
             answer.output
         );
-        quiet(&format!("what `{script}` gives"), &answer.output)?;
+        quiet(&format!("the output of `{script}`"), &answer.output)?;
     }
     quiet("the console", &running.vm.console().text())?;
     running.vm.pull_plug();

@@ -1,11 +1,11 @@
-//! RAID arrays and encrypted volumes that a config asks for.
+//! RAID arrays and encrypted volumes of a config.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use qemu_tests::lab::{Lab, Plan, Running};
+use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::IGNITION_PROGRAM;
@@ -13,14 +13,14 @@ use slipway::vm::agent::data_url;
 use slipway::vm::disks::Node;
 use slipway::vm::machine::{Disk, OnReset};
 
-use crate::disks::{disk, mount_unit, says, up};
+use crate::disks::{boot_and_wait, disk, expect_answers, mount_unit};
 
-/// What is written into a file system: long enough that it cannot be on a disk by accident.
+/// The content of a file: long enough that it cannot be on a disk by accident.
 const WRITTEN: &str = "slipway wrote these words into a file";
 /// The key of a volume.
 const KEY: &str = "planted-key-8c1f2a7e";
 
-/// A mirror of two disks is made and mounted; after the loss of one the next boot still has what was written.
+/// A mirror of two disks is created and mounted; after the loss of one disk the next boot still has the files.
 pub(crate) fn a_mirror_survives_the_loss_of_a_disk(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let device = "/dev/md/pair";
@@ -35,10 +35,10 @@ pub(crate) fn a_mirror_survives_the_loss_of_a_disk(lab: &mut Lab) -> Result<()> 
         "systemd": { "units": [mount_unit("/var/lib/pair", device)] },
     });
     let (left, right) = (disk(&node, "left")?, disk(&node, "right")?);
-    let mut plan = Plan {
+    let mut plan = BootOptions {
         config: Some(config),
         more: vec![left, right],
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let sysfs = "/sys/class/block/$(basename $(readlink -f /dev/md/pair))/md";
     let (level, degraded) = (
@@ -53,21 +53,21 @@ pub(crate) fn a_mirror_survives_the_loss_of_a_disk(lab: &mut Lab) -> Result<()> 
             ("grep -c ' /var/lib/pair ' /proc/self/mountinfo", "1"),
         ]
     };
-    let running = up(lab, &node, &plan, &["/dev/md/pair"])?;
-    says(&running, &answers("0")).context("after the first boot")?;
+    let running = boot_and_wait(lab, &node, &plan, &["/dev/md/pair"])?;
+    expect_answers(&running, &answers("0")).context("after the first boot")?;
     running.power_off()?;
     plan.more.pop();
-    let running = up(lab, &node, &plan, &["/dev/md/pair"])?;
-    says(&running, &answers("1")).context("with one disk")
+    let running = boot_and_wait(lab, &node, &plan, &["/dev/md/pair"])?;
+    expect_answers(&running, &answers("1")).context("with one disk")
 }
 
-/// One volume opens by its key file, one by the machine's TPM alone, at every boot; neither the words written into them
-/// nor the key stand on a disk of theirs or on the console, and another machine's TPM does not open them.
+/// One volume opens with its key file, one with the machine's TPM alone, at every boot; neither their content nor the key
+/// is readable on their disks or on the console, and another machine's TPM does not open them.
 pub(crate) fn volumes_open_with_their_key_file_and_with_the_tpm(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let (keyed, sealed) = ("/dev/mapper/keyed", "/dev/mapper/sealed");
     let written = data_url(WRITTEN.as_bytes());
-    // It stays closed with another TPM, and the node comes up without it.
+    // With another TPM it stays closed, and the node boots without it.
     let mut unit = mount_unit("/var/lib/sealed", sealed);
     let text = unit["contents"].as_str().unwrap_or_default();
     let text = text.replace("RequiredBy=local-fs.target", "WantedBy=multi-user.target");
@@ -91,11 +91,11 @@ pub(crate) fn volumes_open_with_their_key_file_and_with_the_tpm(lab: &mut Lab) -
         },
         "systemd": { "units": [mount_unit("/var/lib/keyed", keyed), unit] },
     });
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         more: vec![disk(&node, "keyed")?, disk(&node, "sealed")?],
         tpm: true,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let answers = [
         ("cat /var/lib/keyed/probe", WRITTEN),
@@ -109,7 +109,7 @@ pub(crate) fn volumes_open_with_their_key_file_and_with_the_tpm(lab: &mut Lab) -
         ),
         ("stat -c %a /etc/luks/keyed /etc/crypttab | uniq", "600"),
         ("ls /etc/luks", "keyed"),
-        // The drawn key is gone: the TPM's is the only one.
+        // The random key is removed: the TPM's is the only one.
         (
             "cryptsetup luksDump --dump-json-metadata /dev/disk/by-id/virtio-sealed | grep -c '\"type\":\"systemd-tpm2\"'",
             "1",
@@ -120,17 +120,17 @@ pub(crate) fn volumes_open_with_their_key_file_and_with_the_tpm(lab: &mut Lab) -
         ),
     ];
     for boot in ["first", "second"] {
-        let running = up(lab, &node, &plan, &[keyed, sealed])?;
+        let running = boot_and_wait(lab, &node, &plan, &[keyed, sealed])?;
         running.wait_services()?;
-        says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
+        expect_answers(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         let console = running.vm.console().text();
-        ensure!(!console.contains(KEY), "the key stands on the console");
+        ensure!(!console.contains(KEY), "the key is on the console");
         running.power_off()?;
         for disk in &plan.more {
             for words in [WRITTEN, KEY] {
                 ensure!(
                     !holds(&disk.path, words.as_bytes())?,
-                    "{words:?} stands on the disk {} in clear",
+                    "{words:?} is readable on the disk {}",
                     disk.serial
                 );
             }
@@ -138,13 +138,13 @@ pub(crate) fn volumes_open_with_their_key_file_and_with_the_tpm(lab: &mut Lab) -
     }
     // Another machine's TPM.
     fs::remove_dir_all(node.tpm()).context("taking the TPM away")?;
-    let running = up(lab, &node, &plan, &[keyed])?;
+    let running = boot_and_wait(lab, &node, &plan, &[keyed])?;
     running.wait_services()?;
     let answers = [
         answers[0],
         ("test -e /dev/mapper/sealed || echo closed", "closed"),
     ];
-    says(&running, &answers).context("with another TPM")
+    expect_answers(&running, &answers).context("with another TPM")
 }
 
 /// A file system on an encrypted volume on a mirror of the disks `left` and `right`, mounted at `path`, and a file.
@@ -166,10 +166,10 @@ fn encrypted_mirror(path: &str, file: &str) -> Value {
 pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = encrypted_mirror("/var", "/etc/probe");
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         more: vec![disk(&node, "left")?, disk(&node, "right")?],
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let answers = [
         ("cat /etc/probe", WRITTEN),
@@ -187,22 +187,22 @@ pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
         ),
     ];
     for boot in ["first", "second"] {
-        let running = up(lab, &node, &plan, &["/dev/mapper/vault"])?;
+        let running = boot_and_wait(lab, &node, &plan, &["/dev/mapper/vault"])?;
         running.wait_services()?;
-        says(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
+        expect_answers(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
         running.power_off()?;
     }
     for disk in &plan.more {
         ensure!(
             !holds(&disk.path, WRITTEN.as_bytes())?,
-            "what was written stands on the disk {} in clear",
+            "the file's content is readable on the disk {}",
             disk.serial
         );
     }
     Ok(())
 }
 
-/// A first boot that fails above an array finds the array of the attempt before it, and starts it as it is.
+/// A first boot that failed after it created an array: the next attempt finds the array and starts it unchanged.
 pub(crate) fn an_existing_array_is_not_made_again(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = json!({
@@ -214,11 +214,11 @@ pub(crate) fn an_existing_array_is_not_made_again(lab: &mut Lab) -> Result<()> {
                 "options": ["--no-such-option"] }],
         },
     });
-    let plan = Plan {
+    let plan = BootOptions {
         config: Some(config),
         on_reset: OnReset::Stop,
         more: vec![disk(&node, "left")?, disk(&node, "right")?],
-        ..Plan::default()
+        ..BootOptions::default()
     };
     // The UUID in the array's superblock (version 1.2, at 4 KiB: magic, version, features, padding, UUID).
     let uuid = || -> Result<[u8; 16]> {
@@ -237,24 +237,23 @@ pub(crate) fn an_existing_array_is_not_made_again(lab: &mut Lab) -> Result<()> {
         let report = running.wait_report(timeouts::INIT)?;
         ensure!(
             report.contains("storage.luks.0") && report.contains("no-such-option"),
-            "the {attempt} attempt failed otherwise: {report}"
+            "the {attempt} attempt failed for another reason: {report}"
         );
-        ensure!(!report.contains(KEY), "the key stands in the report");
+        ensure!(!report.contains(KEY), "the key is in the report");
         running.vm.pull_plug();
         made.push(uuid()?);
     }
-    ensure!(made[0] == made[1], "the array was made again");
+    ensure!(made[0] == made[1], "the array was created again");
     Ok(())
 }
 
-/// One stage in Ignition's place on a running node, which has udev as another system's initrd has it; no stage says the
-/// key.
+/// One stage of the drop-in on a running node, which has udev as another system's initrd does; no stage prints the key.
 fn stage(node: &Running, name: &str) -> Result<()> {
     let script = format!(
         "IGNITION_CONFIG_FILE=/run/probe/config.ign /run/probe/ignition -platform file -stage {name} \
          -root /run/newroot -log-to-stdout"
     );
-    let said = node.tell_within(&script, timeouts::INIT)?;
+    let said = node.run_within(&script, timeouts::INIT)?;
     ensure!(
         said.contains("finished successfully") && !said.contains(KEY),
         "the stage {name} said:\n{said}"
@@ -262,7 +261,7 @@ fn stage(node: &Running, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A disk that begins with the program `ignition`: the way into a guest whose root is read-only.
+/// A disk that begins with the program `ignition`, since the guest's root is read-only.
 fn program_disk(node: &Node) -> Result<Disk> {
     let disk = disk(node, "program")?;
     let file = File::options().write(true).open(&disk.path)?;
@@ -283,29 +282,29 @@ fn lay_out(node: &Running, config: &serde_json::Value) -> Result<()> {
          echo 'root:x:0:' >/run/newroot/etc/group\n\
          cat >/run/probe/config.ign <<'END'\n{config}\nEND\n"
     );
-    node.tell(&script).map(drop)
+    node.run(&script).map(drop)
 }
 
-/// In Ignition's place, stage by stage: a mirror, an encrypted volume on it and a file system on that are made and stay
-/// open, are mounted and filled by later processes, and have their key and their line of crypttab in the root. A second
-/// run of the disks stage takes them as they are, whether they run or were put away.
+/// The drop-in, stage by stage: a mirror, an encrypted volume on it and a file system on that are created and stay open,
+/// are mounted and filled by later processes, and have their key and their line of crypttab in the root. A second run of
+/// the disks stage keeps them, whether they are running or stopped.
 pub(crate) fn the_drop_in_for_ignition_makes_arrays_and_volumes(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = encrypted_mirror("/var/lib/x", "/var/lib/x/probe");
-    let plan = Plan {
+    let plan = BootOptions {
         more: vec![
             disk(&node, "left")?,
             disk(&node, "right")?,
             program_disk(&node)?,
         ],
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let names = [
         "/dev/disk/by-id/virtio-left",
         "/dev/disk/by-id/virtio-right",
         "/dev/disk/by-id/virtio-program",
     ];
-    let running = up(lab, &node, &plan, &names)?;
+    let running = boot_and_wait(lab, &node, &plan, &names)?;
     lay_out(&running, &config)?;
     stage(&running, "fetch")?;
     stage(&running, "disks")?;
@@ -326,15 +325,15 @@ pub(crate) fn the_drop_in_for_ignition_makes_arrays_and_volumes(lab: &mut Lab) -
         ),
         ("stat -c %a /run/ignition/state", "600"),
     ];
-    says(&running, &made).context("after the disks stage")?;
+    expect_answers(&running, &made).context("after the disks stage")?;
     stage(&running, "mount")?;
     stage(&running, "files")?;
-    says(&running, &IN_THE_ROOT).context("after the files stage")?;
+    expect_answers(&running, &IN_THE_ROOT).context("after the files stage")?;
     stage(&running, "umount")?;
     taken_as_it_is(&running)
 }
 
-/// What the stages mount and files leave in the root.
+/// What the stages mount and files write into the root.
 const IN_THE_ROOT: [(&str, &str); 5] = [
     ("cat /run/newroot/var/lib/x/probe", WRITTEN),
     (
@@ -347,39 +346,39 @@ const IN_THE_ROOT: [(&str, &str); 5] = [
         "600",
     ),
     ("cat /run/newroot/etc/luks/vault", KEY),
-    // The key is in no file that the next system sees but this one.
+    // This is the only file of the next system that has the key.
     (
         "grep -o '\"volumes\":\\[\\]' /run/ignition/state",
         "\"volumes\":[]",
     ),
 ];
 
-/// Another run of the disks stage makes nothing anew: neither of what runs, nor of what was stopped.
+/// Another run of the disks stage creates nothing, whether arrays and volumes are running or stopped.
 fn taken_as_it_is(running: &Running) -> Result<()> {
     const IDENTITIES: &str = "mdadm --detail --export /dev/md/pair | grep ^MD_UUID= \
         && cryptsetup luksUUID /dev/md/pair && blkid -p -s UUID -o value /dev/mapper/vault";
     const STOP: &str =
         "cryptsetup close vault && udevadm settle && mdadm --stop /dev/md/pair && udevadm settle";
     let mounted = "grep -c ' /run/newroot/var/lib/x ' /proc/self/mountinfo || true";
-    says(running, &[(mounted, "0")]).context("after the umount stage")?;
-    let before = running.tell(IDENTITIES)?;
+    expect_answers(running, &[(mounted, "0")]).context("after the umount stage")?;
+    let before = running.run(IDENTITIES)?;
     for state in ["running", "stopped"] {
         if state == "stopped" {
-            running.tell(STOP)?;
+            running.run(STOP)?;
         }
         stage(running, "disks").with_context(|| format!("with everything {state}"))?;
-        let after = running.tell(IDENTITIES)?;
+        let after = running.run(IDENTITIES)?;
         ensure!(
             before == after,
-            "with everything {state} it was made again: before {before:?}, after {after:?}"
+            "with everything {state} something was created again: before {before:?}, after {after:?}"
         );
     }
     stage(running, "mount")?;
-    says(running, &[(mounted, "1"), IN_THE_ROOT[0]]).context("after another mount")?;
+    expect_answers(running, &[(mounted, "1"), IN_THE_ROOT[0]]).context("after another mount")?;
     stage(running, "umount")
 }
 
-/// Whether these bytes stand anywhere in a file.
+/// Whether a file contains these bytes.
 fn holds(path: &Path, words: &[u8]) -> Result<bool> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let mut starts = bytes

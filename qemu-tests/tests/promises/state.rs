@@ -1,4 +1,4 @@
-//! What a node keeps.
+//! The state of a node.
 
 use std::fs::OpenOptions;
 
@@ -6,61 +6,61 @@ use anyhow::{Context, Result, bail, ensure};
 use image::layout::GIB;
 use image::paths::NODE_SETTINGS;
 use image::report::LINE;
-use qemu_tests::lab::{Lab, Plan};
+use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 
-/// By how much the disk grows, in bytes.
+/// Growth of the disk, bytes.
 const MORE: u64 = 3 * GIB;
-/// How many failures for one reason are enough.
+/// Number of failures for one reason after which a node stays up.
 const ENOUGH: usize = 3;
 
-/// A disk that has grown between two boots: its partition table is mended, and `var` has the new room.
+/// After a disk grew between two boots, its partition table is corrected and `var` has the new space.
 pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let size = |running: &qemu_tests::lab::Running| -> Result<u64> {
-        let text = running.tell("findmnt -bno SIZE /var")?;
+        let text = running.run("findmnt -bno SIZE /var")?;
         text.trim()
             .parse()
             .with_context(|| format!("reading the size {text:?}"))
     };
-    let running = lab.boot(&node, &Plan::default())?;
+    let running = lab.boot(&node, &BootOptions::default())?;
     running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
     let before = size(&running)?;
-    running.tell("echo kept > /var/kept && sync /var/kept")?;
+    running.run("echo kept > /var/kept && sync /var/kept")?;
     running.power_off()?;
 
     let disk = OpenOptions::new().write(true).open(node.system())?;
     disk.set_len(disk.metadata()?.len() + MORE)?;
     drop(disk);
-    let running = lab.boot(&node, &Plan::default())?;
+    let running = lab.boot(&node, &BootOptions::default())?;
     running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
     let after = size(&running)?;
-    // The tables of a larger ext4 take a few per cent of what it gained.
+    // The metadata of a larger ext4 takes a few per cent of the new space.
     ensure!(
         after > before + MORE / 10 * 9,
         "the disk grew by {MORE} bytes, /var from {before} to {after}"
     );
-    let kept = running.tell("cat /var/kept")?;
+    let kept = running.run("cat /var/kept")?;
     ensure!(kept == "kept", "after the growth the file has {kept:?}");
     Ok(())
 }
 
-/// A node whose settings were broken by hand reboots twice with its report, and stays up with it the third time.
+/// A node whose settings are invalid reboots twice with a report, and stays up with it the third time.
 pub(crate) fn the_third_failure_in_a_row_stays_up(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
-    let running = lab.boot(&node, &Plan::default())?;
+    let running = lab.boot(&node, &BootOptions::default())?;
     running.wait_handoff(timeouts::INIT)?;
     running.wait_agent()?;
-    running.tell(&format!(
+    running.run(&format!(
         "mkdir -p /etc/slipway && echo 'role = \"kontroll-plane\"' > {NODE_SETTINGS}"
     ))?;
     running.power_off()?;
 
     // A reset boots the same kernel again, as a machine in a rack does.
-    let running = lab.boot(&node, &Plan::default())?;
+    let running = lab.boot(&node, &BootOptions::default())?;
     let reports = |text: &str| text.matches(LINE).count();
     for number in 1..=ENOUGH {
         let waited = running.vm.console().wait(timeouts::INIT, |text| {
@@ -68,7 +68,7 @@ pub(crate) fn the_third_failure_in_a_row_stays_up(lab: &mut Lab) -> Result<()> {
         });
         ensure!(
             waited == Waited::Found(()),
-            "report {number} did not come: {waited:?}"
+            "no report {number}: {waited:?}"
         );
     }
     let text = running.vm.console().text();
@@ -92,7 +92,7 @@ pub(crate) fn the_third_failure_in_a_row_stays_up(lab: &mut Lab) -> Result<()> {
     });
     ensure!(
         waited == Waited::Late,
-        "it did not stay up with its report: {waited:?}"
+        "the node did not stay up with its report: {waited:?}"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The record of a boot.
+//! The timeline of a boot.
 
 use anyhow::{Context, Result, ensure};
 use image::paths::RUN_TIMELINE;
@@ -7,11 +7,10 @@ use slipway::vm::timeline::{read, svg, table};
 
 use crate::ignition::probes;
 
-/// The node keeps the timeline of its boot, every step of the init is in it, and the tool shows it as a table and as a
-/// picture.
+/// The node keeps the timeline of its boot with every step of the init, and the tool shows it as a table and as a picture.
 pub(crate) fn each_boot_leaves_a_timeline_that_the_tool_draws(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
-    let running = node.tell(&format!("cat {RUN_TIMELINE}"))?;
+    let running = node.run(&format!("cat {RUN_TIMELINE}"))?;
     let spans = read(&running)?;
     for step in ["modules", "root", "state", "config", "etcd"] {
         let span = spans

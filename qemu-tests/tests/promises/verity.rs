@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use image::layout::{LABEL_ESP, LABEL_ROOT_A};
 use image::report::LINE;
 use qemu_tests::disk_content::flip;
-use qemu_tests::lab::{HEALTH, Lab, Plan};
+use qemu_tests::lab::{BootOptions, HEALTH, Lab};
 use qemu_tests::timeouts;
 use slipway::inspect::fat;
 use slipway::vm::channel::Waited;
@@ -18,15 +18,15 @@ use crate::ignition::probes;
 
 /// A program that systemd starts in every boot.
 const READ_BY_SYSTEMD: &str = "/usr/lib/systemd/systemd-journald";
-/// Where EROFS keeps its superblock.
+/// Offset of EROFS's superblock.
 const EROFS_SUPERBLOCK: u64 = 1024;
 
 /// `/` is EROFS on a dm-verity device with the root hash of the command line, and nothing can write to it.
 pub(crate) fn the_root_is_protected_on_a_running_node(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
-    let health = node.tell(HEALTH)?;
+    let health = node.run(HEALTH)?;
     ensure!(health.contains("erofs"), "{health}");
-    let target = node.tell("cat /sys/dev/block/$(mountpoint -d /)/dm/uuid")?;
+    let target = node.run("cat /sys/dev/block/$(mountpoint -d /)/dm/uuid")?;
     ensure!(
         target.starts_with("CRYPT-VERITY-") || target.to_lowercase().contains("verity"),
         "the root's device-mapper UUID is {target:?}"
@@ -41,17 +41,17 @@ pub(crate) fn the_root_is_protected_on_a_running_node(lab: &mut Lab) -> Result<(
     Ok(())
 }
 
-/// One flipped byte of the root's superblock: the init refuses the root and says so, on the console and for machines.
+/// One flipped byte of the root's superblock: the init refuses the root, with a message and a report line on the console.
 pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let (start, _) = partition(&node.system(), LABEL_ROOT_A)?;
     flip(&node.system(), start + EROFS_SUPERBLOCK)?;
-    let plan = Plan {
+    let plan = BootOptions {
         on_reset: OnReset::Stop,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let running = lab.boot(&node, &plan)?;
-    // The whole line: it arrives byte by byte.
+    // The complete line: it arrives byte by byte.
     let found = running.vm.console().wait(timeouts::INIT, |text| {
         let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
         Some((line.trim().to_owned(), text.to_owned()))
@@ -68,13 +68,13 @@ pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab)
     );
     ensure!(
         !text.contains(image::report::HANDOFF_LINE),
-        "a damaged root was handed off to"
+        "handoff to a damaged root"
     );
     Ok(())
 }
 
-/// One flipped byte of a file that systemd reads: the kernel panics, the machine resets, and the entry in the loader
-/// has one try less.
+/// One flipped byte of a file that systemd reads: the kernel panics, the machine resets, and the loader's entry has one try
+/// less.
 pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_uses_up_a_try(
     lab: &mut Lab,
 ) -> Result<()> {
@@ -83,16 +83,16 @@ pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_uses_up_a_try(
     let (start, _) = partition(&node.system(), LABEL_ROOT_A)?;
     let at = extent(lab, &node.system(), start)?;
     flip(&node.system(), start + at)?;
-    let plan = Plan {
+    let plan = BootOptions {
         direct: false,
         on_reset: OnReset::Stop,
-        ..Plan::default()
+        ..BootOptions::default()
     };
     let mut running = lab.boot(&node, &plan)?;
     let text = running.wait_console(&["Kernel panic"], timeouts::PANIC)?;
     ensure!(
         text.contains("dm-verity") || text.contains("verity"),
-        "the panic does not speak of verity"
+        "the panic does not mention verity"
     );
     running
         .vm
@@ -113,7 +113,7 @@ pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_uses_up_a_try(
     Ok(())
 }
 
-/// Where the first bytes of the file are stored in the root file system.
+/// Offset of the file's first bytes in the root file system.
 fn extent(lab: &Lab, disk: &Path, start: u64) -> Result<u64> {
     let folder = disk.parent().context("finding the disk's folder")?;
     let output = lab
