@@ -3,6 +3,9 @@
 //! [`Recipe`] is the checked form: whoever holds one need not check it again. Paths in it are as the
 //! user's files are reached from the present folder; nothing in it depends on the building host.
 
+// Floor: platforms by their names in recipes
+mod platform;
+
 // Floor: mistakes, and the keys of a recipe
 mod mistakes;
 mod raw;
@@ -35,6 +38,7 @@ use serde::Serialize;
 
 pub use load::load;
 pub use mistakes::Mistakes;
+pub use platform::Platform;
 
 /// The newest Kubernetes minor release that the containerd of the Debian suite serves.
 pub const NEWEST_KUBERNETES_MINOR: u32 = 36;
@@ -123,88 +127,6 @@ pub struct Kernel {
     pub modules: Vec<String>,
     /// Words of the kernel command line, beside those that the build itself writes.
     pub cmdline: Vec<String>,
-}
-
-/// Machines that an image can boot on: their drivers, and where they keep a node's config.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Platform {
-    /// QEMU and everything with virtio devices.
-    Qemu,
-    /// Amazon EC2: NVMe and ENA.
-    Aws,
-    /// Google Compute Engine: virtio-scsi, NVMe and gVNIC.
-    Gce,
-    /// Azure: Hyper-V.
-    Azure,
-    /// VMware: PVSCSI and VMXNET3.
-    Vmware,
-    /// Racks: the usual disk and network controllers.
-    Metal,
-    /// DigitalOcean droplets: virtio.
-    Digitalocean,
-    /// Hetzner Cloud: virtio.
-    Hetzner,
-    /// OpenStack on KVM: virtio, and a config drive.
-    Openstack,
-    /// Nutanix AHV: virtio, and a config drive.
-    Nutanix,
-    /// Proxmox VE: virtio, and a cloud-init drive.
-    Proxmoxve,
-    /// Virtual machines of a Kubernetes cluster: virtio, and a cloud-init or config drive.
-    Kubevirt,
-}
-
-impl Platform {
-    /// The name that the recipe uses.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Qemu => "qemu",
-            Self::Aws => "aws",
-            Self::Gce => "gce",
-            Self::Azure => "azure",
-            Self::Vmware => "vmware",
-            Self::Metal => "metal",
-            Self::Digitalocean => "digitalocean",
-            Self::Hetzner => "hetzner",
-            Self::Openstack => "openstack",
-            Self::Nutanix => "nutanix",
-            Self::Proxmoxve => "proxmoxve",
-            Self::Kubevirt => "kubevirt",
-        }
-    }
-
-    /// What the node calls it.
-    #[must_use]
-    pub const fn machine(self) -> image::platform::Platform {
-        use image::platform::Platform as Machine;
-        match self {
-            Self::Qemu => Machine::Qemu,
-            Self::Aws => Machine::Aws,
-            Self::Gce => Machine::Gcp,
-            Self::Azure => Machine::Azure,
-            Self::Vmware => Machine::Vmware,
-            Self::Metal => Machine::Metal,
-            Self::Digitalocean => Machine::DigitalOcean,
-            Self::Hetzner => Machine::Hetzner,
-            Self::Openstack => Machine::Openstack,
-            Self::Nutanix => Machine::Nutanix,
-            Self::Proxmoxve => Machine::Proxmoxve,
-            Self::Kubevirt => Machine::Kubevirt,
-        }
-    }
 }
 
 /// One path of the root that the recipe decides.

@@ -140,7 +140,7 @@ impl Bench {
             manifest: &manifest,
             base_config: Some(b"{}"),
             ca_bundle: None,
-            platforms: &[Platform::Qemu],
+            platforms: &[Platform::named("qemu").unwrap()],
             modules: &[],
         };
         let initramfs = initramfs::pack(&session, &kernel, &contents)?;

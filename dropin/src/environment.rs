@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use image::cmdline::{self, words};
-use image::platform::Platform;
+use platform::config_source::Named;
+use platform::provider::Provider;
 
 use apply::config_source::ConfigSource;
 
@@ -28,15 +29,6 @@ pub(crate) struct Surroundings {
     pub(crate) config_file: PathBuf,
     /// Whether ssh keys go to a file of their own.
     pub(crate) key_fragment: bool,
-}
-
-/// What the kernel's command line says of the config.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
-    /// Its URL.
-    pub(crate) url: Option<String>,
-    /// The label of its device, and its path there.
-    pub(crate) device: Option<(String, String)>,
 }
 
 impl Surroundings {
@@ -76,7 +68,7 @@ impl Surroundings {
     ///
     /// # Errors
     /// If one cannot be read.
-    pub(crate) fn base(&self, platform: Platform) -> Result<Vec<ConfigSource>> {
+    pub(crate) fn base(&self, platform: &Provider) -> Result<Vec<ConfigSource>> {
         let mut out = Vec::new();
         for below in ["base.d".to_owned(), format!("base.platform.d/{platform}")] {
             let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
@@ -185,7 +177,9 @@ mod tests {
             ConfigSource::Text(text, _) => String::from_utf8(text.clone()).unwrap(),
             ConfigSource::Url(url) => url.clone(),
         };
-        let base = found.base(Platform::File).unwrap();
+        let base = found
+            .base(platform::providers::by_id("file").unwrap())
+            .unwrap();
         let texts: Vec<String> = base.iter().map(text).collect();
         assert_eq!(texts, ["usr a", "run b", "etc file"]);
         assert_eq!(

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use image::platform::Platform;
+use platform::provider::Provider;
+use platform::providers::{TABLE, by_id};
 
 /// A stage, in the order in which they are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub(crate) struct Flags {
     /// The file that says that the network is needed.
     pub(crate) neednet: PathBuf,
     /// The machine.
-    pub(crate) platform: Platform,
+    pub(crate) platform: &'static Provider,
     /// The root that is provisioned.
     pub(crate) root: PathBuf,
     /// What to do.
@@ -124,7 +125,8 @@ pub(crate) fn usage() -> String {
         out.push_str(&format!("\n  -{name}: {what}{default}"));
     }
     let stages = Stage::ALL.map(|(_, name)| name).join(", ");
-    let platforms = Platform::ALL.map(Platform::id).join(", ");
+    let platforms: Vec<&str> = TABLE.iter().map(|provider| provider.id).collect();
+    let platforms = platforms.join(", ");
     out.push_str(&format!("\nstages: {stages}\nplatforms: {platforms}"));
     out
 }
@@ -180,9 +182,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Asked, String> {
         fetch_timeout: duration(of("fetch-timeout"))
             .ok_or_else(|| "-fetch-timeout: expected a time as 2m0s or 90s".to_owned())?,
         neednet: of("neednet").into(),
-        platform: of("platform")
-            .parse()
-            .map_err(|why| format!("-platform: {why}"))?,
+        platform: by_id(of("platform")).map_err(|why| format!("-platform: {why}"))?,
         // Paths of a config are absolute: without a root they are this system's own.
         root: match of("root") {
             "" => "/".into(),
@@ -254,10 +254,7 @@ mod tests {
         let flags = stage(
             "-platform file -stage disks -root /mnt -log-to-stdout -config-cache /c -state-file /s",
         );
-        assert_eq!(
-            (flags.platform, flags.stage),
-            (Platform::File, Stage::Disks)
-        );
+        assert_eq!((flags.platform.id, flags.stage), ("file", Stage::Disks));
         assert_eq!(flags.config_cache, PathBuf::from("/c"));
         assert_eq!(flags.fetch_timeout, Duration::from_secs(120));
         assert!(flags.log_to_stdout);

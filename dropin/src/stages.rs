@@ -8,14 +8,15 @@ use fetch::Patience;
 use ignition::Config;
 use ignition::model::Storage;
 use image::modules::FW_CFG;
-use image::platform::Platform;
-use platform::{Endpoints, Machine, Medium};
+use platform::config_source::{self, Source};
+use platform::machine::{LOOK_EVERY, MEDIA_WAIT, Machine};
+use platform::medium::Medium;
 
 use apply::config_source::ConfigSource;
 use apply::journal::files::FileJournal;
 use apply::provision::{self, DiskResults};
 use apply::target::{Rules, Target};
-use linux::media::{LOOK_EVERY, Media, WAIT};
+use linux::media::Media;
 use linux::modules::Modules;
 use linux::programs::Programs;
 use linux::timeline::Timeline;
@@ -46,16 +47,6 @@ impl From<anyhow::Error> for Failed {
     }
 }
 
-/// Platforms whose config is a service's. Ignition asks none of them before the network is there.
-const BY_NETWORK: [Platform; 6] = [
-    Platform::Aws,
-    Platform::Azure,
-    Platform::DigitalOcean,
-    Platform::Gcp,
-    Platform::Hetzner,
-    Platform::Openstack,
-];
-
 /// Runs one stage.
 pub(crate) fn run(flags: &Flags, surroundings: &Surroundings) -> Result<(), Failed> {
     let mut state = State::read(&flags.state_file).map_err(|why| Failed {
@@ -68,7 +59,7 @@ pub(crate) fn run(flags: &Flags, surroundings: &Surroundings) -> Result<(), Fail
         surroundings,
         base,
         fetcher: Fetcher::new(
-            platform::fetch_identity(flags.platform),
+            flags.platform.storage_identity,
             flags.stage != Stage::FetchOffline,
         ),
     };
@@ -125,21 +116,19 @@ impl Run<'_> {
     /// Where the user's config is: what the kernel's command line names, else a file of this system's, else the platform.
     fn user(&self) -> Result<Found> {
         let named = self.surroundings.named()?;
-        if let Some(url) = named.url {
-            return Ok(Found::Source(Some(ConfigSource::Url(url))));
-        }
-        if let Some((label, path)) = named.device {
-            let text = self.on_device(&label, &path)?;
-            let name = format!("{path} of {label}");
-            return Ok(Found::Source(Some(ConfigSource::Text(text, name))));
+        if let Some(source) = self.ask(|machine| Ok(named.find(machine)?))? {
+            return Ok(Found::Source(Some(match source {
+                Source::Url(url) => ConfigSource::Url(url),
+                Source::Text(config) => ConfigSource::Text(config.text, config.name),
+            })));
         }
         if let Some(place) = self.surroundings.user()? {
             return Ok(Found::Source(Some(place)));
         }
-        if self.flags.stage == Stage::FetchOffline && BY_NETWORK.contains(&self.flags.platform) {
+        if self.flags.stage == Stage::FetchOffline && self.flags.platform.needs_network {
             return Ok(Found::NeedsNetwork);
         }
-        let found = self.ask(|machine| Ok(platform::obtain(self.flags.platform, machine)?))?;
+        let found = self.ask(|machine| Ok(config_source::obtain(self.flags.platform, machine)?))?;
         for note in &found.notes {
             tracing::warn!("{note}");
         }
@@ -152,13 +141,16 @@ impl Run<'_> {
     /// Does something with the machine as providers see it.
     fn ask<T>(&self, work: impl FnOnce(&Machine<'_>) -> Result<T>) -> Result<T> {
         let world = Arc::new(World::real());
-        // Built in, it is there already; a machine without the device has none.
-        if self.flags.platform == Platform::Qemu
-            && !world.sys.join("firmware/qemu_fw_cfg").exists()
-            && let Err(error) = load_module(&Programs::of_host(Arc::clone(&world)), FW_CFG)
-        {
-            tracing::warn!("{error:#}");
-        }
+        // Of the modules that a platform may need only fw_cfg's is missing here: udev has loaded those of devices. Built in, it
+        // is there already; a machine without the device has none.
+        let load_modules = |names: &[&str]| {
+            if names.contains(&FW_CFG)
+                && !world.sys.join("firmware/qemu_fw_cfg").exists()
+                && let Err(error) = load_module(&Programs::of_host(Arc::clone(&world)), FW_CFG)
+            {
+                tracing::warn!("{error:#}");
+            }
+        };
         let modules = Modules::none(Arc::clone(&world));
         let media = Media::new(&world, &modules);
         let timeout = self.flags.fetch_timeout;
@@ -168,7 +160,7 @@ impl Run<'_> {
             false => Ok(()),
         };
         work(&Machine {
-            endpoints: &Endpoints::default(),
+            service: None,
             sys: &world.sys,
             dev: &world.dev,
             file: &self.surroundings.config_file,
@@ -178,7 +170,8 @@ impl Run<'_> {
                 ..Patience::default()
             },
             look_every: LOOK_EVERY,
-            media_wait: WAIT,
+            media_wait: MEDIA_WAIT,
+            load_modules: &load_modules,
             network: &network,
             mount: &|medium: &Medium<'_>| {
                 media.mount(match medium {
@@ -187,23 +180,6 @@ impl Run<'_> {
                 })
             },
             say: &|text: &str| tracing::warn!("{text}"),
-        })
-    }
-
-    fn on_device(&self, label: &str, path: &str) -> Result<Vec<u8>> {
-        self.ask(|machine| {
-            let labels = [label];
-            let medium = Medium::Labels(&labels);
-            let until = std::time::Instant::now() + WAIT;
-            let folder = machine
-                .wait_for(&medium, Some(until))?
-                .with_context(|| format!("{medium} did not appear within {} s", WAIT.as_secs()))?;
-            let about = || format!("reading {path} of {label}");
-            let folder = std::fs::canonicalize(folder).with_context(about)?;
-            let file = std::fs::canonicalize(folder.join(path.trim_start_matches('/')))
-                .with_context(about)?;
-            anyhow::ensure!(file.starts_with(&folder), "{path} leads out of {label}");
-            std::fs::read(file).with_context(about)
         })
     }
 

@@ -16,7 +16,7 @@
 //! put the image's name first (`vmlinuz …`): words without a known key are never errors.
 
 use crate::network::Network;
-use crate::platform::Platform;
+use crate::platform::PlatformId;
 use crate::verity::RootHash;
 
 /// `roothash=`
@@ -52,8 +52,8 @@ pub struct Cmdline {
     pub config_device: Option<String>,
     /// Path of the config there.
     pub config_path: Option<String>,
-    /// The platform.
-    pub platform: Option<Platform>,
+    /// The platform. Whether its id exists is for the crate `platform` to say.
+    pub platform: Option<PlatformId>,
     /// Where failures are posted.
     pub report_url: Option<String>,
     /// The network before the handoff.
@@ -138,7 +138,9 @@ impl Cmdline {
             text(CONFIG_URL, &self.config_url),
             text(CONFIG_DEVICE, &self.config_device),
             text(CONFIG_PATH, &self.config_path),
-            self.platform.map(|id| format!("{PLATFORM_ID}={id}")),
+            self.platform
+                .as_ref()
+                .map(|id| format!("{PLATFORM_ID}={id}")),
             text(REPORT_URL, &self.report_url),
             self.debug.then(|| DEBUG.to_owned()),
         ]
@@ -198,7 +200,7 @@ mod tests {
             config_url: Some("http://10.0.2.2/a b".into()),
             config_device: Some("my data".into()),
             config_path: Some("/config.ign".into()),
-            platform: Some(Platform::Qemu),
+            platform: Some(PlatformId::of("qemu")),
             report_url: Some("http://10.0.2.2/report".into()),
             debug: true,
         };
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn all_mistakes_are_reported_at_once() {
         let text =
-            "roothash=12 slipway.root=foo ip=dhpc ignition.platform.id=gce ignition.config.path=/a";
+            "roothash=12 slipway.root=foo ip=dhpc ignition.platform.id=GCE ignition.config.path=/a";
         let wrong = Cmdline::parse(text).unwrap_err();
         assert_eq!(wrong.len(), 5, "{wrong:?}");
     }
@@ -220,6 +222,6 @@ mod tests {
     #[test]
     fn the_last_of_a_repeated_key_wins() {
         let cmdline = Cmdline::parse("ignition.platform.id=aws ignition.platform.id=qemu").unwrap();
-        assert_eq!(cmdline.platform, Some(Platform::Qemu));
+        assert_eq!(cmdline.platform, Some(PlatformId::of("qemu")));
     }
 }

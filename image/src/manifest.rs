@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::{Architecture, Sizes};
 use crate::node::NodeSettings;
-use crate::platform::Platform;
+use crate::platform::PlatformId;
 
 /// The contract's version. A node refuses a manifest of a version that it does not know, by name.
 pub const CONTRACT: u32 = 2;
@@ -30,7 +30,7 @@ pub struct Manifest {
     pub kubernetes: Option<Kubernetes>,
     /// The machines that the image was built for, in the recipe's order. The node's own platform is one of them, unless
     /// the command line names another.
-    pub platforms: Vec<Platform>,
+    pub platforms: Vec<PlatformId>,
     /// Defaults of the node settings.
     pub node: NodeSettings,
 }

@@ -1,98 +1,64 @@
-//! Platforms: the names by which builder and node speak of the machines that an image is for.
+//! Platform ids: the text by which the manifest and the command line name a platform.
 //!
-//! They are Ignition's own (`ignition.platform.id=`), so that what its users know holds here too.
+//! They are Ignition's own (`ignition.platform.id=`), so that what its users know holds here too. Which ids exist is the
+//! table of the crate `platform`; the node refuses an id that its table does not have.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Platform {
-    /// Amazon EC2.
-    Aws,
-    /// Microsoft Azure.
-    Azure,
-    /// DigitalOcean droplets.
-    DigitalOcean,
-    /// A file beside the program: for tests of the config alone.
-    File,
-    /// Google Compute Engine.
-    Gcp,
-    /// Hetzner Cloud.
-    Hetzner,
-    /// Virtual machines of a Kubernetes cluster.
-    Kubevirt,
-    /// A machine that nobody but the command line gives a config.
-    Metal,
-    /// Nutanix AHV.
-    Nutanix,
-    /// OpenStack Nova.
-    Openstack,
-    /// Proxmox VE.
-    Proxmoxve,
-    /// QEMU with its own options.
-    Qemu,
-    /// VMware ESXi and Workstation.
-    Vmware,
+/// The id of a platform: lower-case letters, digits and hyphens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PlatformId(Cow<'static, str>);
+
+impl PlatformId {
+    /// An id of the table, which has this form by a test of the table.
+    #[must_use]
+    pub const fn of(id: &'static str) -> Self {
+        Self(Cow::Borrowed(id))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
-impl Platform {
-    /// All of them, by name.
-    pub const ALL: [Self; 13] = [
-        Self::Aws,
-        Self::Azure,
-        Self::DigitalOcean,
-        Self::File,
-        Self::Gcp,
-        Self::Hetzner,
-        Self::Kubevirt,
-        Self::Metal,
-        Self::Nutanix,
-        Self::Openstack,
-        Self::Proxmoxve,
-        Self::Qemu,
-        Self::Vmware,
-    ];
+impl FromStr for PlatformId {
+    type Err = String;
 
-    /// Ignition's name of it.
-    #[must_use]
-    pub const fn id(self) -> &'static str {
-        match self {
-            Self::Aws => "aws",
-            Self::Azure => "azure",
-            Self::DigitalOcean => "digitalocean",
-            Self::File => "file",
-            Self::Gcp => "gcp",
-            Self::Hetzner => "hetzner",
-            Self::Kubevirt => "kubevirt",
-            Self::Metal => "metal",
-            Self::Nutanix => "nutanix",
-            Self::Openstack => "openstack",
-            Self::Proxmoxve => "proxmoxve",
-            Self::Qemu => "qemu",
-            Self::Vmware => "vmware",
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.to_owned().try_into()
+    }
+}
+
+impl TryFrom<String> for PlatformId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        match !text.is_empty() && text.bytes().all(known) {
+            true => Ok(Self(Cow::Owned(text))),
+            false => Err(format!(
+                "{text:?} is not the id of a platform; expected lower-case letters, digits and hyphens"
+            )),
         }
     }
 }
 
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id())
+impl From<PlatformId> for String {
+    fn from(id: PlatformId) -> Self {
+        id.0.into_owned()
     }
 }
 
-impl FromStr for Platform {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|one| one.id() == text);
-        found.ok_or_else(|| {
-            let all = Self::ALL.map(Self::id).join(", ");
-            format!("{text:?} is no platform; there are {all}")
-        })
+impl fmt::Display for PlatformId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -101,12 +67,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
-        for platform in Platform::ALL {
-            assert_eq!(platform.id().parse(), Ok(platform));
-            let json = serde_json::to_string(&platform).unwrap();
-            assert_eq!(json, format!("{:?}", platform.id()));
+    fn ids_are_read_as_they_are_written() {
+        for text in ["aws", "digitalocean", "oracle-2"] {
+            let id: PlatformId = text.parse().unwrap();
+            assert_eq!(id.to_string(), text);
+            let json = serde_json::to_string(&id).unwrap();
+            assert_eq!(json, format!("{text:?}"));
+            assert_eq!(serde_json::from_str::<PlatformId>(&json).unwrap(), id);
         }
-        assert!("gce".parse::<Platform>().unwrap_err().contains("gcp"));
+        for text in ["", "AWS", "a b", "qemu\n"] {
+            assert!(text.parse::<PlatformId>().is_err(), "{text:?}");
+            assert!(serde_json::from_value::<PlatformId>(text.into()).is_err());
+        }
     }
 }

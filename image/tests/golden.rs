@@ -13,7 +13,7 @@ use image::layout::{self, Architecture, Sizes};
 use image::manifest::{CONTRACT, ImageId, Kubernetes, Manifest};
 use image::network::Network;
 use image::node::{EtcdFormat, EtcdSettings, NodeSettings, Role};
-use image::platform::Platform;
+use image::platform::PlatformId;
 use image::verity::{RootHash, Superblock};
 
 fn folder() -> PathBuf {
@@ -44,7 +44,7 @@ fn manifest() -> Manifest {
             version: "v1.36.3".into(),
             kubelet_sha256: "ab".repeat(32),
         }),
-        platforms: vec![Platform::Aws, Platform::Qemu],
+        platforms: vec![PlatformId::of("aws"), PlatformId::of("qemu")],
         node: NodeSettings {
             role: Role::ControlPlane,
             etcd: Some(EtcdSettings {
@@ -89,7 +89,7 @@ fn cmdline_is_unchanged() {
         config_url: Some("http://192.0.2.1/config.ign".into()),
         config_device: Some("config".into()),
         config_path: Some("/config.ign".into()),
-        platform: Some(Platform::Metal),
+        platform: Some(PlatformId::of("metal")),
         report_url: Some("http://192.0.2.1/report".into()),
         network: Network::default(),
         debug: true,

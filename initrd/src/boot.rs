@@ -34,7 +34,7 @@ fn line(early: &Early) -> Result<Infallible> {
     let modules = step.step("modules", || modules::load(early, &cmdline))?;
     let boot = step.step("platform", || {
         platform::identify(early, cmdline, manifest, modules)
-    });
+    })?;
     let root = step.step("root", || root::open(&boot))?;
     let mut state = step.step("state", || state::open(&boot, &root))?;
     let machine_id = match state.first_boot {

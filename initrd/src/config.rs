@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use platform::Metadata;
+use platform::metadata::Metadata;
 
 use crate::context::Boot;
 use crate::root::Root;
@@ -97,7 +97,7 @@ fn once(
 ) -> Result<(Fetched, Metadata), ConfigProblems> {
     let user = source::user(boot, settings.patience).map_err(layers::wrong)?;
     let platform = boot.identity.platform;
-    let mut gather = Gather::new(settings, network, platform::fetch_identity(platform));
+    let mut gather = Gather::new(settings, network, platform.storage_identity);
     let fetched = layers::gather_all(&mut gather, base, platform, &user)?;
     Ok((fetched, user.metadata))
 }

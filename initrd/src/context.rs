@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use image::cmdline::Cmdline;
 use image::manifest::Manifest;
-use image::platform::Platform;
 use linux::modules::Modules;
 use linux::timeline::Timeline;
 use linux::world::World;
 use net::network::Network;
+use platform::provider::Provider;
 
 /// What there is before the command line is read. The report of a failure needs no more.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct Boot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The platform.
-    pub(crate) platform: Platform,
+    pub(crate) platform: &'static Provider,
     /// What names this instance without asking anybody: the SMBIOS UUID.
     pub(crate) instance: Option<String>,
 }

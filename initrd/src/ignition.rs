@@ -6,7 +6,7 @@ use apply::fetched::Fetched;
 use apply::journal::files::FileJournal;
 use apply::provision::{self, Applied, DiskResults};
 use apply::target::Target;
-use platform::Metadata;
+use platform::metadata::Metadata;
 
 use crate::context::Boot;
 use crate::metadata;

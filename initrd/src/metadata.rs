@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::paths;
-use image::platform::Platform;
 use linux::world::World;
 use linux::{atomic_file, mount};
-use platform::Metadata;
+use platform::metadata::Metadata;
 use platform::network::Described;
+use platform::provider::Provider;
 
 use crate::context::Boot;
 use crate::state::State;
@@ -18,7 +18,7 @@ use crate::state::State;
 ///
 /// # Errors
 /// If `state` cannot be written.
-pub(crate) fn keep(state: &State, platform: Platform, metadata: &Metadata) -> Result<()> {
+pub(crate) fn keep(state: &State, platform: &Provider, metadata: &Metadata) -> Result<()> {
     keep_env(state.dir()?, &platform::env::render(platform, metadata))?;
     keep_network(state.dir()?, metadata.network.as_ref())
 }

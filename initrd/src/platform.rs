@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use anyhow::Result;
 use image::cmdline::Cmdline;
+use image::fault::Fault;
 use image::manifest::Manifest;
+use image::platform::PlatformId;
 use linux::modules::Modules;
 use linux::world::World;
 use platform::detect;
@@ -12,39 +15,47 @@ use platform::dmi::Dmi;
 use crate::context::{Boot, Early, Identity};
 
 /// Names the machine, which completes what every later step may look at.
+///
+/// # Errors
+/// A [`Fault`] with the names that are not in the table of platforms.
 pub(crate) fn identify(
     early: &Early,
     cmdline: Cmdline,
     manifest: Manifest,
     modules: Modules,
-) -> Boot {
-    Boot {
+) -> Result<Boot> {
+    Ok(Boot {
         world: Arc::clone(&early.world),
         timeline: early.timeline.clone(),
         network: Arc::clone(&early.network),
-        identity: identity(&early.world, &cmdline, &manifest),
+        identity: identity(&early.world, &cmdline, &manifest)?,
         cmdline,
         manifest,
         modules: Arc::new(modules),
-    }
+    })
 }
 
 /// The platform that `ignition.platform.id=` names, else the one of the image's platforms that the firmware's tables
 /// name, else `metal`.
-fn identity(world: &World, cmdline: &Cmdline, manifest: &Manifest) -> Identity {
+fn identity(world: &World, cmdline: &Cmdline, manifest: &Manifest) -> Result<Identity> {
     let dmi = Dmi::read(&world.sys);
-    let chosen = || detect::choose(&manifest.platforms, &dmi);
-    Identity {
-        platform: cmdline.platform.unwrap_or_else(chosen),
-        instance: dmi.uuid.clone(),
-    }
+    let named = cmdline.platform.as_ref().map(PlatformId::as_str);
+    let of_image = manifest.platforms.iter().map(PlatformId::as_str);
+    let platform = detect::identify(named, of_image, &dmi).map_err(|wrong| {
+        Fault::new("unknown platform")
+            .found(wrong.join("; "))
+            .fix("correct ignition.platform.id= on the kernel command line, or rebuild the image")
+    })?;
+    Ok(Identity {
+        platform,
+        instance: dmi.uuid,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use image::platform::Platform;
     use linux::world::Clock;
 
     use super::*;
@@ -68,19 +79,23 @@ mod tests {
             epoch: 0,
             sizes: image::layout::Sizes::default(),
             kubernetes: None,
-            platforms: vec![Platform::Aws, Platform::Qemu],
+            platforms: vec![PlatformId::of("aws"), PlatformId::of("qemu")],
             node: image::node::NodeSettings::default(),
         };
         let found_with = |text: &str, manifest: &Manifest| {
-            identity(&world, &Cmdline::parse(text).unwrap(), manifest)
+            identity(&world, &Cmdline::parse(text).unwrap(), manifest).unwrap()
         };
         let found = found_with("quiet", &manifest);
-        assert_eq!(found.platform, Platform::Qemu);
+        assert_eq!(found.platform.id, "qemu");
         assert_eq!(found.instance.as_deref(), Some("abcd-1"));
         let found = found_with("ignition.platform.id=metal", &manifest);
-        assert_eq!(found.platform, Platform::Metal);
+        assert_eq!(found.platform.id, "metal");
         // The firmware cannot name what the image is not for.
-        manifest.platforms = vec![Platform::Aws];
-        assert_eq!(found_with("quiet", &manifest).platform, Platform::Metal);
+        manifest.platforms = vec![PlatformId::of("aws")];
+        assert_eq!(found_with("quiet", &manifest).platform.id, "metal");
+        // A platform that this version does not know is refused by name.
+        manifest.platforms = vec![PlatformId::of("qemu"), PlatformId::of("abacus")];
+        let fault = identity(&world, &Cmdline::default(), &manifest).unwrap_err();
+        assert!(format!("{fault:?}").contains("abacus"), "{fault:?}");
     }
 }

@@ -6,7 +6,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use image::modules::{MEDIA, UDF};
@@ -16,11 +15,6 @@ use crate::modules::Modules;
 use crate::mount::{self, Flags};
 use crate::world::World;
 
-/// How often is looked for a medium.
-pub const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a medium is waited for where the boot can do without it, and for the one that the command line names: as long
-/// as Ignition waits.
-pub const WAIT: Duration = Duration::from_secs(30);
 /// Where they are mounted, each in a folder by its device's name.
 const FOLDER: &str = "/run/slipway/media";
 

@@ -1,67 +1,53 @@
-//! Which of an image's platforms this machine is, by what its firmware says of itself (SMBIOS, shown below sysfs).
+//! Which platform this machine is.
 //!
-//! The config decides over the machine, so its source is never guessed freely: the command line names the platform, else it
-//! is one of those that the image was built for and fits what the firmware says.
-//! A machine that fits none of them is `metal`, which has no source of its own.
-
-use image::platform::Platform;
+//! The config has full control of the machine, so its source is never guessed freely: the command line names the platform,
+//! else it is one of those that the image was built for and that fits the firmware's fields. A machine that fits none of
+//! them is `metal`, which has no source of its own.
 
 use crate::dmi::Dmi;
+use crate::provider::{Detection, Provider};
+use crate::providers::{METAL, by_id};
 
-impl Dmi {
-    /// Whether a machine of this platform says this. Proxmox says what QEMU says; `metal` and `file` say nothing.
-    #[must_use]
-    pub fn fits(&self, platform: Platform) -> bool {
-        let is_qemu = self.vendor == "QEMU"
-            || self.product.starts_with("Standard PC")
-            || self.product.starts_with("KVM");
-        match platform {
-            // Instances of the older kind run on Xen.
-            Platform::Aws => {
-                self.vendor == "Amazon EC2"
-                    || self.bios == "Amazon EC2"
-                    || (self.vendor == "Xen" && self.bios_version.contains("amazon"))
-            }
-            // Azure is known by the asset tag that its hosts give every machine; Hyper-V elsewhere has the same vendor.
-            Platform::Azure => self.asset_tag == "7783-7084-3265-9085-8269-3286-77",
-            Platform::DigitalOcean => self.vendor == "DigitalOcean",
-            Platform::Gcp => self.vendor == "Google" || self.product == "Google Compute Engine",
-            Platform::Hetzner => self.vendor == "Hetzner",
-            Platform::Kubevirt => {
-                self.vendor == "KubeVirt"
-                    || self.family == "KubeVirt"
-                    || self.product == "OpenShift Virtualization"
-            }
-            Platform::Nutanix => self.vendor.starts_with("Nutanix"),
-            Platform::Openstack => {
-                self.vendor == "OpenStack Foundation"
-                    || self.product.starts_with("OpenStack")
-                    || self.asset_tag == "OpenStack Nova"
-                    || self.asset_tag == "OpenStack Compute"
-            }
-            Platform::Proxmoxve | Platform::Qemu => is_qemu,
-            Platform::Vmware => self.vendor.starts_with("VMware"),
-            Platform::File | Platform::Metal => false,
+/// The platform that the command line names, else that of the image's platforms which fits the firmware's fields.
+///
+/// # Errors
+/// Names that are not in the table, all of them.
+pub fn identify<'a>(
+    named: Option<&str>,
+    image: impl IntoIterator<Item = &'a str>,
+    dmi: &Dmi,
+) -> Result<&'static Provider, Vec<String>> {
+    let (mut platforms, mut wrong) = (Vec::new(), Vec::new());
+    for id in image {
+        match by_id(id) {
+            Ok(provider) => platforms.push(provider),
+            Err(why) => wrong.push(format!("the image's manifest: {why}")),
+        }
+    }
+    let named = named.map(by_id).transpose();
+    match named {
+        Ok(named) if wrong.is_empty() => Ok(named.unwrap_or_else(|| choose(&platforms, dmi))),
+        Ok(_) => Err(wrong),
+        Err(why) => {
+            wrong.push(format!("{}: {why}", image::cmdline::PLATFORM_ID));
+            Err(wrong)
         }
     }
 }
 
-/// The platform of this machine among those of the image. `qemu`, which recipes name so that an image starts on a laptop too,
-/// comes after every other that fits.
-#[must_use]
-pub fn choose(platforms: &[Platform], dmi: &Dmi) -> Platform {
-    let fits = |platform: &Platform| dmi.fits(*platform);
-    let mut fitting = platforms.iter().copied().filter(fits);
-    let first = fitting.next().unwrap_or(Platform::Metal);
-    match first {
-        Platform::Qemu => fitting.next().unwrap_or(first),
-        _ => first,
-    }
+/// The first of these that fits. A fallback comes after every other that fits.
+fn choose(platforms: &[&'static Provider], dmi: &Dmi) -> &'static Provider {
+    let fitting = || platforms.iter().copied().filter(|one| one.fits(dmi));
+    fitting()
+        .find(|one| matches!(one.detection, Detection::Firmware(_)))
+        .or_else(|| fitting().next())
+        .unwrap_or(METAL)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::TABLE;
 
     fn dmi(vendor: &str, product: &str, asset_tag: &str) -> Dmi {
         Dmi {
@@ -75,38 +61,23 @@ mod tests {
     #[test]
     fn machines_are_told_apart() {
         let azure = "7783-7084-3265-9085-8269-3286-77";
-        let all = Platform::ALL;
+
         for (vendor, product, tag, expected) in [
-            ("Amazon EC2", "m5.large", "Amazon EC2", Platform::Aws),
-            ("DigitalOcean", "Droplet", "", Platform::DigitalOcean),
-            ("Google", "Google Compute Engine", "", Platform::Gcp),
-            ("Hetzner", "vServer", "", Platform::Hetzner),
-            ("KubeVirt", "None", "", Platform::Kubevirt),
-            (
-                "Microsoft Corporation",
-                "Virtual Machine",
-                azure,
-                Platform::Azure,
-            ),
-            (
-                "Microsoft Corporation",
-                "Virtual Machine",
-                "",
-                Platform::Metal,
-            ),
-            ("Nutanix", "AHV", "", Platform::Nutanix),
-            (
-                "OpenStack Foundation",
-                "OpenStack Nova",
-                "",
-                Platform::Openstack,
-            ),
-            ("RDO", "OpenStack Compute", "", Platform::Openstack),
-            ("VMware, Inc.", "VMware7,1", "", Platform::Vmware),
-            ("Dell Inc.", "PowerEdge R740", "", Platform::Metal),
+            ("Amazon EC2", "m5.large", "Amazon EC2", "aws"),
+            ("DigitalOcean", "Droplet", "", "digitalocean"),
+            ("Google", "Google Compute Engine", "", "gcp"),
+            ("Hetzner", "vServer", "", "hetzner"),
+            ("KubeVirt", "None", "", "kubevirt"),
+            ("Microsoft Corporation", "Virtual Machine", azure, "azure"),
+            ("Microsoft Corporation", "Virtual Machine", "", "metal"),
+            ("Nutanix", "AHV", "", "nutanix"),
+            ("OpenStack Foundation", "OpenStack Nova", "", "openstack"),
+            ("RDO", "OpenStack Compute", "", "openstack"),
+            ("VMware, Inc.", "VMware7,1", "", "vmware"),
+            ("Dell Inc.", "PowerEdge R740", "", "metal"),
         ] {
-            let found = choose(&all, &dmi(vendor, product, tag));
-            assert_eq!(found, expected, "{vendor} {product}");
+            let found = choose(TABLE, &dmi(vendor, product, tag));
+            assert_eq!(found.id, expected, "{vendor} {product}");
         }
     }
 
@@ -114,20 +85,31 @@ mod tests {
     fn only_the_images_own_platforms_are_chosen() {
         let q35 = dmi("QEMU", "Standard PC (Q35 + ICH9, 2009)", "");
         for (platforms, expected) in [
-            (vec![Platform::Aws, Platform::Qemu], Platform::Qemu),
-            (
-                vec![Platform::Proxmoxve, Platform::Qemu],
-                Platform::Proxmoxve,
-            ),
-            (
-                vec![Platform::Qemu, Platform::Proxmoxve],
-                Platform::Proxmoxve,
-            ),
-            (vec![Platform::Metal, Platform::Qemu], Platform::Qemu),
-            (vec![Platform::Aws], Platform::Metal),
-            (vec![], Platform::Metal),
+            (vec!["aws", "qemu"], "qemu"),
+            (vec!["proxmoxve", "qemu"], "proxmoxve"),
+            (vec!["qemu", "proxmoxve"], "proxmoxve"),
+            (vec!["metal", "qemu"], "qemu"),
+            (vec!["aws"], "metal"),
+            (vec![], "metal"),
         ] {
-            assert_eq!(choose(&platforms, &q35), expected, "{platforms:?}");
+            let found = identify(None, platforms.clone(), &q35).unwrap();
+            assert_eq!(found.id, expected, "{platforms:?}");
         }
+    }
+
+    #[test]
+    fn the_command_line_comes_first_and_unknown_names_are_all_refused() {
+        let q35 = dmi("QEMU", "Standard PC (Q35 + ICH9, 2009)", "");
+        let found = identify(Some("metal"), ["qemu"], &q35).unwrap();
+        assert_eq!(found.id, "metal");
+        let wrong = identify(Some("gce"), ["qemu", "ec2"], &q35).unwrap_err();
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].contains("manifest: \"ec2\""), "{wrong:?}");
+        assert!(
+            wrong[1].starts_with("ignition.platform.id: \"gce\""),
+            "{wrong:?}"
+        );
+        // A name that is unknown is not passed over because the command line names another.
+        assert!(identify(Some("metal"), ["ec2"], &q35).is_err());
     }
 }

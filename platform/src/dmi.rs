@@ -43,6 +43,12 @@ impl Dmi {
             uuid: (!uuid.is_empty()).then_some(uuid),
         }
     }
+    /// QEMU's own fields; Proxmox VE leaves them as they are.
+    pub(crate) fn is_qemu(&self) -> bool {
+        self.vendor == "QEMU"
+            || self.product.starts_with("Standard PC")
+            || self.product.starts_with("KVM")
+    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,20 @@
 //! The environment file in Afterburn's shape, for units (`EnvironmentFile=`). Pure: from metadata to text.
 //!
-//! Afterburn's keys differ from vendor to vendor (its `docs/usage/attributes.md`); each platform that it knows gets its keys
-//! as it has them, the others those that it reserves for them (`AFTERBURN_CUSTOM_…`). The keys `SLIPWAY_…` are the same
-//! everywhere.
+//! Afterburn's keys differ from vendor to vendor: each provider's row has its own ([`crate::env_keys`]). The keys
+//! `SLIPWAY_…` are the same for all.
 
 use std::fmt::Write;
 
-use image::platform::Platform;
-
+use crate::env_keys::{CUSTOM, EnvKeys, Value};
 use crate::metadata::Metadata;
+use crate::provider::Provider;
 
 /// The file's text: sorted lines, only of what the machine said.
 #[must_use]
-pub fn render(platform: Platform, metadata: &Metadata) -> String {
-    let mut lines: Vec<(String, String)> = afterburn(platform, metadata)
+pub fn render(provider: &Provider, metadata: &Metadata) -> String {
+    let mut lines: Vec<(String, String)> = afterburn(&provider.env_keys, metadata)
         .into_iter()
-        .chain(own(platform, metadata))
+        .chain(own(provider.id, metadata))
         .collect();
     lines.sort();
     lines.dedup_by(|one, other| one.0 == other.0);
@@ -27,177 +26,36 @@ pub fn render(platform: Platform, metadata: &Metadata) -> String {
     text
 }
 
-/// Where a value comes from.
-#[derive(Clone, Copy)]
-enum Of {
-    InstanceId,
-    InstanceType,
-    Zone,
-    Region,
-    Hostname,
-    /// The first one.
-    Local4,
-    Public4,
-    Local6,
-    Public6,
-    /// Each with its number behind the key.
-    EachLocal4,
-    EachPublic4,
-    EachLocal6,
-    EachPublic6,
-}
-
-fn values(metadata: &Metadata, of: Of) -> Vec<(String, String)> {
-    let one = |value: &Option<String>| -> Vec<(String, String)> {
-        let value = value.iter();
-        value.map(|value| (String::new(), value.clone())).collect()
-    };
-    let first = |list: &[String]| one(&list.first().cloned());
-    let each = |list: &[String]| {
-        let numbered = |(i, value): (usize, &String)| (format!("_{i}"), value.clone());
-        list.iter().enumerate().map(numbered).collect()
-    };
-    match of {
-        Of::InstanceId => one(&metadata.instance_id),
-        Of::InstanceType => one(&metadata.instance_type),
-        Of::Zone => one(&metadata.zone),
-        Of::Region => one(&metadata.region),
-        Of::Hostname => one(&metadata.hostname),
-        Of::Local4 => first(&metadata.local_ipv4),
-        Of::Public4 => first(&metadata.public_ipv4),
-        Of::Local6 => first(&metadata.local_ipv6),
-        Of::Public6 => first(&metadata.public_ipv6),
-        Of::EachLocal4 => each(&metadata.local_ipv4),
-        Of::EachPublic4 => each(&metadata.public_ipv4),
-        Of::EachLocal6 => each(&metadata.local_ipv6),
-        Of::EachPublic6 => each(&metadata.public_ipv6),
-    }
-}
-
-/// Afterburn's name of the platform, and its keys.
-#[allow(clippy::too_many_lines, reason = "a table")]
-const fn keys(platform: Platform) -> (&'static str, &'static [(&'static str, Of)]) {
-    match platform {
-        Platform::Aws => (
-            "AWS",
-            &[
-                ("AVAILABILITY_ZONE", Of::Zone),
-                ("HOSTNAME", Of::Hostname),
-                ("INSTANCE_ID", Of::InstanceId),
-                ("INSTANCE_TYPE", Of::InstanceType),
-                ("IPV4_LOCAL", Of::Local4),
-                ("IPV4_PUBLIC", Of::Public4),
-                ("REGION", Of::Region),
-            ],
-        ),
-        Platform::Azure => (
-            "AZURE",
-            &[
-                ("IPV4_DYNAMIC", Of::Local4),
-                ("IPV4_VIRTUAL", Of::Public4),
-                ("VMSIZE", Of::InstanceType),
-            ],
-        ),
-        Platform::DigitalOcean => (
-            "DIGITALOCEAN",
-            &[
-                ("HOSTNAME", Of::Hostname),
-                ("IPV4_PRIVATE", Of::EachLocal4),
-                ("IPV4_PUBLIC", Of::EachPublic4),
-                ("IPV6_PRIVATE", Of::EachLocal6),
-                ("IPV6_PUBLIC", Of::EachPublic6),
-                ("REGION", Of::Region),
-            ],
-        ),
-        Platform::Gcp => (
-            "GCP",
-            &[
-                ("HOSTNAME", Of::Hostname),
-                ("IP_EXTERNAL", Of::EachPublic4),
-                ("IP_LOCAL", Of::EachLocal4),
-            ],
-        ),
-        Platform::Hetzner => (
-            "HETZNER",
-            &[
-                ("AVAILABILITY_ZONE", Of::Zone),
-                ("HOSTNAME", Of::Hostname),
-                ("INSTANCE_ID", Of::InstanceId),
-                ("PRIVATE_IPV4", Of::EachLocal4),
-                ("PUBLIC_IPV4", Of::Public4),
-                ("PUBLIC_IPV6", Of::Public6),
-                ("REGION", Of::Region),
-            ],
-        ),
-        Platform::Kubevirt => (
-            "KUBEVIRT",
-            &[
-                ("HOSTNAME", Of::Hostname),
-                ("INSTANCE_ID", Of::InstanceId),
-                ("INSTANCE_TYPE", Of::InstanceType),
-            ],
-        ),
-        Platform::Openstack => (
-            "OPENSTACK",
-            &[
-                ("HOSTNAME", Of::Hostname),
-                ("INSTANCE_ID", Of::InstanceId),
-                ("INSTANCE_TYPE", Of::InstanceType),
-                ("IPV4_LOCAL", Of::Local4),
-                ("IPV4_PUBLIC", Of::Public4),
-            ],
-        ),
-        Platform::Proxmoxve => (
-            "PROXMOXVE",
-            &[("HOSTNAME", Of::Hostname), ("INSTANCE_ID", Of::InstanceId)],
-        ),
-        Platform::File
-        | Platform::Metal
-        | Platform::Nutanix
-        | Platform::Qemu
-        | Platform::Vmware => (
-            "CUSTOM",
-            &[
-                ("HOSTNAME", Of::Hostname),
-                ("PRIVATE_IPV4", Of::Local4),
-                ("PRIVATE_IPV6", Of::Local6),
-                ("PUBLIC_IPV4", Of::Public4),
-                ("PUBLIC_IPV6", Of::Public6),
-            ],
-        ),
-    }
-}
-
-fn afterburn(platform: Platform, metadata: &Metadata) -> Vec<(String, String)> {
-    let (name, keys) = keys(platform);
+fn afterburn(keys: &EnvKeys, metadata: &Metadata) -> Vec<(String, String)> {
+    let name = keys.name;
     let mut out = Vec::new();
-    for (key, of) in keys {
-        for (number, value) in values(metadata, *of) {
+    for (key, value) in keys.keys {
+        for (number, value) in value.of(metadata) {
             out.push((format!("AFTERBURN_{name}_{key}{number}"), value));
         }
     }
-    // What only one vendor has goes by Afterburn's keys too.
-    if name != "CUSTOM" {
+    // What only one vendor has goes by Afterburn's keys too; its custom platform has no others.
+    if name != CUSTOM.name {
         let extra = metadata.extra.iter();
         out.extend(extra.map(|(key, value)| (format!("AFTERBURN_{name}_{key}"), value.clone())));
     }
     out
 }
 
-fn own(platform: Platform, metadata: &Metadata) -> Vec<(String, String)> {
-    let mut out = vec![("SLIPWAY_PLATFORM".to_owned(), platform.id().to_owned())];
-    for (key, of) in [
-        ("INSTANCE_ID", Of::InstanceId),
-        ("INSTANCE_TYPE", Of::InstanceType),
-        ("ZONE", Of::Zone),
-        ("REGION", Of::Region),
-        ("HOSTNAME", Of::Hostname),
-        ("IPV4_LOCAL", Of::Local4),
-        ("IPV4_PUBLIC", Of::Public4),
-        ("IPV6_LOCAL", Of::Local6),
-        ("IPV6_PUBLIC", Of::Public6),
+fn own(id: &str, metadata: &Metadata) -> Vec<(String, String)> {
+    let mut out = vec![("SLIPWAY_PLATFORM".to_owned(), id.to_owned())];
+    for (key, value) in [
+        ("INSTANCE_ID", Value::InstanceId),
+        ("INSTANCE_TYPE", Value::InstanceType),
+        ("ZONE", Value::Zone),
+        ("REGION", Value::Region),
+        ("HOSTNAME", Value::Hostname),
+        ("IPV4_LOCAL", Value::Local4),
+        ("IPV4_PUBLIC", Value::Public4),
+        ("IPV6_LOCAL", Value::Local6),
+        ("IPV6_PUBLIC", Value::Public6),
     ] {
-        let values = values(metadata, of).into_iter();
+        let values = value.of(metadata).into_iter();
         out.extend(values.map(|(_, value)| (format!("SLIPWAY_{key}"), value)));
     }
     out
@@ -223,6 +81,7 @@ fn quoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::by_id;
 
     #[test]
     fn values_are_quoted_as_systemd_reads_them() {
@@ -247,13 +106,13 @@ mod tests {
             ..Metadata::default()
         };
         assert_eq!(
-            render(Platform::Metal, &metadata),
+            render(by_id("metal").unwrap(), &metadata),
             "AFTERBURN_CUSTOM_HOSTNAME=rack-1\nAFTERBURN_CUSTOM_PUBLIC_IPV4=192.0.2.7\n\
              SLIPWAY_HOSTNAME=rack-1\nSLIPWAY_INSTANCE_ID=4c4c-1\nSLIPWAY_IPV4_PUBLIC=192.0.2.7\n\
              SLIPWAY_PLATFORM=metal\n"
         );
         assert_eq!(
-            render(Platform::Aws, &Metadata::default()),
+            render(by_id("aws").unwrap(), &Metadata::default()),
             "SLIPWAY_PLATFORM=aws\n"
         );
     }

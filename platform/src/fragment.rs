@@ -1,10 +1,10 @@
 //! What the machine says, as a config: host name and ssh keys. It is laid between the image's config and the user's, so that
 //! the user's word stands and everything is applied in one way.
 
-use image::platform::Platform;
 use serde_json::json;
 
 use crate::metadata::Metadata;
+use crate::provider::Provider;
 
 /// The user whose keys are those that the vendor gives to nobody in particular.
 const USUAL: &str = "core";
@@ -18,7 +18,7 @@ const ROOT: &str = "root";
 /// keys are left out.
 #[must_use]
 pub fn config(
-    platform: Platform,
+    provider: &Provider,
     metadata: &Metadata,
     users: &[&str],
     notes: &mut Vec<String>,
@@ -43,7 +43,7 @@ pub fn config(
     strangers.dedup();
     for user in strangers {
         notes.push(format!(
-            "{platform}: the keys of {user} are left out: the config has no such user"
+            "{provider}: ignoring the keys of {user}: the config has no such user"
         ));
     }
     if keys.is_empty() && metadata.hostname.is_none() {
@@ -75,6 +75,7 @@ pub fn config(
 mod tests {
     use super::*;
     use crate::metadata::SshKey;
+    use crate::providers::by_id;
 
     fn key(user: Option<&str>, key: &str) -> SshKey {
         SshKey {
@@ -97,7 +98,7 @@ mod tests {
         };
         let made = |users: &[&str]| {
             let mut notes = Vec::new();
-            let text = config(Platform::Gcp, &metadata, users, &mut notes).unwrap();
+            let text = config(by_id("gcp").unwrap(), &metadata, users, &mut notes).unwrap();
             let (parsed, report) = ignition::Config::parse(text.as_bytes(), "x").unwrap();
             assert!(report.entries.is_empty(), "{report:?}");
             (parsed.model().unwrap(), notes)
@@ -137,7 +138,7 @@ mod tests {
     fn a_machine_that_says_nothing_adds_nothing() {
         let notes = &mut Vec::new();
         assert_eq!(
-            config(Platform::Qemu, &Metadata::default(), &[], notes),
+            config(by_id("qemu").unwrap(), &Metadata::default(), &[], notes),
             None
         );
     }

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use fetch::Patience;
 
-use crate::endpoints::Endpoints;
 use crate::medium::Medium;
 use crate::problem::Problem;
 
-/// How the network is brought up: returns when it is there, or when it is told to stop.
+/// How the network is brought up: returns when it is up, or when the flag says stop.
 pub type Network<'a> = &'a (dyn Fn(&AtomicBool) -> anyhow::Result<()> + Sync);
-/// How a medium is mounted: the folder of its root, or none if no such medium is there now.
+/// How a medium is mounted: the folder of its root, or none if there is no such medium now.
 pub type Mount<'a> = &'a (dyn Fn(&Medium<'_>) -> anyhow::Result<Option<PathBuf>> + Sync);
 
-/// Every outside fact and act that a provider may use.
+/// Every outside fact and act that a provider may use. Providers mount nothing and set no link up themselves, so that all
+/// of this runs against a server on loopback and a plain folder.
 #[derive(Clone, Copy)]
 pub struct Machine<'a> {
-    /// Where the vendors' services are.
-    pub endpoints: &'a Endpoints,
+    /// Base of the metadata service's URLs in place of the provider's own: tests have a server on loopback.
+    pub service: Option<&'a str>,
     /// sysfs.
     pub sys: &'a Path,
     /// Device nodes.
@@ -29,22 +29,25 @@ pub struct Machine<'a> {
     pub file: &'a Path,
     /// How a service is waited for. Its `total` ends the waiting for media too.
     pub patience: Patience,
-    /// How often is looked for a medium that is not there yet.
+    /// The pause between two looks for a medium that is not there yet.
     pub look_every: Duration,
-    /// How long a medium is waited for by those who can do without it.
+    /// How long a medium is waited for if the boot can do without it, or if the command line names it.
     pub media_wait: Duration,
+    /// Loads those of these kernel modules that the kernel has as modules. What does not load is logged by it: a config
+    /// may be elsewhere.
+    pub load_modules: &'a (dyn Fn(&[&str]) + Sync),
     /// Brings the network up. Called only by providers that need it, before their first request.
     pub network: Network<'a>,
     /// Mounts a medium read-only.
     pub mount: Mount<'a>,
-    /// Hears what is waited for, at least every five seconds.
+    /// Logs what is waited for, at least every five seconds.
     pub say: &'a (dyn Fn(&str) + Sync),
 }
 
 impl fmt::Debug for Machine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Machine")
-            .field("endpoints", &self.endpoints)
+            .field("service", &self.service)
             .field("sys", &self.sys)
             .field("dev", &self.dev)
             .field("patience", &self.patience)
@@ -52,6 +55,10 @@ impl fmt::Debug for Machine<'_> {
     }
 }
 
+/// [`Machine::look_every`] of a node.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// [`Machine::media_wait`] of a node: as long as Ignition waits.
+pub const MEDIA_WAIT: Duration = Duration::from_secs(30);
 /// How often a wait says what it waits for.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 

@@ -1,14 +1,55 @@
-//! The providers, a folder for each.
+//! The table of platforms: a folder and a row for each.
 
-pub(crate) mod aws;
-pub(crate) mod azure;
-pub(crate) mod digitalocean;
-pub(crate) mod file;
-pub(crate) mod gcp;
-pub(crate) mod hetzner;
-pub(crate) mod kubevirt;
-pub(crate) mod nutanix;
-pub(crate) mod openstack;
-pub(crate) mod proxmoxve;
-pub(crate) mod qemu;
-pub(crate) mod vmware;
+mod aws;
+mod azure;
+mod digitalocean;
+mod file;
+mod gcp;
+mod hetzner;
+mod kubevirt;
+mod metal;
+mod nutanix;
+mod openstack;
+mod proxmoxve;
+mod qemu;
+mod vmware;
+
+use crate::provider::Provider;
+
+/// Every platform, sorted by id.
+pub static TABLE: &[&Provider] = &[
+    &aws::PROVIDER,
+    &azure::PROVIDER,
+    &digitalocean::PROVIDER,
+    &file::PROVIDER,
+    &gcp::PROVIDER,
+    &hetzner::PROVIDER,
+    &kubevirt::PROVIDER,
+    &metal::PROVIDER,
+    &nutanix::PROVIDER,
+    &openstack::PROVIDER,
+    &proxmoxve::PROVIDER,
+    &qemu::PROVIDER,
+    &vmware::PROVIDER,
+];
+
+/// A machine that no other row fits.
+pub static METAL: &Provider = &metal::PROVIDER;
+
+/// The row with this id.
+///
+/// # Errors
+/// An id that is not in the table, with all that are.
+pub fn by_id(id: &str) -> Result<&'static Provider, String> {
+    let found = TABLE.iter().find(|provider| provider.id == id);
+    found.copied().ok_or_else(|| {
+        let all: Vec<&str> = TABLE.iter().map(|provider| provider.id).collect();
+        format!(
+            "{id:?} is not a platform; expected one of {}",
+            all.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,14 @@ pub(crate) struct Ask<'a> {
     pub(crate) total: Option<Duration>,
 }
 
+/// Where the providers' metadata services are: by address, since names may not resolve this early (RFC 3927, link-local).
+const LINK_LOCAL: &str = "http://169.254.169.254";
+
+/// The base of the service's URLs, without a slash at the end.
+pub(crate) fn base<'a>(machine: &Machine<'a>) -> &'a str {
+    machine.service.unwrap_or(LINK_LOCAL)
+}
+
 /// How a client for metadata services is made: never by a proxy, and without certificates, since all speak plain HTTP.
 pub(crate) fn options() -> Options {
     Options {
@@ -46,17 +54,13 @@ pub(crate) fn options() -> Options {
 
 impl<'a> Service<'a> {
     /// A service that is asked once the network is up. Every request has these headers.
-    pub(crate) fn new(
-        machine: &Machine<'a>,
-        base: &'a str,
-        headers: &[(&str, &str)],
-    ) -> Result<Self, Problem> {
+    pub(crate) fn new(machine: &Machine<'a>, headers: &[(&str, &str)]) -> Result<Self, Problem> {
         let never = std::sync::atomic::AtomicBool::new(false);
         let failed = |error: anyhow::Error| Problem::remote(format!("{error:#}"));
         (machine.network)(&never).map_err(failed)?;
         Ok(Self {
             client: blocking::Client::new(&options()).map_err(failed)?,
-            base,
+            base: base(machine),
             headers: owned(headers),
             patience: machine.patience,
             say: machine.say,

@@ -8,12 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fetch::Patience;
-use image::platform::Platform;
-
+use server::Server;
 use tempfile::TempDir;
 
-use crate::{Endpoints, Found, Machine, Medium, Problem, obtain};
-use server::Server;
+use crate::config_source;
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::medium::Medium;
+use crate::problem::Problem;
+use crate::provider::Provider;
+use crate::providers::by_id;
 
 /// A config, short enough to be read in a failure.
 pub(crate) const CONFIG: &str = r#"{"ignition": {"version": "3.5.0"}}"#;
@@ -23,7 +27,10 @@ pub(crate) const KEY: &str =
 
 pub(crate) struct Bench {
     pub(crate) folder: TempDir,
-    pub(crate) endpoints: Endpoints,
+    /// Base of the metadata service: nobody answers on loopback's discard port.
+    pub(crate) service: String,
+    /// The modules that were asked for.
+    pub(crate) modules: Mutex<Vec<String>>,
     pub(crate) said: Mutex<Vec<String>>,
     /// How often the network was asked for.
     pub(crate) network: AtomicUsize,
@@ -46,10 +53,8 @@ impl Bench {
         };
         Self {
             folder: tempfile::tempdir().unwrap(),
-            endpoints: Endpoints {
-                azure_updates: Duration::from_millis(300),
-                ..nowhere()
-            },
+            service: "http://127.0.0.1:9".to_owned(),
+            modules: Mutex::default(),
             said: Mutex::default(),
             network: AtomicUsize::new(0),
             dark: AtomicBool::new(false),
@@ -61,19 +66,10 @@ impl Bench {
 
     /// Every vendor's service is this one.
     pub(crate) fn with(server: &Server) -> Self {
-        let mut bench = Self::new();
-        let endpoints = &mut bench.endpoints;
-        for base in [
-            &mut endpoints.aws,
-            &mut endpoints.azure,
-            &mut endpoints.digitalocean,
-            &mut endpoints.gcp,
-            &mut endpoints.hetzner,
-            &mut endpoints.openstack,
-        ] {
-            base.clone_from(&server.base);
+        Self {
+            service: server.base.clone(),
+            ..Self::new()
         }
-        bench
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {
@@ -87,7 +83,18 @@ impl Bench {
         std::fs::write(path, content).unwrap();
     }
 
-    pub(crate) fn obtain(&self, platform: Platform) -> Result<Found, Problem> {
+    /// Asks the platform with this id.
+    pub(crate) fn obtain(&self, id: &str) -> Result<Found, Problem> {
+        self.obtain_by(by_id(id).unwrap())
+    }
+
+    /// Asks this platform.
+    pub(crate) fn obtain_by(&self, provider: &Provider) -> Result<Found, Problem> {
+        self.run(|machine| config_source::obtain(provider, machine))
+    }
+
+    /// Does something with the machine as providers see it.
+    pub(crate) fn run<T>(&self, work: impl FnOnce(&Machine<'_>) -> T) -> T {
         let network = |stop: &AtomicBool| {
             self.network.fetch_add(1, Ordering::SeqCst);
             while self.dark.load(Ordering::SeqCst) {
@@ -110,21 +117,23 @@ impl Bench {
             }))
         };
         let say = |text: &str| self.said.lock().unwrap().push(text.to_owned());
-        obtain(
-            platform,
-            &Machine {
-                endpoints: &self.endpoints,
-                sys: &self.path("sys"),
-                dev: &self.path("dev"),
-                file: &self.path("config.ign"),
-                patience: self.patience,
-                look_every: Duration::from_millis(5),
-                media_wait: Duration::from_millis(100),
-                network: &network,
-                mount: &mount,
-                say: &say,
-            },
-        )
+        let load_modules = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned());
+            self.modules.lock().unwrap().extend(names);
+        };
+        work(&Machine {
+            service: Some(&self.service),
+            load_modules: &load_modules,
+            sys: &self.path("sys"),
+            dev: &self.path("dev"),
+            file: &self.path("config.ign"),
+            patience: self.patience,
+            look_every: Duration::from_millis(5),
+            media_wait: Duration::from_millis(100),
+            network: &network,
+            mount: &mount,
+            say: &say,
+        })
     }
 
     pub(crate) fn has_said(&self, word: &str) -> bool {
@@ -133,20 +142,6 @@ impl Bench {
             .unwrap()
             .iter()
             .any(|line| line.contains(word))
-    }
-}
-
-/// Loopback's discard port, where nobody answers.
-fn nowhere() -> Endpoints {
-    let nobody = || "http://127.0.0.1:9".to_owned();
-    Endpoints {
-        aws: nobody(),
-        azure: nobody(),
-        digitalocean: nobody(),
-        gcp: nobody(),
-        hetzner: nobody(),
-        openstack: nobody(),
-        ..Endpoints::default()
     }
 }
 

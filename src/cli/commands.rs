@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::CommandFactory as _;
+use platform::provider::DiskController;
 use slipway::host::cache::Cache;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::progress::{self, Kind};
@@ -182,16 +183,16 @@ fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, 
     Ok((run::Image::open(&built.out)?, tools, bus))
 }
 
-/// The controller of the first platform that has one of its own.
+/// The controller of the first platform that has another than virtio.
 fn home_bus(platforms: &[Platform]) -> Bus {
-    platforms
+    let controller = platforms
         .iter()
-        .find_map(|platform| match platform {
-            Platform::Aws | Platform::Metal => Some(Bus::Nvme),
-            Platform::Gce => Some(Bus::Scsi),
-            _ => None,
-        })
-        .unwrap_or_default()
+        .find_map(|platform| platform.provider().disks);
+    match controller {
+        Some(DiskController::Nvme) => Bus::Nvme,
+        Some(DiskController::VirtioScsi) => Bus::Scsi,
+        None => Bus::Virtio,
+    }
 }
 
 /// The tools of the carried recipe, for what has no recipe of its own.

@@ -62,7 +62,7 @@ fn manifest(locked: &LockedRecipe, kernel: &Kernel, kubelet: &Kubelet) -> Manife
             .kernel
             .platforms
             .iter()
-            .map(|platform| platform.machine())
+            .map(|platform| platform.id())
             .collect(),
         node: recipe.node.clone(),
     }

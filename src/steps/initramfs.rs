@@ -118,7 +118,7 @@ fn module_names(contents: &Contents) -> Vec<String> {
     let platforms = contents
         .platforms
         .iter()
-        .flat_map(|platform| drivers::platform(*platform));
+        .flat_map(|platform| platform.provider().drivers);
     let mut out: Vec<String> = drivers::REQUIRED
         .iter()
         .chain(platforms)

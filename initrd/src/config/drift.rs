@@ -41,8 +41,8 @@ fn now(boot: &Boot) -> Result<(Sources, Vec<String>)> {
     }
     let elsewhere = boot.cmdline.config_url.is_some() || boot.cmdline.config_device.is_some();
     if !elsewhere {
-        seen.extend(machine::shown_name(boot));
-        if let Some(config) = machine::shown(boot)? {
+        seen.extend(machine::local_name(boot));
+        if let Some(config) = machine::local(boot)? {
             now.insert(config.name, sha256(&config.text));
         }
     }

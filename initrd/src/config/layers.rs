@@ -5,8 +5,10 @@ use apply::config_source::ConfigSource;
 use apply::fetched::{Fetched, Sources};
 use apply::gather::{ConfigProblems, Gather};
 use ignition::Config;
-use image::platform::Platform;
-use platform::{Metadata, Problem, fragment};
+use platform::fragment;
+use platform::metadata::Metadata;
+use platform::problem::Problem;
+use platform::provider::Provider;
 
 use super::source::User;
 
@@ -22,7 +24,7 @@ pub(super) fn wrong(problem: Problem) -> ConfigProblems {
 pub(super) fn gather_all(
     gather: &mut Gather<'_>,
     base: Option<&ConfigSource>,
-    platform: Platform,
+    platform: &Provider,
     user: &User,
 ) -> Result<Fetched, ConfigProblems> {
     let places = [base, user.place.as_ref()];
@@ -59,7 +61,7 @@ fn with_machine(
     gather: &mut Gather<'_>,
     base: Config,
     user: Option<&Config>,
-    platform: Platform,
+    platform: &Provider,
     metadata: &Metadata,
 ) -> Result<Config, ConfigProblems> {
     let mut names = Vec::new();
@@ -73,7 +75,7 @@ fn with_machine(
     let Some(text) = made else {
         return Ok(base);
     };
-    let parsed = Config::parse(text.as_bytes(), "what the machine says of itself");
+    let parsed = Config::parse(text.as_bytes(), "the platform's metadata");
     let fragment = gather.report(parsed)?;
     let merged = base.merge(&fragment);
     gather.report(merged)

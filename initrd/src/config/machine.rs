@@ -1,110 +1,28 @@
-//! What the machine gives: its config and its metadata, by the provider of its platform.
+//! What a provider needs of the init to be asked: the network, media, kernel modules, waiting.
 
-use std::fs;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use image::modules::{FW_CFG, PORTS};
-use image::platform::Platform;
-use linux::media::{LOOK_EVERY, Media, WAIT};
+use linux::media::Media;
 use linux::waiter::Waiter;
-use platform::{Endpoints, Found, Machine, Medium, Problem};
+use platform::config_source::{self, Named};
+use platform::machine::{LOOK_EVERY, MEDIA_WAIT, Machine};
+use platform::medium::Medium;
+use platform::problem::Problem;
+use platform::userdata::UserConfig;
 
 use crate::context::Boot;
 
-/// How long the metadata may take when the config comes from elsewhere.
-const METADATA_ONLY: Duration = Duration::from_secs(10);
 /// The file of the platform `file`, inside the initramfs.
 const CONFIG_FILE: &str = "/config.ign";
 
-/// What the machine gives. With `only_metadata` its config is not wanted, so nothing is waited for long.
-pub(super) fn obtain(
+/// The user's config and the metadata, in the order of [`config_source`].
+pub(super) fn user_config(
     boot: &Boot,
-    media: &Media<'_>,
     patience: fetch::Patience,
-    only_metadata: bool,
-) -> Result<Found, Problem> {
-    let platform = boot.identity.platform;
-    if platform == Platform::Qemu {
-        let modules = boot.modules.index();
-        let there = |name: &&str| modules.module(name).is_some();
-        for module in [FW_CFG, PORTS].into_iter().filter(there) {
-            if let Err(error) = boot.modules.load(&[module]) {
-                tracing::warn!("config: {error:#}");
-            }
-        }
-    }
-    ask(boot, media, patience, only_metadata, |machine| {
-        platform::obtain(platform, machine)
-    })
-}
-
-/// What messages call that config.
-pub(super) fn shown_name(boot: &Boot) -> Option<String> {
-    match boot.identity.platform {
-        Platform::Qemu => Some("fw_cfg".to_owned()),
-        Platform::File => Some(boot.world.in_initrd(CONFIG_FILE).display().to_string()),
-        _ => None,
-    }
-}
-
-/// The user's config that the machine shows again without being asked for it over a network, if it is one that does.
-pub(super) fn shown(boot: &Boot) -> Result<Option<platform::UserConfig>> {
-    let platform = boot.identity.platform;
-    if platform == Platform::Qemu && boot.modules.index().module(FW_CFG).is_some() {
-        boot.modules.load(&[FW_CFG])?;
-    }
-    let file = boot.world.in_initrd(CONFIG_FILE);
-    Ok(platform::shown(platform, &boot.world.sys, &file)?)
-}
-
-/// The file that `ignition.config.device=` and `ignition.config.path=` name.
-pub(super) fn on_device(
-    boot: &Boot,
-    media: &Media<'_>,
-    label: &str,
-    path: &str,
-) -> Result<Vec<u8>, Problem> {
-    let wrong = |what: String| Problem {
-        what,
-        remote: false,
-    };
-    let labels = [label];
-    let medium = Medium::Labels(&labels);
-    let until = Instant::now() + WAIT;
-    let found = ask(boot, media, fetch::Patience::default(), false, |machine| {
-        machine.wait_for(&medium, Some(until))
-    })?;
-    let key = image::cmdline::CONFIG_DEVICE;
-    let folder = found.ok_or_else(|| {
-        wrong(format!(
-            "{key}: {medium} did not appear within {} s",
-            WAIT.as_secs()
-        ))
-    })?;
-    // Nothing outside of the medium, wherever its links point.
-    let below = |file: &Path| {
-        let folder = fs::canonicalize(&folder)?;
-        let file = fs::canonicalize(folder.join(file))?;
-        match file.starts_with(&folder) {
-            true => fs::read(file),
-            false => Err(std::io::Error::other("it is not on the medium")),
-        }
-    };
-    below(Path::new(path.trim_start_matches('/')))
-        .map_err(|error| wrong(format!("{key}: reading {path} of {label}: {error}")))
-}
-
-fn ask<T>(
-    boot: &Boot,
-    media: &Media<'_>,
-    mut patience: fetch::Patience,
-    only_metadata: bool,
-    work: impl FnOnce(&Machine<'_>) -> Result<T, Problem>,
-) -> Result<T, Problem> {
+) -> Result<config_source::User, Problem> {
     let world = &boot.world;
+    let media = Media::new(world, &boot.modules);
     let network = |stop: &AtomicBool| boot.network.up_unless(&boot.modules, stop);
     let mount = |medium: &Medium<'_>| {
         media.mount(match medium {
@@ -112,22 +30,58 @@ fn ask<T>(
             Medium::Disc => linux::media::Medium::Disc,
         })
     };
+    let load_modules = |names: &[&str]| {
+        // Each by itself: one that fails does not keep the others out.
+        for name in loadable(boot, names) {
+            if let Err(error) = boot.modules.load(&[name]) {
+                tracing::warn!("config: {error:#}");
+            }
+        }
+    };
     let say = |text: &str| {
         Waiter::for_ever(world).attempted();
         tracing::warn!("config: {text}");
     };
-    // A service is asked without end: the boot cannot do without its answer.
-    patience.total = only_metadata.then_some(METADATA_ONLY);
-    work(&Machine {
-        endpoints: &Endpoints::default(),
+    let machine = Machine {
+        service: None,
         sys: &world.sys,
         dev: &world.dev,
         file: &world.in_initrd(CONFIG_FILE),
-        patience,
+        // A service is asked without end: the boot cannot do without its answer.
+        patience: fetch::Patience {
+            total: None,
+            ..patience
+        },
         look_every: LOOK_EVERY,
-        media_wait: WAIT,
+        media_wait: MEDIA_WAIT,
+        load_modules: &load_modules,
         network: &network,
         mount: &mount,
         say: &say,
-    })
+    };
+    let named = Named::from(&boot.cmdline);
+    config_source::user(boot.identity.platform, &named, &machine)
+}
+
+/// The name in messages of the config that [`local`] reads.
+pub(super) fn local_name(boot: &Boot) -> Option<String> {
+    let local = boot.identity.platform.local.as_ref()?;
+    Some((local.name)(&boot.world.in_initrd(CONFIG_FILE)))
+}
+
+/// The user's config, if the platform shows it at every boot without a network.
+pub(super) fn local(boot: &Boot) -> Result<Option<UserConfig>> {
+    let Some(local) = &boot.identity.platform.local else {
+        return Ok(None);
+    };
+    boot.modules.load(&loadable(boot, local.modules))?;
+    let file = boot.world.in_initrd(CONFIG_FILE);
+    Ok((local.read)(&boot.world.sys, &file)?)
+}
+
+/// Those of these modules that the initramfs holds; the others are built into the kernel, or the image is not for them.
+fn loadable<'a>(boot: &Boot, names: &[&'a str]) -> Vec<&'a str> {
+    let index = boot.modules.index();
+    let held = |name: &&str| index.module(name).is_some();
+    names.iter().copied().filter(held).collect()
 }

@@ -4,8 +4,6 @@ use super::source::User;
 use super::*;
 use apply::gather::{ConfigProblems, Gather, Settings};
 
-use image::platform::Platform;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
@@ -89,7 +87,12 @@ fn gathered_with(
     };
     let identity = fetch::Identity::Ec2Role;
     let mut gather = Gather::new(settings, &|| Ok(()), identity);
-    layers::gather_all(&mut gather, base.as_ref(), Platform::Aws, &user)
+    layers::gather_all(
+        &mut gather,
+        base.as_ref(),
+        platform::providers::by_id("aws").unwrap(),
+        &user,
+    )
 }
 
 fn gathered(base: Option<&str>, user: Option<ConfigSource>) -> Result<Fetched, ConfigProblems> {
@@ -457,7 +460,13 @@ fn a_pin_that_says_so_brings_the_network_up() {
         };
         let settings = settings();
         let mut gather = Gather::new(&settings, &network, fetch::Identity::Ec2Role);
-        layers::gather_all(&mut gather, None, Platform::Aws, &user).unwrap();
+        layers::gather_all(
+            &mut gather,
+            None,
+            platform::providers::by_id("aws").unwrap(),
+            &user,
+        )
+        .unwrap();
         assert_eq!(count.load(Ordering::SeqCst), calls);
     }
 }

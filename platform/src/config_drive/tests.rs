@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use image::platform::Platform;
-
 use crate::testing::{Bench, CONFIG, text};
 
 const NETWORK: &str = r#"{"links": [{"id": "tap0", "type": "ovs", "ethernet_mac_address": "fa:16:3e:9c:bf:3d"}],
@@ -11,7 +9,7 @@ const NETWORK: &str = r#"{"links": [{"id": "tap0", "type": "ovs", "ethernet_mac_
 
 #[test]
 fn a_config_drive_says_what_the_network_is_to_be() {
-    for platform in [Platform::Nutanix, Platform::Openstack, Platform::Kubevirt] {
+    for platform in ["nutanix", "openstack", "kubevirt"] {
         let mut bench = Bench::new();
         bench.write("drive/openstack/latest/user_data", CONFIG);
         bench.write("drive/openstack/latest/network_data.json", NETWORK);
@@ -39,7 +37,7 @@ fn network_data_that_cannot_be_used_is_told_by_its_places() {
     let text = NETWORK.replace("fa:16", "fa").replace("ipv4_dhcp", "ipx");
     bench.write("drive/openstack/latest/network_data.json", text);
     bench.medium = Some((1, Some("config-2"), bench.path("drive")));
-    let found = bench.obtain(Platform::Nutanix).unwrap();
+    let found = bench.obtain("nutanix").unwrap();
     assert_eq!(self::text(&found), CONFIG);
     assert_eq!(found.metadata.network, None);
     let file = "the config drive's openstack/latest/network_data.json";
@@ -57,7 +55,7 @@ fn network_data_that_cannot_be_used_is_told_by_its_places() {
 fn a_drive_that_never_comes_is_told() {
     let mut bench = Bench::new();
     bench.patience.total = Some(Duration::from_millis(50));
-    for platform in [Platform::Nutanix, Platform::Kubevirt] {
+    for platform in ["nutanix", "kubevirt"] {
         let problem = bench.obtain(platform).unwrap_err();
         assert!(
             problem.remote && problem.what.contains("config-2"),

@@ -5,15 +5,54 @@
 
 use std::cell::RefCell;
 
-use fetch::{Failure, Method};
+use fetch::{Failure, Identity, Method};
 use serde::Deserialize;
 
+use crate::dmi::Dmi;
+use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
 use crate::problem::Problem;
+use crate::provider::{Detection, DiskController, Provider};
 use crate::service::{Ask, Service, present, text};
 use crate::userdata::{self, Foreign, LIMIT};
+
+/// The row of the table.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "aws",
+    recipe_name: Some("aws"),
+    summary: "Amazon EC2: NVMe and ENA.",
+    detection: Detection::Firmware(is_instance),
+    needs_network: true,
+    media: &[],
+    source_modules: &[],
+    drivers: &["ena", "nvme"],
+    disks: Some(DiskController::Nvme),
+    storage_identity: Identity::Ec2Role,
+    env_keys: EnvKeys {
+        name: "AWS",
+        keys: &[
+            ("AVAILABILITY_ZONE", Value::Zone),
+            ("HOSTNAME", Value::Hostname),
+            ("INSTANCE_ID", Value::InstanceId),
+            ("INSTANCE_TYPE", Value::InstanceType),
+            ("IPV4_LOCAL", Value::Local4),
+            ("IPV4_PUBLIC", Value::Public4),
+            ("REGION", Value::Region),
+        ],
+    },
+    obtain,
+    local: None,
+};
+
+/// Instances of the older kind run on Xen
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/identify_ec2_instances.html>).
+fn is_instance(dmi: &Dmi) -> bool {
+    dmi.vendor == "Amazon EC2"
+        || dmi.bios == "Amazon EC2"
+        || (dmi.vendor == "Xen" && dmi.bios_version.contains("amazon"))
+}
 
 /// The newest version whose form this reads.
 const VERSION: &str = "/2019-10-01";
@@ -31,8 +70,8 @@ struct Imds<'a> {
     token: RefCell<Option<String>>,
 }
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let service = Service::new(machine, &machine.endpoints.aws, &[])?;
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let service = Service::new(machine, &[])?;
     let imds = Imds {
         token: RefCell::new(token(&service)?),
         service,

@@ -2,8 +2,7 @@
 
 use std::sync::Mutex;
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
 use crate::testing::{Bench, CONFIG, KEY, text};
 
@@ -61,7 +60,7 @@ fn version_2(faults: Vec<Reply>, life: usize) -> Server {
 fn config_and_metadata_come_with_one_token() {
     let server = version_2(Vec::new(), 1000);
     let bench = Bench::with(&server);
-    let found = bench.obtain(Platform::Aws).unwrap();
+    let found = bench.obtain("aws").unwrap();
     assert_eq!(text(&found), CONFIG);
     let data = &found.metadata;
     assert_eq!(data.instance_id.as_deref(), Some("i-0abc"));
@@ -72,7 +71,7 @@ fn config_and_metadata_come_with_one_token() {
     let tokens = asked.iter().filter(|path| path.contains("api/token"));
     assert_eq!(tokens.count(), 1, "{asked:?}");
     assert_eq!(
-        crate::env::render(Platform::Aws, data),
+        crate::env::render(by_id("aws").unwrap(), data),
         "AFTERBURN_AWS_AVAILABILITY_ZONE=eu-central-1a\n\
          AFTERBURN_AWS_HOSTNAME=ip-10-0-0-7.eu-central-1.compute.internal\n\
          AFTERBURN_AWS_INSTANCE_ID=i-0abc\n\
@@ -96,7 +95,7 @@ fn config_and_metadata_come_with_one_token() {
 fn a_token_that_expires_in_between_is_renewed() {
     let server = version_2(Vec::new(), 4);
     let bench = Bench::with(&server);
-    let found = bench.obtain(Platform::Aws).unwrap();
+    let found = bench.obtain("aws").unwrap();
     assert_eq!(found.metadata.ssh_keys.len(), 2);
     let tokens = server
         .asked()
@@ -110,7 +109,7 @@ fn a_token_that_expires_in_between_is_renewed() {
 fn a_service_without_tokens_is_asked_the_old_way() {
     let server = serve(Vec::new(), |request: &Request| item(&request.path));
     let bench = Bench::with(&server);
-    let found = bench.obtain(Platform::Aws).unwrap();
+    let found = bench.obtain("aws").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert!(
         server
@@ -133,7 +132,7 @@ fn faults_are_survived_and_told() {
     );
     let bench = Bench::with(&server);
     let begin = std::time::Instant::now();
-    let found = bench.obtain(Platform::Aws).unwrap();
+    let found = bench.obtain("aws").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert!(begin.elapsed() >= std::time::Duration::from_secs(1));
     assert!(
@@ -154,7 +153,7 @@ fn an_instance_without_user_data_or_keys_has_none() {
         }
     });
     let bench = Bench::with(&server);
-    let found = bench.obtain(Platform::Aws).unwrap();
+    let found = bench.obtain("aws").unwrap();
     assert_eq!(found.config, None);
     assert_eq!(found.metadata.region, None);
     assert!(bench.has_said("identity document"));
@@ -164,7 +163,7 @@ fn an_instance_without_user_data_or_keys_has_none() {
 #[test]
 fn a_service_that_is_switched_off_is_told() {
     let server = serve(Vec::new(), |_: &Request| Reply::Status(403, "forbidden"));
-    let problem = Bench::with(&server).obtain(Platform::Aws).unwrap_err();
+    let problem = Bench::with(&server).obtain("aws").unwrap_err();
     assert!(problem.remote && problem.what.contains("403"), "{problem}");
 }
 
@@ -173,7 +172,7 @@ fn a_cut_body_is_resumed() {
     // The token is the first request, the user data the second.
     let faults = vec![ok("token-0"), Reply::Cut(CONFIG.into(), 9)];
     let server = version_2(faults, 1000);
-    let found = Bench::with(&server).obtain(Platform::Aws).unwrap();
+    let found = Bench::with(&server).obtain("aws").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(server.requests()[2].header("range"), Some("bytes=9-"));
 }

@@ -5,24 +5,72 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use fetch::Failure;
+use fetch::{Failure, Identity};
+use image::modules::UDF;
 use serde::Deserialize;
 
 use crate::base64;
+use crate::dmi::Dmi;
+use crate::drivers::SCSI_DISK;
+use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::metadata::{Metadata, SshKey};
 use crate::problem::Problem;
+use crate::provider::{Detection, Provider};
 use crate::service::{Ask, Service, json, present};
 use crate::userdata::{self, Foreign, LIMIT};
 
+/// The row of the table.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "azure",
+    recipe_name: Some("azure"),
+    summary: "Azure: Hyper-V.",
+    detection: Detection::Firmware(is_machine),
+    needs_network: true,
+    media: &[Medium::Disc],
+    source_modules: &[],
+    drivers: &[
+        SCSI_DISK,
+        // The provisioning disc is in an IDE drive on machines of the first generation.
+        "ata_piix",
+        "hv_netvsc",
+        "hv_storvsc",
+        "hv_utils",
+        "hv_vmbus",
+        "isofs",
+        "nvme",
+        "sr_mod",
+        UDF,
+    ],
+    disks: None,
+    storage_identity: Identity::Anonymous,
+    env_keys: EnvKeys {
+        name: "AZURE",
+        keys: &[
+            ("IPV4_DYNAMIC", Value::Local4),
+            ("IPV4_VIRTUAL", Value::Public4),
+            ("VMSIZE", Value::InstanceType),
+        ],
+    },
+    obtain,
+    local: None,
+};
+
+/// By the asset tag that Azure's hosts give every machine: Hyper-V elsewhere has the same vendor.
+fn is_machine(dmi: &Dmi) -> bool {
+    dmi.asset_tag == "7783-7084-3265-9085-8269-3286-77"
+}
+
 const USER_DATA: &str = "/metadata/instance/compute/userData?api-version=2021-01-01&format=text";
 const INSTANCE: &str = "/metadata/instance?api-version=2021-02-01";
-/// What the service answers while it is updated.
+/// What the service answers while it is updated, and for how long at most
+/// (<https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#errors-and-debugging>).
 const UPDATING: &[u16] = &[404, 410];
+const UPDATE_TIME: Duration = Duration::from_secs(70);
 /// The file on the provisioning disc, already decoded.
 const CUSTOM_DATA: &str = "CustomData.bin";
 
@@ -83,13 +131,18 @@ struct Address {
     public_ip_address: String,
 }
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let service = Service::new(machine, &machine.endpoints.azure, &[("Metadata", "true")])?;
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    obtain_within(machine, UPDATE_TIME)
+}
+
+/// `update_time`: how long an answer of 404 may be an update's.
+fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, Problem> {
+    let service = Service::new(machine, &[("Metadata", "true")])?;
     let name = "Azure's user data";
-    let data = settled(machine, &service, USER_DATA, LIMIT)?.unwrap_or_default();
+    let data = settled(&service, USER_DATA, update_time)?.unwrap_or_default();
     let data = base64::decode(&data, name).map_err(Problem::remote)?;
     let mut config = userdata::only(Some(data), name, Foreign::Refuse, true)?;
-    let instance = settled(machine, &service, INSTANCE, LIMIT)?
+    let instance = settled(&service, INSTANCE, update_time)?
         .and_then(|bytes| json(&bytes, "Azure's instance metadata", machine.say))
         .unwrap_or_default();
     if config.0.is_none() {
@@ -104,13 +157,12 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
 
 /// What stands at `path` once the service is not being updated.
 fn settled(
-    machine: &Machine<'_>,
     service: &Service<'_>,
     path: &str,
-    limit: u64,
+    update_time: Duration,
 ) -> Result<Option<Vec<u8>>, Problem> {
     let plain = Ask {
-        limit: Some(limit),
+        limit: Some(LIMIT),
         ..Ask::default()
     };
     let first = service.ask(path, &plain);
@@ -119,7 +171,7 @@ fn settled(
     }
     let repeating = Ask {
         repeat: UPDATING,
-        total: Some(machine.endpoints.azure_updates),
+        total: Some(update_time),
         ..plain
     };
     match service.ask(path, &repeating) {

@@ -1,7 +1,11 @@
 //! Azure, after "Azure Instance Metadata Service" of its documentation.
 
-use image::platform::Platform;
+use std::time::Duration;
 
+use crate::found::Found;
+use crate::problem::Problem;
+use crate::provider::Provider;
+use crate::providers::by_id;
 use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
 use crate::testing::{Bench, CONFIG, KEY, text};
 
@@ -23,6 +27,14 @@ fn instance() -> String {
     )
 }
 
+/// With a service whose updates take no 70 s.
+fn obtain(bench: &Bench) -> Result<Found, Problem> {
+    bench.obtain_by(&Provider {
+        obtain: |machine| super::obtain_within(machine, Duration::from_millis(300)),
+        ..super::PROVIDER
+    })
+}
+
 fn vendor(faults: Vec<Reply>, user_data: &'static str) -> Server {
     serve(faults, move |request: &Request| {
         if request.header("metadata") != Some("true") {
@@ -42,7 +54,7 @@ fn vendor(faults: Vec<Reply>, user_data: &'static str) -> Server {
 #[test]
 fn user_data_is_in_base64() {
     let server = vendor(Vec::new(), ENCODED);
-    let found = Bench::with(&server).obtain(Platform::Azure).unwrap();
+    let found = obtain(&Bench::with(&server)).unwrap();
     assert_eq!(text(&found), CONFIG);
     let key = &found.metadata.ssh_keys[0];
     assert_eq!(
@@ -50,7 +62,7 @@ fn user_data_is_in_base64() {
         (Some("azureuser"), KEY)
     );
     assert_eq!(
-        crate::env::render(Platform::Azure, &found.metadata),
+        crate::env::render(by_id("azure").unwrap(), &found.metadata),
         "AFTERBURN_AZURE_IPV4_DYNAMIC=10.144.133.132\n\
          AFTERBURN_AZURE_IPV4_VIRTUAL=192.0.2.9\n\
          AFTERBURN_AZURE_VMSIZE=Standard_D2s_v5\n\
@@ -69,7 +81,7 @@ fn user_data_is_in_base64() {
 fn a_service_that_is_being_updated_is_waited_for() {
     let faults = vec![ABSENT, ABSENT, Reply::Status(410, ""), Reply::Later(429, 0)];
     let server = vendor(faults, ENCODED);
-    let found = Bench::with(&server).obtain(Platform::Azure).unwrap();
+    let found = obtain(&Bench::with(&server)).unwrap();
     assert_eq!(text(&found), CONFIG);
 }
 
@@ -84,7 +96,7 @@ fn a_service_that_knows_no_user_data_ends_in_the_disc() {
     let mut bench = Bench::with(&server);
     bench.write("disc/CustomData.bin", CONFIG);
     bench.medium = Some((3, None, bench.path("disc")));
-    let found = bench.obtain(Platform::Azure).unwrap();
+    let found = obtain(&bench).unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(found.config.unwrap().name, "Azure's custom data");
 }
@@ -93,10 +105,10 @@ fn a_service_that_knows_no_user_data_ends_in_the_disc() {
 fn without_user_data_and_without_custom_data_there_is_no_config() {
     let server = vendor(Vec::new(), "");
     let mut bench = Bench::with(&server);
-    assert_eq!(bench.obtain(Platform::Azure).unwrap().config, None);
+    assert_eq!(obtain(&bench).unwrap().config, None);
     std::fs::create_dir_all(bench.path("disc")).unwrap();
     bench.medium = Some((0, None, bench.path("disc")));
-    let found = bench.obtain(Platform::Azure).unwrap();
+    let found = obtain(&bench).unwrap();
     assert_eq!(found.config, None);
     assert_eq!(found.metadata.hostname.as_deref(), Some("web-1"));
 }
@@ -104,7 +116,7 @@ fn without_user_data_and_without_custom_data_there_is_no_config() {
 #[test]
 fn user_data_that_is_no_base64_is_refused() {
     let server = vendor(Vec::new(), "SECRET!");
-    let problem = Bench::with(&server).obtain(Platform::Azure).unwrap_err();
+    let problem = obtain(&Bench::with(&server)).unwrap_err();
     assert!(
         problem.what.contains("base64") && !problem.what.contains("SECRET"),
         "{problem}"

@@ -1,13 +1,44 @@
 //! DigitalOcean's droplet metadata. <https://docs.digitalocean.com/reference/api/metadata/>
 
+use fetch::Identity;
 use serde::Deserialize;
 
+use crate::drivers::VIRTIO;
+use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
 use crate::problem::Problem;
+use crate::provider::{Detection, Provider};
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
+
+/// The row of the table.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "digitalocean",
+    recipe_name: Some("digitalocean"),
+    summary: "DigitalOcean droplets: virtio.",
+    detection: Detection::Firmware(|dmi| dmi.vendor == "DigitalOcean"),
+    needs_network: true,
+    media: &[],
+    source_modules: &[],
+    drivers: VIRTIO,
+    disks: None,
+    storage_identity: Identity::Anonymous,
+    env_keys: EnvKeys {
+        name: "DIGITALOCEAN",
+        keys: &[
+            ("HOSTNAME", Value::Hostname),
+            ("IPV4_PRIVATE", Value::EachLocal4),
+            ("IPV4_PUBLIC", Value::EachPublic4),
+            ("IPV6_PRIVATE", Value::EachLocal6),
+            ("IPV6_PUBLIC", Value::EachPublic6),
+            ("REGION", Value::Region),
+        ],
+    },
+    obtain,
+    local: None,
+};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -40,8 +71,8 @@ struct Address {
     ip_address: String,
 }
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let service = Service::new(machine, &machine.endpoints.digitalocean, &[])?;
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let service = Service::new(machine, &[])?;
     let data = service.user_data("/metadata/v1/user-data")?;
     let name = "the droplet's user data";
     let config = userdata::only(data, name, Foreign::Refuse, true)?;

@@ -1,7 +1,6 @@
 //! DigitalOcean, after its metadata API's reference.
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::server::{ABSENT, Reply, Request, ok, serve};
 use crate::testing::{Bench, CONFIG, KEY, text};
 
@@ -28,11 +27,11 @@ fn a_droplet_has_its_data_in_two_requests() {
         "/metadata/v1.json" => ok(droplet()),
         _ => ABSENT,
     });
-    let found = Bench::with(&server).obtain(Platform::DigitalOcean).unwrap();
+    let found = Bench::with(&server).obtain("digitalocean").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(found.metadata.ssh_keys[0].key, KEY);
     assert_eq!(
-        crate::env::render(Platform::DigitalOcean, &found.metadata),
+        crate::env::render(by_id("digitalocean").unwrap(), &found.metadata),
         "AFTERBURN_DIGITALOCEAN_HOSTNAME=sample-droplet\n\
          AFTERBURN_DIGITALOCEAN_IPV4_ANCHOR_0=10.10.0.5\n\
          AFTERBURN_DIGITALOCEAN_IPV4_PRIVATE_0=10.132.255.113\n\
@@ -57,6 +56,6 @@ fn a_droplet_without_user_data_has_no_config() {
             _ => ABSENT,
         }
     });
-    let found = Bench::with(&server).obtain(Platform::DigitalOcean).unwrap();
+    let found = Bench::with(&server).obtain("digitalocean").unwrap();
     assert_eq!(found.config, None);
 }

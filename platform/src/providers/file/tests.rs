@@ -1,14 +1,12 @@
 //! The file, and bare metal, which has none.
 
-use image::platform::Platform;
-
 use crate::testing::{Bench, CONFIG, text};
 
 #[test]
 fn a_file_and_bare_metal() {
     let bench = Bench::new();
-    assert_eq!(bench.obtain(Platform::File).unwrap().config, None);
+    assert_eq!(bench.obtain("file").unwrap().config, None);
     bench.write("config.ign", CONFIG);
-    assert_eq!(text(&bench.obtain(Platform::File).unwrap()), CONFIG);
-    assert_eq!(bench.obtain(Platform::Metal).unwrap().config, None);
+    assert_eq!(text(&bench.obtain("file").unwrap()), CONFIG);
+    assert_eq!(bench.obtain("metal").unwrap().config, None);
 }

@@ -2,15 +2,56 @@
 //!
 //! <https://cloud.google.com/compute/docs/metadata/querying-metadata>
 
+use fetch::Identity;
 use serde::Deserialize;
 
 use crate::base64;
+use crate::dmi::Dmi;
+use crate::drivers::SCSI_DISK;
+use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
 use crate::problem::Problem;
+use crate::provider::{Detection, DiskController, Provider};
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
+
+/// The row of the table.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "gcp",
+    recipe_name: Some("gce"),
+    summary: "Google Compute Engine: virtio-scsi, NVMe and gVNIC.",
+    detection: Detection::Firmware(is_instance),
+    needs_network: true,
+    media: &[],
+    source_modules: &[],
+    drivers: &[
+        SCSI_DISK,
+        "gve",
+        "nvme",
+        "virtio_net",
+        "virtio_pci",
+        "virtio_scsi",
+    ],
+    disks: Some(DiskController::VirtioScsi),
+    storage_identity: Identity::ComputeAccount,
+    env_keys: EnvKeys {
+        name: "GCP",
+        keys: &[
+            ("HOSTNAME", Value::Hostname),
+            ("IP_EXTERNAL", Value::EachPublic4),
+            ("IP_LOCAL", Value::EachLocal4),
+        ],
+    },
+    obtain,
+    local: None,
+};
+
+/// <https://cloud.google.com/compute/docs/instances/detect-compute-engine>
+fn is_instance(dmi: &Dmi) -> bool {
+    dmi.vendor == "Google" || dmi.product == "Google Compute Engine"
+}
 
 const ROOT: &str = "/computeMetadata/v1";
 
@@ -51,15 +92,15 @@ struct Attributes {
     user_data_encoding: Option<String>,
 }
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let flavor = [("Metadata-Flavor", "Google")];
-    let service = Service::new(machine, &machine.endpoints.gcp, &flavor)?;
+    let service = Service::new(machine, &flavor)?;
     let data = service.user_data(&format!("{ROOT}/instance/attributes/user-data"))?;
     let instance: Instance = service
         .json(&format!("{ROOT}/instance/?recursive=true&alt=json"))?
         .unwrap_or_default();
     let name = "Compute Engine's user data";
-    // Attributes are texts: whoever packs the config says that it is in base64.
+    // EnvKeys are texts: whoever packs the config says that it is in base64.
     let data = match instance.attributes.user_data_encoding.as_deref() {
         Some("base64") => data
             .map(|data| base64::decode(&data, name))

@@ -1,7 +1,6 @@
 //! Compute Engine, after "About VM metadata" of its documentation.
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
 use crate::testing::{Bench, CONFIG, KEY, text};
 
@@ -43,7 +42,7 @@ fn instance() -> String {
 #[test]
 fn config_and_metadata_come_in_three_requests() {
     let server = vendor(Vec::new(), CONFIG, instance());
-    let found = Bench::with(&server).obtain(Platform::Gcp).unwrap();
+    let found = Bench::with(&server).obtain("gcp").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(server.asked().len(), 3);
     let keys = &found.metadata.ssh_keys;
@@ -52,7 +51,7 @@ fn config_and_metadata_come_in_three_requests() {
     assert_eq!(users, [Some("alice"), Some("carol")]);
     assert_eq!(keys[0].key, KEY);
     assert_eq!(
-        crate::env::render(Platform::Gcp, &found.metadata),
+        crate::env::render(by_id("gcp").unwrap(), &found.metadata),
         "AFTERBURN_GCP_HOSTNAME=web-1.europe-west3-a.c.demo.internal\n\
          AFTERBURN_GCP_IP_EXTERNAL_0=192.0.2.8\n\
          AFTERBURN_GCP_IP_LOCAL_0=10.156.0.2\n\
@@ -73,7 +72,7 @@ fn config_and_metadata_come_in_three_requests() {
 fn keys_of_the_project_can_be_blocked() {
     let blocked = instance().replace(r#""user-data": "…""#, r#""block-project-ssh-keys": "TRUE""#);
     let server = vendor(Vec::new(), "", blocked);
-    let found = Bench::with(&server).obtain(Platform::Gcp).unwrap();
+    let found = Bench::with(&server).obtain("gcp").unwrap();
     assert_eq!(found.config, None);
     assert_eq!(found.metadata.ssh_keys.len(), 1);
     assert_eq!(server.asked().len(), 2);
@@ -83,7 +82,7 @@ fn keys_of_the_project_can_be_blocked() {
 fn packed_user_data_says_that_it_is_in_base64() {
     let encoded = instance().replace(r#""user-data": "…""#, r#""user-data-encoding": "base64""#);
     let server = vendor(Vec::new(), "e30=\n", encoded);
-    let found = Bench::with(&server).obtain(Platform::Gcp).unwrap();
+    let found = Bench::with(&server).obtain("gcp").unwrap();
     assert_eq!(text(&found), "{}");
 }
 
@@ -96,7 +95,7 @@ fn faults_are_survived() {
     ];
     let server = vendor(faults, CONFIG, instance());
     let bench = Bench::with(&server);
-    assert_eq!(text(&bench.obtain(Platform::Gcp).unwrap()), CONFIG);
+    assert_eq!(text(&bench.obtain("gcp").unwrap()), CONFIG);
     let resumed = &server.requests()[3];
     assert_eq!(resumed.header("range"), Some("bytes=11-"));
     assert!(bench.has_said("503"));
@@ -105,7 +104,7 @@ fn faults_are_survived() {
 #[test]
 fn a_cloud_config_is_refused_by_name() {
     let server = vendor(Vec::new(), "#cloud-config\npassword: SECRET\n", instance());
-    let problem = Bench::with(&server).obtain(Platform::Gcp).unwrap_err();
+    let problem = Bench::with(&server).obtain("gcp").unwrap_err();
     assert!(
         problem.remote && problem.what.contains("cloud-config"),
         "{problem}"

@@ -4,17 +4,50 @@
 
 use std::net::Ipv6Addr;
 
+use fetch::Identity;
+
+use crate::drivers::VIRTIO;
+use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
 use crate::problem::Problem;
+use crate::provider::{Detection, Provider};
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
 
+/// The row of the table.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "hetzner",
+    recipe_name: Some("hetzner"),
+    summary: "Hetzner Cloud: virtio.",
+    detection: Detection::Firmware(|dmi| dmi.vendor == "Hetzner"),
+    needs_network: true,
+    media: &[],
+    source_modules: &[],
+    drivers: VIRTIO,
+    disks: None,
+    storage_identity: Identity::Anonymous,
+    env_keys: EnvKeys {
+        name: "HETZNER",
+        keys: &[
+            ("AVAILABILITY_ZONE", Value::Zone),
+            ("HOSTNAME", Value::Hostname),
+            ("INSTANCE_ID", Value::InstanceId),
+            ("PRIVATE_IPV4", Value::EachLocal4),
+            ("PUBLIC_IPV4", Value::Public4),
+            ("PUBLIC_IPV6", Value::Public6),
+            ("REGION", Value::Region),
+        ],
+    },
+    obtain,
+    local: None,
+};
+
 const ROOT: &str = "/hetzner/v1";
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let service = Service::new(machine, &machine.endpoints.hetzner, &[])?;
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+    let service = Service::new(machine, &[])?;
     let data = service.user_data(&format!("{ROOT}/userdata"))?;
     let name = "the server's user data";
     let config = userdata::only(data, name, Foreign::Refuse, true)?;

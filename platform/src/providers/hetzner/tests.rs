@@ -1,7 +1,6 @@
 //! Hetzner Cloud, after "Server Metadata" of its documentation.
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::server::{ABSENT, Reply, Request, ok, serve};
 use crate::testing::{Bench, CONFIG, KEY, text};
 
@@ -30,11 +29,11 @@ fn a_hetzner_server_has_its_data_item_by_item() {
         "/hetzner/v1/metadata/network-config" => ok(LINKS),
         _ => ABSENT,
     });
-    let found = Bench::with(&server).obtain(Platform::Hetzner).unwrap();
+    let found = Bench::with(&server).obtain("hetzner").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(found.metadata.ssh_keys[0].key, KEY);
     assert_eq!(
-        crate::env::render(Platform::Hetzner, &found.metadata),
+        crate::env::render(by_id("hetzner").unwrap(), &found.metadata),
         "AFTERBURN_HETZNER_AVAILABILITY_ZONE=hel1-dc2\n\
          AFTERBURN_HETZNER_HOSTNAME=my-server\n\
          AFTERBURN_HETZNER_INSTANCE_ID=42\n\
@@ -57,8 +56,8 @@ fn a_hetzner_server_has_its_data_item_by_item() {
 #[test]
 fn a_server_without_items_is_no_error() {
     let server = serve(Vec::new(), |_: &Request| ABSENT);
-    let found = Bench::with(&server).obtain(Platform::Hetzner).unwrap();
+    let found = Bench::with(&server).obtain("hetzner").unwrap();
     assert_eq!(found.config, None);
-    let env = crate::env::render(Platform::Hetzner, &found.metadata);
+    let env = crate::env::render(by_id("hetzner").unwrap(), &found.metadata);
     assert_eq!(env, "SLIPWAY_PLATFORM=hetzner\n");
 }

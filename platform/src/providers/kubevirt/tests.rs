@@ -1,7 +1,6 @@
 //! KubeVirt: the drive is a plain folder here, as the init mounts it.
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::{Bench, CONFIG, text};
 
 #[test]
@@ -13,10 +12,10 @@ fn kubevirt_has_either_form() {
         "{\"instance-id\": \"fake.default\", \"local-hostname\": \"vm-1\"}",
     );
     bench.medium = Some((1, Some("cidata"), bench.path("cidata")));
-    let found = bench.obtain(Platform::Kubevirt).unwrap();
+    let found = bench.obtain("kubevirt").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(
-        crate::env::render(Platform::Kubevirt, &found.metadata),
+        crate::env::render(by_id("kubevirt").unwrap(), &found.metadata),
         "AFTERBURN_KUBEVIRT_HOSTNAME=vm-1\nAFTERBURN_KUBEVIRT_INSTANCE_ID=fake.default\n\
          SLIPWAY_HOSTNAME=vm-1\nSLIPWAY_INSTANCE_ID=fake.default\nSLIPWAY_PLATFORM=kubevirt\n"
     );
@@ -27,7 +26,7 @@ fn kubevirt_has_either_form() {
         r#"{"instance_type": "u1.medium", "uuid": "1", "hostname": "vm-2"}"#,
     );
     bench.medium = Some((1, Some("config-2"), bench.path("drive")));
-    let found = bench.obtain(Platform::Kubevirt).unwrap();
+    let found = bench.obtain("kubevirt").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(found.metadata.instance_type.as_deref(), Some("u1.medium"));
 }
@@ -37,7 +36,7 @@ fn a_drives_cloud_config_is_refused_where_nobody_but_the_user_writes_it() {
     let mut bench = Bench::new();
     bench.write("cidata/user-data", "#cloud-config\n");
     bench.medium = Some((0, Some("cidata"), bench.path("cidata")));
-    let problem = bench.obtain(Platform::Kubevirt).unwrap_err();
+    let problem = bench.obtain("kubevirt").unwrap_err();
     assert!(
         !problem.remote && problem.what.contains("cloud-config"),
         "{problem}"

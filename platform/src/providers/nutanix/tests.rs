@@ -1,7 +1,6 @@
 //! Nutanix: the drive is a plain folder here, as the init mounts it.
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::{Bench, CONFIG, text};
 
 #[test]
@@ -13,10 +12,10 @@ fn nutanix_waits_for_its_drive() {
         r#"{"hostname": "ahv-1", "uuid": "20c5a21f"}"#,
     );
     bench.medium = Some((20, Some("config-2"), bench.path("drive")));
-    let found = bench.obtain(Platform::Nutanix).unwrap();
+    let found = bench.obtain("nutanix").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(
-        crate::env::render(Platform::Nutanix, &found.metadata),
+        crate::env::render(by_id("nutanix").unwrap(), &found.metadata),
         "AFTERBURN_CUSTOM_HOSTNAME=ahv-1\nSLIPWAY_HOSTNAME=ahv-1\n\
          SLIPWAY_INSTANCE_ID=20c5a21f\nSLIPWAY_PLATFORM=nutanix\n"
     );

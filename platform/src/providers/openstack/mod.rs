@@ -7,15 +7,19 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fetch::Want;
+use fetch::{Identity, Want};
 use tokio::sync::oneshot;
 
 use crate::config_drive::{self, Ec2, Nova};
+use crate::dmi::Dmi;
+use crate::drivers::VIRTIO_WITH_DRIVE;
+use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::problem::Problem;
-use crate::service::{Service, options, present};
+use crate::provider::{Detection, Provider};
+use crate::service::{self, Service, options, present};
 use crate::userdata::{self, Foreign, LIMIT};
 
 const USER_DATA: &str = "/openstack/latest/user_data";
@@ -28,7 +32,43 @@ enum Winner {
     Service(Option<Vec<u8>>),
 }
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+const DRIVE: Medium<'static> = Medium::Labels(config_drive::CONFIG_2);
+
+/// The row of the table.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "openstack",
+    recipe_name: Some("openstack"),
+    summary: "OpenStack on KVM: virtio, and a config drive.",
+    detection: Detection::Firmware(is_server),
+    needs_network: true,
+    media: &[DRIVE],
+    source_modules: &[],
+    drivers: VIRTIO_WITH_DRIVE,
+    disks: None,
+    storage_identity: Identity::Anonymous,
+    env_keys: EnvKeys {
+        name: "OPENSTACK",
+        keys: &[
+            ("HOSTNAME", Value::Hostname),
+            ("INSTANCE_ID", Value::InstanceId),
+            ("INSTANCE_TYPE", Value::InstanceType),
+            ("IPV4_LOCAL", Value::Local4),
+            ("IPV4_PUBLIC", Value::Public4),
+        ],
+    },
+    obtain,
+    local: None,
+};
+
+/// Distributions of OpenStack change the vendor, and keep Nova's product or asset tag.
+fn is_server(dmi: &Dmi) -> bool {
+    dmi.vendor == "OpenStack Foundation"
+        || dmi.product.starts_with("OpenStack")
+        || dmi.asset_tag == "OpenStack Nova"
+        || dmi.asset_tag == "OpenStack Compute"
+}
+
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let stop = AtomicBool::new(false);
     let (up, is_up) = oneshot::channel();
     let winner = std::thread::scope(|scope| {
@@ -70,11 +110,10 @@ fn race(
 }
 
 async fn watch_drive(machine: &Machine<'_>) -> PathBuf {
-    let medium = Medium::Labels(config_drive::CONFIG_2);
     let began = Instant::now();
     let mut next_line = PAUSE;
     loop {
-        let missing = match machine.look(&medium) {
+        let missing = match machine.look(&DRIVE) {
             Ok(Some(folder)) => return folder,
             Ok(None) => String::new(),
             // The service may answer all the same.
@@ -83,7 +122,7 @@ async fn watch_drive(machine: &Machine<'_>) -> PathBuf {
         if began.elapsed() >= next_line {
             let seconds = began.elapsed().as_secs();
             (machine.say)(&format!(
-                "waiting for {medium}{missing} or the metadata service for {seconds} s"
+                "waiting for {DRIVE}{missing} or the metadata service for {seconds} s"
             ));
             next_line += PAUSE;
         }
@@ -104,7 +143,7 @@ async fn ask_service(
         }
         Err(_) => std::future::pending().await,
     }
-    let url = format!("{}{USER_DATA}", machine.endpoints.openstack);
+    let url = format!("{}{USER_DATA}", service::base(machine));
     let want = Want {
         patience: machine.patience,
         ..Want::new(&url, LIMIT)
@@ -125,7 +164,7 @@ async fn ask_service(
 fn by_service(machine: &Machine<'_>, data: Option<Vec<u8>>) -> Result<Found, Problem> {
     let name = "OpenStack's user data";
     let config = userdata::only(data, name, Foreign::Refuse, true)?;
-    let service = Service::new(machine, &machine.endpoints.openstack, &[])?;
+    let service = Service::new(machine, &[])?;
     let nova: Nova = service.json(META_DATA)?.unwrap_or_default();
     let one = |key: &str| service.text(&format!("/latest/meta-data/{key}"));
     let ec2 = Ec2 {

@@ -3,8 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
 use crate::testing::{Bench, CONFIG, KEY, text};
 
@@ -56,11 +55,11 @@ const ENV: &str = "AFTERBURN_OPENSTACK_HOSTNAME=web-1.novalocal\n\
 fn the_service_answers_where_there_is_no_drive() {
     let faults = vec![Reply::Status(500, ""), Reply::Cut(CONFIG.into(), 5)];
     let server = vendor(faults, ok(CONFIG));
-    let found = Bench::with(&server).obtain(Platform::Openstack).unwrap();
+    let found = Bench::with(&server).obtain("openstack").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert_eq!(found.metadata.ssh_keys[0].key, KEY);
     assert_eq!(
-        crate::env::render(Platform::Openstack, &found.metadata),
+        crate::env::render(by_id("openstack").unwrap(), &found.metadata),
         ENV
     );
 }
@@ -70,10 +69,10 @@ fn the_drive_answers_where_there_is_no_network() {
     for label in ["config-2", "CONFIG-2"] {
         let bench = with_drive(Bench::new(), 5, label);
         bench.dark.store(true, Ordering::SeqCst);
-        let found = bench.obtain(Platform::Openstack).unwrap();
+        let found = bench.obtain("openstack").unwrap();
         assert_eq!(text(&found), r#"{"drive": 1}"#);
         assert_eq!(
-            crate::env::render(Platform::Openstack, &found.metadata),
+            crate::env::render(by_id("openstack").unwrap(), &found.metadata),
             ENV
         );
         // The network was tried meanwhile, and told to stop.
@@ -85,19 +84,16 @@ fn the_drive_answers_where_there_is_no_network() {
 fn the_first_that_answers_wins() {
     let server = vendor(Vec::new(), ok(CONFIG));
     let late = with_drive(Bench::with(&server), 1_000_000, "config-2");
-    assert_eq!(text(&late.obtain(Platform::Openstack).unwrap()), CONFIG);
+    assert_eq!(text(&late.obtain("openstack").unwrap()), CONFIG);
     let silent = vendor(vec![Reply::Later(503, 60)], ok(CONFIG));
     let early = with_drive(Bench::with(&silent), 3, "config-2");
-    assert_eq!(
-        text(&early.obtain(Platform::Openstack).unwrap()),
-        r#"{"drive": 1}"#
-    );
+    assert_eq!(text(&early.obtain("openstack").unwrap()), r#"{"drive": 1}"#);
 }
 
 #[test]
 fn a_service_without_user_data_is_an_answer() {
     let server = vendor(Vec::new(), ABSENT);
-    let found = Bench::with(&server).obtain(Platform::Openstack).unwrap();
+    let found = Bench::with(&server).obtain("openstack").unwrap();
     assert_eq!(found.config, None);
     assert_eq!(found.metadata.zone.as_deref(), Some("nova"));
 }
@@ -106,7 +102,7 @@ fn a_service_without_user_data_is_an_answer() {
 fn silence_on_both_sides_ends_at_the_total() {
     let mut bench = Bench::new();
     bench.patience.total = Some(Duration::from_millis(300));
-    let problem = bench.obtain(Platform::Openstack).unwrap_err();
+    let problem = bench.obtain("openstack").unwrap_err();
     assert!(
         problem.remote && problem.what.contains("neither"),
         "{problem}"

@@ -1,25 +1,57 @@
-//! Proxmox VE: a drive in NoCloud's form. The one that Proxmox makes itself has a cloud-config as user data, so a config may
-//! also stand in the vendor data (`cicustom: vendor=…`); a machine without a drive has no config.
+//! Proxmox VE: a drive in NoCloud's form. The user data that Proxmox writes itself is a cloud-config, so a config may also
+//! stand in the vendor data (`cicustom: vendor=…`); a machine without a drive has no config.
+//!
+//! <https://pve.proxmox.com/wiki/Cloud-Init_Support>
 
 use std::time::Instant;
 
+use fetch::Identity;
+
 use crate::config_drive;
+use crate::dmi::Dmi;
+use crate::drivers::VIRTIO_WITH_DRIVE;
+use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::metadata::Metadata;
 use crate::problem::Problem;
+use crate::provider::{Detection, Provider};
 use crate::userdata::Foreign;
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let medium = Medium::Labels(config_drive::CIDATA);
+const DRIVE: Medium<'static> = Medium::Labels(config_drive::CIDATA);
+
+/// The row of the table. Its machines have QEMU's own fields; an image for both platforms takes itself for this one.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "proxmoxve",
+    recipe_name: Some("proxmoxve"),
+    summary: "Proxmox VE: virtio, and a cloud-init drive.",
+    detection: Detection::Firmware(Dmi::is_qemu),
+    needs_network: false,
+    media: &[DRIVE],
+    source_modules: &[],
+    drivers: VIRTIO_WITH_DRIVE,
+    disks: None,
+    storage_identity: Identity::Anonymous,
+    env_keys: EnvKeys {
+        name: "PROXMOXVE",
+        keys: &[
+            ("HOSTNAME", Value::Hostname),
+            ("INSTANCE_ID", Value::InstanceId),
+        ],
+    },
+    obtain,
+    local: None,
+};
+
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let until = Instant::now() + machine.media_wait;
-    match machine.wait_for(&medium, Some(until))? {
+    match machine.wait_for(&DRIVE, Some(until))? {
         Some(folder) => {
             config_drive::nocloud(&folder, &["user-data", "vendor-data"], Foreign::Skip)
         }
         None => {
-            let note = format!("{medium} did not appear; there is no config");
+            let note = format!("{DRIVE} did not appear; there is no config");
             Ok(Found::new((None, vec![note]), Metadata::default()))
         }
     }

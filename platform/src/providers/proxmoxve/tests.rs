@@ -1,7 +1,6 @@
 //! Proxmox VE: the drive is a plain folder here, as the init mounts it.
 
-use image::platform::Platform;
-
+use crate::providers::by_id;
 use crate::testing::{Bench, CONFIG, KEY, text};
 
 fn proxmox(user_data: &str, vendor_data: &str) -> Bench {
@@ -19,31 +18,31 @@ fn proxmoxs_own_cloud_config_is_passed_over_and_says_who_the_machine_is() {
         "#cloud-config\nhostname: pve-1\nmanage_etc_hosts: true\nfqdn: pve-1.example\n\
          user: admin\npassword: $5$SECRET\nssh_authorized_keys:\n  - {KEY}\nchpasswd:\n  expire: False\n"
     );
-    let found = proxmox(&own, CONFIG).obtain(Platform::Proxmoxve).unwrap();
+    let found = proxmox(&own, CONFIG).obtain("proxmoxve").unwrap();
     assert_eq!(text(&found), CONFIG);
     assert!(found.notes[0].contains("cloud-config"), "{:?}", found.notes);
     assert!(!found.notes[0].contains("SECRET"));
     assert_eq!(found.metadata.ssh_keys[0].key, KEY);
     assert_eq!(
-        crate::env::render(Platform::Proxmoxve, &found.metadata),
+        crate::env::render(by_id("proxmoxve").unwrap(), &found.metadata),
         "AFTERBURN_PROXMOXVE_HOSTNAME=pve-1\nAFTERBURN_PROXMOXVE_INSTANCE_ID=8fc2dc2a2a7d\n\
          SLIPWAY_HOSTNAME=pve-1\nSLIPWAY_INSTANCE_ID=8fc2dc2a2a7d\nSLIPWAY_PLATFORM=proxmoxve\n"
     );
     // Neither file has one.
-    let found = proxmox(&own, "").obtain(Platform::Proxmoxve).unwrap();
+    let found = proxmox(&own, "").obtain("proxmoxve").unwrap();
     assert_eq!(found.config, None);
 }
 
 #[test]
 fn proxmoxs_user_data_is_before_its_vendor_data() {
-    let found = proxmox(CONFIG, "{}").obtain(Platform::Proxmoxve).unwrap();
+    let found = proxmox(CONFIG, "{}").obtain("proxmoxve").unwrap();
     assert_eq!(text(&found), CONFIG);
 }
 
 #[test]
 fn a_proxmox_machine_without_a_drive_has_no_config() {
     let bench = Bench::new();
-    let found = bench.obtain(Platform::Proxmoxve).unwrap();
+    let found = bench.obtain("proxmoxve").unwrap();
     assert_eq!(found.config, None);
     assert!(found.notes[0].contains("cidata"), "{:?}", found.notes);
 }

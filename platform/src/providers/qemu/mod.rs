@@ -5,10 +5,17 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use fetch::Identity;
+use image::modules::{BOND, FW_CFG as FW_CFG_MODULE, PORTS, VLAN};
+
+use crate::dmi::Dmi;
+use crate::drivers::SCSI_DISK;
+use crate::env_keys;
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
 use crate::problem::Problem;
+use crate::provider::{Detection, LocalConfig, Provider};
 use crate::userdata::{self, Foreign, LIMIT, UserConfig};
 
 /// Below sysfs, once the module `qemu_fw_cfg` is loaded.
@@ -16,7 +23,43 @@ const FW_CFG: &str = "firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
 /// Serial number of the disk, and name of the port.
 const NAME: &str = "ignition";
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+/// The row of the table. Recipes name QEMU so that an image starts on a laptop too: any other platform that fits the machine
+/// comes first.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "qemu",
+    recipe_name: Some("qemu"),
+    summary: "QEMU and everything with virtio devices.",
+    detection: Detection::Fallback(Dmi::is_qemu),
+    needs_network: false,
+    media: &[],
+    source_modules: &[FW_CFG_MODULE, PORTS],
+    drivers: &[
+        BOND,
+        FW_CFG_MODULE,
+        PORTS,
+        SCSI_DISK,
+        VLAN,
+        "ahci",
+        "i6300esb",
+        "nvme",
+        "virtio_blk",
+        "virtio_net",
+        "virtio_pci",
+        "virtio_rng",
+        "virtio_scsi",
+    ],
+    disks: None,
+    storage_identity: Identity::Anonymous,
+    env_keys: env_keys::CUSTOM,
+    obtain,
+    local: Some(LocalConfig {
+        modules: &[FW_CFG_MODULE],
+        read: |sys, _| local(sys),
+        name: |_| "fw_cfg".to_owned(),
+    }),
+};
+
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let (data, name) = match read(&machine.sys.join(FW_CFG), "fw_cfg")? {
         Some(data) => (Some(data), "fw_cfg"),
         None => match named(&machine.sys.join("block"), "serial") {
@@ -38,8 +81,8 @@ pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     Ok(Found::new(config, Metadata::default()))
 }
 
-/// What fw_cfg has.
-pub(crate) fn shown(sys: &Path) -> Result<Option<UserConfig>, Problem> {
+/// The config in fw_cfg.
+fn local(sys: &Path) -> Result<Option<UserConfig>, Problem> {
     let data = read(&sys.join(FW_CFG), "fw_cfg")?;
     Ok(userdata::only(data, "fw_cfg", Foreign::Refuse, false)?.0)
 }

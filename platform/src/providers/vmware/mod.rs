@@ -6,12 +6,17 @@
 
 use std::collections::BTreeMap;
 
+use fetch::Identity;
+
 use crate::base64;
 use crate::dmi::Dmi;
+use crate::drivers::SCSI_DISK;
+use crate::env_keys;
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
 use crate::problem::Problem;
+use crate::provider::{Detection, Provider};
 use crate::userdata::{self, Foreign, LIMIT};
 
 const DATA: &str = "guestinfo.ignition.config.data";
@@ -23,11 +28,32 @@ const HOSTNAME: &str = "guestinfo.hostname";
 /// How a variable is read: none if there is none of that name.
 type Read<'a> = &'a mut dyn FnMut(&str) -> Result<Option<Vec<u8>>, String>;
 
-pub(crate) fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
+/// The row of the table.
+pub(super) static PROVIDER: Provider = Provider {
+    id: "vmware",
+    recipe_name: Some("vmware"),
+    summary: "VMware: PVSCSI and VMXNET3.",
+    detection: Detection::Firmware(is_machine),
+    needs_network: false,
+    media: &[],
+    source_modules: &[],
+    drivers: &[SCSI_DISK, "ahci", "nvme", "vmw_pvscsi", "vmxnet3"],
+    disks: None,
+    storage_identity: Identity::Anonymous,
+    env_keys: env_keys::CUSTOM,
+    obtain,
+    local: None,
+};
+
+fn is_machine(dmi: &Dmi) -> bool {
+    dmi.vendor.starts_with("VMware")
+}
+
+fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let dmi = Dmi::read(machine.sys);
-    if !dmi.fits(image::platform::Platform::Vmware) {
+    if !is_machine(&dmi) {
         return Err(Problem::local(format!(
-            "the platform is said to be vmware; the firmware's vendor is {:?}",
+            "vmware: the firmware's vendor is {:?}, expected VMware",
             dmi.vendor
         )));
     }

@@ -1,10 +1,8 @@
 //! VMware: its variables, and a machine that is not one of its.
 
-use super::*;
 use std::io::Write;
 
-use image::platform::Platform;
-
+use super::*;
 use crate::testing::{Bench, CONFIG};
 
 fn from(variables: &[(&str, &[u8])]) -> Result<Found, Problem> {
@@ -84,13 +82,13 @@ fn the_ovf_environment_has_what_no_variable_has() {
 fn vmware_is_refused_elsewhere() {
     let bench = Bench::new();
     bench.write("sys/class/dmi/id/sys_vendor", "QEMU\n");
-    let problem = bench.obtain(Platform::Vmware).unwrap_err();
+    let problem = bench.obtain("vmware").unwrap_err();
     assert!(
         problem.what.contains("QEMU") && !problem.remote,
         "{problem}"
     );
     // A firmware that lies does not end the program: the processor is asked next.
     bench.write("sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
-    let problem = bench.obtain(Platform::Vmware).unwrap_err();
+    let problem = bench.obtain("vmware").unwrap_err();
     assert!(problem.what.contains("guestinfo"), "{problem}");
 }

@@ -1,0 +1,173 @@
+//! Config source: where the user's config is, in the order in which the places count.
+//!
+//! 1. the URL on the kernel command line
+//! 2. the file on a device, both named on the kernel command line
+//! 3. the platform's own: drive, service, hypervisor, file
+//!
+//! The init follows the whole order by [`user`]. The program `ignition` has a file of its system between 2 and 3, so it
+//! asks [`Named::find`] and [`obtain`] itself.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fetch::Patience;
+use image::cmdline::{CONFIG_DEVICE, Cmdline};
+
+use crate::dmi::Dmi;
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::medium::Medium;
+use crate::metadata::Metadata;
+use crate::problem::Problem;
+use crate::provider::Provider;
+use crate::userdata::UserConfig;
+
+/// How long the metadata may take when the config comes from elsewhere: a missing host name does not hold up such a boot.
+const METADATA_ONLY: Duration = Duration::from_secs(10);
+
+/// What the kernel command line says of the config.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Its URL.
+    pub url: Option<String>,
+    /// The label of its file system, and its path there.
+    pub device: Option<(String, String)>,
+}
+
+/// The user's config, or where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// To be fetched from this URL.
+    Url(String),
+    /// Its text.
+    Text(UserConfig),
+}
+
+/// What [`user`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The config, if there is one.
+    pub source: Option<Source>,
+    /// What the platform says of the machine.
+    pub metadata: Metadata,
+    /// What was passed over, for the log.
+    pub notes: Vec<String>,
+}
+
+impl From<&Cmdline> for Named {
+    fn from(cmdline: &Cmdline) -> Self {
+        Self {
+            url: cmdline.config_url.clone(),
+            device: cmdline
+                .config_device
+                .clone()
+                .zip(cmdline.config_path.clone()),
+        }
+    }
+}
+
+impl Named {
+    /// The config that the command line names; none if it names none.
+    ///
+    /// # Errors
+    /// A device that does not appear within [`Machine::media_wait`], a file that cannot be read or leads out of it.
+    pub fn find(&self, machine: &Machine<'_>) -> Result<Option<Source>, Problem> {
+        if let Some(url) = &self.url {
+            return Ok(Some(Source::Url(url.clone())));
+        }
+        let Some((label, path)) = &self.device else {
+            return Ok(None);
+        };
+        let text = on_device(machine, label, path)?;
+        let name = format!("{path} of {label}");
+        Ok(Some(Source::Text(UserConfig { text, name })))
+    }
+}
+
+/// The user's config: what the command line names, else the platform's own; and the platform's metadata in both cases.
+///
+/// # Errors
+/// As [`Named::find`] and [`obtain`]. Metadata that is missing beside a config of the command line is a note.
+pub fn user(provider: &Provider, named: &Named, machine: &Machine<'_>) -> Result<User, Problem> {
+    let Some(source) = named.find(machine)? else {
+        let found = obtain(provider, machine)?;
+        return Ok(User {
+            source: found.config.map(Source::Text),
+            metadata: found.metadata,
+            notes: found.notes,
+        });
+    };
+    let briefly = Machine {
+        patience: Patience {
+            total: Some(METADATA_ONLY),
+            ..machine.patience
+        },
+        ..*machine
+    };
+    let (metadata, notes) = match obtain(provider, &briefly) {
+        Ok(found) => {
+            let ignored = found.config.map(|config| {
+                let name = config.name;
+                format!("ignoring {name}: the command line names a config")
+            });
+            let notes = found.notes.into_iter().chain(ignored).collect();
+            (found.metadata, notes)
+        }
+        Err(problem) => {
+            let note = format!("no metadata from the platform: {problem}");
+            (Metadata::default(), vec![note])
+        }
+    };
+    Ok(User {
+        source: Some(source),
+        metadata,
+        notes,
+    })
+}
+
+/// Asks the platform for its config and its metadata.
+///
+/// # Errors
+/// User data that cannot be used, or a service that refuses to answer. A service that is only not there yet is waited
+/// for, as long as the machine's patience allows.
+pub fn obtain(provider: &Provider, machine: &Machine<'_>) -> Result<Found, Problem> {
+    (machine.load_modules)(provider.source_modules);
+    let mut found = (provider.obtain)(machine)?;
+    let dropped = found.metadata.clean();
+    found.notes.extend(dropped);
+    if found.metadata.instance_id.is_none() {
+        found.metadata.instance_id = Dmi::read(machine.sys).uuid;
+    }
+    Ok(found)
+}
+
+/// The file that `ignition.config.device=` and `ignition.config.path=` name.
+fn on_device(machine: &Machine<'_>, label: &str, path: &str) -> Result<Vec<u8>, Problem> {
+    let labels = [label];
+    let medium = Medium::Labels(&labels);
+    let until = Instant::now() + machine.media_wait;
+    let folder = machine.wait_for(&medium, Some(until))?.ok_or_else(|| {
+        let seconds = machine.media_wait.as_secs();
+        Problem::local(format!(
+            "{CONFIG_DEVICE}: {medium} did not appear within {seconds} s"
+        ))
+    })?;
+    // Nothing outside of the medium, wherever its links point.
+    let below = |file: &Path| {
+        let folder = fs::canonicalize(&folder)?;
+        let file = fs::canonicalize(folder.join(file))?;
+        match file.starts_with(&folder) {
+            true => fs::read(file),
+            false => Err(std::io::Error::other("it leads out of the medium")),
+        }
+    };
+    below(Path::new(path.trim_start_matches('/'))).map_err(|error| {
+        Problem::local(format!(
+            "{CONFIG_DEVICE}: reading {path} of {label}: {error}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Provider: one row of the table, all that is known of one platform.
+
+use std::fmt;
+use std::path::Path;
+
+use fetch::Identity;
+
+use crate::dmi::Dmi;
+use crate::env_keys::EnvKeys;
+use crate::found::Found;
+use crate::machine::Machine;
+use crate::medium::Medium;
+use crate::problem::Problem;
+use crate::userdata::UserConfig;
+
+/// All that is known of one platform. Reading a row does no I/O: the tool reads names and drivers, the node the rest.
+#[derive(Clone, Copy)]
+pub struct Provider {
+    /// Ignition's name of it, in `ignition.platform.id=` and in the manifest.
+    pub id: &'static str,
+    /// Its name in recipes; `None` if recipes cannot name it.
+    pub recipe_name: Option<&'static str>,
+    /// One line for the recipe's reference.
+    pub summary: &'static str,
+    /// How a machine is recognised.
+    pub detection: Detection,
+    /// Whether its config comes from a metadata service, so that nobody asks before the network is up.
+    pub needs_network: bool,
+    /// The media that may hold its config.
+    pub media: &'static [Medium<'static>],
+    /// Kernel modules to load before the machine is asked, if the kernel has them as modules.
+    pub source_modules: &'static [&'static str],
+    /// Kernel modules that the initramfs holds for its machines: storage, network, and what the media need. The kernel's
+    /// names.
+    pub drivers: &'static [&'static str],
+    /// The controller of its disks, where `slipway run` can put QEMU's disk on the same kind; else virtio.
+    pub disks: Option<DiskController>,
+    /// Who the machine is to the provider's object storage.
+    pub storage_identity: Identity,
+    /// The keys of its metadata in the environment file.
+    pub env_keys: EnvKeys,
+    /// Asks a machine for its config and its metadata.
+    pub obtain: fn(&Machine<'_>) -> Result<Found, Problem>,
+    /// The config that every boot can read again without waiting.
+    pub local: Option<LocalConfig>,
+}
+
+/// How a machine of a provider is recognised.
+#[derive(Clone, Copy)]
+pub enum Detection {
+    /// By the command line only.
+    CommandLine,
+    /// By the firmware's fields.
+    Firmware(fn(&Dmi) -> bool),
+    /// By the firmware's fields, which machines of other providers may have too: those come first.
+    Fallback(fn(&Dmi) -> bool),
+}
+
+/// A config that the machine shows at every boot, without network, medium or waiting.
+#[derive(Clone, Copy)]
+pub struct LocalConfig {
+    /// Kernel modules that it needs, if the kernel has them as modules.
+    pub modules: &'static [&'static str],
+    /// Reads it, from sysfs or from the file of the platform `file`; none if there is none now.
+    pub read: fn(&Path, &Path) -> Result<Option<UserConfig>, Problem>,
+    /// What messages call it, by the file of the platform `file`.
+    pub name: fn(&Path) -> String,
+}
+
+/// A disk controller other than virtio-blk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskController {
+    /// NVMe.
+    Nvme,
+    /// virtio-scsi.
+    VirtioScsi,
+}
+
+impl Provider {
+    /// Whether the firmware says that this is a machine of this provider.
+    #[must_use]
+    pub fn fits(&self, dmi: &Dmi) -> bool {
+        match self.detection {
+            Detection::CommandLine => false,
+            Detection::Firmware(fits) | Detection::Fallback(fits) => fits(dmi),
+        }
+    }
+}
+
+/// The same row of the table: ids are unique.
+impl PartialEq for Provider {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Provider {}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id)
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Provider({})", self.id)
+    }
+}
+
+impl fmt::Debug for Detection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CommandLine => "CommandLine",
+            Self::Firmware(_) => "Firmware",
+            Self::Fallback(_) => "Fallback",
+        })
+    }
+}
+
+impl fmt::Debug for LocalConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalConfig").finish_non_exhaustive()
+    }
+}
