@@ -102,7 +102,8 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
             .as_ref()
             .filter(|data| data.starts_with(b"#cloud-config"))
         {
-            vendor = vendor_yaml::read(&String::from_utf8_lossy(data));
+            let name = format!("the drive's {name}");
+            vendor = vendor_yaml::top(vendor_yaml::parse(data, &name, &mut notes));
         }
         let shown = format!("the drive's {name}");
         let (found, more) = userdata::only(data, &shown, foreign, false)?;
@@ -113,7 +114,8 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
         }
     }
     let said = file(&folder.join("meta-data"))?.unwrap_or_default();
-    let said = vendor_yaml::read(&String::from_utf8_lossy(&said));
+    let said = vendor_yaml::parse(&said, "the drive's meta-data", &mut notes);
+    let said = vendor_yaml::top(said);
     let one = |map: &BTreeMap<String, Vec<String>>, key: &str| map.get(key)?.first().cloned();
     let keys = ["ssh_authorized_keys", "public-keys"];
     let keys = keys

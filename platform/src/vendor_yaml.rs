@@ -1,95 +1,118 @@
-//! The top of a YAML or JSON mapping: its scalars and its lists of scalars. What NoCloud's `meta-data` and a vendor's
-//! cloud-config say of the machine stands there; everything deeper is passed over.
+//! Vendors' YAML and JSON: the scalars that say who a machine is, in NoCloud's `meta-data`, a vendor's cloud-config and
+//! Hetzner's metadata. What is not YAML is as good as absent.
 
 use std::collections::BTreeMap;
 
-/// The keys on top, each with its scalar or the scalars of its list.
-pub(crate) fn read(text: &str) -> BTreeMap<String, Vec<String>> {
-    if let Ok(serde_json::Value::Object(object)) = serde_json::from_str(text) {
-        return object
+use ignition::read::json::{self, Json, Value};
+use ignition::read::yaml;
+
+/// A document; none if it is neither JSON nor YAML, and a note says where it stops being so. The message has the place,
+/// never the content.
+pub(crate) fn parse(text: &[u8], name: &str, notes: &mut Vec<String>) -> Option<Json> {
+    let parsed = match text.trim_ascii_start().first() {
+        Some(b'{') => json::parse(text, name),
+        _ => yaml::parse(text, name),
+    };
+    parsed
+        .map_err(|report| {
+            let place = report.entries.first().and_then(|entry| entry.at.clone());
+            let place = place.map_or_else(String::new, |at| format!(":{}:{}", at.line, at.column));
+            notes.push(format!("{name}{place}: not YAML; it is not used"));
+        })
+        .ok()
+}
+
+/// The keys on top of a mapping, each with its scalar or the scalars of its list.
+pub(crate) fn top(document: Option<Json>) -> BTreeMap<String, Vec<String>> {
+    match document.map(|document| document.value) {
+        Some(Value::Object(entries)) => entries
             .into_iter()
-            .map(|(key, value)| (key, scalars(value)))
-            .collect();
+            .map(|(key, _, value)| (key, scalars(value)))
+            .collect(),
+        _ => BTreeMap::new(),
     }
-    let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut current: Option<String> = None;
-    for line in text.lines() {
-        let trimmed = line.trim();
-        if trimmed.is_empty() || trimmed.starts_with('#') || trimmed == "---" {
-            continue;
-        }
-        if let Some(item) = trimmed.strip_prefix("- ") {
-            // A list may stand at the key's own depth. An item that is a mapping is no scalar.
-            if let (Some(key), Some(value)) = (&current, scalar(item)) {
-                out.entry(key.clone()).or_default().push(value);
-            }
-            continue;
-        }
-        if line.starts_with([' ', '\t']) {
-            continue;
-        }
-        current = None;
-        let Some((key, value)) = trimmed.split_once(':') else {
-            continue;
-        };
-        let key = key.trim().trim_matches(['\'', '"']).to_owned();
-        match value.trim() {
-            "" => current = Some(key),
-            _ => {
-                if let Some(value) = scalar(value) {
-                    out.insert(key, vec![value]);
-                }
-            }
-        }
+}
+
+/// The scalars of a key, at whatever depth, in their order.
+pub(crate) fn values(document: Option<Json>, key: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(document) = document {
+        collect(document, key, &mut out);
     }
     out
 }
 
-fn scalars(value: serde_json::Value) -> Vec<String> {
-    match value {
-        serde_json::Value::String(text) => vec![text],
-        serde_json::Value::Number(number) => vec![number.to_string()],
-        serde_json::Value::Array(items) => items.into_iter().flat_map(scalars).collect(),
-        _ => Vec::new(),
+fn collect(node: Json, key: &str, out: &mut Vec<String>) {
+    match node.value {
+        Value::List(items) => items.into_iter().for_each(|item| collect(item, key, out)),
+        Value::Object(entries) => {
+            for (name, _, value) in entries {
+                match name == key {
+                    true => out.extend(scalars(value)),
+                    false => collect(value, key, out),
+                }
+            }
+        }
+        _ => {}
     }
 }
 
-/// A plain or quoted scalar; none for anything else.
-fn scalar(text: &str) -> Option<String> {
-    let text = text.trim();
-    for quote in ['\'', '"'] {
-        if let Some(rest) = text.strip_prefix(quote) {
-            let (inner, after) = rest.split_once(quote)?;
-            let ended = after.trim().is_empty() || after.trim().starts_with('#');
-            return (ended && !inner.contains('\\')).then(|| inner.to_owned());
-        }
+/// A scalar, or those of a list; none of a mapping.
+fn scalars(node: Json) -> Vec<String> {
+    match node.value {
+        Value::Plain(text) if yaml::is_null(&text) => Vec::new(),
+        Value::Text(text) | Value::Plain(text) | Value::Number(text) => vec![text],
+        Value::List(items) => items.into_iter().flat_map(scalars).collect(),
+        Value::Null | Value::Bool(_) | Value::Object(_) => Vec::new(),
     }
-    if text.starts_with(['[', '{', '&', '*', '|', '>', '!']) {
-        return None;
-    }
-    let text = text.split(" #").next().unwrap_or_default().trim();
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> BTreeMap<String, Vec<String>> {
+        let mut notes = Vec::new();
+        let read = top(parse(text.as_bytes(), "x", &mut notes));
+        assert_eq!(notes, [""; 0]);
+        read
+    }
+
     #[test]
     fn the_top_is_read_from_yaml_and_json() {
-        let yaml = "---\n#cloud-config\ninstance-id: 'i-1'  # mine\nlocal-hostname: \"web-1\"\n\
-            network:\n  version: 2\nssh_authorized_keys:\n  - ssh-ed25519 AAAA me\n  - {a: b}\n\
-            keys:\n- one\n- 'two'\nanchor: *x\nempty:\n";
-        let read_yaml = read(yaml);
-        let one = |key: &str| read_yaml.get(key).map(Vec::as_slice).unwrap_or_default();
+        let yaml = read(
+            "---\n#cloud-config\ninstance-id: 'i-1'  # mine\nlocal-hostname: \"web\\x2d1\"\n\
+             network:\n  version: 2\nssh_authorized_keys:\n  - ssh-ed25519 AAAA me\n  - {a: b}\n\
+             keys:\n- one\n- 'two'\nanchor: &x text\nalias: *x\nempty:\n",
+        );
+        let one = |key: &str| yaml.get(key).map(Vec::as_slice).unwrap_or_default();
         assert_eq!(one("instance-id"), ["i-1"]);
         assert_eq!(one("local-hostname"), ["web-1"]);
         assert_eq!(one("ssh_authorized_keys"), ["ssh-ed25519 AAAA me"]);
         assert_eq!(one("keys"), ["one", "two"]);
-        assert!(one("anchor").is_empty() && one("version").is_empty() && one("empty").is_empty());
+        assert_eq!(one("alias"), ["text"]);
+        assert!(one("version").is_empty() && one("empty").is_empty());
         let json = read(r#"{"instance-id": 7, "keys": ["a", "b"], "deep": {"a": 1}}"#);
         assert_eq!(json["instance-id"], ["7"]);
         assert_eq!(json["keys"], ["a", "b"]);
         assert!(json["deep"].is_empty());
+    }
+
+    #[test]
+    fn values_are_found_at_any_depth() {
+        let text = b"- ip: 10.0.0.2\n  alias_ips: [10.0.0.3]\n- {ip: '10.128.0.2', more: [{ip: 10.1.0.1}]}\n";
+        let document = parse(text, "x", &mut Vec::new());
+        let found = values(document, "ip");
+        assert_eq!(found, ["10.0.0.2", "10.128.0.2", "10.1.0.1"]);
+    }
+
+    #[test]
+    fn what_is_not_yaml_is_named_by_its_place_and_not_used() {
+        let mut notes = Vec::new();
+        assert_eq!(parse(b"a: 1\nb: *SECRET\n", "x", &mut notes), None);
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].starts_with("x:2:"), "{notes:?}");
+        assert!(!notes[0].contains("SECRET"), "{notes:?}");
+        assert!(parse(b"", "x", &mut notes).is_some(), "empty is absent");
     }
 }

@@ -15,6 +15,7 @@ use crate::problem::Problem;
 use crate::provider::{Detection, Provider};
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
+use crate::vendor_yaml;
 
 /// The row of the table.
 pub(super) static PROVIDER: Provider = Provider {
@@ -50,19 +51,23 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let service = Service::new(machine, &[])?;
     let data = service.user_data(&format!("{ROOT}/userdata"))?;
     let name = "the server's user data";
-    let config = userdata::only(data, name, Foreign::Refuse, true)?;
+    let (config, mut notes) = userdata::only(data, name, Foreign::Refuse, true)?;
     let item = |name: &str| service.text(&format!("{ROOT}/metadata/{name}"));
     let keys: Option<Vec<String>> = service.json(&format!("{ROOT}/metadata/public-keys"))?;
-    let networks = item("private-networks")?.unwrap_or_default();
-    let config_of_links = item("network-config")?.unwrap_or_default();
+    let mut yaml_notes = Vec::new();
+    let mut yaml = |name: &str, key: &str| -> Result<Vec<String>, Problem> {
+        let text = item(name)?.unwrap_or_default();
+        let document = vendor_yaml::parse(text.as_bytes(), name, &mut yaml_notes);
+        Ok(vendor_yaml::values(document, key))
+    };
     let metadata = Metadata {
         instance_id: item("instance-id")?,
         zone: item("availability-zone")?,
         region: item("region")?,
         hostname: item("hostname")?,
-        local_ipv4: values(&networks, "ip"),
+        local_ipv4: yaml("private-networks", "ip")?,
         public_ipv4: item("public-ipv4")?.into_iter().collect(),
-        public_ipv6: values(&config_of_links, "address")
+        public_ipv6: yaml("network-config", "address")?
             .iter()
             .filter_map(|text| text.split('/').next()?.parse::<Ipv6Addr>().ok())
             .map(|address| address.to_string())
@@ -74,18 +79,8 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
             .collect(),
         ..Metadata::default()
     };
-    Ok(Found::new(config, metadata))
-}
-
-/// The values of a key in a list of YAML mappings, at whatever depth.
-fn values(yaml: &str, key: &str) -> Vec<String> {
-    let value = |line: &str| {
-        let line = line.trim_start_matches([' ', '-']);
-        let value = line.strip_prefix(key)?.strip_prefix(':')?.trim();
-        let value = value.trim_matches(['\'', '"']);
-        (!value.is_empty()).then(|| value.to_owned())
-    };
-    yaml.lines().filter_map(value).collect()
+    notes.extend(yaml_notes);
+    Ok(Found::new((config, notes), metadata))
 }
 
 #[cfg(test)]
