@@ -1,6 +1,6 @@
 //! Base64 as vendors and MIME write it: with line breaks anywhere.
 
-/// Takes base64 off, with or without line breaks.
+/// Decodes base64, with or without line breaks.
 pub(crate) fn decode(data: &[u8], name: &str) -> Result<Vec<u8>, String> {
     let text: String = data
         .iter()

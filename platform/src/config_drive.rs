@@ -1,4 +1,4 @@
-//! Config drives: the folders of OpenStack's and of cloud-init's NoCloud, read where the init mounted them.
+//! Config drives in OpenStack's and in cloud-init's NoCloud form, read from the folder where they are mounted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +16,12 @@ use crate::service::json;
 use crate::userdata::{self, Foreign, LIMIT};
 use crate::vendor_yaml;
 
-/// Labels of OpenStack's drive: lower case on ISO 9660, upper case where VFAT's tools made it.
+/// Labels of OpenStack's drive: lower case on ISO 9660, upper case where VFAT's tools wrote them.
 pub(crate) const CONFIG_2: &[&str] = &["config-2", "CONFIG-2"];
-/// Where the drive says what the machine's network is to be.
+/// The machine's network, on the drive.
 const NETWORK_DATA: &str = "openstack/latest/network_data.json";
-/// Labels of NoCloud's.
+/// Labels of NoCloud's drive
+/// (<https://cloudinit.readthedocs.io/en/latest/reference/datasources/nocloud.html>).
 pub(crate) const CIDATA: &[&str] = &["cidata", "CIDATA"];
 
 /// `openstack/latest/meta_data.json`, the same on the drive and from the service
@@ -32,7 +33,7 @@ pub(crate) struct Nova {
     hostname: Option<String>,
     availability_zone: Option<String>,
     public_keys: Option<BTreeMap<String, String>>,
-    /// KubeVirt's own.
+    /// KubeVirt's addition.
     instance_type: Option<String>,
 }
 
@@ -61,17 +62,17 @@ pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, P
         let name = format!("the config drive's {NETWORK_DATA}");
         match Described::read(text, &name) {
             Ok(described) => found.metadata.network = described,
-            // The user did not write it and cannot mend it; the machine may come up all the same.
+            // The user did not write it and cannot correct it; the machine may come up without it.
             Err(lines) => {
                 found.notes.extend(lines);
-                found.notes.push(format!("{name} is not used"));
+                found.notes.push(format!("ignoring {name}"));
             }
         }
     }
     Ok(found)
 }
 
-/// What Nova says, by either way.
+/// The metadata of Nova, from the drive or from the service.
 pub(crate) fn nova_metadata(nova: Nova, ec2: Ec2) -> Metadata {
     let address = |text: Option<String>| text.filter(|text| !text.is_empty());
     let keys = nova.public_keys.unwrap_or_default();
@@ -90,8 +91,8 @@ pub(crate) fn nova_metadata(nova: Nova, ec2: Ec2) -> Metadata {
     }
 }
 
-/// A drive in NoCloud's form: the first of these files that holds a config. Where the vendor writes a cloud-config of its
-/// own, that one says the host name and the keys.
+/// A drive in NoCloud's form: the first of these files that holds a config. A cloud-config in one of them is the vendor's,
+/// which has the host name and the keys.
 pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result<Found, Problem> {
     let mut notes = Vec::new();
     let mut config = None;
@@ -135,7 +136,7 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
     Ok(Found::new((config, notes), metadata))
 }
 
-/// A file of a drive; none if it is not there.
+/// A file of a drive; none if it is absent.
 fn file(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
     let wrong = |what: &dyn std::fmt::Display| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

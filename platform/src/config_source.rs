@@ -26,7 +26,7 @@ use crate::userdata::UserConfig;
 /// How long the metadata may take when the config comes from elsewhere: a missing host name does not hold up such a boot.
 const METADATA_ONLY: Duration = Duration::from_secs(10);
 
-/// What the kernel command line says of the config.
+/// The config that the kernel command line names, if it names one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// Its URL.
@@ -49,9 +49,9 @@ pub enum Source {
 pub struct User {
     /// The config, if there is one.
     pub source: Option<Source>,
-    /// What the platform says of the machine.
+    /// The machine's metadata.
     pub metadata: Metadata,
-    /// What was passed over, for the log.
+    /// What was ignored, for the log.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The environment file in Afterburn's shape, for units (`EnvironmentFile=`). Pure: from metadata to text.
+//! The environment file in Afterburn's form, for units (`EnvironmentFile=`). Pure: from metadata to text.
 //!
 //! Afterburn's keys differ from vendor to vendor: each provider's row has its own ([`crate::env_keys`]). The keys
 //! `SLIPWAY_…` are the same for all.
@@ -9,7 +9,7 @@ use crate::env_keys::{CUSTOM, EnvKeys, Value};
 use crate::metadata::Metadata;
 use crate::provider::Provider;
 
-/// The file's text: sorted lines, only of what the machine said.
+/// The file's text: sorted lines, without absent values.
 #[must_use]
 pub fn render(provider: &Provider, metadata: &Metadata) -> String {
     let mut lines: Vec<(String, String)> = afterburn(&provider.env_keys, metadata)
@@ -61,7 +61,7 @@ fn own(id: &str, metadata: &Metadata) -> Vec<(String, String)> {
     out
 }
 
-/// As systemd reads it (systemd.exec(5)): plain where nothing in it means anything, else in double quotes.
+/// As systemd reads it (systemd.exec(5)): plain if no character has a meaning there, else in double quotes.
 fn quoted(value: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-._:/@+,=".contains(c);
     if !value.is_empty() && value.chars().all(plain) {

@@ -1,16 +1,16 @@
-//! What a machine gives: the user's config and the machine's metadata.
+//! Answer of a platform: the user's config and the machine's metadata.
 
 use crate::metadata::Metadata;
 use crate::userdata::UserConfig;
 
-/// What a machine gives.
+/// The answer of a platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The user's config, if there is one.
     pub config: Option<UserConfig>,
-    /// What the machine says of itself.
+    /// The machine's metadata.
     pub metadata: Metadata,
-    /// What was passed over, for the log.
+    /// What was ignored, for the log.
     pub notes: Vec<String>,
 }
 

@@ -1,21 +1,21 @@
-//! What the machine says, as a config: host name and ssh keys. It is laid between the image's config and the user's, so that
-//! the user's word stands and everything is applied in one way.
+//! The metadata as a config: host name and SSH keys. It is merged over the image's config and under the user's, so that the
+//! user's values win and everything is applied in one way.
 
 use serde_json::json;
 
 use crate::metadata::Metadata;
 use crate::provider::Provider;
 
-/// The user whose keys are those that the vendor gives to nobody in particular.
+/// The user who gets the keys that the vendor gives to no user in particular: Fedora CoreOS's and Flatcar's.
 const USUAL: &str = "core";
-/// Who gets them where there is no such user.
+/// Who gets them if the configs have no such user.
 const ROOT: &str = "root";
 
-/// An Ignition config with the machine's host name in `/etc/hostname` and its keys; none if it says neither.
+/// An Ignition config with the machine's host name in `/etc/hostname` and its keys; none if it has neither.
 ///
 /// Keys without a user are for `core` if the configs have this user, else for root. Keys for a named user are for this one if
-/// the configs have it, or if it is root: nobody gets an account because a vendor's project knows a name. `notes` hears whose
-/// keys are left out.
+/// the configs have it, or if it is root: a name in a vendor's project does not make an account. `notes` gets the users whose
+/// keys are ignored.
 #[must_use]
 pub fn config(
     provider: &Provider,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_says_nothing_adds_nothing() {
+    fn a_machine_without_metadata_adds_nothing() {
         let notes = &mut Vec::new();
         assert_eq!(
             config(by_id("qemu").unwrap(), &Metadata::default(), &[], notes),

@@ -1,4 +1,4 @@
-//! Media: discs and small file systems that a hypervisor puts into a machine. The init finds and mounts them.
+//! Media: discs and small file systems that a hypervisor attaches to a machine. The caller finds and mounts them.
 
 use std::fmt;
 

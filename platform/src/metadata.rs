@@ -1,15 +1,15 @@
-//! Metadata: what a machine says of itself, the same for every vendor.
+//! Metadata: instance, names, addresses and keys, in one form for every vendor.
 
 use image::network::{HOST_NAME_LENGTH, is_host_name};
 
 use crate::network::Described;
 
-/// What a machine says of itself. What the vendor does not tell is absent.
+/// A machine's metadata. What the vendor does not have is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// The vendor's name of this machine.
+    /// The vendor's id of this machine.
     pub instance_id: Option<String>,
-    /// What kind of machine it is, as `m5.large`.
+    /// The type of the machine, as `m5.large`.
     pub instance_type: Option<String>,
     /// Availability zone.
     pub zone: Option<String>,
@@ -19,32 +19,32 @@ pub struct Metadata {
     pub hostname: Option<String>,
     /// Addresses inside the vendor's network, the first interface's first.
     pub local_ipv4: Vec<String>,
-    /// Addresses by which the world sees the machine.
+    /// Addresses by which the machine is reached from the internet.
     pub public_ipv4: Vec<String>,
     /// As `local_ipv4`.
     pub local_ipv6: Vec<String>,
     /// As `public_ipv4`.
     pub public_ipv6: Vec<String>,
-    /// Who may log in.
+    /// SSH keys.
     pub ssh_keys: Vec<SshKey>,
-    /// What its links, addresses and routes are to be.
+    /// Its links, addresses and routes.
     pub network: Option<Described>,
-    /// What only this vendor has: Afterburn's key without its prefix and platform, and the value.
+    /// Values that only this vendor has: Afterburn's key without its prefix and platform, and the value.
     pub extra: Vec<(String, String)>,
 }
 
 /// A public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshKey {
-    /// The user that it is for, if the vendor says so.
+    /// The user that it is for, if the vendor names one.
     pub user: Option<String>,
     /// The line of `authorized_keys`.
     pub key: String,
 }
 
 impl Metadata {
-    /// Drops what must not reach a file: values with control characters, names that are none. A name that is too long
-    /// for the kernel loses its domain. Gives what was dropped.
+    /// Drops what must not reach a file: values with control characters, invalid names. A name that is too long for the
+    /// kernel loses its domain. Returns notes of what was dropped.
     pub(crate) fn clean(&mut self) -> Vec<String> {
         let mut dropped = Vec::new();
         for (name, value) in [
@@ -56,14 +56,14 @@ impl Metadata {
             if value.as_deref().is_some_and(|text| !is_plain(text)) {
                 *value = None;
                 dropped.push(format!(
-                    "the {name} holds control characters and is not used"
+                    "ignoring the platform's {name}: it holds control characters"
                 ));
             }
         }
         if let Some(name) = self.hostname.take() {
             self.hostname = host_name(&name);
             if self.hostname.is_none() {
-                dropped.push("the machine's host name is none and is not used".to_owned());
+                dropped.push("ignoring the platform's host name: it is not valid".to_owned());
             }
         }
         for list in [
@@ -79,7 +79,9 @@ impl Metadata {
         self.ssh_keys.retain(SshKey::is_usable);
         if self.ssh_keys.len() < before {
             let lost = before - self.ssh_keys.len();
-            dropped.push(format!("{lost} of the machine's ssh keys cannot be used"));
+            dropped.push(format!(
+                "ignoring {lost} of the platform's SSH keys: they are not valid"
+            ));
         }
         dropped
     }
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_reach_a_file_is_dropped_and_told() {
+    fn what_must_not_reach_a_file_is_dropped_with_a_note() {
         let key = "ssh-ed25519 AAAA me";
         let mut metadata = Metadata {
             instance_id: Some("i-1\nLD_PRELOAD=x".to_owned()),

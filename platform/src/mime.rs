@@ -2,7 +2,7 @@
 
 use data_encoding::HEXUPPER_PERMISSIVE;
 
-/// One part that is not itself made of parts.
+/// A part that is not itself a multipart.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// Media type in lower case, without parameters.
@@ -11,13 +11,13 @@ pub(crate) struct Part {
     pub(crate) body: Vec<u8>,
 }
 
-/// Multiparts inside one another.
+/// The most multiparts one inside another: more are an attack on the stack.
 const DEEPEST: usize = 4;
 
-/// The parts of a message; none if `data` does not begin like one. A message of one part has one.
+/// The parts of a message; none if `data` does not begin like a message. A message that is not multipart is one part.
 ///
 /// # Errors
-/// If it begins like a message and its form is wrong.
+/// A text that begins like a message and is malformed.
 pub(crate) fn parts(data: &[u8]) -> Result<Option<Vec<Part>>, String> {
     let begins = |name: &[u8]| {
         data.get(..name.len())
@@ -101,7 +101,7 @@ fn parameter(field: &str, wanted: &str) -> Option<String> {
     })
 }
 
-/// What stands between the boundaries. The line break before a boundary belongs to it.
+/// The texts between the boundaries. The line break before a boundary belongs to the boundary (RFC 2046, 5.1.1).
 fn between<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, String> {
     let delimiter = format!("--{boundary}");
     let (mut out, mut begin, mut at) = (Vec::new(), None, 0);
@@ -126,7 +126,7 @@ fn between<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, String> 
     Err("its MIME multipart is cut short: the closing boundary is missing".to_owned())
 }
 
-/// RFC 2045, 6.7. What is no escape stays as it is.
+/// RFC 2045, 6.7. A malformed escape stays as it is.
 fn quoted_printable(body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     let mut rest = body;

@@ -1,4 +1,4 @@
-//! OpenStack's `network_data.json`: what a machine's links, addresses and routes are to be, in words of no vendor.
+//! OpenStack's `network_data.json`: a machine's links, addresses and routes, in a form that is not a vendor's.
 //!
 //! The format is Nova's (<https://docs.openstack.org/nova/latest/user/metadata.html> and the schema there). Beside it are
 //! understood, as cloud-init does: options of bonds by the kernel's names behind `bond_`, the length of a prefix behind an
@@ -16,7 +16,7 @@ use image::mac::Mac;
 pub use plan::plan;
 pub use read::read;
 
-/// What a machine says of its network.
+/// A machine's network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     /// The links, each once.
@@ -30,17 +30,17 @@ pub struct Network {
 /// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// What the other entries call it.
+    /// The id by which the other entries refer to it.
     pub id: String,
     /// The Ethernet address: a physical link is known by it, others are given it.
     pub mac: Option<Mac>,
-    /// Bytes of a packet.
+    /// The largest packet, in bytes.
     pub mtu: Option<u32>,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What a link is.
+/// The kind of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A device.
@@ -54,7 +54,7 @@ pub enum Kind {
     },
     /// A tagged link.
     Vlan {
-        /// The id of the link below it, which is no VLAN.
+        /// The id of the link below it, which is not a VLAN.
         parent: String,
         /// 1 to 4094.
         number: u16,
@@ -66,7 +66,7 @@ pub enum Kind {
 pub struct Addressing {
     /// The link's id.
     pub link: String,
-    /// In which way.
+    /// The way.
     pub how: How,
     /// Routes through this link.
     pub routes: Vec<Route>,
@@ -83,7 +83,7 @@ pub enum How {
     Dhcp6,
     /// The routers' advertisements.
     Routers,
-    /// One of the last two: older releases do not say which.
+    /// DHCPv6 or the routers' advertisements: older releases do not say which.
     Six,
 }
 
@@ -94,7 +94,7 @@ pub struct Route {
     pub network: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,
-    /// Who takes packets for it.
+    /// The next hop.
     pub gateway: IpAddr,
 }
 
@@ -110,11 +110,11 @@ impl Described {
     }
 }
 
-/// A description as the machine gave it.
+/// The text of a network, and what was read from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// The text, for later boots, which ask nobody.
+    /// The text, for later boots, which do not ask the machine.
     pub text: Vec<u8>,
-    /// What it says.
+    /// The network.
     pub network: Network,
 }

@@ -1,13 +1,13 @@
-//! Problem: why a machine gave nothing that can be used.
+//! Problem: why a platform gave no usable answer.
 
 use std::fmt;
 
-/// Why a machine gave nothing that can be used.
+/// Why a platform gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong, without any of the user data.
+    /// The message, without any of the user data.
     pub what: String,
-    /// Whether it came from a service, so that asking again may help.
+    /// Whether it came from a service, so that another request may succeed.
     pub remote: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A metadata service: requests over one connection, absence told apart from failure.
+//! Metadata services: requests over one connection; absence and failure are two answers.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::machine::Machine;
 use crate::problem::Problem;
 use crate::userdata::LIMIT;
 
-/// The most that one answer other than the user data may hold.
+/// The most bytes of an answer other than the user data.
 const SMALL: u64 = 4 << 20;
 
-/// A service of which a few things are asked.
+/// A connection to a metadata service.
 pub(crate) struct Service<'a> {
     client: blocking::Client,
     base: &'a str,
@@ -29,9 +29,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) headers: &'a [(&'a str, &'a str)],
     /// Bytes that are accepted; none: as for a small answer.
     pub(crate) limit: Option<u64>,
-    /// Statuses that are repeated until the answer is another.
+    /// Statuses after which the request is repeated, beside those that `fetch` repeats.
     pub(crate) repeat: &'a [u16],
-    /// When to give up in place of the machine's own limit.
+    /// When to give up, in place of the machine's limit.
     pub(crate) total: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn base<'a>(machine: &Machine<'a>) -> &'a str {
     machine.service.unwrap_or(LINK_LOCAL)
 }
 
-/// How a client for metadata services is made: never by a proxy, and without certificates, since all speak plain HTTP.
+/// A client for metadata services: never by a proxy, and without certificates, since all speak plain HTTP.
 pub(crate) fn options() -> Options {
     Options {
         ca_bundle: Some(Vec::new()),
@@ -67,7 +67,7 @@ impl<'a> Service<'a> {
         })
     }
 
-    /// Asks, and gives the download's own failure.
+    /// A request; the download's own failure.
     pub(crate) fn ask(&self, path: &str, ask: &Ask<'_>) -> Result<Vec<u8>, Failure> {
         let url = format!("{}{path}", self.base);
         let mut headers = self.headers.clone();
@@ -85,7 +85,7 @@ impl<'a> Service<'a> {
         self.client.bytes(&want, self.say)
     }
 
-    /// What stands at `path`; none if nothing does.
+    /// The answer at `path`; none if it is absent.
     pub(crate) fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Problem> {
         present(self.ask(path, &Ask::default()))
     }
@@ -101,12 +101,12 @@ impl<'a> Service<'a> {
         ))
     }
 
-    /// A word at `path`; none if nothing or an empty one is there.
+    /// A text at `path`; none if it is absent or empty.
     pub(crate) fn text(&self, path: &str) -> Result<Option<String>, Problem> {
         Ok(self.get(path)?.and_then(|bytes| text(&bytes)))
     }
 
-    /// JSON at `path`. What does not parse is as good as absent, and told.
+    /// JSON at `path`. What does not parse is logged and absent.
     pub(crate) fn json<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Problem> {
         let Some(bytes) = self.get(path)? else {
             return Ok(None);
@@ -129,14 +129,15 @@ pub(crate) fn present(answer: Result<Vec<u8>, Failure>) -> Result<Option<Vec<u8>
     }
 }
 
-/// A trimmed text; none if there is nothing of it.
+/// A trimmed text; none if it is empty.
 pub(crate) fn text(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// JSON of a vendor's; what does not parse is told and absent. The message has the place, never the content.
+/// JSON of a vendor: what does not parse is logged and absent, since a machine without its metadata still boots. The
+/// message has the place, never the content.
 pub(crate) fn json<T: DeserializeOwned>(
     bytes: &[u8],
     name: &str,
@@ -147,7 +148,7 @@ pub(crate) fn json<T: DeserializeOwned>(
         Err(error) => {
             let (line, column) = (error.line(), error.column());
             say(&format!(
-                "{name}: no JSON of the expected form at {line}:{column}; it is not used"
+                "ignoring {name}: not JSON of the expected form at {line}:{column}"
             ));
             None
         }

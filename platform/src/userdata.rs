@@ -1,15 +1,14 @@
-//! User data as people hand it over, decoded the same way for every provider.
+//! User data: compression and MIME decoded, the same for every provider.
 //!
-//! 1. gzip and zstd are unpacked, which their first bytes tell; one packed inside the other too.
+//! 1. gzip and zstd are unpacked, recognised by their first bytes; one inside the other too.
 //! 2. In a MIME multipart (what cloud-init takes) one part is the config: the part whose type names Ignition or Butane
 //!    (`application/vnd.coreos.ignition+json`, `text/x-butane`, …); if there is none, the part that reads like one: a JSON
-//!    object with the key `ignition`, or YAML with a `variant` on top. Two such parts are refused, since nobody can say which
-//!    is meant; the other parts are for cloud-init, are passed over, and the log says so.
-//! 3. What is written for cloud-init as a whole (`#cloud-config`, `#!` and the like) is refused by name, where the vendor
-//!    does not always give one.
+//!    object with the key `ignition`, or YAML with a `variant` on top. Two such parts are refused, since either may be
+//!    meant; the other parts are for cloud-init and are ignored with a note.
+//! 3. Text for cloud-init (`#cloud-config`, `#!` and the like) is refused by name, unless the vendor always gives one.
 //! 4. Nothing, or only white space, is no config.
 //!
-//! Base64 is taken off by those providers whose vendor puts it on, before all of this.
+//! Providers whose vendor encodes user data in base64 decode it before all of this.
 
 use std::fmt;
 use std::io::Read;
@@ -25,7 +24,7 @@ pub const LIMIT: u64 = 64 << 20;
 pub struct UserConfig {
     /// Ignition's JSON or Butane's YAML.
     pub text: Vec<u8>,
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
 }
 
@@ -36,29 +35,29 @@ impl fmt::Debug for UserConfig {
     }
 }
 
-/// What becomes of user data that is for cloud-init.
+/// How user data for cloud-init is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreign {
-    /// The user meant a config, so the boot must not go on without.
+    /// The user meant a config, so the boot must not go on without it.
     Refuse,
     /// The vendor always gives one.
     Skip,
 }
 
-/// What user data turned out to be.
+/// Decoded user data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Nothing,
-    /// The config, and what was passed over beside it.
+    /// The config, and notes of the parts that were ignored.
     Config(Vec<u8>, Vec<String>),
     /// Something else, by name.
     Foreign(&'static str),
 }
 
-/// How often one packing may be inside another.
+/// The most compressions one inside another.
 const LAYERS: usize = 3;
 
-/// Decodes the one place where a provider has user data.
+/// Decodes the user data of a provider: the config if there is one, and notes.
 pub(crate) fn only(
     data: Option<Vec<u8>>,
     name: &str,
@@ -73,7 +72,7 @@ pub(crate) fn only(
             Ok((Some(UserConfig { text, name }), notes))
         }
         Content::Foreign(what) if foreign == Foreign::Skip => {
-            Ok((None, vec![format!("{name}: {what}, which is passed over")]))
+            Ok((None, vec![format!("ignoring {name}: {what}")]))
         }
         Content::Foreign(what) => Err(problem(format!(
             "{name}: {what}; expected an Ignition or Butane config"
@@ -84,7 +83,7 @@ pub(crate) fn only(
 /// Decodes user data.
 ///
 /// # Errors
-/// What is wrong with its form, never its content.
+/// What is wrong with its form. The message never holds its content, which may be secret.
 pub(crate) fn read(data: Vec<u8>, name: &str) -> Result<Content, String> {
     let data = unpacked(data, LIMIT).map_err(|why| format!("{name}: {why}"))?;
     if data.trim_ascii().is_empty() {
@@ -112,7 +111,7 @@ fn unpacked(mut data: Vec<u8>, limit: u64) -> Result<Vec<u8>, String> {
 }
 
 fn unzstd(data: &[u8], limit: u64) -> Result<Vec<u8>, String> {
-    let wrong = |error: &dyn std::fmt::Display| format!("the data is no complete zstd: {error}");
+    let wrong = |error: &dyn std::fmt::Display| format!("the data is not complete zstd: {error}");
     let mut out = Vec::new();
     let mut rest = data;
     while !rest.is_empty() {
@@ -131,14 +130,14 @@ fn unzstd(data: &[u8], limit: u64) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// What is written for cloud-init, by its first line
+/// The kind of a text for cloud-init, by its first line
 /// (<https://cloudinit.readthedocs.io/en/latest/explanation/format.html>).
 fn foreign(data: &[u8]) -> Option<&'static str> {
     let first = data.split(|byte| *byte == b'\n').next()?.trim_ascii();
     [
         ("#cloud-config", "it is a cloud-config"),
         ("#cloud-boothook", "it is a boothook of cloud-init"),
-        ("#include", "it is a list of cloud-init's includes"),
+        ("#include", "it is a list of includes of cloud-init"),
         ("#part-handler", "it is a part handler of cloud-init"),
         ("## template: jinja", "it is a template of cloud-init"),
         ("#!", "it is a script"),
@@ -159,14 +158,15 @@ fn choose(parts: Vec<Part>) -> Result<Content, String> {
             () if text.trim_ascii().is_empty() => {}
             () if kind.contains("ignition") || kind.contains("butane") => named.push(text),
             () if reads_like_config(&text) => alike.push(text),
-            () => others.push(format!("the part of type {kind} is passed over")),
+            () => others.push(format!("ignoring the MIME part of type {kind}")),
         }
     }
     if named.is_empty() {
         named = alike;
     } else {
         others.extend(alike.iter().map(|_| {
-            "a part that reads like a config but has another type is passed over".to_owned()
+            "ignoring a MIME part that reads like a config: the type of another names one"
+                .to_owned()
         }));
     }
     match (named.pop(), named.is_empty()) {
@@ -182,7 +182,8 @@ fn choose(parts: Vec<Part>) -> Result<Content, String> {
     }
 }
 
-/// JSON with `ignition` among its keys, or YAML with a `variant` at the beginning of a line.
+/// JSON with `ignition` among its keys, or YAML with a `variant` at the beginning of a line: user data is often not typed,
+/// and parsing every part as YAML would take cloud-init's parts for broken configs.
 fn reads_like_config(text: &[u8]) -> bool {
     if text.trim_ascii_start().starts_with(b"{") {
         let object: Option<serde_json::Map<String, serde_json::Value>> =

@@ -1,5 +1,5 @@
-//! Vendors' YAML and JSON: the scalars that say who a machine is, in NoCloud's `meta-data`, a vendor's cloud-config and
-//! Hetzner's metadata. What is not YAML is as good as absent.
+//! Vendors' YAML and JSON: the scalars of NoCloud's `meta-data`, of a vendor's cloud-config and of Hetzner's metadata. What
+//! does not parse is noted and absent, since a machine without its metadata still boots.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,9 @@ pub(crate) fn parse(text: &[u8], name: &str, notes: &mut Vec<String>) -> Option<
     parsed
         .map_err(|report| {
             let place = report.entries.first().and_then(|entry| entry.at.clone());
-            let place = place.map_or_else(String::new, |at| format!(":{}:{}", at.line, at.column));
-            notes.push(format!("{name}{place}: not YAML; it is not used"));
+            let place =
+                place.map_or_else(String::new, |at| format!(" at {}:{}", at.line, at.column));
+            notes.push(format!("ignoring {name}: not YAML{place}"));
         })
         .ok()
 }
@@ -111,7 +112,10 @@ mod tests {
         let mut notes = Vec::new();
         assert_eq!(parse(b"a: 1\nb: *SECRET\n", "x", &mut notes), None);
         assert_eq!(notes.len(), 1);
-        assert!(notes[0].starts_with("x:2:"), "{notes:?}");
+        assert!(
+            notes[0].starts_with("ignoring x: not YAML at 2:"),
+            "{notes:?}"
+        );
         assert!(!notes[0].contains("SECRET"), "{notes:?}");
         assert!(parse(b"", "x", &mut notes).is_some(), "empty is absent");
     }

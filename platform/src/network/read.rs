@@ -1,4 +1,4 @@
-//! Reads the description: everything that is wrong with it at once, each with its place.
+//! Reader of `network_data.json`: all mistakes at once, each with its place.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ const MODES: [&str; 7] = [
     "balance-alb",
 ];
 
-/// Reads `network_data.json`. `name` is what messages call it.
+/// Reads `network_data.json`; `name` is its name in messages.
 ///
 /// # Errors
 /// Every mistake, each as one line: the file, the place in it, what was found and what was expected.
@@ -31,7 +31,7 @@ pub fn read(text: &[u8], name: &str) -> Result<Network, Vec<String>> {
     }
     let value: Value = serde_json::from_slice(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        vec![format!("{name}:{line}:{column}: no JSON")]
+        vec![format!("{name}:{line}:{column}: not JSON")]
     })?;
     let mut reader = Reader::default();
     let mut network = Network::default();
@@ -63,7 +63,7 @@ pub fn read(text: &[u8], name: &str) -> Result<Network, Vec<String>> {
     }
 }
 
-/// What was wrong so far.
+/// The mistakes so far.
 #[derive(Default)]
 struct Reader {
     wrong: Vec<String>,
@@ -126,7 +126,7 @@ impl Reader {
         found
     }
 
-    /// The same, and it may not be absent.
+    /// As `parsed`, and absence is a mistake.
     fn needed<T>(
         &mut self,
         value: &Value,
@@ -228,7 +228,7 @@ impl Reader {
         let same = |other: &&Link| other.id == link.id;
         if network.links.iter().any(|other| same(&other)) {
             let found = format!("a second link {:?}", link.id);
-            return self.wrong(&format!("{at}.id"), &found, "an id of its own");
+            return self.wrong(&format!("{at}.id"), &found, "another id");
         }
         let twin = |other: &Link| {
             other.kind == Kind::Physical && link.kind == Kind::Physical && other.mac == link.mac
@@ -238,13 +238,13 @@ impl Reader {
             self.wrong(
                 &format!("{at}.ethernet_mac_address"),
                 &found,
-                "one of its own",
+                "another address",
             );
         }
         network.links.push(link);
     }
 
-    /// What is below a link is there, and is of a kind that can be.
+    /// Members and parents of links exist, and are of a kind that the kernel takes.
     fn check_links(&mut self, network: &Network) {
         let find = |id: &String| network.links.iter().find(|link| link.id == *id);
         let is_device = |id: &String| find(id).is_some_and(|link| link.kind == Kind::Physical);
@@ -367,7 +367,7 @@ impl Reader {
         })
     }
 
-    /// `services` and `dns_nameservers` of the whole or of one network. Services of other kinds are none for a node.
+    /// `services` and `dns_nameservers`, at the top or of one network. Services of other kinds do not concern a node.
     fn name_servers(&mut self, value: &Value, at: &str, out: &mut Vec<IpAddr>) {
         let below = |key: &str| match at {
             "" => key.to_owned(),

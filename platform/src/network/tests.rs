@@ -260,7 +260,7 @@ fn every_mistake_is_told_with_its_place() {
     let text = INSTANCE.replace("1450", "1").replace("ipv4_dhcp", "ipx");
     assert_eq!(read(text.as_bytes(), "n").unwrap_err().len(), 2);
     for (text, expected) in [
-        ("{", "n:1:1: no JSON"),
+        ("{", "n:1:1: not JSON"),
         ("[]", "n: found no object"),
         ("{\"links\": 1}", "n: links: found 1"),
     ] {

@@ -54,9 +54,9 @@ fn is_instance(dmi: &Dmi) -> bool {
         || (dmi.vendor == "Xen" && dmi.bios_version.contains("amazon"))
 }
 
-/// The newest version whose form this reads.
+/// The newest version of the service whose form is known here.
 const VERSION: &str = "/2019-10-01";
-/// Seconds that a token lives: the longest that the service gives.
+/// Lifetime of a token in seconds: the longest that the service allows.
 const LIFE: &str = "21600";
 
 /// The instance's identity document, as far as it matters.
@@ -156,7 +156,7 @@ fn metadata(imds: &Imds<'_>, machine: &Machine<'_>) -> Result<Metadata, Problem>
     })
 }
 
-/// The list has `INDEX=NAME` in each line; the key stands below its index.
+/// The list has `INDEX=NAME` in each line, the key is at its index.
 fn ssh_keys(imds: &Imds<'_>) -> Result<Vec<SshKey>, Problem> {
     let mut keys = Vec::new();
     let list = imds.text("/meta-data/public-keys/")?.unwrap_or_default();

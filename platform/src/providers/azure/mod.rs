@@ -1,4 +1,4 @@
-//! Azure: the instance metadata service has the user data in base64; else the provisioning disc has custom data.
+//! Azure: user data in base64 from the instance metadata service, else custom data from the provisioning disc.
 //!
 //! While the service is updated it answers 404 and 410, for 70 s at most: only after that time is a 404 an absence.
 //! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
@@ -155,7 +155,7 @@ fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, 
     Ok(Found::new(config, metadata(instance)))
 }
 
-/// What stands at `path` once the service is not being updated.
+/// The answer at `path` once the service is not being updated.
 fn settled(
     service: &Service<'_>,
     path: &str,
@@ -175,7 +175,7 @@ fn settled(
         ..plain
     };
     match service.ask(path, &repeating) {
-        // It may have been something else at the end of that time: then the usual patience decides.
+        // At the end of that time it may have been another failure: then the usual patience counts.
         Err(Failure::Unreachable { .. }) => present(service.ask(path, &plain)),
         answer => present(answer),
     }

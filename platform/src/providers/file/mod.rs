@@ -1,4 +1,4 @@
-//! A file, for tests of the config alone.
+//! File: a config beside the program, for tests of the config alone.
 
 use std::fs;
 use std::io::ErrorKind;

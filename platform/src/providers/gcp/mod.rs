@@ -1,4 +1,4 @@
-//! Compute Engine's metadata server. Every request says `Metadata-Flavor: Google`, else the server refuses it.
+//! Compute Engine's metadata server, which refuses requests without `Metadata-Flavor: Google`.
 //!
 //! <https://cloud.google.com/compute/docs/metadata/querying-metadata>
 
@@ -159,8 +159,8 @@ fn ssh_keys(service: &Service<'_>, own: &Attributes) -> Result<Vec<SshKey>, Prob
     Ok(keys)
 }
 
-/// `USER:KEY` in each line. Keys that expire (`google-ssh {"expireOn": …}`) are the guest agent's to put and to take away;
-/// a node without the agent must not keep them.
+/// `USER:KEY` in each line. The guest agent adds and removes keys that expire (`google-ssh {"expireOn": …}`); a node without
+/// the agent must not keep them.
 fn lines(text: &str) -> Vec<SshKey> {
     let key = |line: &str| {
         let (user, key) = line.trim().split_once(':')?;

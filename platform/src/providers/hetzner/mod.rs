@@ -1,4 +1,4 @@
-//! Hetzner Cloud's server metadata, item by item: the whole of it is YAML, the items are plain words.
+//! Hetzner Cloud's server metadata, item by item: most items are plain texts, the whole is YAML.
 //!
 //! <https://docs.hetzner.cloud/reference/cloud#server-metadata>
 

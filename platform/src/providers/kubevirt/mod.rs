@@ -1,4 +1,4 @@
-//! KubeVirt: a drive in NoCloud's or OpenStack's form, as the virtual machine's volumes say; waited for without end.
+//! KubeVirt: a drive in NoCloud's or OpenStack's form, by the virtual machine's volumes; waited for without end.
 
 use fetch::Identity;
 
@@ -50,7 +50,7 @@ fn is_machine(dmi: &Dmi) -> bool {
 
 fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     match machine.wait_for(&DRIVE, None)? {
-        // Both have files that the other has not.
+        // Only one of the forms has this folder.
         Some(folder) if folder.join("openstack").is_dir() => {
             config_drive::openstack(machine, &folder)
         }

@@ -1,7 +1,8 @@
-//! OpenStack: a config drive and the metadata service are asked at the same time, and the first that answers has the word.
+//! OpenStack: a config drive and the metadata service are asked at the same time; the first answer counts.
 //!
-//! A deployment has one of them, both or none, and a machine cannot know which: so neither is given up while the other is
+//! A deployment has one of them, both or none, and a machine cannot know which: neither is given up while the other is
 //! silent, and the network is brought up meanwhile. The service's IPv6 address (`fe80::a9fe:a9fe`) is not asked.
+//! <https://docs.openstack.org/nova/latest/user/metadata.html>
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use crate::userdata::{self, Foreign, LIMIT};
 
 const USER_DATA: &str = "/openstack/latest/user_data";
 const META_DATA: &str = "/openstack/latest/meta_data.json";
-/// After a service's refusal.
+/// The pause after a service's refusal.
 const PAUSE: Duration = Duration::from_secs(5);
 
 enum Winner {
@@ -72,7 +73,7 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let stop = AtomicBool::new(false);
     let (up, is_up) = oneshot::channel();
     let winner = std::thread::scope(|scope| {
-        // Nobody listens any more when the drive has won.
+        // The receiver is gone if the drive has won.
         scope.spawn(|| up.send((machine.network)(&stop)).is_ok());
         let won = race(machine, is_up);
         stop.store(true, Ordering::Relaxed);
@@ -116,7 +117,7 @@ async fn watch_drive(machine: &Machine<'_>) -> PathBuf {
         let missing = match machine.look(&DRIVE) {
             Ok(Some(folder)) => return folder,
             Ok(None) => String::new(),
-            // The service may answer all the same.
+            // The service may still answer.
             Err(problem) => format!(" ({problem})"),
         };
         if began.elapsed() >= next_line {
@@ -156,7 +157,7 @@ async fn ask_service(
             },
             Err(error) => format!("{error:#}"),
         };
-        (machine.say)(&format!("{problem}; it is asked again in {PAUSE:?}"));
+        (machine.say)(&format!("{problem}; asking again in {PAUSE:?}"));
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -1,5 +1,5 @@
 //! QEMU: `-fw_cfg name=opt/com.coreos/config,file=…`; else a virtio disk with the serial number `ignition`; else a virtio
-//! serial port of that name. What is nowhere is no config.
+//! serial port of that name; else there is no config.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -18,7 +18,8 @@ use crate::problem::Problem;
 use crate::provider::{Detection, LocalConfig, Provider};
 use crate::userdata::{self, Foreign, LIMIT, UserConfig};
 
-/// Below sysfs, once the module `qemu_fw_cfg` is loaded.
+/// Below sysfs, once the module `qemu_fw_cfg` is loaded
+/// (<https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-firmware-qemu_fw_cfg>).
 const FW_CFG: &str = "firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
 /// Serial number of the disk, and name of the port.
 const NAME: &str = "ignition";
@@ -97,8 +98,8 @@ fn named(folder: &Path, attribute: &str) -> Option<PathBuf> {
     })
 }
 
-/// All of it, in one go: each small read of fw_cfg costs the host's work from its begin. A port ends where the host closes
-/// its side.
+/// Reads everything at once: fw_cfg reads each chunk from the item's first byte, so many small reads would be quadratic. A
+/// port ends where the host closes its side.
 fn read(path: &Path, name: &str) -> Result<Option<Vec<u8>>, Problem> {
     let wrong = |error: std::io::Error| Problem::local(format!("reading {name}: {error}"));
     let file = match File::open(path) {

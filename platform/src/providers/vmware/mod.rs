@@ -22,7 +22,7 @@ use crate::userdata::{self, Foreign, LIMIT};
 const DATA: &str = "guestinfo.ignition.config.data";
 const ENCODING: &str = "guestinfo.ignition.config.data.encoding";
 const OVF: &str = "guestinfo.ovfEnv";
-/// Where vSphere's own customisation puts a name.
+/// The host name of vSphere's customisation.
 const HOSTNAME: &str = "guestinfo.hostname";
 
 /// How a variable is read: none if there is none of that name.
@@ -109,7 +109,7 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
     Ok(Found::new(config, metadata))
 }
 
-/// Takes off what the encoding's variable says.
+/// Decodes data by the variable of its encoding.
 fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
     let encoding = String::from_utf8_lossy(&encoding).trim().to_owned();
     let gunzip = |data: &[u8]| ignition::contents::gunzip(data, LIMIT);
@@ -121,7 +121,7 @@ fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
             gunzip(&base64::decode(&data, DATA)?)
         }
         other => Err(format!(
-            "{ENCODING}: {other:?} is no encoding; there are none, base64, gzip and gzip+base64"
+            "{ENCODING}: {other:?} is not an encoding; expected none, base64, gzip or gzip+base64"
         )),
     }
 }
