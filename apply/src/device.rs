@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use image::guid::Guid;
 
 use crate::device_name::{Name, link};
-use linux::block::SYSFS_SECTOR;
+use linux::block::{Disk, Partition};
 use linux::filesystem;
 use linux::filesystem::Found;
 use linux::gpt::Table;
@@ -40,7 +40,7 @@ pub struct Device {
     pub read_only: bool,
     /// The disk that it is a partition of, and its number there.
     pub partition: Option<(String, u32)>,
-    /// Where it begins on its disk, bytes.
+    /// First byte on its disk.
     pub start: u64,
     /// Names of what udev would make in `by-id`.
     pub ids: Vec<String>,
@@ -54,6 +54,8 @@ pub struct Device {
     pub used: bool,
     /// The devices that hold it, by the kernel's names.
     pub holders: Vec<String>,
+    /// The GPT of a disk, if one of its copies is readable.
+    pub table: Option<Table>,
     /// Label and GUID of a partition.
     pub entry: Option<(String, Guid)>,
     /// The file systems that it holds.
@@ -76,113 +78,97 @@ impl Device {
 /// All devices with a size, by name.
 pub fn all(world: &World) -> Vec<Device> {
     let used = used(world);
-    let mut out: Vec<Device> = block::entries(&world.sys.join("class/block"))
-        .into_iter()
-        .filter(|name| {
-            !["ram", "zram", "fd", "sr", "nbd"]
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-        })
-        .filter_map(|name| device(world, name, &used))
-        .collect();
+    let mut out = Vec::new();
+    for mut disk in block::devices(world) {
+        let parts = std::mem::take(&mut disk.partitions);
+        let parts = parts.into_iter();
+        out.extend(parts.filter_map(|part| of_partition(&disk, part, &used)));
+        out.extend(of_disk(world, disk, &used));
+    }
     out.sort_by(|a, b| a.name.cmp(&b.name));
-    let tables: Vec<(String, Option<Table>)> = out
+    let arrays: Vec<_> = out
         .iter()
-        .filter(|device| device.partition.is_none())
-        .map(|device| (device.name.clone(), table(device)))
+        .map(|device| arrays(world, device, &out))
         .collect();
-    for device in &mut out {
-        let Some((disk, number)) = &device.partition else {
-            continue;
-        };
-        let table = tables.iter().find(|(name, _)| name == disk);
-        let entry = table.and_then(|(_, table)| {
-            let table = table.as_ref()?;
-            let entry = table.entries.get(number)?;
-            (entry.first * table.sector == device.start).then_some(entry)
-        });
-        device.entry = entry.map(|entry| (entry.label.clone(), entry.guid));
+    for (device, names) in out.iter_mut().zip(arrays) {
+        device.arrays = names;
     }
     out
 }
 
-/// The table of a disk, if it has one that reads.
-pub fn table(device: &Device) -> Option<Table> {
-    let file = File::open(&device.path).ok()?;
-    Table::read(&file, device.sector, device.size).ok()
-}
-
-fn device(world: &World, name: String, used: &BTreeSet<String>) -> Option<Device> {
-    let link = world.sys.join("class/block").join(&name);
-    let folder = fs::canonicalize(&link).ok()?;
-    let number_in = |folder: &Path, file: &str| block::number(&folder.join(file));
-    let size = number_in(&folder, "size")?.checked_mul(SYSFS_SECTOR)?;
-    if size == 0 {
-        return None;
-    }
-    let partition = number_in(&folder, "partition").and_then(|n| u32::try_from(n).ok());
-    let disk = match partition {
-        Some(_) => folder.parent()?.to_owned(),
-        None => folder.clone(),
-    };
-    let disk_name = disk.file_name()?.to_str()?.to_owned();
-    let number = fs::read_to_string(folder.join("dev"))
-        .ok()?
-        .trim()
-        .to_owned();
-    let path = world.dev.join(&name);
-    let holds = File::open(&path)
-        .ok()
-        .and_then(|file| filesystem::read(Stretch::whole(&file, size)).ok())
-        .unwrap_or_default();
-    let whole = partition.is_none();
+fn of_disk(world: &World, disk: Disk, used: &BTreeSet<String>) -> Option<Device> {
+    let number = disk.dev?;
+    // The names by path come from where the device is attached, which only the real path shows.
+    let folder = fs::canonicalize(world.sys.join("block").join(&disk.name)).ok()?;
     Some(Device {
         used: used.contains(&number),
-        holders: block::entries(&folder.join("holders")),
-        arrays: arrays(world, &folder, &name),
-        size,
-        sector: number_in(&disk, "queue/logical_block_size").unwrap_or(SYSFS_SECTOR),
-        read_only: number_in(&folder, "ro") == Some(1),
-        partition: partition.map(|number| (disk_name.clone(), number)),
-        start: number_in(&folder, "start").unwrap_or(0) * SYSFS_SECTOR,
-        ids: if whole {
-            ids(&disk, &disk_name)
-        } else {
-            Vec::new()
-        },
-        paths: if whole {
-            paths(&disk, &disk_name)
-        } else {
-            Vec::new()
-        },
-        mapped: fs::read_to_string(folder.join("dm/name"))
-            .ok()
-            .map(|name| name.trim().to_owned()),
+        ids: ids(&folder, &disk.name, disk.serial.as_deref()),
+        paths: paths(&folder, &disk.name),
+        arrays: Vec::new(),
+        holds: contents(&disk.path, disk.size),
+        size: disk.size,
+        sector: disk.sector,
+        read_only: disk.read_only,
+        partition: None,
+        start: 0,
+        mapped: disk.mapped,
+        holders: disk.holders,
+        table: disk.table,
         entry: None,
-        holds,
         number,
-        path,
-        name,
+        path: disk.path,
+        name: disk.name,
     })
 }
 
+fn of_partition(disk: &Disk, part: Partition, used: &BTreeSet<String>) -> Option<Device> {
+    let number = part.dev.filter(|_| part.size > 0)?;
+    Some(Device {
+        used: used.contains(&number),
+        ids: Vec::new(),
+        paths: Vec::new(),
+        arrays: Vec::new(),
+        holds: contents(&part.path, part.size),
+        size: part.size,
+        sector: disk.sector,
+        read_only: disk.read_only,
+        partition: Some((disk.name.clone(), part.number)),
+        start: part.start,
+        mapped: None,
+        holders: part.holders,
+        table: None,
+        entry: part.guid.map(|guid| (part.label, guid)),
+        number,
+        path: part.path,
+        name: part.name,
+    })
+}
+
+/// The file systems on a device; none where it cannot be read.
+fn contents(path: &Path, size: u64) -> Vec<Found> {
+    File::open(path)
+        .ok()
+        .and_then(|file| filesystem::read(Stretch::whole(&file, size)).ok())
+        .unwrap_or_default()
+}
+
 /// The names of an array. The kernel itself knows none; its members do.
-fn arrays(world: &World, folder: &Path, name: &str) -> Vec<String> {
+fn arrays(world: &World, array: &Device, devices: &[Device]) -> Vec<String> {
+    let folder = world.sys.join("class/block").join(&array.name);
     if !folder.join("md").exists() {
         return Vec::new();
     }
     let links = world.dev.join("md");
     let is_its = |link: &String| {
         let target = fs::read_link(links.join(link)).ok();
-        target.is_some_and(|target| target.ends_with(name))
+        target.is_some_and(|target| target.ends_with(&array.name))
     };
     let mut out: Vec<String> = block::entries(&links).into_iter().filter(is_its).collect();
     let slaves = block::entries(&folder.join("slaves"));
     let by_metadata = slaves.first().and_then(|slave| {
-        let file = File::open(world.dev.join(slave)).ok()?;
-        let sectors = block::number(&world.sys.join("class/block").join(slave).join("size"))?;
-        let size = sectors.checked_mul(SYSFS_SECTOR)?;
-        md::read(Stretch::whole(&file, size)).ok()?
+        let member = devices.iter().find(|device| device.name == *slave)?;
+        let file = File::open(&member.path).ok()?;
+        md::read(Stretch::whole(&file, member.size)).ok()?
     });
     out.extend(by_metadata.map(|member| member.name));
     out
@@ -224,13 +210,13 @@ fn used(world: &World) -> BTreeSet<String> {
 }
 
 /// As `60-persistent-storage.rules` names disks, for virtio, NVMe, SCSI and ATA; and Google's names by serial number.
-fn ids(disk: &Path, name: &str) -> Vec<String> {
+fn ids(disk: &Path, name: &str, serial: Option<&str>) -> Vec<String> {
     let text = |file: &str| {
         let text = fs::read_to_string(disk.join(file)).ok()?;
         let text = link(text.trim_matches('\0'));
         (!text.is_empty()).then_some(text)
     };
-    let serial = block::serial(disk).map(|serial| link(&serial));
+    let serial = serial.map(link);
     let mut out = Vec::new();
     let wwid = text("wwid").or_else(|| text("device/wwid"));
     if let Some(wwn) = wwid.as_deref().and_then(|wwid| wwid.strip_prefix("naa.")) {

@@ -13,7 +13,6 @@ use ignition::model::Storage;
 use image::guid::Guid;
 use image::layout::{self, MIB};
 
-use crate::device;
 use crate::device::Device;
 use crate::fetched::VolumeKeys;
 use crate::filesystems::FilesystemAction;
@@ -139,7 +138,7 @@ pub(crate) fn plan(
             .devices
             .iter()
             .filter(|device| device.partition.is_none())
-            .map(|device| (device.name.clone(), device::table(device)))
+            .map(|device| (device.name.clone(), device.table.clone()))
             .collect(),
         taken: BTreeMap::new(),
     };

@@ -160,10 +160,8 @@ mod tests {
                 name: format!("{name}{number}"),
                 path: format!("/dev/{name}{number}").into(),
                 label: (*label).to_owned(),
-                guid: None,
-                type_guid: None,
-                start: 0,
                 size: 1 << 30,
+                ..Partition::default()
             })
             .collect();
         Disk {
@@ -172,8 +170,8 @@ mod tests {
             serial: serial.map(str::to_owned),
             size: 1 << 30,
             sector: 512,
-            read_only: false,
             partitions,
+            ..Disk::default()
         }
     }
 

@@ -12,13 +12,20 @@ use crate::world::World;
 /// Bytes in the unit of sysfs's `size` and `start`, whatever the disk's own sectors are.
 pub const SYSFS_SECTOR: u64 = 512;
 
-/// A whole disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Prefixes of names whose devices hold nothing that lasts, or a medium that is changed.
+const VOLATILE: [&str; 5] = ["ram", "zram", "sr", "fd", "nbd"];
+/// Prefixes of names whose devices the kernel makes of others.
+const STACKED: [&str; 3] = ["loop", "dm-", "md"];
+
+/// A block device that is not a partition: a disk, or one that the kernel makes of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
     /// The kernel's name, as `vda` or `nvme0n1`. It changes between boots.
     pub name: String,
     /// Its device node.
     pub path: PathBuf,
+    /// `major:minor`; none where the kernel hides the device, as the paths below a multipath NVMe namespace.
+    pub dev: Option<String>,
     /// Serial number of virtio, NVMe and SCSI disks.
     pub serial: Option<String>,
     /// Bytes.
@@ -27,15 +34,25 @@ pub struct Disk {
     pub sector: u64,
     /// Whether the device refuses writes.
     pub read_only: bool,
+    /// The devices that are made of it, by the kernel's names.
+    pub holders: Vec<String>,
+    /// Name of a device of the device mapper.
+    pub mapped: Option<String>,
+    /// Its GPT, if one of its copies is readable.
+    pub table: Option<gpt::Table>,
     /// Its partitions, by number.
     pub partitions: Vec<Partition>,
 }
 
 /// A partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
     /// Number in the table, from 1.
     pub number: u32,
+    /// `major:minor`.
+    pub dev: Option<String>,
+    /// The devices that are made of it, by the kernel's names.
+    pub holders: Vec<String>,
     /// The kernel's name, as `vda1`.
     pub name: String,
     /// Its device node.
@@ -54,17 +71,26 @@ pub struct Partition {
 
 /// All disks that can hold something, by name: no loop, RAM, optical, mapped or empty devices.
 pub fn disks(world: &World) -> Vec<Disk> {
+    named(world, |name| !starts_with_any(name, &STACKED))
+}
+
+/// [`disks`], and what the kernel makes of others: arrays, mapped and loop devices.
+pub fn devices(world: &World) -> Vec<Disk> {
+    named(world, |_| true)
+}
+
+fn named(world: &World, wanted: impl Fn(&str) -> bool) -> Vec<Disk> {
     let mut disks: Vec<Disk> = entries(&world.sys.join("block"))
         .into_iter()
-        .filter(|name| {
-            !["loop", "ram", "zram", "dm-", "sr", "fd", "md", "nbd"]
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-        })
+        .filter(|name| !starts_with_any(name, &VOLATILE) && wanted(name))
         .filter_map(|name| disk(world, &name))
         .collect();
     disks.sort_by(|a, b| a.name.cmp(&b.name));
     disks
+}
+
+fn starts_with_any(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// One disk by the kernel's name; none if there is no such disk or it has no size.
@@ -77,18 +103,22 @@ pub fn disk(world: &World, name: &str) -> Option<Disk> {
     let mut disk = Disk {
         name: name.to_owned(),
         path: world.dev.join(name),
+        dev: text(&folder.join("dev")),
+        holders: entries(&folder.join("holders")),
+        mapped: text(&folder.join("dm/name")),
         serial: serial(&folder),
         size,
         sector: number(&folder.join("queue/logical_block_size")).unwrap_or(SYSFS_SECTOR),
         read_only: number(&folder.join("ro")) == Some(1),
+        table: None,
         partitions: Vec::new(),
     };
-    let table = File::open(&disk.path)
+    disk.table = File::open(&disk.path)
         .ok()
         .and_then(|file| gpt::Table::read(&file, disk.sector, size).ok());
     disk.partitions = entries(&folder)
         .into_iter()
-        .filter_map(|part| partition(world, &folder, part, table.as_ref()))
+        .filter_map(|part| partition(world, &folder, part, disk.table.as_ref()))
         .collect();
     disk.partitions.sort_by_key(|part| part.number);
     Some(disk)
@@ -110,6 +140,8 @@ fn partition(
     });
     Some(Partition {
         number: number_,
+        dev: text(&folder.join("dev")),
+        holders: entries(&folder.join("holders")),
         path: world.dev.join(&name),
         label: entry.map(|e| e.label.clone()).unwrap_or_default(),
         guid: entry.map(|e| e.guid),
@@ -162,6 +194,12 @@ pub fn entries(folder: &Path) -> Vec<String> {
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .collect()
+}
+
+/// The line in a file of sysfs; `None` if there is none.
+fn text(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
 }
 
 /// The number in a file of sysfs; `None` if there is none.

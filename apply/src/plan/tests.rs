@@ -2,6 +2,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::*;
+use crate::device;
 use crate::fake::{Machine, write};
 use crate::journal::disks::Stage;
 use crate::partitions::table as partition_table;

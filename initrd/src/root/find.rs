@@ -150,21 +150,19 @@ mod tests {
             label: format!("p{number}"),
             guid: Some(guid),
             type_guid: Some(type_guid),
-            start: 0,
-            size: 0,
+            ..Partition::default()
         };
         Disk {
             name: name.into(),
             path: format!("/dev/{name}").into(),
-            serial: None,
             size: 1 << 30,
             sector: 512,
-            read_only: false,
             partitions: vec![
                 part(1, Guid([esp; 16]), layout::TYPE_ESP),
                 part(2, root_guid(&HASH), layout::TYPE_ROOT_X86_64),
                 part(3, verity_guid(&HASH), layout::TYPE_ROOT_VERITY_X86_64),
             ],
+            ..Disk::default()
         }
     }
 
