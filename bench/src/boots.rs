@@ -1,4 +1,4 @@
-//! Boots in virtual time: from the start of `/init` to the root's systemd, of one disk by one kernel with three initrds.
+//! Boots in virtual time, from the start of `/init` to the root's systemd: one disk and one kernel with three initrds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::kernel_log::{self, Boot, Kind};
 use crate::session::Session;
 use crate::table::{Goal, Row, Table, Unit, mebibytes};
 
-/// A peer's boot in virtual time, on one emulated processor of a loaded host.
+/// Timeout of a peer's boot in virtual time, on one emulated processor of a loaded host.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// Everything is said to the kernel's log and shown with its time; systemd keeps its status lines to itself.
-const TOLD: &str = " quiet loglevel=7";
-/// How a generic initrd finds the verified root that `roothash=` names.
+/// All kernel messages are on the console, with their times; systemd prints no status lines.
+const LOG_ALL: &str = " quiet loglevel=7";
+/// The root for a generic initrd, opened by `roothash=`.
 const PEERS_ROOT: &str = " root=/dev/mapper/root rootfstype=erofs ro";
 
 /// An initrd to boot with.
@@ -34,7 +34,7 @@ struct Initrd {
 /// Measures `repeats` second boots with each initrd.
 ///
 /// # Errors
-/// If one does not come to the root's systemd.
+/// If a boot does not reach the root's systemd.
 pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) -> Result<()> {
     let dracut = session.dracut_initrd()?;
     let mkosi = session.mkosi()?.initrd()?;
@@ -70,8 +70,7 @@ pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) 
     Ok(())
 }
 
-/// One boot of a copy of the clean disks, ended as soon as the root's systemd has spoken: the two moments, and the
-/// initrd's size.
+/// One boot of a copy of the clean disks up to the first message of the root's systemd: its times, and the initrd's size.
 fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<(Boot, u64)> {
     let folder = clean.folder().with_file_name("measured");
     slipway::host::cache::remove(&folder)?;
@@ -86,9 +85,9 @@ fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<
         ..
     } = &mut machine.start
     else {
-        bail!("a boot for measuring is direct");
+        bail!("the measured boot is not direct");
     };
-    cmdline.push_str(TOLD);
+    cmdline.push_str(LOG_ALL);
     if let Some(path) = &initrd.path {
         cmdline.push_str(PEERS_ROOT);
         file.clone_from(path);
@@ -103,7 +102,7 @@ fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<
     fs::write(console, &text)?;
     let Waited::Found(boot) = found else {
         bail!(
-            "the boot with {}'s initrd did not come to the root's systemd: {found:?}; its console is in {}",
+            "the boot with {}'s initrd did not reach the root's systemd: {found:?}; its console is in {}",
             initrd.name,
             console.display()
         );

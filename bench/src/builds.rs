@@ -1,4 +1,4 @@
-//! Builds: a node's disk from the same packages and files, by us and by mkosi in turns.
+//! Builds of a node's disk from the same packages and files, by Slipway and by mkosi in turns.
 
 use anyhow::Result;
 
@@ -8,8 +8,8 @@ use crate::packages;
 use crate::session::Session;
 use crate::table::{Goal, Row, Table, Unit, median};
 
-/// A build that has nothing to do is short: more runs cost nothing.
-const AGAIN: usize = 9;
+/// Runs of a build with nothing to do, which is short.
+const UNCHANGED: usize = 9;
 
 /// Measures `repeats` builds of each kind.
 ///
@@ -31,7 +31,7 @@ pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) 
         let peer = mkosi.build(if run < repeats { Run::Cold } else { Run::Prime })?;
         session.say(&format!("cold {run} of {repeats}: mkosi {peer:.1} s"));
         cold.0.push(built.seconds);
-        // The one that also writes the incremental image is not a cold build's best.
+        // Not the last one, which also writes the incremental image.
         if run < repeats || repeats == 1 {
             cold.1.push(peer);
         }
@@ -52,19 +52,19 @@ pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) 
         overlay.1.push(peer);
         changed = Some(built);
     }
-    let mut again = (Vec::new(), Vec::new());
-    for run in 0..AGAIN {
-        again.0.push(ours.build()?.seconds);
+    let mut unchanged = (Vec::new(), Vec::new());
+    for run in 0..UNCHANGED {
+        unchanged.0.push(ours.build()?.seconds);
         if run < repeats {
-            again.1.push(mkosi.build(Run::Again)?);
+            unchanged.1.push(mkosi.build(Run::Unchanged)?);
         }
     }
     session.say(&format!(
         "nothing changed: ours {:.3} s, mkosi {:.3} s",
-        median(&again.0),
-        median(&again.1)
+        median(&unchanged.0),
+        median(&unchanged.1)
     ));
-    rows(table, cold, overlay, again);
+    rows(table, cold, overlay, unchanged);
     for (what, built) in [("cold", last), ("overlay", changed)] {
         if let Some(built) = built {
             table.notes.push(steps(what, &built));
@@ -75,7 +75,7 @@ pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) 
 
 type Runs = (Vec<f64>, Vec<f64>);
 
-fn rows(table: &mut Table, cold: Runs, overlay: Runs, again: Runs) {
+fn rows(table: &mut Table, cold: Runs, overlay: Runs, unchanged: Runs) {
     let mut row = |what: &str, runs: Runs, goals: Vec<Goal>| {
         table.rows.push(Row {
             group: "builds",
@@ -96,10 +96,10 @@ fn rows(table: &mut Table, cold: Runs, overlay: Runs, again: Runs) {
         overlay,
         vec![Goal::Times(10.0), Goal::AtMost(4.0)],
     );
-    row("build, nothing changed", again, vec![Goal::AtMost(0.2)]);
+    row("build, nothing changed", unchanged, vec![Goal::AtMost(0.2)]);
 }
 
-/// What is not the same in the two images, and what each found in its caches.
+/// Differences of the two images, and the content of both caches.
 fn compare(ours: &Ours, theirs: &packages::Installed, table: &mut Table) {
     let sets = ["root", "kernel"];
     let locked = sets

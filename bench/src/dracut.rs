@@ -7,15 +7,15 @@ use slipway::steps::kernel::Kernel;
 
 use crate::peers::{Peers, WORK};
 
-/// What a verified root needs beside dracut's defaults: its own systemd, and the generator and program that open it.
+/// Modules for a verified root: systemd, and the generator and program that open it.
 const MODULES: &str = "systemd systemd-initrd systemd-veritysetup dm";
-/// The file system of the root, which a generic image does not bring unless asked.
+/// The root's drivers, which a generic image has only on request.
 const DRIVERS: &str = "erofs dm-verity";
-/// Where the peers find the kernel's modules; dracut wants the end of this path.
+/// Path of the kernel's modules in the sandbox; dracut requires the end of this path.
 const KERNEL: &str = "/kernel/lib/modules";
 
-/// Makes the image in the folder that the peers see as their own. It is generic (`--no-hostonly`), as an image that
-/// is to boot on other machines must be; the compression is ours.
+/// Makes the image in the peers' folder. It is generic (`--no-hostonly`), as an image
+/// for other machines must be; the compression is that of ours.
 ///
 /// # Errors
 /// If dracut fails.

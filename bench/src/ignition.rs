@@ -1,5 +1,5 @@
-//! Ignition's stages: a config applied by `slipway-init` in Ignition's place and by Debian's Ignition, in turns, to
-//! equal roots. Five processes each, `fetch` to `umount`; what is counted is from each one's start to its end.
+//! Ignition's stages: a config applied by the drop-in and by Debian's Ignition in turns, to equal roots. Five processes
+//! each, `fetch` to `umount`; measured from each one's start to its end.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::loop_device::LoopDevice;
 use crate::servers::delayed_http;
 use crate::session::Session;
 use crate::stages::cases::{Case, Root};
-use crate::stages::programs::{Measure, Programs, Stage, Whose};
+use crate::stages::programs::{Measure, Programs, Side, Stage};
 use crate::table::{Goal, Row, Table, Unit, Unmeasured, mebibytes, median};
 
 const GROUP: &str = "ignition";
@@ -20,14 +20,14 @@ const GROUP: &str = "ignition";
 const DELAY: Duration = Duration::from_millis(200);
 /// Size of the disk that is partitioned, sparse, bytes.
 const DISK: u64 = 512 << 20;
-/// The peer's name where it ran, and where a figure of an earlier measurement has to stand for it.
+/// The peer's name if it ran, and if a figure of an earlier measurement replaces it.
 const PEER: &str = "ignition";
 const EARLIER: &str = "ignition, NOT run here: an earlier figure";
 /// What two processors took for Ignition 2.26 with the same kind of config, when the goals were set: seconds and MiB.
 const EARLIER_MEMORY: f64 = 17.0;
 
 /// A case with its goal.
-struct Wish {
+struct Measurement {
     case: Case,
     what: &'static str,
     /// Seconds.
@@ -36,20 +36,20 @@ struct Wish {
     earlier: f64,
 }
 
-const WISHES: [Wish; 3] = [
-    Wish {
+const MEASUREMENTS: [Measurement; 3] = [
+    Measurement {
         case: Case::Disks,
         what: "disks config: GPT, two ext4, files",
         most: 0.25,
         earlier: 2.3,
     },
-    Wish {
+    Measurement {
         case: Case::Files,
         what: "files config",
         most: 0.025,
         earlier: 0.117,
     },
-    Wish {
+    Measurement {
         case: Case::Remote,
         what: "20 files, the server waits 200 ms for each",
         most: 0.6,
@@ -61,19 +61,19 @@ const WISHES: [Wish; 3] = [
 #[derive(Default)]
 struct Runs {
     timed: Vec<Vec<Stage>>,
-    /// The run whose memory was measured.
-    weighed: Vec<Stage>,
+    /// The run with measured memory.
+    memory_run: Vec<Stage>,
 }
 
-/// What came of a case.
+/// The result of a case.
 struct Outcome {
     ours: Runs,
-    /// Why Debian's did not come through, where it did not.
+    /// Or why Debian's failed.
     theirs: Result<Runs>,
 }
 
-/// What is the same for all runs.
-struct Ground<'a> {
+/// What all runs share.
+struct Setup<'a> {
     session: &'a Session,
     programs: Programs,
     server: SocketAddr,
@@ -83,11 +83,11 @@ struct Ground<'a> {
 /// Measures each config `repeats` times.
 ///
 /// # Errors
-/// If the packages cannot be had, or our stages fail or do not do what the config says.
+/// If the packages cannot be fetched, or our stages fail or do not do what the config says.
 pub(crate) fn measure(session: &Session, repeats: usize, table: &mut Table) -> Result<()> {
     let folder = session.scratch().join(GROUP);
     fs::create_dir_all(&folder)?;
-    let ground = Ground {
+    let setup = Setup {
         programs: Programs::open(session.tool(), session.folder(), &folder)?,
         server: delayed_http::serve(DELAY).context("serving files")?,
         session,
@@ -97,36 +97,36 @@ pub(crate) fn measure(session: &Session, repeats: usize, table: &mut Table) -> R
         "ignition: Debian's {} in a tree of Debian's packages; there is neither systemd nor udev: systemd's socket says \
          at once that a device is there, `udevadm` and `setfiles` do nothing, so what they take is not counted against \
          it, and `partx` tells the kernel of what sgdisk wrote; each run begins with a new root and an empty disk",
-        ground.programs.version
+        setup.programs.version
     ));
     let mut peaks = Peaks::default();
-    for wish in &WISHES {
-        if wish.case == Case::Disks
-            && let Err(error) = ground.disk()
+    for measurement in &MEASUREMENTS {
+        if measurement.case == Case::Disks
+            && let Err(error) = setup.disk()
         {
             table.unmeasured.push(Unmeasured {
-                what: wish.what.to_owned(),
+                what: measurement.what.to_owned(),
                 why: format!("{error:#}"),
-                peer: format!("{:.2} s ({EARLIER})", wish.earlier),
+                peer: format!("{:.2} s ({EARLIER})", measurement.earlier),
             });
             continue;
         }
-        let outcome = ground
-            .compare(wish.case, repeats)
-            .with_context(|| format!("measuring the {}", wish.what))?;
-        peaks.add(wish, &outcome);
-        outcome.tell(wish, table);
+        let outcome = setup
+            .compare(measurement.case, repeats)
+            .with_context(|| format!("measuring the {}", measurement.what))?;
+        peaks.add(measurement, &outcome);
+        outcome.report(measurement, table);
     }
-    peaks.tell(table);
-    sizes(&ground.programs, table)
+    peaks.report(table);
+    sizes(&setup.programs, table)
 }
 
-impl Ground<'_> {
+impl Setup<'_> {
     fn disk(&self) -> Result<LoopDevice> {
         LoopDevice::attach(self.programs.tools(), &self.folder, DISK)
     }
 
-    /// Runs both in turns. The first turn is for memory, and has both in the page cache.
+    /// Runs both in turns. The first turn measures memory and brings both into the page cache.
     fn compare(&self, case: Case, repeats: usize) -> Result<Outcome> {
         let mut ours = Runs::default();
         let mut theirs = Ok(Runs::default());
@@ -136,9 +136,9 @@ impl Ground<'_> {
             } else {
                 Measure::Time
             };
-            ours.add(measure, self.once(Whose::Ours, case, measure)?);
+            ours.add(measure, self.once(Side::Ours, case, measure)?);
             if let Ok(runs) = &mut theirs {
-                match self.once(Whose::Theirs, case, measure) {
+                match self.once(Side::Theirs, case, measure) {
                     Ok(stages) => runs.add(measure, stages),
                     Err(error) => theirs = Err(error),
                 }
@@ -152,17 +152,17 @@ impl Ground<'_> {
         Ok(Outcome { ours, theirs })
     }
 
-    /// One run, with a root and a disk of its own.
-    fn once(&self, whose: Whose, case: Case, measure: Measure) -> Result<Vec<Stage>> {
+    /// One run, with a new root and a new disk.
+    fn once(&self, side: Side, case: Case, measure: Measure) -> Result<Vec<Stage>> {
         let disk = match case {
             Case::Disks => Some(self.disk()?),
             Case::Files | Case::Remote => None,
         };
         let config = case.config(disk.as_ref(), self.server);
         let root = Root::make(&self.folder.join("run"), &config)?;
-        let stages = self.programs.stages(whose, root.folder(), measure)?;
+        let stages = self.programs.stages(side, root.folder(), measure)?;
         case.expect(&root, disk.as_ref())
-            .with_context(|| format!("looking at what {whose:?} did"))?;
+            .with_context(|| format!("checking the result of {side:?}"))?;
         Ok(stages)
     }
 }
@@ -171,7 +171,7 @@ impl Runs {
     fn add(&mut self, measure: Measure, stages: Vec<Stage>) {
         match measure {
             Measure::Time => self.timed.push(stages),
-            Measure::Memory => self.weighed = stages,
+            Measure::Memory => self.memory_run = stages,
         }
     }
 
@@ -181,39 +181,40 @@ impl Runs {
         self.timed.iter().map(total).collect()
     }
 
-    /// Each stage with its middle time, for a person.
+    /// Each stage with its median time, as text.
     fn by_stage(&self) -> String {
-        let stages = self.weighed.iter().enumerate().map(|(at, stage)| {
+        let stages = self.memory_run.iter().enumerate().map(|(at, stage)| {
             let runs: Vec<f64> = self.timed.iter().map(|run| run[at].seconds).collect();
             format!("{} {:.1}", stage.name, median(&runs) * 1e3)
         });
         stages.collect::<Vec<_>>().join(", ")
     }
 
-    /// The stage that took the most memory.
-    fn heaviest(&self) -> Option<&Stage> {
-        self.weighed.iter().max_by_key(|stage| stage.kib)
+    /// The stage with the highest peak memory.
+    fn largest(&self) -> Option<&Stage> {
+        self.memory_run.iter().max_by_key(|stage| stage.kib)
     }
 }
 
 impl Outcome {
-    fn tell(&self, wish: &Wish, table: &mut Table) {
+    fn report(&self, measurement: &Measurement, table: &mut Table) {
         let peer = match &self.theirs {
             Ok(runs) => (PEER, runs.totals()),
             Err(error) => {
-                table
-                    .notes
-                    .push(format!("ignition failed with the {}: {error:#}", wish.what));
-                (EARLIER, vec![wish.earlier])
+                table.notes.push(format!(
+                    "ignition failed with the {}: {error:#}",
+                    measurement.what
+                ));
+                (EARLIER, vec![measurement.earlier])
             }
         };
         table.rows.push(Row {
             group: GROUP,
-            what: wish.what.to_owned(),
+            what: measurement.what.to_owned(),
             unit: Unit::Seconds,
             ours: self.ours.totals(),
             peer: Some(peer),
-            goals: vec![Goal::AtMost(wish.most)],
+            goals: vec![Goal::AtMost(measurement.most)],
         });
         let theirs = match &self.theirs {
             Ok(runs) => format!("; ignition: {}", runs.by_stage()),
@@ -221,13 +222,13 @@ impl Outcome {
         };
         table.notes.push(format!(
             "{}, by stages in milliseconds: ours: {}{theirs}",
-            wish.what,
+            measurement.what,
             self.ours.by_stage()
         ));
     }
 }
 
-/// The most memory that any stage took, KiB, and which one it was.
+/// The highest peak memory of any stage, KiB, and that stage.
 #[derive(Default)]
 struct Peaks {
     ours: (u32, String),
@@ -235,12 +236,12 @@ struct Peaks {
 }
 
 impl Peaks {
-    fn add(&mut self, wish: &Wish, outcome: &Outcome) {
+    fn add(&mut self, measurement: &Measurement, outcome: &Outcome) {
         let raise = |peak: &mut (u32, String), runs: &Runs| {
-            if let Some(stage) = runs.heaviest()
+            if let Some(stage) = runs.largest()
                 && stage.kib > peak.0
             {
-                *peak = (stage.kib, format!("{} ({})", stage.name, wish.what));
+                *peak = (stage.kib, format!("{} ({})", stage.name, measurement.what));
             }
         };
         raise(&mut self.ours, &outcome.ours);
@@ -249,7 +250,7 @@ impl Peaks {
         }
     }
 
-    fn tell(&self, table: &mut Table) {
+    fn report(&self, table: &mut Table) {
         let mebibytes = |kib: u32| f64::from(kib) / 1024.0;
         let peer = match self.theirs.0 {
             0 => (EARLIER, vec![EARLIER_MEMORY]),
@@ -263,8 +264,8 @@ impl Peaks {
             peer: Some(peer),
             goals: vec![Goal::AtMost(10.0)],
         });
-        let whose = [("ours", &self.ours), ("ignition's", &self.theirs)];
-        let stages = whose
+        let side = [("ours", &self.ours), ("ignition's", &self.theirs)];
+        let stages = side
             .into_iter()
             .filter(|(_, (kib, _))| *kib > 0)
             .map(|(name, (_, stage))| format!("{name} in the stage {stage}"));
@@ -280,8 +281,8 @@ fn sizes(programs: &Programs, table: &mut Table) -> Result<()> {
         group: GROUP,
         what: "the program, stripped".to_owned(),
         unit: Unit::Mebibytes,
-        ours: vec![mebibytes(programs.size(Whose::Ours)?)],
-        peer: Some((PEER, vec![mebibytes(programs.size(Whose::Theirs)?)])),
+        ours: vec![mebibytes(programs.size(Side::Ours)?)],
+        peer: Some((PEER, vec![mebibytes(programs.size(Side::Theirs)?)])),
         goals: vec![Goal::AtMost(6.0)],
     });
     Ok(())

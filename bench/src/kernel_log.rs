@@ -1,22 +1,22 @@
-//! The kernel's own times on a console: from the start of `/init` over the handoff to the root's systemd.
+//! Times of the kernel's log on a console: start of `/init`, handoff, the root's systemd.
 
 use image::report::HANDED_OFF;
 
-/// What the kernel says just before it executes `/init`.
+/// The kernel's message before it executes `/init`.
 const INIT: &str = "Run /init as init process";
-/// What every systemd says first of all, with its version between these two.
+/// The first message of every systemd, around its version.
 const SYSTEMD: (&str, &str) = ("systemd[1]: systemd ", " running in system mode");
 
-/// What the journal of an initrd's own systemd says when that systemd ends everything in order to become the root's;
-/// "Switching root." itself goes to that journal, not to the kernel's log.
+/// Message of an initrd's journal when its systemd ends all processes before it switches to the root. "Switching root."
+/// itself goes to that journal, not to the kernel's log.
 const ENDED: (&str, &str) = ("systemd-journald[", "]: Received SIGTERM from PID 1");
 
-/// Whose initrd it is.
+/// The kind of initrd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Ours: the init is no systemd.
+    /// Ours, with slipway-init.
     Slipway,
-    /// One with a systemd of its own.
+    /// An initrd with systemd.
     Systemd,
 }
 
@@ -25,23 +25,23 @@ pub(crate) enum Kind {
 pub(crate) struct Boot {
     /// When `/init` was started.
     pub(crate) init: f64,
-    /// When the initrd's init said that it hands over to the root's.
+    /// The initrd's message of the handoff.
     pub(crate) handoff: f64,
-    /// When the root's systemd spoke.
+    /// The first message of the root's systemd.
     pub(crate) system: f64,
 }
 
-/// A line's time, in seconds, and its text: `[    1.234567] text`, wherever in the line it begins.
+/// A line's time, in seconds, and its text: `[    1.234567] text`, anywhere in the line.
 fn timed(line: &str) -> Option<(f64, &str)> {
     let (_, rest) = line.split_once('[')?;
     let (time, text) = rest.split_once("] ")?;
     Some((time.trim().parse().ok()?, text))
 }
 
-/// Finds the three moments, once all of them are there.
+/// The three times, if all of them are on the console.
 #[must_use]
 pub(crate) fn find(console: &str, kind: Kind) -> Option<Boot> {
-    // The last line may still be growing.
+    // The last line may be incomplete.
     let (whole, _) = console.rsplit_once('\n')?;
     let mut lines = whole.lines().filter_map(timed);
     let (init, _) = lines.find(|(_, text)| text.starts_with(INIT))?;
@@ -50,11 +50,11 @@ pub(crate) fn find(console: &str, kind: Kind) -> Option<Boot> {
         Kind::Systemd => text.starts_with(ENDED.0) && text.contains(ENDED.1),
     };
     let (handoff, _) = lines.find(|(_, text)| hands_over(text.trim_end()))?;
-    let speaks = |text: &str| {
+    let is_systemd = |text: &str| {
         text.strip_prefix(SYSTEMD.0)
             .is_some_and(|rest| rest.contains(SYSTEMD.1))
     };
-    let (system, _) = lines.find(|(_, text)| speaks(text))?;
+    let (system, _) = lines.find(|(_, text)| is_systemd(text))?;
     Some(Boot {
         init,
         handoff,
@@ -85,7 +85,7 @@ slipway-handoff: {}\r
 ";
 
     #[test]
-    fn the_root_s_systemd_is_told_from_the_initrd_s() {
+    fn the_roots_systemd_is_distinguished_from_the_initrds() {
         let peer = Boot {
             init: 1.501234,
             handoff: 6.1,
@@ -103,18 +103,18 @@ slipway-handoff: {}\r
     }
 
     #[test]
-    fn what_is_not_there_yet_is_not_found() {
+    fn an_incomplete_boot_has_no_times() {
         assert_eq!(find("", Kind::Slipway), None);
         let whole: Vec<&str> = OURS.split_inclusive('\n').collect();
         for lines in 0..whole.len() {
             assert_eq!(find(&whole[..lines].concat(), Kind::Slipway), None);
         }
-        // A line that is still growing does not count.
+        // An incomplete line does not count.
         assert_eq!(find(OURS.trim_end(), Kind::Slipway), None);
     }
 
     #[test]
-    fn lines_without_a_time_are_passed_over() {
+    fn lines_without_a_time_are_ignored() {
         assert_eq!(timed("[  OK  ] Started"), None);
         assert_eq!(timed("no bracket"), None);
         assert_eq!(timed("\r[   12.000001] x"), Some((12.000_001, "x")));

@@ -1,4 +1,4 @@
-//! A loop device with an empty file behind it, which is given back whatever happens.
+//! A loop device on an empty file, freed when the program ends, in whatever way.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use slipway::install::tools::Tools;
 use tempfile::NamedTempFile;
 
-/// Where `losetup` finds the folder with the file.
+/// Path of the file's folder in the sandbox.
 const FOLDER: &str = "/image";
-/// Where devices come from.
+/// The node that allocates loop devices.
 const CONTROL: &str = "/dev/loop-control";
-/// ext4's superblock: its place, and the places of its magic number and its label in it, bytes.
+/// Offset of ext4's superblock, and of its magic number and label in it, bytes.
 const SUPERBLOCK: u64 = 1024;
 const MAGIC: usize = 0x38;
 const LABEL: usize = 0x78;
@@ -21,7 +21,7 @@ const LABEL: usize = 0x78;
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
     path: String,
-    // The kernel frees the device when nothing has it open any more: after this program, however that ends.
+    // The kernel frees the device when the last descriptor is closed, also if this program is killed.
     _open: File,
     _image: NamedTempFile,
 }
@@ -30,7 +30,7 @@ impl LoopDevice {
     /// Attaches a file of `size` bytes in `folder`.
     ///
     /// # Errors
-    /// If this host gives no loop device; the reason is for a person.
+    /// If this host has no loop device.
     pub(crate) fn attach(tools: &Tools, folder: &Path, size: u64) -> Result<Self> {
         ensure!(Path::new(CONTROL).exists(), "this host has no {CONTROL}");
         let image = NamedTempFile::new_in(folder)?;
@@ -45,7 +45,7 @@ impl LoopDevice {
             let sandbox = sandbox.bind_read_only(Path::new("/sys"), "/sys");
             sandbox.command("losetup")
         };
-        // With `--partscan` the kernel makes the partitions' nodes.
+        // With `--partscan` the kernel creates the partitions' nodes.
         let said = losetup()
             .args(["--find", "--show", "--partscan"])
             .arg(Path::new(FOLDER).join(name))
@@ -53,7 +53,7 @@ impl LoopDevice {
             .context("attaching a loop device")?;
         let path = String::from_utf8(said)?.trim().to_owned();
         let opened = File::open(&path);
-        // A device that is open is only marked: it goes when it is closed (losetup(8), `--detach`).
+        // An open device is detached when it is closed (losetup(8), `--detach`).
         let marked = losetup().args(["--detach", &path]).run();
         let open = opened.with_context(|| format!("opening {path}"))?;
         marked.context("marking the loop device to be freed")?;
@@ -69,10 +69,10 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Fails unless partition `number` has an ext4 of this label.
+    /// Fails unless partition `number` has an ext4 with this label.
     ///
     /// # Errors
-    /// That it has not, or that it cannot be read.
+    /// If it does not, or cannot be read.
     pub(crate) fn expect_ext4(&self, number: u32, label: &str) -> Result<()> {
         let path = format!("{}p{number}", self.path);
         let mut block = [0; 1024];

@@ -1,13 +1,10 @@
-//! Our numbers and the peers', side by side: builds (mkosi), boots (dracut, mkosi's initrd), sizes, Ignition's stages.
+//! Measurements of Slipway beside its peers: builds (mkosi), boots (dracut, mkosi's initrd), sizes, Ignition's stages.
 //!
-//! The peers run from a tree of Debian packages that our own machinery installs; nothing of the host is used. What is
-//! made on the way is in the cache's scratch folder, which goes with this program.
-#![allow(
-    clippy::print_stdout,
-    reason = "a program that speaks to whoever runs it"
-)]
+//! The peers run from a tree of Debian packages that Slipway installs; nothing of the host is used. Intermediate files are
+//! in the cache's scratch folder, which is removed at the end.
+#![allow(clippy::print_stdout, reason = "a program that prints its results")]
 
-// Floor: figures, and what they are read from
+// Floor: figures and their sources
 mod kernel_log;
 mod loop_device;
 mod packages;
@@ -15,15 +12,15 @@ mod peers;
 mod servers;
 mod table;
 
-// Floor: the programs that are measured
+// Floor: the measured programs
 mod dracut;
 mod ours;
 mod stages;
 
-// Floor: a build by mkosi of what ours builds
+// Floor: mkosi with our recipe
 mod mkosi;
 
-// Floor: one run of this program
+// Floor: the session
 mod session;
 
 // Floor: the measurements
@@ -42,16 +39,16 @@ use clap::{Parser, ValueEnum};
 use crate::session::Session;
 use crate::table::Table;
 
-/// Measures Slipway beside its peers and prints both, with the goals; ends with 1 where a goal is missed.
+/// Measures Slipway beside its peers and prints both, with the goals; exits with 1 if a goal is missed.
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
-struct Wish {
-    /// What to measure; everything if nothing is named
+struct Arguments {
+    /// What to measure [default: everything]
     parts: Vec<Part>,
-    /// How often each build and boot is repeated; the middle counts
+    /// How often each build and boot is repeated; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
-    /// Write the table as JSON to FILE too
+    /// Also write the table as JSON to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -64,38 +61,38 @@ enum Part {
     Boots,
     /// Initrds, init, and its memory
     Sizes,
-    /// Configs applied in Ignition's place, beside Debian's Ignition
+    /// Configs applied by the drop-in for Ignition, beside Debian's Ignition
     Ignition,
 }
 
-impl Wish {
-    fn wants(&self, part: Part) -> bool {
+impl Arguments {
+    fn includes(&self, part: Part) -> bool {
         self.parts.is_empty() || self.parts.contains(&part)
     }
 }
 
 fn main() -> Result<ExitCode> {
-    let wish = Wish::parse();
-    let repeats = usize::from(wish.repeats);
+    let arguments = Arguments::parse();
+    let repeats = usize::from(arguments.repeats);
     slipway::host::sandbox::become_root_of_namespace()?;
     let mut session = Session::open()?;
     let mut table = Table::default();
-    // A part that fails takes nothing from the others: each costs minutes.
+    // A part that fails does not stop the others: each takes minutes.
     let mut failed = Vec::new();
-    if wish.wants(Part::Boots) {
+    if arguments.includes(Part::Boots) {
         failed.extend(boots::measure(&mut session, repeats, &mut table).err());
     }
-    if wish.wants(Part::Sizes) {
+    if arguments.includes(Part::Sizes) {
         failed.extend(sizes::measure(&mut session, &mut table).err());
     }
-    if wish.wants(Part::Ignition) {
+    if arguments.includes(Part::Ignition) {
         failed.extend(ignition::measure(&session, repeats, &mut table).err());
     }
-    if wish.wants(Part::Builds) {
+    if arguments.includes(Part::Builds) {
         failed.extend(builds::measure(&mut session, repeats, &mut table).err());
     }
     print!("{}", table.text());
-    if let Some(path) = &wish.json {
+    if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&table.json())? + "\n";
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
@@ -114,23 +111,31 @@ fn main() -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Wish, clap::Error> {
-        Wish::try_parse_from(format!("bench {line}").split_whitespace())
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(format!("bench {line}").split_whitespace())
     }
 
     #[test]
-    fn nothing_named_is_everything() {
-        let wish = parse("--json out.json").unwrap();
-        assert!(wish.wants(Part::Builds) && wish.wants(Part::Boots) && wish.wants(Part::Sizes));
-        assert_eq!(wish.json, Some("out.json".into()));
-        let wish = parse("sizes --repeats 5").unwrap();
-        assert!(!wish.wants(Part::Builds) && !wish.wants(Part::Boots) && wish.wants(Part::Sizes));
-        assert!(!wish.wants(Part::Ignition));
-        assert_eq!(wish.repeats, 5);
+    fn without_a_part_everything_is_measured() {
+        let arguments = parse("--json out.json").unwrap();
+        assert!(
+            arguments.includes(Part::Builds)
+                && arguments.includes(Part::Boots)
+                && arguments.includes(Part::Sizes)
+        );
+        assert_eq!(arguments.json, Some("out.json".into()));
+        let arguments = parse("sizes --repeats 5").unwrap();
+        assert!(
+            !arguments.includes(Part::Builds)
+                && !arguments.includes(Part::Boots)
+                && arguments.includes(Part::Sizes)
+        );
+        assert!(!arguments.includes(Part::Ignition));
+        assert_eq!(arguments.repeats, 5);
     }
 
     #[test]
-    fn a_wrong_word_is_named() {
+    fn a_wrong_argument_is_named() {
         for (line, word) in [("boot", "boot"), ("--repeats 0", "0"), ("--json", "--json")] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -20,17 +20,17 @@ use crate::peers::{Peers, WORK};
 /// Name of the image.
 const NAME: &str = "bench";
 
-/// How much mkosi does again.
+/// What mkosi builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     /// Everything, with the packages and the archive's indexes in its cache; no incremental image is written or read.
     Cold,
     /// Everything, as [`Run::Cold`], and an incremental image is written for [`Run::Overlay`].
     Prime,
-    /// What follows the cached incremental image.
+    /// The overlay, on the cached incremental image.
     Overlay,
-    /// What is asked again without any change.
-    Again,
+    /// Nothing: no input changed.
+    Unchanged,
 }
 
 /// mkosi with its configuration and its caches in one folder.
@@ -41,8 +41,8 @@ pub(crate) struct Mkosi {
 }
 
 impl Mkosi {
-    /// Writes the configuration below `work`, which the peers see as their own folder, and has mkosi build once: that
-    /// fills its cache of packages.
+    /// Writes the configuration below `work`, the peers' folder, and runs the first build, which fills mkosi's cache of
+    /// packages.
     ///
     /// # Errors
     /// If mkosi fails.
@@ -101,7 +101,7 @@ impl Mkosi {
     /// # Errors
     /// If mkosi fails.
     pub(crate) fn build(&self, run: Run) -> Result<f64> {
-        // The network stays out of it: everything that it has is in the caches of packages and indexes.
+        // Without the network: packages and indexes are in the cache.
         let offline = "--cache-only=always";
         if matches!(run, Run::Cold | Run::Prime) {
             cache::remove(&self.folder.join("cache"))?;
@@ -112,11 +112,11 @@ impl Mkosi {
             Run::Prime | Run::Overlay => {
                 self.run(&[offline, "--incremental=yes", "--force", "build"])
             }
-            Run::Again => self.run(&[offline, "--incremental=yes", "build"]),
+            Run::Unchanged => self.run(&[offline, "--incremental=yes", "build"]),
         }
     }
 
-    /// What the first build installed.
+    /// The packages that the first build installed.
     ///
     /// # Errors
     /// If mkosi wrote no manifest.
@@ -125,10 +125,10 @@ impl Mkosi {
         packages::of_manifest(&fs::read_to_string(path)?)
     }
 
-    /// The initrd that mkosi made by default.
+    /// mkosi's default initrd.
     ///
     /// # Errors
-    /// If there is none.
+    /// If mkosi wrote none.
     pub(crate) fn initrd(&self) -> Result<PathBuf> {
         self.output("initrd")
     }
@@ -146,7 +146,7 @@ impl Mkosi {
 fn configuration(recipe: &Recipe) -> String {
     let mut packages = recipe.debian.packages.clone();
     packages.push(recipe.kernel.package.clone());
-    // mkosi takes the loader and the stub from the image, we from our tools.
+    // mkosi takes the boot loader and the stub from the image, Slipway from its tools.
     packages.push("systemd-boot".into());
     let removed: Vec<&str> = recipe
         .files
@@ -215,7 +215,7 @@ fn partitions(recipe: &Recipe) -> [(&'static str, String); 3] {
     ]
 }
 
-/// The archives that we use too, in apt's form (`sources.list(5)`).
+/// The archives of our build, in apt's format (`sources.list(5)`).
 fn sources(recipe: &Recipe, mirrors: &Mirrors) -> Result<String> {
     let mut text = String::new();
     for suite in suites(&recipe.debian.suite, false) {
@@ -261,7 +261,7 @@ fn put(file: &FileEntry, folder: &Path, overlay: &Path) -> Result<()> {
     parents(&path)?;
     match &file.kind {
         FileKind::Content(bytes) => fs::write(&path, bytes)?,
-        // The overlay is given to mkosi as it is.
+        // mkosi gets the overlay as a folder.
         FileKind::Source(source) if source.starts_with(overlay) => return Ok(()),
         FileKind::Source(source) => drop(fs::copy(source, &path)?),
         FileKind::Link(target) => return Ok(symlink(target, &path)?),

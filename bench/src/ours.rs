@@ -12,14 +12,14 @@ use slipway::lock::{self, LockedRecipe, Mode};
 use slipway::pipeline::{self, Request};
 use slipway::recipe::{self, SET_KERNEL, SET_ROOT, SET_TOOLS_BUILD};
 
-/// The recipe that the set of packages, the files and the units are taken from; mkosi gets them from the same.
+/// The recipe with the packages, files and units of both builds.
 const BASE: &str = "node.toml";
-/// What mkosi cannot be asked to build beside it.
+/// Tables that mkosi has no equivalent for.
 const LEFT_OUT: &[&str] = &["kubernetes", "containers"];
-/// The tree that is laid over the image, and its one file.
+/// The overlay and its only file.
 pub(crate) const OVERLAY: &str = "overlay";
 const CHANGED: &str = "etc/bench";
-/// The sets that a build of it takes.
+/// The package sets of a build.
 const SETS: &[&str] = &[SET_TOOLS_BUILD, SET_ROOT, SET_KERNEL];
 
 /// Our builds.
@@ -34,9 +34,9 @@ pub(crate) struct Ours {
 /// Seconds of a build, and of its steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed {
-    /// By the wall, from the request to the finished folder.
+    /// Wall-clock time from the request to the finished folder.
     pub(crate) seconds: f64,
-    /// Name and seconds, those that made something.
+    /// Name and seconds of the steps that were not cached.
     pub(crate) steps: Vec<(String, f64)>,
 }
 
@@ -52,7 +52,7 @@ impl Ours {
         fs::write(&path, derived(&text)?)?;
         change(folder, "first")?;
         let recipe = recipe::load(&path)?;
-        // mkosi takes what the archive has now; the comparison wants the same.
+        // mkosi installs the archive's current packages; ours must be the same.
         let locked = lock::pin(session, recipe, Mode::Renew)?;
         let downloads = session.cache.root().join("downloads");
         for set in SETS {
@@ -69,7 +69,7 @@ impl Ours {
         self.folder.join("cache")
     }
 
-    /// Empties the cache but for the downloads.
+    /// Empties the cache except for the downloads.
     ///
     /// # Errors
     /// If a file cannot be linked or removed.

@@ -1,4 +1,4 @@
-//! What two images have installed, and where they differ.
+//! The packages of two images and their differences.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use slipway::debian::pinned::LockedPackage;
 
-/// Names and versions.
+/// Versions by name.
 pub(crate) type Installed = BTreeMap<String, String>;
 
 /// The packages of a lock's sets.
@@ -20,7 +20,7 @@ pub(crate) fn of_lock<'a>(packages: impl IntoIterator<Item = &'a LockedPackage>)
 /// The packages in mkosi's manifest of an image (`ManifestFormat=json`).
 ///
 /// # Errors
-/// If it is none.
+/// If the text is not such a manifest.
 pub(crate) fn of_manifest(text: &str) -> Result<Installed> {
     let manifest: Value = serde_json::from_str(text).context("reading mkosi's manifest")?;
     let packages = manifest["packages"]
@@ -38,7 +38,7 @@ pub(crate) fn of_manifest(text: &str) -> Result<Installed> {
         .collect()
 }
 
-/// Where two lists differ, as lines for a person; none if they are equal.
+/// The differences of two lists as lines; none if they are equal.
 pub(crate) fn difference(ours: &Installed, peer: &Installed, peer_name: &str) -> Vec<String> {
     let only = |these: &Installed, those: &Installed| -> Vec<String> {
         these
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_by_kind() {
+    fn differences_are_listed_by_kind() {
         let ours = list(&[("a", "1"), ("b", "1"), ("c", "1")]);
         let peer = list(&[("a", "1"), ("b", "2"), ("d", "1")]);
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The peers' tree: mkosi, dracut and what they call, locked, fetched and configured by our own machinery and unpacked
-//! once into the cache.
+//! The peers' tree: mkosi, dracut and the programs they call, locked, fetched and configured by Slipway and unpacked once
+//! into the cache.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use slipway::recipe::{self, SET_ROOT};
 
 /// The recipe, beside this package's manifest.
 const RECIPE: &str = "peers.toml";
-/// Where the peers find the benchmark's folder.
+/// Path of the benchmark's folder in the peers' sandbox.
 pub(crate) const WORK: &str = "/work";
 
-/// Locks the recipe, as far as it is not, in `folder`, and fetches the packages of its root.
+/// Locks the recipe in `folder`, unless it is locked there, and fetches the packages of its root.
 ///
 /// # Errors
-/// If a package cannot be had.
+/// If a package cannot be fetched.
 pub(crate) fn fetch(
     session: &Session,
     recipe: &str,
@@ -44,10 +44,10 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Installs the tree, or takes the one that the cache has. The lock is made in `folder`.
+    /// Installs the tree, unless it is in the cache. The lock is written to `folder`.
     ///
     /// # Errors
-    /// If a package cannot be had or configured.
+    /// If a package cannot be fetched or configured.
     pub(crate) fn open(session: &Session, folder: &Path) -> Result<Self> {
         let (locked, debs) = fetch(session, RECIPE, folder)?;
         let options = install::Options {

@@ -1,4 +1,4 @@
-//! What the measurements share: one cache, one folder for this run, and what is made for several of them once.
+//! The state of one run: cache, folders, and what several measurements share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::peers::Peers;
 
 /// The state of a run.
 pub(crate) struct Session {
-    // Before the scratch folder that they work in: fields are dropped in this order.
+    // Dropped in this order: these before the scratch folder that they work in.
     lab: Option<Lab>,
     ours: Option<Rc<Ours>>,
     peers: Option<Rc<Peers>>,
@@ -36,7 +36,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a run. What must survive it (locks, consoles) goes to `target/bench`.
+    /// Begins a run. What is kept after it (locks, consoles) goes to `target/bench`.
     ///
     /// # Errors
     /// If the cache cannot be opened.
@@ -63,17 +63,17 @@ impl Session {
         &self.tool
     }
 
-    /// What is kept after the run.
+    /// The folder that is kept after the run.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What is removed after the run.
+    /// The folder that is removed after the run.
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Tells the person how far it is.
+    /// Prints a line of progress.
     pub(crate) fn say(&self, text: &str) {
         self.tool.progress.say(text);
     }
@@ -81,7 +81,7 @@ impl Session {
     /// Our builds.
     ///
     /// # Errors
-    /// If their packages cannot be had.
+    /// If their packages cannot be fetched.
     pub(crate) fn ours(&mut self) -> Result<Rc<Ours>> {
         if self.ours.is_none() {
             let recipes = workspace()?.join("recipes");
@@ -107,20 +107,20 @@ impl Session {
         self.peers.clone().context("installing the peers")
     }
 
-    /// mkosi, which has built once.
+    /// mkosi, after its first build.
     ///
     /// # Errors
-    /// If it does not.
+    /// If that build fails.
     pub(crate) fn mkosi(&mut self) -> Result<Rc<Mkosi>> {
         if self.mkosi.is_none() {
             let (peers, ours, work) = (self.peers()?, self.ours()?, self.work()?);
-            self.say("mkosi builds once, to have its packages");
+            self.say("mkosi's first build, which fetches its packages");
             self.mkosi = Some(Rc::new(Mkosi::prepare(&peers, &work, &ours.locked.recipe)?));
         }
         self.mkosi.clone().context("preparing mkosi")
     }
 
-    /// dracut's initrd for the kernel that we build with.
+    /// dracut's initrd for our kernel.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -131,32 +131,32 @@ impl Session {
             let fetch = |set| ours.locked.fetch(session, set);
             let tools = tools::install(session, "tools", &fetch(SET_TOOLS_BUILD)?)?;
             let kernel = kernel::unpack(session, &tools, &fetch(SET_KERNEL)?)?;
-            self.say("dracut makes its initrd");
+            self.say("making dracut's initrd");
             self.dracut = Some(dracut::make(&peers, &work, &kernel)?);
         }
         self.dracut.clone().context("making dracut's initrd")
     }
 
-    /// The laboratory with the demo's image.
+    /// The lab with the demo's image.
     ///
     /// # Errors
     /// If the demo cannot be built.
     pub(crate) fn lab(&mut self) -> Result<&mut Lab> {
         if self.lab.is_none() {
-            self.say("the demo is built, or found built");
+            self.say("building the demo");
             self.lab = Some(Lab::open()?);
         }
-        self.lab.as_mut().context("opening the laboratory")
+        self.lab.as_mut().context("opening the lab")
     }
 
-    /// A node of the demo that was booted once and switched itself off, and the most memory that its init took, KiB.
+    /// A node of the demo after its first boot and a clean shutdown, and the peak memory of its init, KiB.
     ///
     /// # Errors
     /// If the boot fails.
     pub(crate) fn provisioned(&mut self) -> Result<(Node, u64)> {
         if self.provisioned.is_none() {
             self.lab()?;
-            self.say("a node boots for the first time");
+            self.say("first boot of a node");
             let lab = self.lab()?;
             let node = lab.node()?;
             let running = lab.boot(&node, &BootOptions::default())?;
@@ -165,7 +165,7 @@ impl Session {
             let handoff = Handoff::find(&running.vm.console().text());
             let peak = handoff
                 .and_then(|handoff| handoff.peak_kib)
-                .context("the init did not say its memory")?;
+                .context("the handoff line has no peak memory")?;
             running.power_off()?;
             self.provisioned = Some((node, peak));
         }

@@ -1,4 +1,4 @@
-//! Sizes: our initrds, our init, and the most memory that it takes.
+//! Sizes: our initrds, our init, and its peak memory.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use slipway::{INIT_PROGRAM, inspect};
 use crate::session::Session;
 use crate::table::{Goal, Row, Table, Unit, mebibytes};
 
-/// Drivers of every platform, from the kernel that has them all.
+/// A recipe with the drivers of every platform, and the kernel that has them all.
 const ALL: &str = r#"
 [image]
 name = "all-platforms"
@@ -43,7 +43,7 @@ pub(crate) fn measure(session: &mut Session, table: &mut Table) -> Result<()> {
     let (node, peak) = session.provisioned()?;
     let lab = session.lab()?;
     let Start::Direct { initrd, .. } = lab.machine(&node, &BootOptions::default())?.start else {
-        anyhow::bail!("a plan is direct unless it says otherwise");
+        anyhow::bail!("the default boot is not direct");
     };
     let qemu = fs::metadata(initrd)?.len();
     row(

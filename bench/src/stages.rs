@@ -1,4 +1,4 @@
-//! Ignition's stages as processes: the programs that are run, and the configs that both are given.
+//! Ignition's stages as processes: the two programs, and the configs.
 
 pub(crate) mod cases;
 pub(crate) mod programs;

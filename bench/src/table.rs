@@ -1,67 +1,67 @@
-//! What was measured, as rows: ours beside a peer's, the goal, and whether it is reached.
+//! Results as rows: ours beside a peer's, the goal, and whether it is reached.
 
 use serde_json::{Value, json};
 
-/// What a number counts.
+/// Unit of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Seconds by the wall.
+    /// Seconds of wall-clock time.
     Seconds,
-    /// Seconds of the guest's own, virtual clock.
+    /// Seconds of the guest's virtual clock.
     VirtualSeconds,
     /// 2^20 bytes.
     Mebibytes,
 }
 
-/// What a row must keep.
+/// The goal of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     /// Ours is at most this.
     AtMost(f64),
-    /// The peer's is at least so many times ours.
+    /// The peer's is at least this many times ours.
     Times(f64),
 }
 
-/// One thing measured.
+/// One measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// `builds`, `boots`, `sizes` or `ignition`.
     pub(crate) group: &'static str,
-    /// What it is.
+    /// What was measured.
     pub(crate) what: String,
-    /// What the numbers count.
+    /// The unit of the numbers.
     pub(crate) unit: Unit,
     /// Ours, each run.
     pub(crate) ours: Vec<f64>,
     /// The peer's name and runs.
     pub(crate) peer: Option<(&'static str, Vec<f64>)>,
-    /// What must be kept; none for a row that only informs.
+    /// The goals; none for a row that only informs.
     pub(crate) goals: Vec<Goal>,
 }
 
-/// One thing that could not be measured here.
+/// A measurement that is not possible on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Unmeasured {
-    /// What it is.
+    /// What was measured.
     pub(crate) what: String,
     /// Why not.
     pub(crate) why: String,
-    /// What is known of the peer from elsewhere.
+    /// The peer's figure from an earlier measurement.
     pub(crate) peer: String,
 }
 
-/// All rows, and what has to be said beside them.
+/// All rows, with notes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     /// The rows.
     pub(crate) rows: Vec<Row>,
-    /// What has no row, and why: shown below the rows.
+    /// Missing measurements, shown below the rows.
     pub(crate) unmeasured: Vec<Unmeasured>,
-    /// What was different between ours and the peers, and other remarks.
+    /// Differences between ours and the peers, and other remarks.
     pub(crate) notes: Vec<String>,
 }
 
-/// The middle one; of an even number the mean of the two in the middle. Zero of none.
+/// The median; of an even number the mean of the two in the middle. Zero for none.
 #[must_use]
 pub(crate) fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
@@ -178,7 +178,7 @@ impl Row {
 }
 
 impl Table {
-    /// As a person reads it: columns, then the notes. The form is that of a Markdown table, for `docs/`.
+    /// A Markdown table, as in `docs/`, then the notes.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let head = ["what", "ours", "peer", "ratio", "goal", "reached"].map(str::to_owned);
@@ -213,7 +213,7 @@ impl Table {
         out
     }
 
-    /// As machines read it, with each run.
+    /// All runs as JSON.
     #[must_use]
     pub(crate) fn json(&self) -> Value {
         json!({

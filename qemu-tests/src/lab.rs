@@ -1,4 +1,4 @@
-//! The test bench: the built image, the tools, and one machine at a time.
+//! The lab: the built image, the tools, and one machine at a time.
 
 use std::fs;
 use std::path::{Path, PathBuf};

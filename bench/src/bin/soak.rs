@@ -1,8 +1,5 @@
 //! Boots the demo N times in a row, each time a new node with blank disks, and reports each failure with its console.
-#![allow(
-    clippy::print_stdout,
-    reason = "a program that speaks to whoever runs it"
-)]
+#![allow(clippy::print_stdout, reason = "a program that prints its results")]
 
 use std::fs;
 use std::process::ExitCode;
@@ -13,17 +10,17 @@ use clap::Parser;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 
-/// Boots the demo again and again, each time a new node with blank disks; ends with 1 if one does not come up.
+/// Boots the demo many times, each time a new node with blank disks; exits with 1 if a boot fails.
 #[derive(Debug, Parser)]
 #[command(name = "soak")]
-struct Wish {
-    /// How often
+struct Arguments {
+    /// Number of boots
     #[arg(default_value_t = 10)]
     boots: usize,
 }
 
 fn main() -> Result<ExitCode> {
-    let count = Wish::parse().boots;
+    let count = Arguments::parse().boots;
     slipway::host::sandbox::become_root_of_namespace()?;
     let mut lab = Lab::open()?;
     let mut failures = 0;
@@ -52,9 +49,9 @@ fn main() -> Result<ExitCode> {
     if let (Some(least), Some(middle), Some(most)) =
         (times.first(), times.get(times.len() / 2), times.last())
     {
-        println!("healthy after {least:.1} to {most:.1} s, the middle one {middle:.1} s");
+        println!("healthy after {least:.1} to {most:.1} s, median {middle:.1} s");
     }
-    println!("{} of {count} boots came up", count - failures);
+    println!("{} of {count} boots were healthy", count - failures);
     Ok(if failures == 0 {
         ExitCode::SUCCESS
     } else {
@@ -62,7 +59,7 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// A first boot by UEFI up to a healthy control plane: seconds to the handoff and to health.
+/// A first boot by UEFI to a healthy control plane: seconds to the handoff and to health.
 fn once(lab: &mut Lab) -> Result<(f64, f64)> {
     let node = lab.node()?;
     let plan = BootOptions {

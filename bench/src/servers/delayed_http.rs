@@ -1,11 +1,11 @@
-//! A server on loopback that waits before each answer, as one far away does.
+//! An HTTP server on loopback that delays each answer, as a distant one does.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// Answers each request `/NAME` with [`content`] after `delay`, for as long as this program lives; several at once.
+/// Answers each request `/NAME` with [`content`] after `delay`, until this program ends; several at once.
 ///
 /// # Errors
 /// If loopback cannot be listened on.
@@ -14,14 +14,14 @@ pub(crate) fn serve(delay: Duration) -> io::Result<SocketAddr> {
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // A client that goes away says so itself.
+            // A client that closes the connection reports it itself.
             thread::spawn(move || drop(answer(&connection, delay)));
         }
     });
     Ok(address)
 }
 
-/// What a name's file holds.
+/// Content of a file.
 pub(crate) fn content(name: &str) -> String {
     format!("the content of {name}\n")
 }

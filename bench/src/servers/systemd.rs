@@ -1,7 +1,7 @@
-//! As much of systemd's private socket as Ignition needs: whatever unit it starts has started at once.
+//! systemd's private socket, as far as Ignition uses it: each unit that it starts is started at once.
 //!
-//! Before it touches a device Ignition has systemd start the device's unit and waits for the job's end. Our loop device
-//! is there already, so the answer is always yes; what systemd and udev would take is not counted against Ignition.
+//! Before Ignition uses a device, it asks systemd to start the device's unit and waits for the end of the job. The loop
+//! device exists already, so each job succeeds; the time of systemd and udev is not counted against Ignition.
 //! Format: the D-Bus specification, message protocol and authentication; `org.freedesktop.systemd1(5)`.
 
 use std::io::{self, BufRead, BufReader, Error, ErrorKind, Read, Write};
@@ -22,15 +22,15 @@ const INTERFACE: u8 = 2;
 const MEMBER: u8 = 3;
 const REPLY_SERIAL: u8 = 5;
 const SIGNATURE: u8 = 8;
-/// No message of Ignition's is nearly as long, bytes.
+/// Maximum size of a message, far more than Ignition sends, bytes.
 const MOST: usize = 1 << 16;
-/// Jobs, each by its number: a client tells one from another by that.
+/// Object path of jobs, each with its number.
 const JOBS: &str = "/org/freedesktop/systemd1/job";
 
-/// Every connection is told of a job's end: Ignition asks on one and listens on another.
+/// All connections get the signal of a job's end: Ignition calls on one and listens on another.
 type Listeners = Arc<Mutex<Vec<UnixStream>>>;
 
-/// Answers in `folder`, which a sandbox shows as `/run/systemd`, for as long as this program lives.
+/// Answers in `folder`, which a sandbox shows as `/run/systemd`, until this program ends.
 ///
 /// # Errors
 /// If the socket cannot be made.
@@ -40,14 +40,14 @@ pub(crate) fn serve(folder: &Path) -> io::Result<()> {
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let listeners = listeners.clone();
-            // A client that goes away, or speaks otherwise, ends its conversation and will say so itself.
-            thread::spawn(move || drop(converse(connection, &listeners)));
+            // A client that closes the connection or sends something else reports it itself.
+            thread::spawn(move || drop(serve_connection(connection, &listeners)));
         }
     });
     Ok(())
 }
 
-fn converse(connection: UnixStream, listeners: &Listeners) -> io::Result<()> {
+fn serve_connection(connection: UnixStream, listeners: &Listeners) -> io::Result<()> {
     let mut input = BufReader::new(connection.try_clone()?);
     authenticate(&mut input, &connection)?;
     lock(listeners).push(connection.try_clone()?);
@@ -74,7 +74,7 @@ fn lock(listeners: &Listeners) -> std::sync::MutexGuard<'_, Vec<UnixStream>> {
     listeners.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The server's side of the authentication: the socket's folder is its protection.
+/// The server's side of the authentication; access is limited by the socket's folder.
 fn authenticate(input: &mut impl BufRead, mut output: impl Write) -> io::Result<()> {
     loop {
         let mut line = String::new();
@@ -94,7 +94,7 @@ fn authenticate(input: &mut impl BufRead, mut output: impl Write) -> io::Result<
     }
 }
 
-/// What was asked.
+/// A method call.
 #[derive(Debug)]
 struct Call {
     serial: u32,
@@ -103,7 +103,7 @@ struct Call {
 }
 
 impl Call {
-    /// The next one; none at the end of the connection.
+    /// The next call; none at the end of the connection.
     fn read(input: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; 16];
         match input.read_exact(&mut head) {
@@ -126,7 +126,7 @@ impl Call {
         }))
     }
 
-    /// The first argument, where that is a text.
+    /// The first argument, if it is a string.
     fn first_text(&self) -> io::Result<String> {
         text_at(&self.body, 0)
             .map(|(text, _)| text.to_owned())
@@ -134,13 +134,13 @@ impl Call {
     }
 }
 
-/// The little-endian number at a place.
+/// The little-endian number at an offset.
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
     let four = bytes.get(at..at + 4)?;
     Some(u32::from_le_bytes(four.try_into().ok()?))
 }
 
-/// The text at a place, and where it ends.
+/// The string at an offset, and its end.
 fn text_at(bytes: &[u8], at: usize) -> Option<(&str, usize)> {
     let from = at.next_multiple_of(4);
     let to = from + 4 + usize::try_from(number(bytes, from)?).ok()?;
@@ -174,7 +174,7 @@ fn member(fields: &[u8]) -> Option<String> {
 /// Value of a header field.
 #[derive(Clone, Copy, Debug)]
 enum Value {
-    /// A text or an object's path, by its letter.
+    /// A string or an object path, with its type code.
     Text(u8, &'static str),
     Signature(&'static str),
     Number(u32),
@@ -193,7 +193,7 @@ fn message(kind: u8, fields: &[(u8, Value)], body: &[u8]) -> Vec<u8> {
         out.extend([*code, 1, letter, 0]);
         match value {
             Value::Text(_, value) => out.extend(text(value)),
-            // A text whose length is one byte.
+            // A string with a length of one byte.
             Value::Signature(value) => {
                 let text = text(value);
                 out.push(text[0]);
@@ -213,7 +213,7 @@ fn message(kind: u8, fields: &[(u8, Value)], body: &[u8]) -> Vec<u8> {
     all
 }
 
-/// The signal that a unit's job has ended well.
+/// The signal that a unit's job has succeeded.
 fn job_removed(number: u32, job: &str, unit: &str) -> Vec<u8> {
     let mut body = number.to_le_bytes().to_vec();
     for value in [job, unit, "done"] {
@@ -240,7 +240,7 @@ fn text(value: &str) -> Vec<u8> {
 }
 
 fn length(bytes: &[u8]) -> u32 {
-    // Everything that is sent is shorter than what was read, which is at most `MOST`.
+    // Answers are shorter than calls, which have at most `MOST` bytes.
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_is_started_on_one_connection_and_its_end_told_on_another() {
+    fn a_unit_is_started_on_one_connection_and_its_end_signalled_on_another() {
         let folder = tempfile::tempdir().unwrap();
         serve(folder.path()).unwrap();
         let connect = || {
@@ -268,7 +268,7 @@ mod tests {
         };
         let call = |name, body: &[u8]| message(1, &[(MEMBER, Value::Text(b's', name))], body);
         let (mut asks, mut listens) = (connect(), connect());
-        // Its reply says that it is known as a listener.
+        // Its reply shows that it is registered as a listener.
         listens.write_all(&call("AddMatch", &text("x"))).unwrap();
         let mut head = [0; 16];
         listens.read_exact(&mut head).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_ends_the_conversation() {
+    fn an_invalid_message_ends_the_connection() {
         for bytes in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             &[b'l', 1, 0, 1, 0, 0, 0, 0xff, 1, 0, 0, 0, 0, 0, 0, 0],

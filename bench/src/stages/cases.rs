@@ -1,4 +1,4 @@
-//! The configs that both are given, the root that they are applied to, and what must be there afterwards.
+//! The configs, the root that they are applied to, and the expected result.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use crate::loop_device::LoopDevice;
 use crate::servers::delayed_http;
 
-/// The newest version that Debian's knows.
+/// The newest version that Debian's Ignition supports.
 const VERSION: &str = "3.3.0";
-/// How many files come from the server.
+/// Number of files from the server.
 const REMOTE: usize = 20;
-/// Labels of the file systems, by their partition's number less one, and where they are mounted.
+/// Labels and mount points of the file systems, in the order of their partitions.
 const FILESYSTEMS: [(&str, &str); 2] = [("ONE", "/srv/one"), ("TWO", "/var/lib/two")];
 /// A file on the first of them.
 const ON_DISK: &str = "/srv/one/file";
-/// What stages find in a root. Debian's is compiled for SELinux and ends its files stage without a policy.
+/// Files of the root. Debian's Ignition has SELinux support, and its files stage fails without a policy.
 const ROOT: &[(&str, &str)] = &[
     ("etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
     ("etc/group", "root:x:0:\n"),
@@ -30,14 +30,14 @@ const ROOT: &[(&str, &str)] = &[
 ];
 const UNIT: &str = "[Unit]\nDescription=One\n[Service]\nExecStart=/usr/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
-/// A thing to measure.
+/// A measured config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     /// Three files, a directory, a link, two units.
     Files,
     /// The same, and a disk with two partitions that get an ext4 each.
     Disks,
-    /// Files from a server that waits.
+    /// Files from a server that delays its answers.
     Remote,
 }
 
@@ -92,7 +92,7 @@ impl Case {
     /// Fails unless the config was applied to the root and the disk.
     ///
     /// # Errors
-    /// What is not as the config says.
+    /// The first difference.
     pub(crate) fn expect(self, root: &Root, disk: Option<&LoopDevice>) -> Result<()> {
         if self == Self::Remote {
             return (1..=REMOTE)
@@ -105,8 +105,11 @@ impl Case {
             root.expect(&format!("/etc/systemd/system/{unit}.service"), UNIT)?;
         }
         let link = fs::read_link(root.at("/etc/bench/link")).context("reading the link")?;
-        ensure!(link == Path::new(&local(1)), "the link goes elsewhere");
-        ensure!(root.at("/etc/bench/folder").is_dir(), "there is no folder");
+        ensure!(link == Path::new(&local(1)), "the link has another target");
+        ensure!(
+            root.at("/etc/bench/folder").is_dir(),
+            "the folder is missing"
+        );
         if let Some(disk) = disk {
             for ((label, _), number) in FILESYSTEMS.iter().zip(1..) {
                 disk.expect_ext4(number, label)?;
@@ -132,7 +135,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Makes it anew, with a config.
+    /// Creates it, with a config.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -151,7 +154,7 @@ impl Root {
         })
     }
 
-    /// What the stages work in.
+    /// The folder that the stages work in.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -162,7 +165,7 @@ impl Root {
 
     fn expect(&self, path: &str, text: &str) -> Result<()> {
         let found = fs::read_to_string(self.at(path)).with_context(|| format!("reading {path}"))?;
-        ensure!(found == text, "{path} holds something else");
+        ensure!(found == text, "{path} has other content");
         Ok(())
     }
 }
@@ -172,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_root_to_which_nothing_was_applied_is_told() {
+    fn a_root_without_the_config_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let server = ([127, 0, 0, 1], 80).into();
         for case in [Case::Files, Case::Disks, Case::Remote] {

@@ -1,4 +1,4 @@
-//! Both programs in one tree of Debian packages: ours as the tool carries it, and Debian's `ignition`.
+//! Both programs in one tree of Debian packages: ours, embedded in the tool, and Debian's `ignition`.
 
 use std::fs;
 use std::io::Write;
@@ -16,17 +16,17 @@ use crate::servers::systemd;
 
 /// The recipe, beside this package's manifest.
 const RECIPE: &str = "ignition.toml";
-/// Debian's program, which dracut would take from there.
+/// Path of Debian's program, from which dracut takes it.
 const THEIRS: &str = "usr/lib/dracut/modules.d/30ignition/ignition";
-/// Where the stages find the folder of a run, and where they find ours and what starts them.
+/// Paths in the sandbox: the folder of a run; our program and the driver.
 const WORK: &str = "/work";
 const BENCH: &str = "/bench";
 /// Runs the stages.
 const DRIVER: &str = "stages.py";
-/// Programs that do nothing here, in the folder where programs are looked for first.
+/// Programs that are replaced by `true`, in the first folder of `PATH`.
 const NOTHING: &[&str] = &["udevadm", "setfiles"];
 const STUBS: &str = "/stubs";
-/// A kernel that reads no GPT (`CONFIG_EFI_PARTITION`) makes no node of what sgdisk wrote; it can be told.
+/// A kernel without `CONFIG_EFI_PARTITION` does not read the GPT that sgdisk wrote; partx adds the partitions.
 const SGDISK: &str = r#"#!/bin/sh
 /usr/sbin/sgdisk "$@" || exit
 for device; do :; done
@@ -34,21 +34,21 @@ for device; do :; done
 exit 0
 "#;
 
-/// Whose stages.
+/// Which of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum Side {
     /// Our program `ignition`.
     Ours,
     /// Debian's.
     Theirs,
 }
 
-/// What is asked of a run.
+/// What a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Seconds.
     Time,
-    /// Memory; takes time itself.
+    /// Peak memory, which makes the run slower.
     Memory,
 }
 
@@ -57,29 +57,29 @@ pub(crate) enum Measure {
 pub(crate) struct Stage {
     /// Its name.
     pub(crate) name: String,
-    /// From its start to its end, by the wall.
+    /// Wall-clock time from its start to its end.
     pub(crate) seconds: f64,
-    /// The most memory that its largest process took, KiB; 0 where only time was measured.
+    /// Peak memory of its largest process, KiB; 0 if only time was measured.
     pub(crate) kib: u32,
 }
 
-/// The tree, and what is bound into it.
+/// The tree, and the folders that are bound into it.
 #[derive(Debug)]
 pub(crate) struct Programs {
     tools: Tools,
     /// Version of Debian's package.
     pub(crate) version: String,
     folder: PathBuf,
-    // A socket's path is short.
+    // Not in `folder`: the path of a socket is limited to 108 bytes.
     systemd: TempDir,
 }
 
 impl Programs {
-    /// Locks, fetches and unpacks the packages, as far as the cache has them not. The lock is made in `kept`; what is
-    /// bound into the tree is written to `folder`.
+    /// Locks, fetches and unpacks the packages, unless they are in the cache. The lock is written to `kept`; what is bound
+    /// into the tree is written to `folder`.
     ///
     /// # Errors
-    /// If a package cannot be had.
+    /// If a package cannot be fetched.
     pub(crate) fn open(session: &Session, kept: &Path, folder: &Path) -> Result<Self> {
         let (_, debs) = peers::fetch(session, RECIPE, kept)?;
         let version = debs
@@ -99,7 +99,7 @@ impl Programs {
         }
         program(&stubs.join("sgdisk"), SGDISK.as_bytes())?;
         let socket = tempfile::tempdir()?;
-        systemd::serve(socket.path()).context("answering for systemd")?;
+        systemd::serve(socket.path()).context("starting systemd's private socket")?;
         Ok(Self {
             tools,
             version,
@@ -117,26 +117,21 @@ impl Programs {
     ///
     /// # Errors
     /// If Debian's is not in its package.
-    pub(crate) fn size(&self, whose: Whose) -> Result<u64> {
-        Ok(match whose {
-            Whose::Ours => u64::try_from(IGNITION_PROGRAM.len())?,
-            Whose::Theirs => fs::metadata(self.tools.root.join(THEIRS))?.len(),
+    pub(crate) fn size(&self, side: Side) -> Result<u64> {
+        Ok(match side {
+            Side::Ours => u64::try_from(IGNITION_PROGRAM.len())?,
+            Side::Theirs => fs::metadata(self.tools.root.join(THEIRS))?.len(),
         })
     }
 
     /// Runs all stages on a folder that has `config.ign` and `root/`.
     ///
     /// # Errors
-    /// If a stage fails; says what it said at the end.
-    pub(crate) fn stages(
-        &self,
-        whose: Whose,
-        folder: &Path,
-        measure: Measure,
-    ) -> Result<Vec<Stage>> {
-        let program = match whose {
-            Whose::Ours => format!("{BENCH}/ignition"),
-            Whose::Theirs => format!("/{THEIRS}"),
+    /// If a stage fails; the error has its output.
+    pub(crate) fn stages(&self, side: Side, folder: &Path, measure: Measure) -> Result<Vec<Stage>> {
+        let program = match side {
+            Side::Ours => format!("{BENCH}/ignition"),
+            Side::Theirs => format!("/{THEIRS}"),
         };
         let measure = match measure {
             Measure::Time => "time",
@@ -146,7 +141,7 @@ impl Programs {
         let said = self
             .tools
             .sandbox()
-            // Loopback is the host's.
+            // For the server on the host's loopback.
             .network(true)
             .bind(Path::new("/dev"), "/dev")
             .bind_read_only(Path::new("/sys"), "/sys")
@@ -176,12 +171,12 @@ fn program(path: &Path, bytes: &[u8]) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// What the driver prints: name, seconds and KiB, a line a stage.
+/// Parses the driver's output: name, seconds and KiB, a line a stage.
 fn read(text: &str) -> Result<Vec<Stage>> {
     let stages = text
         .lines()
         .map(|line| {
-            let wrong = || format!("reading what the stages took: {line:?}");
+            let wrong = || format!("reading the line {line:?} of the driver");
             let [name, seconds, kib] = line.split(' ').collect::<Vec<_>>()[..] else {
                 anyhow::bail!(wrong());
             };
@@ -201,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_driver_s_lines_are_read() {
+    fn the_drivers_lines_are_read() {
         let stages = read("fetch 0.012500 5632\numount 0.001000 0\n").unwrap();
         assert_eq!(stages.len(), 2);
         assert_eq!(
