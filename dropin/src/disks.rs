@@ -1,5 +1,5 @@
-//! Disks of another system, in Ignition's place: no system disk of ours, no `state` for journals, and the programs are those
-//! around us.
+//! The disks of the system that is provisioned. Unlike in a Slipway image, no disk is the image's own, there is no `state`
+//! partition for journals, and the programs are the initrd's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,12 @@ use linux::mount;
 use linux::uevent;
 use linux::world::World;
 
-/// Links to a device that are followed before a name is taken as it is.
-const LONGEST_CHAIN: u32 = 40;
+/// Symbolic links that are followed at most, as by the kernel (`MAXSYMLINKS`).
+const MAX_LINKS: u32 = 40;
 
-/// The storage with every device that is named by a link elsewhere (as `/run/disk`) under its name below `/dev`.
-pub(crate) fn by_nodes(mut storage: Storage) -> Storage {
+/// The storage with every device that the config names by a link outside `/dev` (as `/run/disk`) under its name below
+/// `/dev`.
+pub(crate) fn resolve_links(mut storage: Storage) -> Storage {
     let disks = storage.disks.iter_mut().flatten();
     let arrays = storage.raid.iter_mut().flatten();
     let volumes = storage.luks.iter_mut().flatten();
@@ -35,15 +36,16 @@ pub(crate) fn by_nodes(mut storage: Storage) -> Storage {
         .chain(volumes.filter_map(|volume| volume.device.as_mut()))
         .chain(filesystems.map(|filesystem| &mut filesystem.device));
     for name in names {
-        *name = node(name);
+        *name = resolve(name);
     }
     storage
 }
 
-/// The first name of a device in a chain of links: it may lead to what the config has yet to make.
-fn node(path: &str) -> String {
+/// The first name below `/dev` in a chain of links. Not the last one: that may be a device that the config has yet to
+/// make.
+fn resolve(path: &str) -> String {
     let mut here = path.to_owned();
-    for _ in 0..LONGEST_CHAIN {
+    for _ in 0..MAX_LINKS {
         if Name::parse(&here).is_ok() {
             return here;
         }
@@ -66,8 +68,8 @@ fn node(path: &str) -> String {
         .unwrap_or_else(|| path.to_owned())
 }
 
-/// What this version cannot do of a config's arrays and volumes: one line each, without a look at any device.
-pub(crate) fn refused(storage: &Storage) -> Vec<String> {
+/// The arrays and volumes of a config that are unsupported whatever the devices hold: one line each.
+pub(crate) fn unsupported(storage: &Storage) -> Vec<String> {
     let arrays = storage.raid.iter().flatten().enumerate();
     let arrays = arrays.filter_map(|(i, array)| {
         let at = format!("$.storage.raid.{i}");
@@ -77,30 +79,34 @@ pub(crate) fn refused(storage: &Storage) -> Vec<String> {
     let volumes = storage.luks.iter().flatten().enumerate();
     let volumes = volumes.filter_map(|(i, volume)| {
         let at = format!("$.storage.luks.{i}");
-        let why = volumes::VolumeSpec::of(&at, volume, &before_fetching(volume)).err()?;
+        let why = volumes::VolumeSpec::of(&at, volume, &placeholder_keys(volume)).err()?;
         Some(format!("{at}: {why}"))
     });
     arrays.chain(volumes).collect()
 }
 
-/// What stands for what a volume's servers will say, where the config does not have it itself.
-fn before_fetching(volume: &Luks) -> VolumeKeys {
+/// Stands for the advertisements of tang servers that have yet to be fetched.
+fn placeholder_keys(volume: &Luks) -> VolumeKeys {
     let clevis = volume.clevis.as_ref();
     let servers = clevis.and_then(|clevis| clevis.tang.as_deref());
-    let is_asked = |server: &Tang| server.advertisement.as_ref().is_none_or(String::is_empty);
-    let said = |server| is_asked(server).then(|| br#"{"payload": ""}"#.to_vec());
+    let is_fetched = |server: &Tang| server.advertisement.as_ref().is_none_or(String::is_empty);
+    let placeholder = |server| is_fetched(server).then(|| br#"{"payload": ""}"#.to_vec());
     VolumeKeys {
         file: None,
-        advertisements: servers.unwrap_or_default().iter().map(said).collect(),
+        advertisements: servers
+            .unwrap_or_default()
+            .iter()
+            .map(placeholder)
+            .collect(),
     }
 }
 
-/// Partitions, arrays, encrypted volumes and file systems, all decided before the first write as far as what is there
-/// shows it. `keys` is what was fetched for the volumes. These stay open: later stages, and the system that is started then,
-/// use them.
+/// Makes partitions, arrays, encrypted volumes and file systems. All of it is decided before the first write, except for
+/// what only a running array or an open volume shows. `keys` was fetched for the volumes, which stay open: later stages and
+/// the system that the initrd switches to use them.
 ///
 /// # Errors
-/// Everything that is wrong, or the first write that failed.
+/// All mistakes at once, or the first write that failed.
 pub(crate) fn make(target: &Target, storage: &Storage, keys: &[VolumeKeys]) -> Result<Vec<Opened>> {
     let mut journal = DiskJournal::default();
     let plan = apply::disks::plan(target, Some(storage), keys, None, &journal)?;
@@ -108,16 +114,16 @@ pub(crate) fn make(target: &Target, storage: &Storage, keys: &[VolumeKeys]) -> R
     Ok(made.volumes)
 }
 
-/// Mounts the file systems that have a path below `base`, and leaves them mounted.
+/// Mounts the file systems that have a path, below the target's root. They stay mounted for the files stage.
 ///
 /// # Errors
-/// If a device does not appear, or one does not mount; then none is mounted.
+/// If a device does not appear or a file system does not mount; then none of them is mounted.
 pub(crate) fn mount(target: &Target, storage: &Storage) -> Result<Mounted> {
     let mut wanted = Vec::new();
     for (i, filesystem, path, kind) in mountable(storage) {
         let at = format!("$.storage.filesystems.{i}");
         let device =
-            find(&target.programs.world, &filesystem.device).with_context(|| at.clone())?;
+            wait_for(&target.programs.world, &filesystem.device).with_context(|| at.clone())?;
         let options = filesystem.mount_options.clone().unwrap_or_default();
         wanted.push((
             MountSpec {
@@ -129,15 +135,12 @@ pub(crate) fn mount(target: &Target, storage: &Storage) -> Result<Mounted> {
             device,
         ));
     }
-    // The state of the stages remembers the folders.
+    // The state file records the folders, so that this journal is not kept.
     let mut journal = apply::journal::files::FileJournal::default();
     mounts::mount(&target.programs, &target.root, &wanted, &mut journal)
 }
 
-/// Unmounts what [`mount()`] mounted, deepest first. What is not mounted is passed over.
-///
-/// # Errors
-/// Names the mount that stays.
+/// Unmounts what [`mount()`] mounted, deepest first; a file system that is not mounted is skipped.
 pub(crate) fn unmount(target: &Target, storage: &Storage) -> Result<()> {
     let base = &target.root;
     let mut paths: Vec<&str> = mountable(storage).map(|(_, _, path, _)| path).collect();
@@ -153,6 +156,7 @@ pub(crate) fn unmount(target: &Target, storage: &Storage) -> Result<()> {
     Ok(())
 }
 
+/// The file systems of a config that are mounted in the root: index, entry, path, type. Not swap.
 fn mountable(storage: &Storage) -> impl Iterator<Item = (usize, &Filesystem, &str, Kind)> {
     let filesystems = storage.filesystems.iter().flatten().enumerate();
     filesystems.filter_map(|(i, filesystem)| {
@@ -162,18 +166,19 @@ fn mountable(storage: &Storage) -> impl Iterator<Item = (usize, &Filesystem, &st
     })
 }
 
-fn find(world: &World, name: &str) -> Result<PathBuf> {
+/// The device of this name, once it is there.
+fn wait_for(world: &World, name: &str) -> Result<PathBuf> {
     let parsed = Name::parse(name).map_err(anyhow::Error::msg)?;
     let deadline = Some(Rules::ignition(true).device_deadline);
     let found = uevent::wait_for(world, name, deadline, || {
         let devices = device::all(world);
         let found = device::find(&devices, &parsed);
-        // A label or UUID may show on the members of a mirror too, which the mirror holds.
+        // The members of a mirror show its label and UUID too. The mirror holds them, and nothing holds the mirror.
         let free = found.iter().find(|device| device.holders.is_empty());
         let best = free.or(found.first());
         Ok(best.map(|device| device.path.clone()))
     })?;
-    found.with_context(|| format!("{name} is not there"))
+    found.with_context(|| format!("the device {name} did not appear"))
 }
 
 #[cfg(test)]
@@ -202,7 +207,7 @@ mod tests {
                 "filesystems": [{{"device": "{volume}"}}, {{"device": "{nowhere}"}}, {{"device": "{circle}"}}]}}}}"#
         );
         let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
-        let storage = by_nodes(config.model().unwrap().storage.unwrap());
+        let storage = resolve_links(config.model().unwrap().storage.unwrap());
         let array = storage.raid.unwrap().remove(0);
         assert_eq!(array.devices.unwrap(), ["/dev/md/pair", "/dev/sdb"]);
         let volume = storage.luks.unwrap().remove(0);

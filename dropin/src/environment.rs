@@ -1,4 +1,7 @@
-//! What a stage finds around it: Ignition's environment variables, its folders, the kernel's command line.
+//! The environment of a stage: Ignition's environment variables, its configuration folders, the kernel command line.
+//!
+//! The variables are those of Ignition's `internal/distro` and of its provider `file`
+//! (<https://github.com/coreos/ignition/blob/main/internal/distro/distro.go>).
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,40 +16,39 @@ use platform::provider::Provider;
 
 use apply::config_source::ConfigSource;
 
-/// Where configs are looked for, first one wins: variable, default.
+/// The folders that hold configs, those of higher precedence first: variable, default.
 const FOLDERS: [(&str, &str); 3] = [
     ("IGNITION_SYSTEM_RUNTIME_CONFIG_DIR", "/run/ignition"),
     ("IGNITION_SYSTEM_LOCAL_CONFIG_DIR", "/etc/ignition"),
     ("IGNITION_SYSTEM_CONFIG_DIR", "/usr/lib/ignition"),
 ];
 
-/// The surroundings, read once.
+/// Whether SSH keys go to a file of their own.
+const FRAGMENT: &str = "IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT";
+
+/// The environment, read once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Surroundings {
+pub(crate) struct Environment {
     folders: Vec<PathBuf>,
     cmdline: PathBuf,
     /// The file of the platform `file`.
     pub(crate) config_file: PathBuf,
-    /// Whether ssh keys go to a file of their own.
+    /// Whether SSH keys go to `authorized_keys.d/ignition`, else to `authorized_keys`.
     pub(crate) key_fragment: bool,
 }
 
-impl Surroundings {
-    /// Reads the environment.
-    ///
-    /// # Errors
-    /// If a variable has a value that means nothing.
+impl Environment {
+    /// Reads the environment. A variable with an invalid value is an error.
     pub(crate) fn read() -> Result<Self> {
-        Self::of(&|name| {
+        Self::from_variables(&|name| {
             env::var_os(name)
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from)
         })
     }
 
-    fn of(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Result<Self> {
+    fn from_variables(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Result<Self> {
         let or = |name: &str, default: &str| variable(name).unwrap_or_else(|| default.into());
-        const FRAGMENT: &str = "IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT";
         let fragment = or(FRAGMENT, "true");
         Ok(Self {
             folders: FOLDERS
@@ -65,15 +67,12 @@ impl Surroundings {
 
     /// The fragments of the base config, in the order in which they are merged: those for every platform, then those for
     /// this one, each by name. A fragment hides those of the same name in later folders.
-    ///
-    /// # Errors
-    /// If one cannot be read.
-    pub(crate) fn base(&self, platform: &Provider) -> Result<Vec<ConfigSource>> {
+    pub(crate) fn base_configs(&self, platform: &Provider) -> Result<Vec<ConfigSource>> {
         let mut out = Vec::new();
         for below in ["base.d".to_owned(), format!("base.platform.d/{platform}")] {
             let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
             for folder in self.folders.iter().map(|folder| folder.join(&below)) {
-                for name in names(&folder)? {
+                for name in config_names(&folder)? {
                     let path = folder.join(&name);
                     found.entry(name).or_insert(path);
                 }
@@ -87,10 +86,7 @@ impl Surroundings {
     }
 
     /// The user's config in the first of the folders that has one.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub(crate) fn user(&self) -> Result<Option<ConfigSource>> {
+    pub(crate) fn user_config(&self) -> Result<Option<ConfigSource>> {
         for path in self.folders.iter().map(|folder| folder.join("user.ign")) {
             match fs::read(&path) {
                 Ok(text) => return Ok(Some(ConfigSource::Text(text, path.display().to_string()))),
@@ -103,11 +99,9 @@ impl Surroundings {
         Ok(None)
     }
 
-    /// What the kernel's command line says of the config. Words that are none of ours are no concern here.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub(crate) fn named(&self) -> Result<Named> {
+    /// The user's config as the kernel command line names it. Not [`cmdline::Cmdline::parse`]: that refuses a malformed
+    /// value of any key of ours, and here the other keys are another system's.
+    pub(crate) fn cmdline_config(&self) -> Result<Named> {
         let text = fs::read_to_string(&self.cmdline)
             .with_context(|| format!("reading {}", self.cmdline.display()))?;
         let words = words(&text);
@@ -127,7 +121,8 @@ impl Surroundings {
     }
 }
 
-fn names(folder: &Path) -> Result<Vec<String>> {
+/// Names of the configs in a folder; none if there is no folder.
+fn config_names(folder: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -172,22 +167,21 @@ mod tests {
             "IGNITION_KERNEL_CMDLINE_PATH" => Some(root.join("cmdline")),
             _ => None,
         };
-        let found = Surroundings::of(&variable).unwrap();
+        let found = Environment::from_variables(&variable).unwrap();
         let text = |place: &ConfigSource| match place {
             ConfigSource::Text(text, _) => String::from_utf8(text.clone()).unwrap(),
             ConfigSource::Url(url) => url.clone(),
         };
-        let base = found
-            .base(platform::providers::by_id("file").unwrap())
-            .unwrap();
+        let file = platform::providers::by_id("file").unwrap();
+        let base = found.base_configs(file).unwrap();
         let texts: Vec<String> = base.iter().map(text).collect();
         assert_eq!(texts, ["usr a", "run b", "etc file"]);
         assert_eq!(
-            found.user().unwrap().as_ref().map(text).as_deref(),
+            found.user_config().unwrap().as_ref().map(text).as_deref(),
             Some("etc user")
         );
         assert_eq!(
-            found.named().unwrap().url.as_deref(),
+            found.cmdline_config().unwrap().url.as_deref(),
             Some("http://b.example/a b")
         );
         assert!(found.key_fragment);
@@ -197,7 +191,7 @@ mod tests {
     #[test]
     fn a_switch_is_true_or_false() {
         let with = |text: &'static str| {
-            Surroundings::of(&move |name| {
+            Environment::from_variables(&move |name| {
                 (name == "IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT").then(|| PathBuf::from(text))
             })
         };

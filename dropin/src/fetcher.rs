@@ -1,44 +1,44 @@
-//! Configs of another system, in Ignition's place: fetched in one stage, applied in others, with nothing of the image's own
-//! and nothing that the machine says of itself.
+//! Fetches configs, and what they refer to. The fetch stages write the user's config to the cache; the others read it there
+//! and merge it over the base configs again.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use fetch::Identity;
 use ignition::{Config, model, source};
 use serde_json::{Map, Value};
 
-use crate::disks::refused;
+use crate::disks::unsupported;
 use apply::config_source::ConfigSource;
 use apply::fetched::{Fetched, VolumeKeys};
 use apply::gather::{ConfigProblems, Gather, Settings};
 use linux::certificates::ca_bundle;
 use linux::world::World;
 
-/// How a stage fetches.
+/// Fetches for one stage.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     identity: Identity,
-    /// Whether there is a network to fetch by.
+    /// Whether the network is up.
     online: bool,
-    /// Whether it was missed.
+    /// Whether a source needed the network while it was not up.
     missed: Cell<bool>,
     world: World,
 }
 
-/// What the fetch stages come to.
+/// The result of a fetch stage.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The user's config, if there is one, with all that it refers to in it.
+    /// The user's config, if there is one, with the configs that it refers to merged into it.
     Done(Option<Box<Config>>),
-    /// Only the network has it.
+    /// The config, or a source that it names, needs the network, which is not up.
     NeedsNetwork,
 }
 
 impl Fetcher {
-    /// A fetcher on a machine of this kind.
+    /// A fetcher with the rights of `identity` at the clouds' storage; `online`: whether the network is up.
     pub(crate) fn new(identity: Identity, online: bool) -> Self {
         Self {
             identity,
@@ -48,13 +48,13 @@ impl Fetcher {
         }
     }
 
-    /// The network, where it may be used; where not, it is noted that it was missed.
-    pub(crate) fn network(&self) -> Result<()> {
+    /// Fails while the network is not up, and records that a source needed it.
+    fn network(&self) -> Result<()> {
         if self.online {
             return Ok(());
         }
         self.missed.set(true);
-        bail!("this needs the network, which is not there yet")
+        bail!("the network is not up in the stage fetch-offline")
     }
 
     fn settings(&self, total: Option<Duration>) -> Settings {
@@ -67,123 +67,120 @@ impl Fetcher {
         settings
     }
 
-    /// Reads the base, and the user's config with all that it refers to; both are checked together, and with them
-    /// whether this version applies what they say.
+    /// Fetches within `total`, if that is given.
+    fn gather<T>(
+        &self,
+        total: Option<Duration>,
+        work: impl FnOnce(&mut Gather<'_>) -> Result<T, ConfigProblems>,
+    ) -> Result<T, ConfigProblems> {
+        let settings = self.settings(total);
+        let network = || self.network();
+        work(&mut Gather::new(&settings, &network, self.identity))
+    }
+
+    /// Fetches the base configs, and the user's config with all configs that it refers to. Both are validated together,
+    /// and everything in them must be supported. A `timeout` of zero is none.
     ///
     /// # Errors
-    /// Everything that is wrong.
-    pub(crate) fn obtain(
+    /// All mistakes at once.
+    pub(crate) fn fetch(
         &self,
         base: &[ConfigSource],
         user: Option<&ConfigSource>,
         timeout: Duration,
     ) -> Result<Outcome> {
-        let settings = self.settings((!timeout.is_zero()).then_some(timeout));
-        let network = || self.network();
-        let mut gather = Gather::new(&settings, &network, self.identity);
-        let mut read = || {
-            let base = of_base(&mut gather, base)?;
+        let total = (!timeout.is_zero()).then_some(timeout);
+        let read = self.gather(total, |gather| {
+            let base = base_config(gather, base)?;
             let user = gather.one(user)?;
             let both = match &user {
                 Some(user) => gather.merged(&base, user)?,
                 None => base,
             };
-            let model = both.model().map_err(one)?;
-            let lines = model.storage.as_ref().map_or_else(Vec::new, refused);
-            if !lines.is_empty() {
-                return Err(ConfigProblems {
-                    lines,
-                    remote: false,
-                });
+            check_supported(&both)?;
+            for warning in &gather.warnings {
+                tracing::warn!("{warning}");
             }
+            // The cached config carries the certificates: later stages need not fetch them again.
+            let user = user.map(|user| Box::new(user.with_authorities(&gather.authorities)));
             Ok((user, both))
-        };
-        let (user, both) = match read() {
+        });
+        let (user, both) = match read {
             Ok(read) => read,
             Err(_) if self.missed.get() => return Ok(Outcome::NeedsNetwork),
-            Err(wrong) => bail!("{wrong}"),
+            Err(problems) => bail!("{problems}"),
         };
-        for warning in &gather.warnings {
-            tracing::warn!("{warning}");
-        }
         if !self.online && needs_network(&both) {
             return Ok(Outcome::NeedsNetwork);
         }
-        let user = user.map(|user| Box::new(user.with_authorities(&gather.authorities)));
         Ok(Outcome::Done(user))
     }
 
-    /// The base under the config that an earlier stage has kept, and all files that they name.
+    /// The cached config over the base configs, with the contents of all files. `user_config`: whether there was a user's
+    /// config when the cache was written.
     ///
     /// # Errors
-    /// Everything that is wrong.
-    pub(crate) fn contents(
+    /// All mistakes at once.
+    pub(crate) fn with_contents(
         &self,
         base: &[ConfigSource],
-        kept: &Config,
+        cached: &Config,
         user_config: bool,
     ) -> Result<Fetched> {
-        let settings = self.settings(None);
-        let network = || self.network();
-        let mut gather = Gather::new(&settings, &network, self.identity);
-        let mut read = || {
-            let base = of_base(&mut gather, base)?;
-            let both = gather.merged(&base, kept)?;
-            let model = both.model().map_err(one)?;
+        let read = self.gather(None, |gather| {
+            let (both, model) = merged(gather, base, cached)?;
             gather.adopt(&model)?;
             gather.with_contents(both, user_config, false)
-        };
-        read().map_err(|wrong| anyhow::anyhow!("{wrong}"))
+        });
+        read.map_err(|problems| anyhow!("{problems}"))
     }
 
-    /// The storage of the base under the config that an earlier stage has kept, and what opens its encrypted volumes, in
-    /// their order.
+    /// The storage of the cached config over the base configs, and the keys of its encrypted volumes, in their order.
     ///
     /// # Errors
-    /// Everything that is wrong.
-    pub(crate) fn storage(
+    /// All mistakes at once.
+    pub(crate) fn with_keys(
         &self,
         base: &[ConfigSource],
-        kept: &Config,
+        cached: &Config,
     ) -> Result<(model::Storage, Vec<VolumeKeys>)> {
-        let settings = self.settings(None);
-        let network = || self.network();
-        let mut gather = Gather::new(&settings, &network, self.identity);
-        let mut read = || {
-            let base = of_base(&mut gather, base)?;
-            let model = gather.merged(&base, kept)?.model().map_err(one)?;
+        let read = self.gather(None, |gather| {
+            let (_, model) = merged(gather, base, cached)?;
             gather.adopt(&model)?;
             let keys = gather.keys(&model)?;
             Ok((model.storage.unwrap_or_default(), keys))
-        };
-        read().map_err(|wrong: ConfigProblems| anyhow::anyhow!("{wrong}"))
+        });
+        read.map_err(|problems| anyhow!("{problems}"))
     }
 
-    /// The base under the config that an earlier stage has kept.
+    /// The cached config over the base configs.
     ///
     /// # Errors
-    /// Everything that is wrong.
-    pub(crate) fn config(&self, base: &[ConfigSource], kept: &Config) -> Result<model::Config> {
-        let settings = self.settings(None);
-        let network = || self.network();
-        let mut gather = Gather::new(&settings, &network, self.identity);
-        let mut read = || {
-            let base = of_base(&mut gather, base)?;
-            gather.merged(&base, kept)?.model().map_err(one)
-        };
-        read().map_err(|wrong| anyhow::anyhow!("{wrong}"))
+    /// All mistakes at once.
+    pub(crate) fn config(&self, base: &[ConfigSource], cached: &Config) -> Result<model::Config> {
+        let read = self.gather(None, |gather| merged(gather, base, cached));
+        let (_, model) = read.map_err(|problems| anyhow!("{problems}"))?;
+        Ok(model)
     }
 }
 
-fn one(line: String) -> ConfigProblems {
-    ConfigProblems {
-        lines: vec![line],
-        remote: false,
-    }
+/// A config over the base configs, merged and typed.
+fn merged(
+    gather: &mut Gather<'_>,
+    base: &[ConfigSource],
+    config: &Config,
+) -> Result<(Config, model::Config), ConfigProblems> {
+    let base = base_config(gather, base)?;
+    let both = gather.merged(&base, config)?;
+    let model = both.model().map_err(problem)?;
+    Ok((both, model))
 }
 
-/// All fragments of the base, later ones over earlier ones.
-fn of_base(gather: &mut Gather<'_>, fragments: &[ConfigSource]) -> Result<Config, ConfigProblems> {
+/// All base configs, later ones over earlier ones.
+fn base_config(
+    gather: &mut Gather<'_>,
+    fragments: &[ConfigSource],
+) -> Result<Config, ConfigProblems> {
     let mut base = Config::empty();
     for fragment in fragments {
         if let Some(fragment) = gather.one(Some(fragment))? {
@@ -193,7 +190,27 @@ fn of_base(gather: &mut Gather<'_>, fragments: &[ConfigSource]) -> Result<Config
     Ok(base)
 }
 
-/// The certificates that the environment names, else those of this system.
+/// Refuses arrays and volumes that are unsupported whatever the devices hold.
+fn check_supported(config: &Config) -> Result<(), ConfigProblems> {
+    let model = config.model().map_err(problem)?;
+    let lines = model.storage.as_ref().map_or_else(Vec::new, unsupported);
+    match lines.is_empty() {
+        true => Ok(()),
+        false => Err(ConfigProblems {
+            lines,
+            remote: false,
+        }),
+    }
+}
+
+fn problem(line: String) -> ConfigProblems {
+    ConfigProblems {
+        lines: vec![line],
+        remote: false,
+    }
+}
+
+/// The certificates in `SSL_CERT_FILE`, else those of this system.
 fn bundle(world: &World) -> Option<Vec<u8>> {
     let named = std::env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty());
     match named {
@@ -202,8 +219,8 @@ fn bundle(world: &World) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether anything that a config wants in its storage is only to be had by the network: sources, keys that are bound to a
-/// tang server whose advertisement is not there, pins that say so of themselves.
+/// Whether the storage of a config needs the network: a source other than `data:`, a tang server whose advertisement the
+/// config does not hold, or a custom pin with `needsNetwork`.
 fn needs_network(config: &Config) -> bool {
     config.to_json().get("storage").is_some_and(is_remote)
 }
@@ -233,7 +250,7 @@ fn is_remote(value: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> ConfigSource {
+    fn source(text: &str) -> ConfigSource {
         ConfigSource::Text(text.as_bytes().to_vec(), "test".to_owned())
     }
 
@@ -244,12 +261,12 @@ mod tests {
         )
     }
 
-    fn obtain(fetcher: &Fetcher, text: &str) -> Result<Outcome> {
-        fetcher.obtain(&[], Some(&place(text)), Duration::ZERO)
+    fn fetch(fetcher: &Fetcher, text: &str) -> Result<Outcome> {
+        fetcher.fetch(&[], Some(&source(text)), Duration::ZERO)
     }
 
     #[test]
-    fn without_a_network_it_is_said_who_needs_it() {
+    fn sources_that_need_the_network_are_reported_without_one() {
         let offline = Fetcher::new(Identity::Anonymous, false);
         let merge = r#"{"ignition": {"version": "3.5.0", "config": {"merge": [{"source": "http://far.example/x"}]}}}"#;
         for text in [
@@ -257,19 +274,19 @@ mod tests {
             &file("tftp://far.example/x"),
             merge,
         ] {
-            let outcome = obtain(&Fetcher::new(Identity::Anonymous, false), text).unwrap();
+            let outcome = fetch(&Fetcher::new(Identity::Anonymous, false), text).unwrap();
             assert!(matches!(outcome, Outcome::NeedsNetwork), "{text}");
         }
-        let outcome = obtain(&offline, &file("data:,x")).unwrap();
+        let outcome = fetch(&offline, &file("data:,x")).unwrap();
         assert!(matches!(outcome, Outcome::Done(Some(_))));
-        let none = offline.obtain(&[], None, Duration::ZERO).unwrap();
+        let none = offline.fetch(&[], None, Duration::ZERO).unwrap();
         assert!(matches!(none, Outcome::Done(None)));
-        // What is wrong is wrong without a network too.
+        // A mistake is reported without a network too.
         let wrong = r#"{"ignition": {"version": "3.8.0"}}"#;
-        assert!(obtain(&offline, wrong).is_err());
-        // With one, what a file is made of is fetched only when it is written.
+        assert!(fetch(&offline, wrong).is_err());
+        // With one, a file's contents are fetched only by the files stage.
         let online = Fetcher::new(Identity::Anonymous, true);
-        let outcome = obtain(&online, &file("http://127.0.0.1:1/x")).unwrap();
+        let outcome = fetch(&online, &file("http://127.0.0.1:1/x")).unwrap();
         assert!(matches!(outcome, Outcome::Done(Some(_))));
     }
 
@@ -296,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_is_refused_by_name_before_anything_is_done() {
+    fn unsupported_arrays_and_volumes_are_refused_by_name() {
         for (storage, why) in [
             (
                 r#""luks": [{"name": "a", "device": "/dev/a", "cex": {"enabled": true}}]"#,
@@ -318,7 +335,7 @@ mod tests {
             let text =
                 format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
             for online in [false, true] {
-                let error = obtain(&Fetcher::new(Identity::Anonymous, online), &text).unwrap_err();
+                let error = fetch(&Fetcher::new(Identity::Anonymous, online), &text).unwrap_err();
                 assert!(error.to_string().contains(why), "{error}");
             }
         }
@@ -326,27 +343,33 @@ mod tests {
             "raid": [{"name": "r", "level": "raid1", "devices": ["/dev/a", "/dev/b"]}],
             "luks": [{"name": "a", "device": "/dev/md/r", "keyFile": {"source": "data:,k"}},
                 {"name": "b", "device": "/dev/c"}]}}"#;
-        // What a server will say of itself is not known yet.
+        // The advertisement of a tang server is not known yet.
         let tang = stack.replace(
             r#""device": "/dev/c""#,
             r#""device": "/dev/c", "clevis": {"tang": [{"url": "http://t.example", "thumbprint": "x"}]}"#,
         );
         let online = Fetcher::new(Identity::Anonymous, true);
-        let kept = match obtain(&online, stack).unwrap() {
-            Outcome::Done(Some(kept)) => kept,
+        let cached = match fetch(&online, stack).unwrap() {
+            Outcome::Done(Some(cached)) => cached,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(obtain(&online, &tang), Ok(Outcome::Done(Some(_)))));
-        let (storage, keys) = online.storage(&[], &kept).unwrap();
+        assert!(matches!(fetch(&online, &tang), Ok(Outcome::Done(Some(_)))));
+        let (storage, keys) = online.with_keys(&[], &cached).unwrap();
         assert_eq!(storage.raid.map(|list| list.len()), Some(1));
         let files: Vec<Option<&[u8]>> = keys.iter().map(|keys| keys.file.as_deref()).collect();
         assert_eq!(files, [Some(&b"k"[..]), None]);
-        // The stage that writes files asks nobody for keys.
-        assert!(online.contents(&[], &kept, true).unwrap().keys.is_empty());
+        // The files stage fetches no keys.
+        assert!(
+            online
+                .with_contents(&[], &cached, true)
+                .unwrap()
+                .keys
+                .is_empty()
+        );
     }
 
     #[test]
-    fn what_is_kept_holds_the_certificates_and_what_was_merged() {
+    fn the_cached_config_holds_certificates_and_merged_configs() {
         let inner = file("data:,inner");
         let inner: String = inner.bytes().map(|b| format!("%{b:02x}")).collect();
         let text = format!(
@@ -355,23 +378,23 @@ mod tests {
                 "security": {{"tls": {{"certificateAuthorities": [{{"source": "data:,PEM", "compression": ""}}]}}}}}}}}"#
         );
         let online = Fetcher::new(Identity::Anonymous, true);
-        let base = [place(&file("data:,base").replace("/a", "/base"))];
-        let kept = match online
-            .obtain(&base, Some(&place(&text)), Duration::ZERO)
+        let base = [source(&file("data:,base").replace("/a", "/base"))];
+        let cached = match online
+            .fetch(&base, Some(&source(&text)), Duration::ZERO)
             .unwrap()
         {
-            Outcome::Done(Some(kept)) => kept,
+            Outcome::Done(Some(cached)) => cached,
             other => panic!("{other:?}"),
         };
-        let json = kept.to_json().to_string();
+        let json = cached.to_json().to_string();
         // `PEM` and a line feed in base64.
         assert!(json.contains("data:;base64,UEVNCg=="), "{json}");
         assert!(
             !json.contains("/base"),
-            "the base is read anew by each stage"
+            "each stage reads the base configs again"
         );
-        let (kept, _) = Config::read(json.as_bytes(), "cache").unwrap();
-        let both = online.config(&base, &kept).unwrap();
+        let (cached, _) = Config::read(json.as_bytes(), "cache").unwrap();
+        let both = online.config(&base, &cached).unwrap();
         let paths: Vec<String> = both
             .storage
             .and_then(|storage| storage.files)
@@ -380,7 +403,7 @@ mod tests {
             .map(|file| file.path)
             .collect();
         assert_eq!(paths, ["/base", "/a"]);
-        let fetched = online.contents(&base, &kept, true).unwrap();
+        let fetched = online.with_contents(&base, &cached, true).unwrap();
         assert_eq!(fetched.files[1].append, [b"inner".to_vec()]);
     }
 }

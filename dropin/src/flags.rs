@@ -1,4 +1,5 @@
-//! The command line of a stage, read as Go's package `flag` reads it: `-name value`, `--name=value`, and only known names.
+//! The command line of a stage, in the syntax of Go's package `flag` (<https://pkg.go.dev/flag>), which Ignition uses:
+//! `-name value`, `--name=value`, and only known names.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -46,77 +47,73 @@ impl FromStr for Stage {
         let found = Self::ALL.iter().find(|(_, name)| *name == text);
         found.map(|(stage, _)| *stage).ok_or_else(|| {
             let all = Self::ALL.map(|(_, name)| name).join(", ");
-            format!("{text:?} is no stage; there are {all}")
+            format!("{text:?} is not a stage; expected one of {all}")
         })
     }
 }
 
-/// What a stage is told.
+/// The flags of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// Where the config stands once it was fetched.
+    /// The file that holds the fetched config.
     pub(crate) config_cache: PathBuf,
-    /// How long the first config may take.
+    /// Limit for the config in the fetch stages; zero for none.
     pub(crate) fetch_timeout: Duration,
-    /// The file that says that the network is needed.
+    /// The file whose existence says that the network is needed.
     pub(crate) neednet: PathBuf,
-    /// The machine.
+    /// The platform.
     pub(crate) platform: &'static Provider,
-    /// The root that is provisioned.
+    /// The root that the stage provisions.
     pub(crate) root: PathBuf,
-    /// What to do.
+    /// The stage.
     pub(crate) stage: Stage,
-    /// What stages tell later ones.
+    /// The state file.
     pub(crate) state_file: PathBuf,
-    /// Whether messages go to the standard output.
+    /// Whether log messages go to stdout, else to stderr.
     pub(crate) log_to_stdout: bool,
 }
 
-/// What a command line asks for.
+/// A command line, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// Which program this is.
+pub(crate) enum Invocation {
+    /// Print the version.
     Version,
-    /// Which flags there are.
+    /// Print the usage.
     Help,
-    /// A stage.
+    /// Run a stage.
     Stage(Flags),
 }
 
-/// Names, what they are without a value, what they say. Those without a default are switches.
+/// Name, default and description of each flag. Those without a default are switches.
 const KNOWN: [(&str, Option<&str>, &str); 9] = [
     (
         "config-cache",
         Some("/run/ignition.json"),
-        "where the fetched config is kept",
+        "file for the fetched config",
     ),
     (
         "fetch-timeout",
         Some("2m0s"),
-        "how long the first config may take, 0 for ever",
+        "limit for the config in the fetch stages, 0 for none",
     ),
-    (
-        "log-to-stdout",
-        None,
-        "messages to the standard output, else to the standard error",
-    ),
+    ("log-to-stdout", None, "log to stdout instead of stderr"),
     (
         "neednet",
         Some("/run/ignition/neednet"),
-        "file that fetch-offline makes when it needs the network",
+        "file that fetch-offline makes if the config needs the network",
     ),
-    ("platform", Some(""), "the machine"),
-    ("root", Some("/"), "the root that is provisioned"),
-    ("stage", Some(""), "what to do"),
+    ("platform", Some(""), "the platform, see below"),
+    ("root", Some("/"), "the root to provision"),
+    ("stage", Some(""), "the stage to run, see below"),
     (
         "state-file",
         Some("/run/ignition/state"),
-        "what stages tell later ones",
+        "file for facts that later stages need",
     ),
-    ("version", None, "which program this is"),
+    ("version", None, "print the version"),
 ];
 
-/// All flags with their defaults.
+/// The usage: all flags with their defaults, stages and platforms.
 pub(crate) fn usage() -> String {
     let mut out = "ignition -platform PLATFORM -stage STAGE".to_owned();
     for (name, default, what) in KNOWN {
@@ -131,11 +128,9 @@ pub(crate) fn usage() -> String {
     out
 }
 
-/// Reads the arguments behind the program's name. The last word on a flag counts.
-///
-/// # Errors
-/// The first thing that is wrong: a name that is not known, a value that is none.
-pub(crate) fn parse(args: &[String]) -> Result<Asked, String> {
+/// Reads the arguments after the program's name. The last of a repeated flag wins. An error is the first mistake, as with
+/// Go's package: what follows an unknown flag may be its value.
+pub(crate) fn parse(args: &[String]) -> Result<Invocation, String> {
     let mut values: Vec<String> = KNOWN
         .iter()
         .map(|(_, default, _)| default.unwrap_or("false").to_owned())
@@ -144,17 +139,19 @@ pub(crate) fn parse(args: &[String]) -> Result<Asked, String> {
     while let Some(word) = args.next() {
         let flag = word.strip_prefix('-').filter(|rest| !rest.is_empty());
         let Some(flag) = flag.map(|rest| rest.strip_prefix('-').unwrap_or(rest)) else {
-            return Err(format!("{word:?} is no flag"));
+            return Err(format!(
+                "unexpected argument {word:?}; a flag begins with -"
+            ));
         };
         let (name, value) = match flag.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (flag, None),
         };
         if matches!(name, "h" | "help") {
-            return Ok(Asked::Help);
+            return Ok(Invocation::Help);
         }
         let index = KNOWN.iter().position(|(known, ..)| *known == name);
-        let index = index.ok_or_else(|| format!("the flag -{name} is not known"))?;
+        let index = index.ok_or_else(|| format!("unknown flag -{name}"))?;
         let switch = KNOWN[index].1.is_none();
         values[index] = match value {
             Some(value) => value,
@@ -162,7 +159,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Asked, String> {
             None => args
                 .next()
                 .cloned()
-                .ok_or_else(|| format!("the flag -{name} needs a value"))?,
+                .ok_or_else(|| format!("flag -{name}: the value is missing"))?,
         };
     }
     let of = |name: &str| {
@@ -170,20 +167,20 @@ pub(crate) fn parse(args: &[String]) -> Result<Asked, String> {
         index.map_or("", |index| values[index].as_str())
     };
     if switch("version", of("version"))? {
-        return Ok(Asked::Version);
+        return Ok(Invocation::Version);
     }
     for name in ["platform", "stage"] {
         if of(name).is_empty() {
-            return Err(format!("-{name} must be given"));
+            return Err(format!("-{name} is required"));
         }
     }
-    Ok(Asked::Stage(Flags {
+    Ok(Invocation::Stage(Flags {
         config_cache: of("config-cache").into(),
         fetch_timeout: duration(of("fetch-timeout"))
-            .ok_or_else(|| "-fetch-timeout: expected a time as 2m0s or 90s".to_owned())?,
+            .ok_or_else(|| "-fetch-timeout: expected a duration such as 2m0s or 90s".to_owned())?,
         neednet: of("neednet").into(),
         platform: by_id(of("platform")).map_err(|why| format!("-platform: {why}"))?,
-        // Paths of a config are absolute: without a root they are this system's own.
+        // Paths of a config are absolute: an empty root is the running system's.
         root: match of("root") {
             "" => "/".into(),
             root => root.into(),
@@ -200,11 +197,11 @@ fn switch(name: &str, value: &str) -> Result<bool, String> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("-{name}: {value:?} is neither true nor false")),
+        _ => Err(format!("-{name}: expected true or false, found {value:?}")),
     }
 }
 
-/// A duration as Go writes it: numbers with their units, as `1h2m0.5s`; `0` alone needs none.
+/// A duration as `time.ParseDuration` of Go reads it: numbers with units, as `1h2m0.5s`; `0` needs no unit.
 fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -237,20 +234,20 @@ fn duration(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Asked, String> {
+    fn read(text: &str) -> Result<Invocation, String> {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
         parse(&words)
     }
 
     fn stage(text: &str) -> Flags {
         match read(text).unwrap() {
-            Asked::Stage(flags) => flags,
+            Invocation::Stage(flags) => flags,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn both_ways_of_writing_flags_are_read() {
+    fn both_forms_of_flags_are_read() {
         let flags = stage(
             "-platform file -stage disks -root /mnt -log-to-stdout -config-cache /c -state-file /s",
         );
@@ -262,7 +259,7 @@ mod tests {
             "--root=/mnt --platform=file --stage=disks --log-to-stdout=true --config-cache=/c --state-file /s",
         );
         assert_eq!(same, flags);
-        // A value that begins with a hyphen, an empty one, and a last word that counts.
+        // A value that begins with a hyphen, an empty value, and the last of a repeated flag.
         let flags = stage("-platform qemu -stage fetch -root -x -root= -stage umount");
         assert_eq!(
             (flags.root, flags.stage),
@@ -272,35 +269,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn unknown_flags_and_values_are_refused_by_name() {
         for (text, why) in [
             (
                 "-platform file -stage files -clear-cache",
-                "-clear-cache is not known",
+                "unknown flag -clear-cache",
             ),
-            ("-platform file -stage files extra", "\"extra\" is no flag"),
-            ("-platform file -stage files --", "is not known"),
+            (
+                "-platform file -stage files extra",
+                "unexpected argument \"extra\"",
+            ),
+            ("-platform file -stage files --", "unknown flag"),
             ("-platform file -stage bake", "fetch-offline"),
             ("-platform mainframe -stage files", "digitalocean"),
-            ("-platform file", "-stage must be given"),
-            ("-stage files", "-platform must be given"),
-            ("-platform file -stage", "needs a value"),
+            ("-platform file", "-stage is required"),
+            ("-stage files", "-platform is required"),
+            ("-platform file -stage", "the value is missing"),
             ("-platform file -stage files -fetch-timeout 5", "2m0s"),
             (
                 "-platform file -stage files -log-to-stdout=maybe",
-                "neither",
+                "expected true or false",
             ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
-        assert_eq!(read("-version"), Ok(Asked::Version));
-        assert_eq!(read("--help"), Ok(Asked::Help));
+        assert_eq!(read("-version"), Ok(Invocation::Version));
+        assert_eq!(read("--help"), Ok(Invocation::Help));
         assert!(usage().contains("-state-file"));
     }
 
     #[test]
-    fn times_are_go_s() {
+    fn durations_are_read_as_by_go() {
         for (text, millis) in [
             ("0", Some(0)),
             ("2m0s", Some(120_000)),

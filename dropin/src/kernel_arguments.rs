@@ -1,6 +1,4 @@
-//! Kernel arguments, which only the distribution's own helper knows how to set.
-
-use std::path::Path;
+//! Kernel arguments, set by the distribution's own helper: only it knows the boot loader's configuration.
 
 use anyhow::{Context, Result};
 use ignition::model::KernelArguments;
@@ -8,16 +6,15 @@ use ignition::model::KernelArguments;
 use linux::programs;
 use linux::programs::Programs;
 
-/// The helper that Ignition calls too. It restarts the machine itself if it changed anything.
+/// The helper that Ignition calls too
+/// (<https://coreos.github.io/ignition/distributor-notes/#kernel-arguments>). It reboots the machine itself if it changed
+/// anything.
 const HELPER: &str = "ignition-kargs-helper";
-/// Where it may be.
+/// The folders that may hold it.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Has the arguments set.
-///
-/// # Errors
-/// If there is no helper, or what it says.
-pub(crate) fn apply(around: &Programs, wanted: Option<&KernelArguments>) -> Result<()> {
+/// Calls the helper, if the config has kernel arguments.
+pub(crate) fn apply(host: &Programs, wanted: Option<&KernelArguments>) -> Result<()> {
     let Some(wanted) = wanted else {
         return Ok(());
     };
@@ -28,13 +25,12 @@ pub(crate) fn apply(around: &Programs, wanted: Option<&KernelArguments>) -> Resu
     let found = FOLDERS.iter().map(|folder| format!("{folder}/{HELPER}"));
     let program = found
         .into_iter()
-        .find(|path| around.sysroot.join(path.trim_start_matches('/')).exists())
+        .find(|path| host.sysroot.join(path.trim_start_matches('/')).exists())
         .with_context(|| {
             let folders = FOLDERS.join(", ");
             format!("$.kernelArguments: expected the program {HELPER} in {folders}, found none")
         })?;
-    debug_assert!(Path::new(&program).is_absolute());
-    programs::succeed(around, &program, &args).context("$.kernelArguments")?;
+    programs::succeed(host, &program, &args).context("$.kernelArguments")?;
     Ok(())
 }
 

@@ -1,19 +1,22 @@
-//! `ignition`: honours the command line of Ignition's stages, each a process, so that an initrd that runs Ignition can
-//! run this program instead.
+//! `ignition`: the stages of Ignition, each a process with Ignition's command line, for initrds of other systems
+//! (`docs/in-place-of-ignition.md`).
 //!
-//! The stages share two files: the config as it was fetched, and what later ones need to know of earlier ones.
+//! The stages share two files: the fetched config, and the facts that a stage leaves for later ones ([`state`]).
 
-// Floor: what a stage is given
+// Floor: inputs of a stage
 mod environment;
 mod flags;
-mod kernel_arguments;
 mod state;
 
-// Floor: disks, without a system disk of ours
+// Floor: disks and kernel arguments
 mod disks;
+mod kernel_arguments;
 
 // Floor: configs, fetched in one stage and applied in others
 mod fetcher;
+
+// Floor: the user's config
+mod user_config;
 
 // Floor: the stages
 mod stages;
@@ -22,11 +25,10 @@ use std::process::ExitCode;
 
 use linux::log;
 
-use crate::environment::Surroundings;
-use crate::flags::Asked;
-use crate::stages::{Failed, NOT_READY};
+use crate::environment::Environment;
+use crate::flags::Invocation;
+use crate::stages::{NOT_READY, StageError};
 
-/// The name that it answers to.
 const NAME: &str = "ignition";
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
@@ -42,9 +44,9 @@ fn main() -> ExitCode {
 /// Runs one stage.
 fn run(args: &[String]) -> ExitCode {
     let flags = match flags::parse(args) {
-        Ok(Asked::Version) => return print(&version()),
-        Ok(Asked::Help) => return print(&flags::usage()),
-        Ok(Asked::Stage(flags)) => flags,
+        Ok(Invocation::Version) => return print(&version()),
+        Ok(Invocation::Help) => return print(&flags::usage()),
+        Ok(Invocation::Stage(flags)) => flags,
         Err(why) => {
             eprintln!("{NAME}: {why}");
             return ExitCode::from(USAGE);
@@ -55,18 +57,18 @@ fn run(args: &[String]) -> ExitCode {
     }
     tracing::info!("{}", version());
     tracing::info!("stage {} on {}", flags.stage, flags.platform);
-    let done = Surroundings::read()
-        .map_err(|why| Failed {
+    let result = Environment::read()
+        .map_err(|why| StageError {
             code: NOT_READY,
             why,
         })
-        .and_then(|surroundings| stages::run(&flags, &surroundings));
-    match done {
+        .and_then(|environment| stages::run(&flags, &environment));
+    match result {
         Ok(()) => {
             tracing::info!("{} finished successfully", flags.stage);
             ExitCode::SUCCESS
         }
-        Err(Failed { code, why }) => {
+        Err(StageError { code, why }) => {
             for line in format!("{why:#}").lines() {
                 tracing::error!("{}: {line}", flags.stage);
             }
@@ -75,11 +77,12 @@ fn run(args: &[String]) -> ExitCode {
     }
 }
 
+/// The version of Ignition whose command line and headers these are, and our own.
 fn version() -> String {
     format!("Ignition 3.6.0 by Slipway {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Writes to the standard output: what was asked for by name.
+/// Prints to stdout the version or the usage.
 fn print(text: &str) -> ExitCode {
     use std::io::Write as _;
     match writeln!(std::io::stdout(), "{text}") {

@@ -1,4 +1,5 @@
-//! What stages tell later ones: the config, and a few facts. Both files are replaced whole.
+//! The state file: facts that a stage leaves for later ones. Only this program reads it; it is written atomically, as
+//! the fetched config is.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -10,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use apply::volumes::Opened;
 use linux::atomic_file;
 
-/// Facts that stages tell later ones. Its form is nobody else's concern.
+/// Facts that a stage leaves for later ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct State {
-    /// Whether there was a config of the user's.
+    /// Whether there was a user's config: the result file records it.
     pub(crate) user_config: bool,
     /// Mount points, and folders that were made for them, as paths in the root.
     pub(crate) folders: Vec<String>,
@@ -23,36 +24,30 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Reads the facts; there are none before the first stage.
-    ///
-    /// # Errors
-    /// If the file is there and cannot be used.
+    /// Reads the state file; without one the state is that before the first stage.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text =
             atomic_file::read(path).with_context(|| format!("reading {}", path.display()))?;
         let Some(text) = text else {
             return Ok(Self::default());
         };
-        // Not the parser's own words: they may quote what another program wrote there.
-        serde_json::from_slice(&text)
-            .ok()
-            .with_context(|| format!("{} is no state of an earlier stage", path.display()))
+        // Without the parser's message, which quotes the text: the file may hold keys.
+        serde_json::from_slice(&text).ok().with_context(|| {
+            format!(
+                "{} is not the state file of an earlier stage",
+                path.display()
+            )
+        })
     }
 
-    /// Writes them.
-    ///
-    /// # Errors
-    /// If it cannot.
+    /// Writes the state file, readable by root alone.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        replace(path, serde_json::to_string(self)?.as_bytes(), 0o600)
+        write_file(path, serde_json::to_string(self)?.as_bytes(), 0o600)
     }
 }
 
-/// Replaces a file by a rename; the folders above it are made if they are absent.
-///
-/// # Errors
-/// Names the file.
-pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+/// Writes a file atomically, and makes the folders above it.
+pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let write = || {
         if let Some(folder) = path
             .parent()
@@ -77,7 +72,7 @@ mod tests {
     use apply::volumes::Unlock;
 
     #[test]
-    fn volumes_are_read_as_they_are_written_by_nobody_else_and_never_shown() {
+    fn volumes_are_read_back_and_never_shown() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ignition/state");
         let volume = |name: &str, by: Unlock| Opened {
@@ -103,7 +98,7 @@ mod tests {
             !shown.contains("SECRET") && !shown.contains("83, 69"),
             "{shown}"
         );
-        // Of a stage that knew nothing of volumes.
+        // The file of a version without volumes.
         fs::write(&path, r#"{"userConfig": true, "folders": []}"#).unwrap();
         assert!(State::read(&path).unwrap().volumes.is_empty());
         fs::write(&path, r#"{"volumes": [{"name": "data", "by": "SECRET"}]}"#).unwrap();

@@ -1,4 +1,4 @@
-//! The program in Ignition's place: built and run as a process, stage by stage, as an initrd of another system does.
+//! The program `ignition` as an initrd of another system runs it: a process for each stage.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(
     clippy::disallowed_methods,
@@ -20,7 +20,7 @@ mod stack;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ignition");
 
-/// A place for one run of the stages: the working folder, the root, the shared files.
+/// The folders and files of one run of the stages: the working folder, the root, the shared files.
 struct Place {
     folder: tempfile::TempDir,
     root: PathBuf,
@@ -161,11 +161,14 @@ fn the_command_line_is_ignition_s() {
     for (args, why) in [
         (
             &["-platform", "file", "-stage", "files", "-oem", "x"][..],
-            "-oem is not known",
+            "unknown flag -oem",
         ),
-        (&["--stage=files"], "-platform must be given"),
-        (&["--platform=file", "--stage=bake"], "is no stage"),
-        (&["--platform=file", "--stage=files", "more"], "is no flag"),
+        (&["--stage=files"], "-platform is required"),
+        (&["--platform=file", "--stage=bake"], "is not a stage"),
+        (
+            &["--platform=file", "--stage=files", "more"],
+            "unexpected argument",
+        ),
     ] {
         let output = run(program, args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -400,7 +403,7 @@ fn what_is_wrong_ends_its_stage_and_tells_no_secret() {
     // What an earlier stage left was spoiled.
     let place = Place::new(&config(""));
     place.write("state", "nonsense");
-    assert!(place.fails("fetch", 3).contains("no state"));
+    assert!(place.fails("fetch", 3).contains("is not the state file"));
 }
 
 #[test]
