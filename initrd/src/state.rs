@@ -16,7 +16,8 @@ use crate::root::Root;
 use crate::system_disk::table::{self, Plan, Scope};
 use crate::system_disk::{self, labelled, mount_ext4};
 use apply::fetched::{Fetched, Sources};
-use apply::journal;
+use apply::journal::disks::DiskJournal;
+use apply::journal::files::FileJournal;
 use apply::plan::SystemDisk;
 use linux::block::{self, Partition};
 use linux::ext4;
@@ -219,8 +220,8 @@ impl State {
             Verdict::Copied(what) => {
                 tracing::warn!("{what}; this is a copy of another node: provisioning anew");
                 // What the other node had done to its disks says nothing about this one's.
-                journal::disks::forget(dir)?;
-                journal::files::forget(dir)?;
+                DiskJournal::remove(dir)?;
+                FileJournal::remove(dir)?;
                 self.copied = true;
             }
         }

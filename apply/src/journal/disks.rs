@@ -1,14 +1,14 @@
-//! What of a config's disks was begun and ended, in `state`: after a power cut the next boot knows which half-made things
-//! are its own.
+//! Which file systems, volumes, arrays and tables of the config were started and completed: after a power cut the next boot
+//! knows which of them, half made, are its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use image::paths::STATE_DISKS as JOURNAL;
 use serde::{Deserialize, Serialize};
 
-use linux::atomic_file;
+use super::StateFile;
 
 /// Where a config has what overwrites all that a device holds.
 const MAKERS: [&str; 3] = [
@@ -61,7 +61,7 @@ struct Content {
 
 impl Content {
     /// The journal of the next config: what this one made is remembered.
-    fn over(self, config: &str) -> Self {
+    fn succeeded_by(self, config: &str) -> Self {
         let mut earlier = self.earlier;
         for (at, entry) in self.entries {
             if entry.fresh || MAKERS.iter().any(|place| at.starts_with(place)) {
@@ -76,63 +76,52 @@ impl Content {
     }
 }
 
-/// The journal of one config.
+/// The journal of one config's disks.
 #[derive(Debug, Default)]
-pub struct DiskJournal {
-    path: Option<PathBuf>,
-    content: Content,
-}
-
-/// Removes the journal, which is another node's.
-///
-/// # Errors
-/// If it is there and stays.
-pub fn forget(state: &Path) -> Result<()> {
-    atomic_file::remove(&state.join(JOURNAL)).context("removing the journal of the disks")
-}
+pub struct DiskJournal(StateFile<Content>);
 
 impl DiskJournal {
-    /// The journal below `state` of the config with this hash; an empty one if there is none. Of another config's it only
-    /// knows which devices hold nothing but what that one made. None of `state` keeps it in memory.
+    /// The journal below `state` of the config with this hash; an empty one if there is none. Of another config it only
+    /// knows which devices hold nothing but what that one made. Without `state` it is kept in memory.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn open(state: Option<&Path>, config: &str) -> Result<Self> {
-        let path = state.map(|state| state.join(JOURNAL));
-        let text = match &path {
-            None => None,
-            Some(path) => atomic_file::read(path).context("reading the journal of the disks")?,
-        };
-        // One that does not read was cut off before its rename, which cannot be, or damaged: it says nothing.
-        let content: Content =
-            serde_json::from_slice(&text.unwrap_or_default()).unwrap_or_default();
-        let content = match content.config == config {
-            true => content,
-            false => content.over(config),
-        };
-        Ok(Self { path, content })
+        let mut file = StateFile::<Content>::read(state.map(|state| state.join(JOURNAL)))?;
+        if file.content.config != config {
+            file.content = std::mem::take(&mut file.content).succeeded_by(config);
+        }
+        Ok(Self(file))
+    }
+
+    /// Removes the journal, which is another node's.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn remove(state: &Path) -> Result<()> {
+        super::remove(&state.join(JOURNAL))
     }
 
     /// From now on it is kept below `state`, which an earlier boot had not made yet.
     pub fn keep_in(&mut self, state: &Path) {
-        self.path = Some(state.join(JOURNAL));
+        self.0.path = Some(state.join(JOURNAL));
     }
 
     /// How far the thing at this place of the config has come on this device.
     pub fn stage(&self, at: &str, device: &str) -> Option<Stage> {
-        let entry = self.content.entries.get(at)?;
+        let entry = self.0.content.entries.get(at)?;
         (entry.device == device).then_some(entry.stage)
     }
 
     /// Whether an attempt of another config had made all that is on this device, or begun to.
     pub fn made_earlier(&self, device: &str) -> bool {
         let disk = device.split(" partition ").next().unwrap_or(device);
-        self.content.earlier.contains(device) || self.content.earlier.contains(disk)
+        self.0.content.earlier.contains(device) || self.0.content.earlier.contains(disk)
     }
 
     /// The number that a partition got on this device.
     pub fn number(&self, disk: &str, device: &str, at: &str) -> Option<u32> {
-        let entry = self.content.entries.get(disk)?;
+        let entry = self.0.content.entries.get(disk)?;
         (entry.device == device).then(|| entry.numbers.get(at).copied())?
     }
 
@@ -141,7 +130,7 @@ impl DiskJournal {
     /// # Errors
     /// If `state` cannot be written.
     pub fn note(&mut self, at: &str, device: &str, stage: Stage) -> Result<()> {
-        let entry = self.content.entries.entry(at.to_owned());
+        let entry = self.0.content.entries.entry(at.to_owned());
         let entry = entry.or_insert_with(|| Entry {
             device: String::new(),
             stage,
@@ -171,16 +160,12 @@ impl DiskJournal {
             numbers,
             fresh,
         };
-        self.content.entries.insert(at.to_owned(), entry);
+        self.0.content.entries.insert(at.to_owned(), entry);
         self.write()
     }
 
     fn write(&self) -> Result<()> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        atomic_file::write(path, &serde_json::to_vec_pretty(&self.content)?, 0o644)
-            .context("writing the journal of the disks")
+        self.0.write(0o644)
     }
 }
 

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::paths::STATE_FILES as JOURNAL;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
+use super::StateFile;
+use crate::digest::sha256;
 use crate::tree::{Tree, TreeEntry, join, split};
-use linux::atomic_file;
 
 /// What stood at a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,20 +66,9 @@ struct Content {
     groups: BTreeSet<String>,
 }
 
-/// The journal of this node's first boot. The default one is kept nowhere.
+/// The journal of the files that a first boot writes. The default one is kept nowhere.
 #[derive(Debug, Default)]
-pub struct FileJournal {
-    path: Option<PathBuf>,
-    content: Content,
-}
-
-/// Removes the journal, which is another node's.
-///
-/// # Errors
-/// If it is there and stays.
-pub fn forget(state: &Path) -> Result<()> {
-    atomic_file::remove(&state.join(JOURNAL)).context("removing the journal of the files")
-}
+pub struct FileJournal(StateFile<Content>);
 
 /// What a config is about to do.
 #[derive(Debug, Default)]
@@ -92,7 +81,7 @@ pub struct Intent {
 impl Intent {
     /// Something is written at `path`: `after` is the content of a file.
     pub fn file(&mut self, tree: &Tree, path: &str, after: Option<&[u8]>) -> Result<()> {
-        self.place(tree, path, after.map(hash), false)
+        self.place(tree, path, after.map(sha256), false)
     }
 
     /// A link to `target` is made at `path`, or what is there goes.
@@ -150,7 +139,7 @@ fn was(tree: &Tree, place: &TreeEntry) -> Result<Option<Was>> {
         Kind::Folder
     } else if meta.is_file() {
         let data = place.read()?;
-        Kind::File(data.len() as u64, hash(&data))
+        Kind::File(data.len() as u64, sha256(&data))
     } else {
         place.link_target().map_or(Kind::Other, Kind::Link)
     };
@@ -161,35 +150,32 @@ fn was(tree: &Tree, place: &TreeEntry) -> Result<Option<Was>> {
     }))
 }
 
-fn hash(data: &[u8]) -> String {
-    let digest = Sha256::digest(data);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl FileJournal {
     /// The journal below `state`; an empty one if there is none.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn open(state: &Path) -> Result<Self> {
-        let path = state.join(JOURNAL);
-        let text = atomic_file::read(&path).context("reading the journal of the files")?;
-        Ok(Self {
-            path: Some(path),
-            // It is renamed when it is whole: one that does not read is damaged and says nothing.
-            content: serde_json::from_slice(&text.unwrap_or_default()).unwrap_or_default(),
-        })
+        StateFile::read(Some(state.join(JOURNAL))).map(Self)
+    }
+
+    /// Removes the journal, which is another node's.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn remove(state: &Path) -> Result<()> {
+        super::remove(&state.join(JOURNAL))
     }
 
     /// `state` is mounted elsewhere from now on.
     pub fn keep_in(&mut self, state: &Path) {
-        self.path = Some(state.join(JOURNAL));
+        self.0.path = Some(state.join(JOURNAL));
     }
 
     /// Whether the writable layer of `/etc` on the file system with this UUID holds nothing but what a first boot that
     /// was cut off has put there.
     pub fn etc_is_ours(&self, var: &str) -> bool {
-        self.content.etc.as_deref() == Some(var)
+        self.0.content.etc.as_deref() == Some(var)
     }
 
     /// Notes that the layer on this file system is empty.
@@ -197,7 +183,7 @@ impl FileJournal {
     /// # Errors
     /// If `state` cannot be written.
     pub fn note_etc(&mut self, var: &str) -> Result<()> {
-        self.content.etc = Some(var.to_owned());
+        self.0.content.etc = Some(var.to_owned());
         self.write()
     }
 
@@ -206,32 +192,32 @@ impl FileJournal {
     /// # Errors
     /// If `state` cannot be written.
     pub fn note_folders(&mut self, folders: &[String]) -> Result<Vec<String>> {
-        let known = self.content.folders.len();
-        self.content.folders.extend(folders.iter().cloned());
-        if self.content.folders.len() > known {
+        let known = self.0.content.folders.len();
+        self.0.content.folders.extend(folders.iter().cloned());
+        if self.0.content.folders.len() > known {
             self.write()?;
         }
-        Ok(self.content.folders.iter().cloned().collect())
+        Ok(self.0.content.folders.iter().cloned().collect())
     }
 
     /// Whether it is kept anywhere.
     pub const fn is_kept(&self) -> bool {
-        self.path.is_some()
+        self.0.path.is_some()
     }
 
     /// Whether an earlier attempt was cut off after it had begun to write.
     pub fn is_resumed(&self) -> bool {
-        !self.content.places.is_empty()
+        !self.0.content.places.is_empty()
     }
 
     /// Whether an earlier attempt has already replaced what was at this real path.
     pub fn replaced(&self, real: &str) -> bool {
-        self.content.replaced.contains(real)
+        self.0.content.replaced.contains(real)
     }
 
     /// Accounts that an earlier attempt may have half made: users, then groups.
     pub const fn accounts(&self) -> (&BTreeSet<String>, &BTreeSet<String>) {
-        (&self.content.users, &self.content.groups)
+        (&self.0.content.users, &self.0.content.groups)
     }
 
     /// Notes what is about to be done, on the disk when this returns.
@@ -239,10 +225,10 @@ impl FileJournal {
     /// # Errors
     /// If `state` cannot be written.
     pub fn begin(&mut self, config: &str, intent: Intent) -> Result<()> {
-        config.clone_into(&mut self.content.config);
-        self.content.places = intent.places;
-        self.content.users = intent.users;
-        self.content.groups = intent.groups;
+        config.clone_into(&mut self.0.content.config);
+        self.0.content.places = intent.places;
+        self.0.content.users = intent.users;
+        self.0.content.groups = intent.groups;
         self.write()
     }
 
@@ -256,14 +242,14 @@ impl FileJournal {
         }
         tracing::warn!("ignition: an earlier attempt was cut off; what it did is done again");
         // What is deeper comes first.
-        for (real, noted) in self.content.places.iter().rev() {
+        for (real, noted) in self.0.content.places.iter().rev() {
             let (above, name) = split(real);
             if let Some(beside) = tree.find(&join(above, &crate::tree::beside(name))) {
                 beside.remove()?;
             }
             let Some(place) = tree.find(real) else {
                 if noted.before.is_some() {
-                    self.content.replaced.insert(real.clone());
+                    self.0.content.replaced.insert(real.clone());
                 }
                 continue;
             };
@@ -272,10 +258,10 @@ impl FileJournal {
                 Some(was) => restore(tree, &place, was),
             };
             if !whole.with_context(|| format!("taking back what was done to {real}"))? {
-                self.content.replaced.insert(real.clone());
+                self.0.content.replaced.insert(real.clone());
             }
         }
-        for folder in self.content.folders.iter().rev() {
+        for folder in self.0.content.folders.iter().rev() {
             if let Some(place) = tree.find(folder) {
                 place.remove_empty();
             }
@@ -284,12 +270,11 @@ impl FileJournal {
     }
 
     fn write(&self) -> Result<()> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        crate::tree::cut()?;
-        atomic_file::write(path, &serde_json::to_vec(&self.content)?, 0o600)
-            .context("writing the journal of the files")
+        if self.is_kept() {
+            crate::tree::cut()?;
+        }
+        // Hashes and owners of what is below /etc are nobody else's to read.
+        self.0.write(0o600)
     }
 }
 
@@ -307,7 +292,7 @@ fn take_away(place: &TreeEntry, noted: &Noted) -> Result<()> {
     }
     let ours = match &noted.after {
         None => true,
-        Some(after) if meta.is_file() => *after == hash(&place.read()?),
+        Some(after) if meta.is_file() => *after == sha256(&place.read()?),
         Some(after) => place.link_target().as_ref() == Some(after),
     };
     match ours {
@@ -324,7 +309,7 @@ fn restore(tree: &Tree, place: &TreeEntry, was: &Was) -> Result<bool> {
             // What was appended to begins with what was there.
             let mut data = place.read()?;
             data.truncate(usize::try_from(*size)?);
-            if hash(&data) != *sum {
+            if sha256(&data) != *sum {
                 return Ok(false);
             }
             tree.write(place, &data, was.mode, was.owner)?;
