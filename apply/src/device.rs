@@ -1,5 +1,7 @@
 //! What devices this machine has, as sysfs shows them, and which of them a name means.
 
+mod udev_names;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use image::guid::Guid;
 
-use crate::device_name::{Name, link};
+use crate::device_name::Name;
 use linux::block::{Disk, Partition};
 use linux::filesystem;
 use linux::filesystem::Found;
@@ -68,6 +70,11 @@ impl Device {
         self.busy_but(None)
     }
 
+    /// A name that survives a reboot: that of udev, which holds its serial number.
+    pub(crate) fn stable(&self) -> String {
+        self.ids.last().unwrap_or(&self.name).clone()
+    }
+
     /// As [`Device::busy`], but for what this device does with it.
     pub fn busy_but(&self, holder: Option<&str>) -> bool {
         let other = |name: &String| holder != Some(name.as_str());
@@ -102,8 +109,8 @@ fn of_disk(world: &World, disk: Disk, used: &BTreeSet<String>) -> Option<Device>
     let folder = fs::canonicalize(world.sys.join("block").join(&disk.name)).ok()?;
     Some(Device {
         used: used.contains(&number),
-        ids: ids(&folder, &disk.name, disk.serial.as_deref()),
-        paths: paths(&folder, &disk.name),
+        ids: udev_names::ids(&folder, &disk.name, disk.serial.as_deref()),
+        paths: udev_names::paths(&folder, &disk.name),
         arrays: Vec::new(),
         holds: contents(&disk.path, disk.size),
         size: disk.size,
@@ -207,78 +214,6 @@ fn used(world: &World) -> BTreeSet<String> {
             .filter_map(|line| number_of(line.split_whitespace().next()?)),
     );
     out
-}
-
-/// As `60-persistent-storage.rules` names disks, for virtio, NVMe, SCSI and ATA; and Google's names by serial number.
-fn ids(disk: &Path, name: &str, serial: Option<&str>) -> Vec<String> {
-    let text = |file: &str| {
-        let text = fs::read_to_string(disk.join(file)).ok()?;
-        let text = link(text.trim_matches('\0'));
-        (!text.is_empty()).then_some(text)
-    };
-    let serial = serial.map(link);
-    let mut out = Vec::new();
-    let wwid = text("wwid").or_else(|| text("device/wwid"));
-    if let Some(wwn) = wwid.as_deref().and_then(|wwid| wwid.strip_prefix("naa.")) {
-        out.push(format!("wwn-0x{wwn}"));
-        out.push(format!("scsi-3{wwn}"));
-    }
-    let Some(serial) = serial else {
-        return out;
-    };
-    out.push(format!("google-{serial}"));
-    let model = text("device/model").unwrap_or_default();
-    if name.starts_with("vd") {
-        // The kernel gives 20 bytes of it.
-        out.push(format!("virtio-{serial}"));
-    } else if name.starts_with("nvme") {
-        out.push(format!("nvme-{model}_{serial}"));
-        if let Some(id) = wwid.filter(|id| id.starts_with("eui.") || id.starts_with("nvme.")) {
-            out.push(format!("nvme-{id}"));
-        }
-    } else if name.starts_with("sd") {
-        let vendor = text("device/vendor").unwrap_or_default();
-        match vendor.as_str() {
-            "ATA" => out.push(format!("ata-{model}_{serial}")),
-            _ => out.push(format!("scsi-S{vendor}_{model}_{serial}")),
-        }
-    }
-    out
-}
-
-/// As udev's `path_id` names disks behind PCI: virtio by the slot, NVMe by its namespace, SCSI by its address.
-fn paths(disk: &Path, name: &str) -> Vec<String> {
-    let parts: Vec<&str> = disk.iter().filter_map(|part| part.to_str()).collect();
-    let is_pci = |part: &&str| {
-        let shape: String = part
-            .chars()
-            .map(|c| if c.is_ascii_hexdigit() { '0' } else { c })
-            .collect();
-        shape == "0000:00:00.0"
-    };
-    let Some(slot) = parts.iter().rev().find(|part| is_pci(part)) else {
-        return Vec::new();
-    };
-    if name.starts_with("vd") {
-        return vec![format!("pci-{slot}"), format!("virtio-pci-{slot}")];
-    }
-    if name.starts_with("nvme") {
-        let namespace = block::number(&disk.join("nsid"));
-        return namespace.map_or_else(Vec::new, |id| vec![format!("pci-{slot}-nvme-{id}")]);
-    }
-    // The address below `…/targetH:C:I/H:C:I:L/block/sda`; the host's own number counts for nothing.
-    let address = parts
-        .iter()
-        .rev()
-        .nth(2)
-        .and_then(|address| address.split_once(':'));
-    let is_ata = parts.iter().any(|part| part.starts_with("ata"));
-    match address {
-        Some((_, rest)) if !is_ata && rest.split(':').count() == 3 => {
-            vec![format!("pci-{slot}-scsi-0:{rest}")]
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// The devices that a name means, of those that there are now.

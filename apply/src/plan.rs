@@ -253,12 +253,5 @@ impl DiskPlanner<'_> {
     }
 }
 
-impl Device {
-    /// A name that survives a reboot: what udev would give it, which holds its serial number.
-    pub(crate) fn stable(&self) -> String {
-        self.ids.last().unwrap_or(&self.name).clone()
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -148,7 +148,10 @@ fn a_lying_index_is_refused() {
     let mut files = good();
     files.insert(by_hash(), [PACKAGES, b"more"].concat());
     let error = refusal(files, NOW);
-    assert!(error.contains("larger than the limit of 1108 bytes"), "{error}");
+    assert!(
+        error.contains("larger than the limit of 1108 bytes"),
+        "{error}"
+    );
 }
 
 #[test]
