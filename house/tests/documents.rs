@@ -57,3 +57,21 @@ fn the_readme_has_a_line_for_every_folder_and_no_other() {
         );
     }
 }
+
+#[test]
+fn every_cloud_has_a_line_in_the_platforms_page() {
+    let text = fs::read_to_string(top().join("docs/platforms.md")).unwrap();
+    let mut found = 0;
+    for entry in fs::read_dir(top().join("platform/src/providers")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            let name = entry.file_name().into_string().unwrap();
+            assert!(
+                text.contains(&format!("\n| `{name}` |")),
+                "docs/platforms.md has no line for {name}"
+            );
+            found += 1;
+        }
+    }
+    assert!(found > 10, "{found}");
+}

@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 
 use house::graph::Crate;
 use house::rules::{self, Finding};
-use house::workspace::{self, Package};
-
-/// Crates whose modules do not keep all rules yet.
-const LATER: &[&str] = &["platform"];
+use house::workspace;
 
 fn list(findings: &[Finding]) -> String {
     findings.iter().fold(String::new(), |mut text, finding| {
@@ -32,9 +29,8 @@ fn no_crate_depends_on_one_that_the_arrows_do_not_allow() {
 #[test]
 fn modules_use_only_lower_floors_and_never_in_a_circle() {
     let packages = workspace::read(top()).unwrap();
-    let holds = |package: &&Package| !LATER.contains(&package.name.as_str());
     let mut findings = Vec::new();
-    for package in packages.iter().filter(holds) {
+    for package in &packages {
         findings.extend(rules::check(&Crate::read(top(), package).unwrap()));
     }
     assert!(findings.is_empty(), "\n{}", list(&findings));
