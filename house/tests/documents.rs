@@ -75,3 +75,36 @@ fn every_cloud_has_a_line_in_the_platforms_page() {
     }
     assert!(found > 10, "{found}");
 }
+
+#[test]
+fn the_architecture_page_has_the_steps_of_both_lines() {
+    let page = fs::read_to_string(top().join("docs/architecture.md")).unwrap();
+    let (build, boot) = page.split_once("## The boot line").unwrap();
+    let rows = |text: &str| -> Vec<String> {
+        let rows = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+        rows.map(|(step, _)| step.to_owned()).collect()
+    };
+    let code = fs::read_to_string(top().join("initrd/src/boot.rs")).unwrap();
+    let mut steps: Vec<&str> = code
+        .split("step.step(\"")
+        .skip(1)
+        .chain(code.split("step.enter(\"").skip(1))
+        .map(|rest| rest.split('"').next().unwrap())
+        .collect();
+    let mut named = rows(boot.split_once("## The contract").unwrap().0);
+    steps.sort_unstable();
+    steps.dedup();
+    named.sort_unstable();
+    assert_eq!(named, steps);
+    // A step of the build is called by its module: `root::seal(`.
+    let code = fs::read_to_string(top().join("src/pipeline.rs")).unwrap();
+    let mut at = 0;
+    for step in rows(build.split_once("## The build line").unwrap().1) {
+        let found = code[at..]
+            .find(&format!("= {step}::"))
+            .or_else(|| code[at..].find(&format!(" {step}::")));
+        at += found.unwrap_or_else(|| panic!("build has no step {step} after the one before"));
+    }
+}
