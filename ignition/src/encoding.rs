@@ -48,6 +48,19 @@ mod tests {
             assert_eq!(decode_base64(&text).unwrap(), &all[..len]);
         }
         assert_eq!(encode_base64(b"hi"), "aGk=");
+        // The test vectors of RFC 4648, section 10.
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(encode_base64(bytes.as_bytes()), text);
+            assert_eq!(decode_base64(text).unwrap(), bytes.as_bytes());
+        }
         // The last two bits behind `hi` are not zero.
         for text in ["aGk=", "aG\r\nk\n=\n", "aGl="] {
             assert_eq!(decode_base64(text).unwrap(), b"hi", "{text}");

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use data_encoding::HEXLOWER;
 use image::mac::Mac;
 use image::network::{Bond, Network, Vlan};
 
@@ -176,8 +177,7 @@ fn names(world: &World, link: &Link) -> Vec<String> {
     }
     // A bond and a VLAN carry the address of what is below them.
     if link.mac.len() == 6 && device.exists() {
-        let digits: String = link.mac.iter().map(|byte| format!("{byte:02x}")).collect();
-        out.push(format!("enx{digits}"));
+        out.push(format!("enx{}", HEXLOWER.encode(&link.mac)));
     }
     out
 }

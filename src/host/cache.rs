@@ -13,7 +13,6 @@ mod key;
 mod prune;
 
 use std::env;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -22,6 +21,7 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use data_encoding::HEXLOWER;
 use nix::sys::stat::Mode;
 use sha2::{Digest, Sha256};
 
@@ -366,21 +366,10 @@ pub fn file_digest(path: &Path) -> Result<String> {
     loop {
         let read = file.read(&mut buffer).with_context(about)?;
         if read == 0 {
-            return Ok(hex(&hash.finalize()));
+            return Ok(HEXLOWER.encode(&hash.finalize()));
         }
         hash.update(&buffer[..read]);
     }
-}
-
-/// Bytes as lower-case hexadecimal digits.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        write!(text, "{byte:02x}").unwrap_or_default();
-        text
-    })
 }
 
 /// Writes everything of the file system that holds `folder` to its disk.

@@ -1,5 +1,6 @@
 //! Pulls an image from a registry: index, manifest, then each blob by its digest into the cache.
 
+use data_encoding::HEXLOWER;
 use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,7 +10,7 @@ use sha2::Digest as _;
 
 use super::read::{Pulled, sha256};
 use super::reference::Reference;
-use crate::host::cache::{Cache, hex};
+use crate::host::cache::Cache;
 use crate::host::progress::Step;
 
 /// The most bytes of a layer.
@@ -53,7 +54,8 @@ fn pull_by(
     let Document::Manifest(manifest) = document else {
         bail!("the index names another index");
     };
-    let digest = digest.unwrap_or_else(|| format!("sha256:{}", hex(&sha2::Sha256::digest(&text))));
+    let digest = digest
+        .unwrap_or_else(|| format!("sha256:{}", HEXLOWER.encode(&sha2::Sha256::digest(&text))));
     step.total(manifest.layers.iter().map(|layer| layer.size).sum());
     let mut layers = Vec::new();
     for layer in &manifest.layers {

@@ -1,5 +1,6 @@
 //! Writes images: the same inputs give the same bytes.
 
+use data_encoding::HEXLOWER;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::types::{
     RunConfig,
 };
 use crate::format::time::rfc3339;
-use crate::host::cache::{file_digest, hex};
+use crate::host::cache::file_digest;
 use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Source};
 
@@ -186,7 +187,7 @@ fn document(
     value: &impl Serialize,
 ) -> Result<Descriptor> {
     let bytes = serde_json::to_vec(value)?;
-    let sha256 = hex(&Sha256::digest(&bytes));
+    let sha256 = HEXLOWER.encode(&Sha256::digest(&bytes));
     let descriptor = Descriptor {
         media_type: media_type.to_owned(),
         digest: format!("sha256:{sha256}"),

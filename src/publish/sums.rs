@@ -1,5 +1,6 @@
 //! SHA256SUMS: the list of hashes of an output folder.
 
+use data_encoding::HEXLOWER;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,6 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use crate::format::sparse;
-use crate::host::cache::hex;
 use crate::host::session::Session;
 
 /// The list of hashes, as `sha256sum --check` reads it.
@@ -143,7 +143,7 @@ pub fn sha256(path: &Path) -> Result<String> {
         at = start + length;
     }
     skip(&mut hash, at, size);
-    Ok(hex(&hash.finalize()))
+    Ok(HEXLOWER.encode(&hash.finalize()))
 }
 
 /// Hashes the zeros of a hole.
@@ -173,7 +173,10 @@ mod tests {
         file.write_all_at(b"one", 4096).unwrap();
         file.write_all_at(b"two", 3 << 20).unwrap();
         let whole = fs::read(&path).unwrap();
-        assert_eq!(sha256(&path).unwrap(), hex(&Sha256::digest(&whole)));
+        assert_eq!(
+            sha256(&path).unwrap(),
+            HEXLOWER.encode(&Sha256::digest(&whole))
+        );
     }
 
     #[test]
@@ -183,13 +186,13 @@ mod tests {
         for name in ["b", "a", "pxe/root", SUMS, REPORT] {
             fs::write(folder.path().join(name), name).unwrap();
         }
-        let known = vec![("b".to_owned(), hex(&Sha256::digest(b"b")))];
+        let known = vec![("b".to_owned(), HEXLOWER.encode(&Sha256::digest(b"b")))];
         let cache = Cache::at(folder.path().join("../cache")).unwrap();
         let session = Session::new(cache, Progress::new(Kind::Quiet));
         write(&session, folder.path(), known).unwrap();
         let text = fs::read_to_string(folder.path().join(SUMS)).unwrap();
         let names: Vec<&str> = text.lines().map(|line| &line[66..]).collect();
         assert_eq!(names, ["a", "b", "pxe/root"]);
-        assert!(text.starts_with(&hex(&Sha256::digest(b"a"))));
+        assert!(text.starts_with(&HEXLOWER.encode(&Sha256::digest(b"a"))));
     }
 }

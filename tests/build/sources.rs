@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-use slipway::host::cache::hex;
 
 use super::{Place, RECIPE};
 
@@ -101,7 +101,7 @@ fn locked(place: &Place) -> toml::Table {
 fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     let place = Place::new("sources", None);
     let program = program(&place.folder, "v1.36.2");
-    let sha256 = hex(&Sha256::digest(&program));
+    let sha256 = HEXLOWER.encode(&Sha256::digest(&program));
     let files = Files::default();
     let host = serve(files.clone());
     let set = |path: &str, bytes: &[u8]| {

@@ -6,6 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use data_encoding::HEXLOWER;
 use image::paths::RUN_KEYS as KEYS;
 
 use linux::mount;
@@ -67,8 +68,7 @@ pub(super) fn draw() -> Result<Vec<u8>> {
     File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut bytes))
         .context("reading random bytes for a key")?;
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(text.into_bytes())
+    Ok(HEXLOWER.encode(&bytes).into_bytes())
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Keys: what decides a step's result, as one hash.
 
+use data_encoding::HEXLOWER;
 use std::fmt;
 use std::path::Path;
 
 use anyhow::Result;
 use sha2::{Digest, Sha256};
 
-use super::{Cache, file_digest, hex};
+use super::{Cache, file_digest};
 
 /// SHA-256 over everything that decides a step's result, as 64 hexadecimal digits.
 #[derive(
@@ -87,6 +88,6 @@ impl KeyBuilder {
     /// The key.
     #[must_use]
     pub fn finish(self) -> Key {
-        Key(hex(&self.hash.finalize()))
+        Key(HEXLOWER.encode(&self.hash.finalize()))
     }
 }

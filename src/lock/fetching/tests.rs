@@ -1,12 +1,13 @@
 //! Packages from a mirror on loopback: whole, gone, lying.
 
+use data_encoding::HEXLOWER;
 use std::collections::HashMap;
 
 use sha2::Digest as _;
 
 use super::*;
 use crate::debian::loopback::Loopback;
-use crate::host::cache::{Cache, hex};
+use crate::host::cache::Cache;
 use crate::host::progress::{Kind, Progress};
 use crate::lock::{LockedSource, VERSION};
 
@@ -19,7 +20,7 @@ fn package(name: &str) -> LockedPackage {
         archive: "debian".to_owned(),
         path: format!("pool/{name}.deb"),
         size: u64::try_from(content.len()).unwrap(),
-        sha256: hex(&sha2::Sha256::digest(&content)),
+        sha256: HEXLOWER.encode(&sha2::Sha256::digest(&content)),
     }
 }
 

@@ -13,19 +13,7 @@ fn from(variables: &[(&str, &[u8])]) -> Result<Found, Problem> {
 }
 
 fn base64(data: &[u8]) -> Vec<u8> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = Vec::new();
-    for group in data.chunks(3) {
-        let word = group
-            .iter()
-            .fold(0_usize, |word, byte| word << 8 | usize::from(*byte));
-        let word = word << (8 * (3 - group.len()));
-        for i in 0..4 {
-            let digit = DIGITS[word >> (18 - 6 * i) & 63];
-            out.push(if i <= group.len() { digit } else { b'=' });
-        }
-    }
-    out
+    ignition::encoding::encode_base64(data).into_bytes()
 }
 
 #[test]
