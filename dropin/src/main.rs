@@ -52,7 +52,7 @@ fn run(args: &[String]) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    if let Err(error) = log::plain(flags.log_to_stdout) {
+    if let Err(error) = log::plain(NAME, flags.log_to_stdout) {
         eprintln!("{NAME}: {error:#}");
     }
     tracing::info!("{}", version());

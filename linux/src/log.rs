@@ -45,18 +45,19 @@ pub fn start(world: &World, debug: bool) -> Result<()> {
     tracing::subscriber::set_global_default(subscriber).context("starting the log")
 }
 
-/// Sends what is traced to the standard output, or to the standard error: in Ignition's place, where somebody else
-/// takes it from there.
+/// Sends what is traced to stdout or stderr, for programs that a service manager runs. Each line begins with the name of
+/// the program.
 ///
 /// # Errors
 /// If there is a log already.
-pub fn plain(to_stdout: bool) -> Result<()> {
-    let subscriber = Registry::default().with(Plain { to_stdout });
+pub fn plain(program: &'static str, to_stdout: bool) -> Result<()> {
+    let subscriber = Registry::default().with(Plain { program, to_stdout });
     tracing::subscriber::set_global_default(subscriber).context("starting the log")
 }
 
 #[derive(Debug)]
 struct Plain {
+    program: &'static str,
     to_stdout: bool,
 }
 
@@ -69,7 +70,11 @@ impl<S: Subscriber> Layer<S> for Plain {
         let mut text = Text(String::new());
         event.record(&mut text);
         let level = event.metadata().level();
-        let line = format!("ignition: {level}: {}\n", text.0.replace('\n', " | "));
+        let line = format!(
+            "{}: {level}: {}\n",
+            self.program,
+            text.0.replace('\n', " | ")
+        );
         // There is no other place that could be told.
         match self.to_stdout {
             true => std::io::stdout().write_all(line.as_bytes()),

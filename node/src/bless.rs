@@ -1,8 +1,8 @@
-//! Blessing: a boot entry whose kubelet has said READY loses its counter, and is from then on the one to boot.
+//! Blessing: removes the boot counter from the name of the boot entry, so that the loader prefers the entry from then on.
 //!
-//! Until then the loader counts every boot of it (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>). What
-//! `systemd-bless-boot` does for a whole system, this does when the node's own purpose is fulfilled; the kubelet's unit
-//! runs it after READY.
+//! Until then the loader counts every boot of it (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>). `systemd-bless-boot`
+//! blesses an entry once the system has booted; here the kubelet's unit does it, after READY, because a node that runs no
+//! pods is not a good boot.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -15,34 +15,32 @@ use linux::firmware;
 use linux::mount;
 use linux::world::World;
 
-/// Takes the counter off the entry that this boot came from. Nothing to do without one, or when it is off already.
-///
-/// # Errors
-/// If the loader's partition is not there, does not mount, or the entry cannot be renamed.
+/// Removes the counter of the entry that this boot came from. Does nothing if the loader does not count, or if the counter
+/// is removed already.
 pub(crate) fn run(world: &World) -> Result<()> {
     let Some(path) = firmware::loader_variable(world, "LoaderBootCountPath") else {
         return Ok(());
     };
     let wanted = firmware::loader_partition(world)
-        .context("the boot loader counts boots and does not say from which partition it came")?;
-    // Nobody else sees the mount, so nobody can keep it busy.
+        .context("the loader set LoaderBootCountPath and not LoaderDevicePartUUID, which names its partition")?;
+    // In a mount namespace of its own no other process can keep the mount busy.
     mount::own_namespace()?;
     let renamed = esp::within(world, wanted, |folder| bless(folder, &path))?;
     if let Some(good) = renamed {
-        tracing::info!("the boot entry is good: {good}");
+        tracing::info!("blessed the boot entry {good}");
     }
     Ok(())
 }
 
-/// Renames the entry below the mounted `esp`; `path` is the loader's, with backslashes. Gives the new name, none if it
-/// had it before.
+/// Renames the entry below the mounted `esp`; `path` is the loader's, with backslashes. Returns the new name; none if the
+/// entry has no counter any more.
 fn bless(esp: &Path, path: &str) -> Result<Option<String>> {
     let path = path.replace('\\', "/");
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
     let good = without_counter(name)
         .with_context(|| format!("the boot entry {path} has no counter in its name"))?;
     let folder = esp.join(folder.trim_start_matches('/'));
-    // The loader counts by renaming, so the number in the name may be another by now.
+    // The loader counts by renaming, so the file may have another number than the variable.
     let counted = block::entries(&folder)
         .into_iter()
         .find(|entry| without_counter(entry).as_ref() == Some(&good));
@@ -60,7 +58,7 @@ fn bless(esp: &Path, path: &str) -> Result<Option<String>> {
     Ok(Some(good))
 }
 
-/// `demo_1.0+2-1.efi` without `+2-1`; none if there is no counter.
+/// `demo_1.0.efi` of `demo_1.0+2-1.efi`; none if there is no counter.
 fn without_counter(name: &str) -> Option<String> {
     let (stem, suffix) = name.rsplit_once('.')?;
     let (stem, counter) = stem.rsplit_once('+')?;
@@ -74,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_counter_is_taken_off() {
+    fn only_a_counter_is_removed() {
         for (name, good) in [
             ("demo_1.0+2-1.efi", Some("demo_1.0.efi")),
             ("demo_1.0+3.efi", Some("demo_1.0.efi")),

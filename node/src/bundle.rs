@@ -1,4 +1,4 @@
-//! The OCI bundle of the kubelet's container, as the init wrote it: checked again before each start.
+//! The OCI bundle of the kubelet's container, which slipway-init writes at boot: checked again before each start.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use image::runtime_spec::Spec;
 use linux::mount::folder;
 use linux::world::World;
 
-/// Reads the bundle back and lints it: what runs is what was checked.
+/// Reads the bundle and lints it, since `/run` is writable and anything may have changed it after the boot.
 ///
 /// # Errors
-/// If it is not there, does not parse or breaks a rule (all broken rules at once).
+/// All broken rules at once.
 pub(crate) fn verify(world: &World) -> Result<()> {
     let file = world.in_run(RUN_KUBELET_BUNDLE).join(BUNDLE_FILE);
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -29,10 +29,7 @@ pub(crate) fn verify(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folders that the container expects of the host.
-///
-/// # Errors
-/// Names the folder.
+/// Makes the folders that the container mounts from the host.
 pub(crate) fn make_folders(root: &Path) -> Result<()> {
     FOLDERS
         .iter()

@@ -1,8 +1,7 @@
 //! The kubelet's gate: on a control plane the kubelet starts only when mountinfo shows the etcd volume that the init
 //! proved. An etcd started on the system disk instead would begin a new, empty cluster.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,19 +9,18 @@ use anyhow::{Context, Result, bail, ensure};
 use image::node::{EtcdGate, EtcdIdentity};
 use image::paths::{ETCD, ETCD_IDENTITY, RUN_ETCD_GATE};
 
+use crate::console;
 use linux::mount;
 use linux::waiter::Waiter;
 use linux::world::World;
 
-/// How long one run of the gate waits for the volume. The unit tries again afterwards, without end.
+/// How long one run of the gate waits for the volume. systemd restarts the unit afterwards, without limit.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the gate looks again.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Gives way when the volume is proven; else says why on the console, every five seconds, and fails after a minute.
-///
-/// # Errors
-/// The reason of the last refusal.
+/// Returns once the volume is proven. Until then the console shows the reason every five seconds; after a minute the last
+/// one is the error.
 pub(crate) fn run(world: &World) -> Result<()> {
     let mut waiter = Waiter::until(world, PATIENCE).with_line_at_once();
     loop {
@@ -33,22 +31,22 @@ pub(crate) fn run(world: &World) -> Result<()> {
             return Err(refusal);
         }
         if waiter.line().is_some() {
-            say(world, &format!("the kubelet does not start: {refusal:#}"));
+            console::warn(world, &format!("the kubelet does not start: {refusal:#}"));
         }
         waiter.examined();
         waiter.sleep(LOOK_EVERY);
     }
 }
 
-/// Compares what the init left with what is mounted.
+/// Compares the record of slipway-init with the mount table and the volume's identity file.
 ///
 /// # Errors
-/// Says what was expected and what was found.
+/// Names what was expected and what was found.
 pub(crate) fn prove(world: &World) -> Result<()> {
     let file = world.in_run(RUN_ETCD_GATE);
     let text = fs::read(&file).with_context(|| {
         format!(
-            "the init left no word on the etcd volume: {}",
+            "reading {}, which slipway-init writes at every boot",
             file.display()
         )
     })?;
@@ -57,22 +55,33 @@ pub(crate) fn prove(world: &World) -> Result<()> {
     if !gate.required {
         return Ok(());
     }
-    let Some(expected) = &gate.device else {
-        let why = gate.reason.as_deref().unwrap_or("the init gave no reason");
+    let Some(device) = &gate.device else {
+        let why = gate.reason.as_deref().unwrap_or("no reason is recorded");
         bail!("the etcd volume was not mounted: {why}");
     };
+    prove_mount(world, device)?;
+    match &gate.filesystem {
+        Some(filesystem) => prove_identity(world, filesystem),
+        None => Ok(()),
+    }
+}
+
+/// The device of this number, `major:minor`, is mounted writable where etcd keeps its data.
+fn prove_mount(world: &World, device: &str) -> Result<()> {
     let mounts = mount::table(world)?;
-    // The last mount with this target is the one that is seen.
+    // A later mount hides the earlier ones on the same target.
     let Some(found) = mounts.iter().rev().find(|m| m.target == Path::new(ETCD)) else {
-        bail!("nothing is mounted at {ETCD}; expected the etcd volume, device {expected}");
+        bail!("nothing is mounted at {ETCD}; expected the etcd volume, device {device}");
     };
     ensure!(
-        found.device == *expected && found.root == Path::new("/"),
-        "{ETCD} is device {} ({} of {}); expected the etcd volume, device {expected}",
+        found.device == device && found.root == Path::new("/"),
+        "{ETCD} is device {} ({} of {}); expected the etcd volume, device {device}",
         found.device,
         found.root.display(),
         found.source
     );
+    // Either the mount or the file system below it may be read-only (proc_pid_mountinfo(5)): ext4 turns itself read-only
+    // after an error.
     let read_only = |options: &str| options.split(',').any(|option| option == "ro");
     ensure!(
         !read_only(&found.options) && !read_only(&found.super_options),
@@ -80,33 +89,22 @@ pub(crate) fn prove(world: &World) -> Result<()> {
         found.options,
         found.super_options
     );
-    if let Some(expected) = &gate.filesystem {
-        let file = world.in_initrd(ETCD).join(ETCD_IDENTITY);
-        let text = fs::read(&file)
-            .with_context(|| format!("reading the etcd volume's identity {}", file.display()))?;
-        let identity: EtcdIdentity =
-            serde_json::from_slice(&text).with_context(|| format!("reading {}", file.display()))?;
-        ensure!(
-            identity.filesystem == *expected,
-            "{ETCD} holds file system {}, expected {expected}",
-            identity.filesystem
-        );
-    }
     Ok(())
 }
 
-/// Says a line on the console, and to the journal by stderr.
-pub(crate) fn say(world: &World, line: &str) {
-    tracing::warn!("{line}");
-    let path = world.dev.join("console");
-    let said = OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .and_then(|mut console| console.write_all(format!("slipway: {line}\r\n").as_bytes()));
-    // A machine without a console still has the journal.
-    if let Err(error) = said.and_then(|()| writeln!(std::io::stderr(), "slipway: {line}")) {
-        tracing::debug!("writing to {}: {error}", path.display());
-    }
+/// The identity file names the file system that slipway-init proved. Device numbers alone are not enough: another disk can
+/// have the same number after a hot plug.
+fn prove_identity(world: &World, filesystem: &str) -> Result<()> {
+    let file = world.in_initrd(ETCD).join(ETCD_IDENTITY);
+    let reading = || format!("reading the etcd volume's identity, {}", file.display());
+    let text = fs::read(&file).with_context(reading)?;
+    let identity: EtcdIdentity = serde_json::from_slice(&text).with_context(reading)?;
+    ensure!(
+        identity.filesystem == filesystem,
+        "{ETCD} holds file system {}, expected {filesystem}",
+        identity.filesystem
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,7 +154,7 @@ mod tests {
         for (gate, mountinfo, refusal) in [
             (Some(good), MOUNTED, None),
             (Some(r#"{"required":false}"#), "", None),
-            (None, MOUNTED, Some("left no word")),
+            (None, MOUNTED, Some("which slipway-init writes")),
             (Some("{"), MOUNTED, Some("reading ")),
             (
                 Some(r#"{"required":true,"reason":"no disk with serial etcd"}"#),
@@ -199,10 +197,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let world = world(folder.path(), Some(r#"{"required":true}"#), "");
         assert!(run(&world).is_err());
-        let said = fs::read_to_string(world.dev.join("console")).unwrap();
+        let console = fs::read_to_string(world.dev.join("console")).unwrap();
         assert!(
-            said.starts_with("slipway: the kubelet does not start: the etcd volume"),
-            "{said}"
+            console.starts_with("slipway: the kubelet does not start: the etcd volume"),
+            "{console}"
         );
     }
 }

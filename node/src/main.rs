@@ -1,37 +1,94 @@
-//! `slipway-node`: what the node's units run after the handoff.
+//! `slipway-node`: the commands that units of the running node execute, after the handoff. `slipway-init` writes the units.
 
-// Floor: the container's bundle
+// Floor: the console, and the container's bundle
 mod bundle;
+mod console;
 
 // Floor: one command each
 mod bless;
 mod gate;
 mod prepare;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use image::kubelet::{BLESS_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
+use linux::log;
 use linux::world::World;
 
+const NAME: &str = "slipway-node";
+/// Exit code of a wrong command line.
+const USAGE: u8 = 2;
+
+/// A command: its name, its description, its function.
+type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
+
+const COMMANDS: [Command; 3] = [
+    (
+        GATE_COMMAND,
+        "waits for the proven etcd volume, on a control plane",
+        gate::run,
+    ),
+    (
+        PREPARE_COMMAND,
+        "makes folders, checks the container's bundle, waits for the clock",
+        prepare::run,
+    ),
+    (
+        BLESS_COMMAND,
+        "removes the boot counter from the entry that this boot came from",
+        bless::run,
+    ),
+];
+
 fn main() -> ExitCode {
-    let command = std::env::args().nth(1).unwrap_or_default();
-    let world = World::real();
-    let done = match command.as_str() {
-        GATE_COMMAND => gate::run(&world),
-        PREPARE_COMMAND => prepare::run(&world),
-        BLESS_COMMAND => bless::run(&world),
-        _ => {
-            eprintln!(
-                "slipway-node: expected one of {GATE_COMMAND}, {PREPARE_COMMAND}, {BLESS_COMMAND}; found {command:?}"
-            );
-            return ExitCode::from(2);
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["-h" | "--help"] => print(&usage()),
+        ["-V" | "--version"] => print(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION"))),
+        [name] if let Some(command) = COMMANDS.iter().find(|command| command.0 == name) => {
+            run(command)
         }
-    };
-    match done {
+        _ => {
+            let found = arguments.join(" ");
+            eprint!("{NAME}: expected one command, found {found:?}\n{}", usage());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn run((name, _, command): &Command) -> ExitCode {
+    // Units send stderr to the journal.
+    if let Err(error) = log::plain(NAME, false) {
+        eprintln!("{NAME}: {error:#}");
+    }
+    let world = World::real();
+    match command(&world) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            gate::say(&world, &format!("{command}: {error:#}"));
+            console::warn(&world, &format!("{name}: {error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn usage() -> String {
+    let mut out = format!("Usage: {NAME} COMMAND\n\nCommands:\n");
+    for (name, description, _) in COMMANDS {
+        out += &format!("  {name:16} {description}\n");
+    }
+    out
+}
+
+/// Prints to stdout what an option asks for.
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }

@@ -1,4 +1,4 @@
-//! What is done before each start of the kubelet on the running node.
+//! Preparations before each start of the kubelet: folders, the container's bundle, the clock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,18 +10,15 @@ use crate::bundle;
 use linux::waiter::Waiter;
 use linux::world::World;
 
-/// How long the kubelet waits for a clock that is right.
+/// How long the kubelet waits for a synchronized clock.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked for.
+/// How often the clock is examined.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// What systemd-timesyncd makes once a server has answered.
+/// systemd-timesyncd makes this file once a server has answered (systemd-timesyncd.service(8)).
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
-/// Makes the folders that the container expects, checks the bundle again, and waits for the clock where certificates
-/// are involved.
-///
-/// # Errors
-/// If a folder cannot be made or the bundle breaks a rule.
+/// Makes the folders that the container expects, checks the bundle again, and waits for the clock if the kubelet has an
+/// identity: it talks TLS to an API server then.
 pub(crate) fn run(world: &World) -> Result<()> {
     let root: &Path = &world.initrd;
     bundle::make_folders(root)?;
@@ -35,14 +32,14 @@ pub(crate) fn run(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A clock that is behind makes good certificates look as if they were not valid yet; one that never becomes right must
-/// not keep the node down.
+/// With a clock that is behind, a good certificate is not valid yet. A clock that is never synchronized must not keep the
+/// node down, so the wait ends with a warning.
 fn wait_for_clock(world: &World) {
     let mut waiter = Waiter::until(world, PATIENCE);
     while !world.in_run(SYNCHRONIZED).exists() {
         if waiter.is_over() {
             tracing::warn!(
-                "the clock is not synchronized after {} s; the kubelet starts nevertheless",
+                "the clock is not synchronized after {} s; starting the kubelet anyway",
                 PATIENCE.as_secs()
             );
             return;
