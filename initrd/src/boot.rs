@@ -25,7 +25,7 @@ pub(crate) fn run() -> Infallible {
     }
 }
 
-/// The line. Every step is fatal unless its own comment says that it is best effort.
+/// The line. Each step is fatal unless its documentation says "best effort".
 fn line(early: &Early) -> Result<Infallible> {
     let step = &early.timeline;
     step.step("world", || world::set_up(early))?;

@@ -1,4 +1,4 @@
-//! Cmdline: the kernel command line. The log starts here, since a word of it says how much is logged.
+//! Cmdline: the kernel command line. The log starts here, since `slipway.debug` sets its level.
 
 use std::fs;
 

@@ -1,9 +1,9 @@
 //! Config: found, fetched, verified, merged and validated whole before the first write.
 //!
-//! The base config is baked into the initramfs; over it comes what the machine says of itself (host name, keys), and over
-//! that the user's, from `ignition.config.url=` or `ignition.config.device=`, else from the platform. A mistake in something
-//! that came from a server is told, and the server is asked again, for as long as it takes; a mistake in what cannot change
-//! ends the boot with the report.
+//! The base config is baked into the initramfs; the machine's metadata (host name, ssh keys) is merged over it, and over
+//! that the user's, from `ignition.config.url=` or `ignition.config.device=`, else from the platform. A mistake in a config
+//! from a server is reported and the server asked again, for as long as it takes; a mistake in what cannot change ends the
+//! boot with the report.
 
 mod drift;
 mod layers;
@@ -32,7 +32,7 @@ use linux::waiter::Waiter;
 /// Waits between two attempts, each with a line every five seconds.
 const WAITS: [u64; 4] = [5, 10, 20, 60];
 
-/// Finds the config and all that it names, and what the machine says of itself. Brings the network up if, and only if, a
+/// Finds the config, all that it refers to, and the machine's metadata. Brings the network up if, and only if, a
 /// source needs it.
 ///
 /// # Errors

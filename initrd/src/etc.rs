@@ -1,4 +1,4 @@
-//! Etc: a writable layer over the root's `/etc`, and the machine id in it.
+//! Etc: the overlay over the root's read-only `/etc`, and the machine id in it.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! Handoff: nothing of the initrd stays behind; systemd starts.
+//! Handoff: frees the initramfs and executes the root's init.
 //!
 //! The order of `switch_root(8)`: the root moves onto `/`, the init changes into it, and what the
 //! initramfs held is deleted, which frees its memory.
@@ -31,8 +31,7 @@ const INIT: &CStr = c"/sbin/init";
 /// The kernel file systems that the root has bound, so that the initramfs lets go of its own.
 const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
-/// Leaves the initramfs and becomes the root's init, and says with its last words whether the config is another than the
-/// one that was applied. Returns only if that fails.
+/// Leaves the initramfs and becomes the root's init, and reports whether the config differs from the one that was applied. Returns only if that fails.
 ///
 /// # Errors
 /// What failed, with nothing left to go back to once the root has moved.
@@ -119,7 +118,10 @@ fn end_processes(world: &World) -> Result<()> {
         if let Ok(program) = program
             && id != own
         {
-            tracing::warn!("process {id} ({}) is still there: ended", program.display());
+            tracing::warn!(
+                "process {id} ({}) still runs before the handoff; killing it",
+                program.display()
+            );
             let id = nix::unistd::Pid::from_raw(i32::try_from(id)?);
             nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL)
                 .with_context(|| format!("ending process {id}"))?;
@@ -144,7 +146,7 @@ fn delete_initramfs(root: OwnedFd) -> Result<()> {
         .filesystem_type();
     ensure!(
         kind == RAMFS || kind == TMPFS,
-        "the old root is no initramfs (file system type {kind:?}); it is not deleted"
+        "the old root is not an initramfs (file system type {kind:?}); it is not deleted"
     );
     let device = fstatat(&root, ".", AtFlags::empty())?.st_dev;
     delete_below(root, device)

@@ -1,4 +1,4 @@
-//! Metadata: what the machine says of itself, kept in `state` on the first boot and shown to the running node at every one.
+//! Metadata: the machine's attributes and network, kept in `state` on the first boot, shown to the running node at each.
 
 use std::fs;
 use std::path::Path;

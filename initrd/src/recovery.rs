@@ -56,9 +56,9 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
 pub(crate) fn catch_panics(early: &Early) {
     let early = early.clone();
     std::panic::set_hook(Box::new(move |panic| {
-        let fault = Fault::new("the init has a mistake of its own")
+        let fault = Fault::new("slipway-init panicked (a bug in Slipway)")
             .found(panic.to_string().replace('\n', " "))
-            .fix("report this line to the makers of slipway");
+            .fix("report this line as an issue of Slipway");
         end(&early, &fault.into());
     }));
 }

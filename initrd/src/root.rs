@@ -1,4 +1,4 @@
-//! Root: the verified root file system, found by its hash, opened through dm-verity.
+//! Root: the verified root file system, found by its root hash and opened through dm-verity.
 //!
 //! Until the handoff a damaged block is a read error, and so a report; [`Root::harden`] makes it a panic
 //! for the time when systemd runs, since nothing that was damaged on purpose may be worked around.
@@ -175,7 +175,7 @@ fn mount_root(world: &World, verity: &Verity) -> Result<()> {
     let device = world.dev.join(format!("dm-{minor}"));
     let flags = Flags::MS_RDONLY;
     if let Err(error) = mount::mount(&device, &world.sysroot, "erofs", flags, "") {
-        let found = kernel_says(world).unwrap_or_else(|| format!("{:#}", error.root_cause()));
+        let found = kernel_message(world).unwrap_or_else(|| format!("{:#}", error.root_cause()));
         return Err(error.context(
             Fault::new("the root file system does not mount")
                 .expected(format!(
@@ -189,8 +189,8 @@ fn mount_root(world: &World, verity: &Verity) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel's log says of verity or EROFS: of damaged blocks above all, else the last.
-fn kernel_says(world: &World) -> Option<String> {
+/// The kernel's last message about verity or EROFS; one about a corrupted block comes first.
+fn kernel_message(world: &World) -> Option<String> {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
 

@@ -1,4 +1,4 @@
-//! Node settings: the defaults of the image under the file of the config.
+//! Node settings: `node.toml` of the config over the image's defaults.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -39,13 +39,13 @@ pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings>
             .fix("correct the file in the node's config")
     };
     let text = std::str::from_utf8(text).map_err(|e| wrong(e.to_string()))?;
-    let told = |error: toml::de::Error| wrong(told(&error, text));
-    let given: Table = toml::from_str(text).map_err(told)?;
-    // By itself first: its own mistakes are then told with line and column, unknown keys among them.
-    toml::from_str::<NodeSettings>(text).map_err(told)?;
+    let refused = |error: toml::de::Error| wrong(without_values(&error, text));
+    let given: Table = toml::from_str(text).map_err(refused)?;
+    // Parsed alone first, so that its mistakes, unknown keys among them, have line and column.
+    toml::from_str::<NodeSettings>(text).map_err(refused)?;
     let mut merged = Table::try_from(defaults).context("reading the image's node settings")?;
     merge(&mut merged, given);
-    let settings: NodeSettings = merged.try_into().map_err(told)?;
+    let settings: NodeSettings = merged.try_into().map_err(refused)?;
     if let Some(etcd) = &settings.etcd {
         etcd.find().map_err(wrong)?;
     }
@@ -54,7 +54,7 @@ pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings>
 
 /// A mistake with its place, but without the line that it stands in and without a value of a wrong type: it may be a
 /// secret that got there by mistake. A word that is none of those that may stand there is shown.
-fn told(error: &toml::de::Error, text: &str) -> String {
+fn without_values(error: &toml::de::Error, text: &str) -> String {
     let mut message = error.message().to_owned();
     if let Some((before, rest)) = message.split_once(" string \"")
         && let Some((_, after)) = rest.rsplit_once("\", expected ")

@@ -1,4 +1,4 @@
-//! State: the partition that remembers what this node is. Found and mounted before the config, made on a first boot.
+//! State: the partition with the node's identity, mounted before the config is looked for and made on a first boot.
 
 mod marker;
 
@@ -24,7 +24,7 @@ use linux::ext4;
 use linux::mount::{self, Flags};
 use linux::world::World;
 
-/// What `state` says of this node. From `state` to the handoff the steps hand this value on.
+/// The partition `state`, and the facts of this node in it.
 #[derive(Debug)]
 pub(crate) struct State {
     /// Whether this node has not been provisioned yet.
@@ -219,7 +219,7 @@ impl State {
             }
             Verdict::Copied(what) => {
                 tracing::warn!("{what}; this is a copy of another node: provisioning anew");
-                // What the other node had done to its disks says nothing about this one's.
+                // The journals are about the other node's disks.
                 DiskJournal::remove(dir)?;
                 FileJournal::remove(dir)?;
                 self.copied = true;

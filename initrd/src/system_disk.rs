@@ -54,7 +54,7 @@ pub(crate) fn write(boot: &Boot, disk: &Disk, plan: &Plan) -> Result<()> {
 /// If it is not there.
 pub(crate) fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partition> {
     let now = block::disk(&boot.world, &disk.name);
-    let now = now.with_context(|| format!("{} has gone away", disk.name))?;
+    let now = now.with_context(|| format!("{} is no longer there", disk.name))?;
     table::labelled(&now, label).cloned()
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn format(root: &Root, part: &Partition) -> Result<()> {
 /// A [`Fault`] if e2fsck leaves errors.
 pub(crate) fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
     let device = device.to_string_lossy();
-    tracing::info!("checking {device} ({label}), which was not unmounted in order");
+    tracing::info!("checking {device} ({label}), which was not unmounted cleanly");
     let output = programs::run(&root.programs, "/usr/sbin/e2fsck", &["-p", &device])?;
     // e2fsck(8): 1 and 2 say that errors were corrected; a reboot (2) is for mounted file systems only.
     match output.status.code() {
@@ -128,7 +128,7 @@ pub(crate) fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
         code => Err(Fault::new(format!(
             "the file system on {device} ({label}) is damaged"
         ))
-        .expected("a file system that e2fsck -p can put in order")
+        .expected("a file system that e2fsck -p can repair")
         .found(format!(
             "e2fsck ended with {}: {}",
             code.map_or("a signal".to_owned(), |code| code.to_string()),

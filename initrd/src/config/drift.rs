@@ -1,4 +1,4 @@
-//! Drift: whether a provisioned node is given another config than the one that was applied.
+//! Drift: a provisioned node whose config is no longer the one that was applied.
 //!
 //! Only what every boot has at hand is compared: the base config in the initramfs, and what the machine shows by itself.
 //! Nothing is asked over a network, and nothing is applied.
@@ -11,7 +11,7 @@ use apply::digest::sha256;
 use apply::fetched::Sources;
 use linux::log::say;
 
-/// Says on the consoles and in the log which texts are others than those that were applied; gives whether there are such.
+/// Reports each source that differs from what was applied, on the consoles and in the log; true if there is one.
 /// Best effort.
 pub(super) fn report(boot: &Boot, applied: Option<&Sources>) -> bool {
     let Some(applied) = applied else {
@@ -25,7 +25,9 @@ pub(super) fn report(boot: &Boot, applied: Option<&Sources>) -> bool {
         }
     };
     for name in &changed {
-        let text = format!("{name} is not what this node was provisioned with; it is not applied");
+        let text = format!(
+            "{name} differs from the config that this node was provisioned with; it is not applied"
+        );
         tracing::warn!("config: {text}");
         say(&boot.world, &format!("slipway: config: {text}"));
     }
@@ -74,16 +76,20 @@ mod tests {
         };
         let applied = sources(&[(source::BASE, "1"), ("fw_cfg", "2"), ("the disk", "3")]);
         let seen = [source::BASE.to_owned(), "fw_cfg".to_owned()];
-        let told = |now: &[(&str, &str)], seen: &[String]| changed(&applied, &sources(now), seen);
+        let differing =
+            |now: &[(&str, &str)], seen: &[String]| changed(&applied, &sources(now), seen);
         let same = [(source::BASE, "1"), ("fw_cfg", "2")];
-        assert!(told(&same, &seen).is_empty());
-        assert_eq!(told(&[same[0], ("fw_cfg", "x")], &seen), ["fw_cfg"]);
+        assert!(differing(&same, &seen).is_empty());
+        assert_eq!(differing(&[same[0], ("fw_cfg", "x")], &seen), ["fw_cfg"]);
         // It has gone, which is a change where it would be seen.
-        assert_eq!(told(&same[..1], &seen), ["fw_cfg"]);
-        assert!(told(&same[..1], &seen[..1]).is_empty());
+        assert_eq!(differing(&same[..1], &seen), ["fw_cfg"]);
+        assert!(differing(&same[..1], &seen[..1]).is_empty());
         // One came that was not there.
         let none = changed(&sources(&same[..1]), &sources(&same), &seen);
         assert_eq!(none, ["fw_cfg"]);
-        assert_eq!(told(&[(source::BASE, "x"), same[1]], &seen), [source::BASE]);
+        assert_eq!(
+            differing(&[(source::BASE, "x"), same[1]], &seen),
+            [source::BASE]
+        );
     }
 }

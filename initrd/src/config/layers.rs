@@ -1,4 +1,4 @@
-//! The three configs that a node's config is made of: the image's, what the machine says, the user's, in this order.
+//! The three layers of a node's config, each merged over the one before: the image's, the machine's metadata, the user's.
 
 use anyhow::Result;
 use apply::config_source::ConfigSource;
@@ -20,7 +20,7 @@ pub(super) fn wrong(problem: Problem) -> ConfigProblems {
     }
 }
 
-/// Base under what the machine says under user, with everything that they name.
+/// Merges the three layers and fetches everything that they refer to.
 pub(super) fn gather_all(
     gather: &mut Gather<'_>,
     base: Option<&ConfigSource>,
@@ -33,7 +33,7 @@ pub(super) fn gather_all(
         .flatten()
         .filter_map(ConfigSource::known)
         .collect();
-    // Both are read before either is given up, so that the mistakes of both are told.
+    // Both are read before either is refused, so that the mistakes of both are reported.
     let base = gather.one(base);
     let config = gather.one(user.place.as_ref());
     let (base, config) = match (base, config) {

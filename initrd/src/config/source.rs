@@ -1,4 +1,4 @@
-//! Where configs come from.
+//! The sources of the config: the image, the command line, the platform.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
-//! Report: a failure told to those who cannot see the console: a virtio serial port, and a server.
+//! Sends a failure's report off the machine: to a virtio serial port, and to a server.
 //!
-//! Best effort, bounded in time: the report stands on the consoles already, and the node goes on as its policy says
+//! Best effort, bounded in time: the report is on the consoles already, and the node goes on as its policy says
 //! whether anybody listens or not.
 
 use std::fs::{self, OpenOptions};
@@ -28,8 +28,8 @@ const NETWORK: Duration = Duration::from_secs(20);
 /// For the server to take the report.
 const SERVER: Duration = Duration::from_secs(20);
 
-/// Tells the report to the machine's port and to `slipway.report.url=`, as far as there are such, and says on the
-/// console what came of it.
+/// Sends the report to the machine's port and to `slipway.report.url=`, where they exist, and logs the result on the
+/// consoles.
 pub(crate) fn send(early: &Early, report: &Report) {
     let world = &early.world;
     let text = serde_json::to_string(report).unwrap_or_default();
@@ -41,19 +41,19 @@ pub(crate) fn send(early: &Early, report: &Report) {
         modules.load_for_devices(Network::Without);
     }
     if let Some(port) = port(world) {
-        tell(world, "the port", write(&port, &text));
+        log_result(world, "the virtio port", write(&port, &text));
     }
     let Some(url) = url else { return };
     let done = modules.and_then(|modules| post(early, modules, url, text));
-    tell(world, "the server", done);
+    log_result(world, "the report server", done);
 }
 
-fn tell(world: &World, whom: &str, done: Result<()>) {
+fn log_result(world: &World, receiver: &str, done: Result<()>) {
     match done {
-        Ok(()) => say(world, &format!("slipway: {whom} has taken the report")),
+        Ok(()) => say(world, &format!("slipway: report sent to {receiver}")),
         Err(error) => say(
             world,
-            &format!("slipway: {whom} has not taken the report: {error:#}"),
+            &format!("slipway: report not sent to {receiver}: {error:#}"),
         ),
     }
 }

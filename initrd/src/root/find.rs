@@ -63,7 +63,7 @@ pub(super) fn among(
             Fault::new("more than one disk holds the root that the command line names")
                 .expected(format!("one disk with the partitions of roothash={hash}"))
                 .found(names.join(" and "))
-                .fix("detach the copy, or boot by UEFI, where the loader says which disk it started from")
+                .fix("detach the copy, or boot by UEFI, where the boot loader names the disk it started from")
         );
     }
     Ok(found.pop())

@@ -1,4 +1,4 @@
-//! A root that is fetched into memory: the boot by PXE. One file holds the file system and, behind it, the hash tree.
+//! The root of a PXE boot, fetched into memory. One file holds the file system and, behind it, the hash tree.
 //!
 //! The download has no digest of its own, since the root hash of the command line decides over every block that is read.
 

@@ -1,4 +1,4 @@
-//! Who this node is: the marker in `state` names the instance and the disk that were provisioned.
+//! The provisioning marker in `state`: the instance and the disk that were provisioned, and the config.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) struct Provisioned {
     pub(super) sources: Option<Sources>,
 }
 
-/// What the marker says of this boot.
+/// The marker compared with this boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Never provisioned.

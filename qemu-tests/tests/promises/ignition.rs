@@ -135,8 +135,7 @@ pub(crate) fn a_changed_config_is_reported_and_not_applied(lab: &mut Lab) -> Res
             "given {name}: {handoff:?}"
         );
         let text = running.vm.console().text();
-        let line =
-            "slipway: config: fw_cfg is not what this node was provisioned with; it is not applied";
+        let line = "slipway: config: fw_cfg differs from the config that this node was provisioned with; it is not applied";
         ensure!(
             text.contains(line) == changed,
             "given {name}, the console says:\n{text}"
@@ -219,7 +218,7 @@ pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
     let running = lab.boot(&node, &plan)?;
     let report = running.wait_report(timeouts::INIT)?;
     ensure!(
-        report.contains("kernel-arguments") && report.contains("by something else"),
+        report.contains("kernel_arguments") && report.contains("by something else"),
         "{report}"
     );
     running.vm.pull_plug();

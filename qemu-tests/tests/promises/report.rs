@@ -73,7 +73,7 @@ pub(crate) fn a_report_goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Resu
         line == Waited::Found(shown.clone()),
         "the port has {line:?}, the console {shown:?}"
     );
-    running.wait_console(&["the server has taken the report"], timeouts::INIT)?;
+    running.wait_console(&["report sent to the report server"], timeouts::INIT)?;
     Ok(())
 }
 

@@ -229,7 +229,7 @@ pub(crate) fn secrets_of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<(
             .with_context(|| format!("failure {number}, in {step}"))?;
         let found: Value = serde_json::from_str(&report)?;
         ensure!(found["step"] == step, "expected one of {step}: {report}");
-        running.wait_console(&["the server has taken the report"], POSTED)?;
+        running.wait_console(&["report sent to the report server"], POSTED)?;
         let posted = server.posted();
         ensure!(posted.len() > before, "nothing was posted");
         quiet("the posted report", &posted[before..].join("\n"))?;
