@@ -1,4 +1,4 @@
-//! Vendors' YAML and JSON: the scalars of NoCloud's `meta-data`, of a vendor's cloud-config and of Hetzner's metadata. What
+//! Vendors' YAML and JSON: the scalars of NoCloud's `meta-data`, of a vendor's cloud-config and of metadata services. What
 //! does not parse is noted and absent, since a machine without its metadata still boots.
 
 use std::collections::BTreeMap;

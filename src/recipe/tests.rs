@@ -98,8 +98,13 @@ fn each_recipe_has_its_kernel_and_artifact() {
 #[test]
 fn all_mistakes_are_shown_at_once_each_at_its_place() {
     let mistakes = load(Path::new("src/recipe/tests/wrong.toml")).unwrap_err();
+    // The list is the table's: a new platform does not change the expected text.
+    let names: Vec<String> = Platform::all()
+        .map(|platform| format!("`{}`", platform.name()))
+        .collect();
+    let text = mistakes.render(false);
     snapbox::assert_data_eq!(
-        mistakes.render(false),
+        text.replace(&names.join(", "), "{every platform}"),
         snapbox::file!["tests/wrong.txt"].raw()
     );
 }
