@@ -9,19 +9,22 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use ignition::model::Storage;
 
 use crate::fetched::VolumeKeys;
+use crate::filesystems::FilesystemAction;
 use crate::journal::disks::{DiskJournal, Stage};
 use crate::journal::files::FileJournal;
 use crate::mounts::Mounted;
+use crate::plan::PlannedFilesystem;
 use crate::plan::{self, DeviceRef, DiskPlan, Inputs, SystemDisk};
 use crate::target::Target;
 use crate::var::VarFilesystem;
 use crate::var::layers::{self, VarLayer};
-use crate::{arrays, device, filesystems, mounts, volumes};
+use crate::{arrays, device, mounts, volumes};
 use image::fault::Fault;
 use linux::block;
 use linux::modprobe::Serving;
@@ -83,28 +86,27 @@ pub fn plan(
             }
         },
     )?;
-    let mut wrong = Vec::new();
-    let plan = match planned {
+    let (plan, wrong) = match planned {
         Some(Ok(plan)) => {
-            wrong.extend(plan.lacks(&target.programs)?);
-            plan
+            let wrong = plan.missing_requirements(&target.programs)?;
+            (plan, wrong)
         }
-        Some(Err(problems)) => {
-            wrong = problems.lines;
-            DiskPlan::default()
-        }
-        None => {
-            wrong = last.map(|problems| problems.lines).unwrap_or_default();
-            DiskPlan::default()
-        }
+        Some(Err(problems)) => (DiskPlan::default(), problems.lines),
+        None => (
+            DiskPlan::default(),
+            last.map(|problems| problems.lines).unwrap_or_default(),
+        ),
     };
-    if wrong.is_empty() {
-        return Ok(plan);
+    match wrong.is_empty() {
+        true => Ok(plan),
+        false => Err(refused(&wrong).into()),
     }
-    Err(Fault::new("the config's disks cannot be made on this machine; nothing was written")
+}
+
+fn refused(wrong: &[String]) -> Fault {
+    Fault::new("the config's disks cannot be made on this machine; nothing was written")
         .found(wrong.join("\n"))
         .fix("correct the config, attach the right disk, or allow in the config that what is there is wiped")
-        .into())
 }
 
 fn concerns(storage: &Storage) -> bool {
@@ -244,51 +246,50 @@ fn look(path: &Path) -> Result<(Vec<&'static str>, Vec<linux::filesystem::Found>
 
 fn filesystems(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> Result<()> {
     let mut work = Vec::new();
-    for job in &plan.filesystems {
-        let path = path_of(&root.world, &job.target)?;
-        let verdict = match &job.verdict {
-            Some(verdict) => verdict.clone(),
-            None => {
-                let (names, found) = look(&path)?;
-                let decided = job.spec.decide(&names, &found);
-                let (verdict, warning) = decided.map_err(|why| anyhow!(why))?;
-                if let Some(warning) = warning {
-                    tracing::warn!("disks: {warning}");
-                }
-                verdict
-            }
-        };
-        if verdict != filesystems::FilesystemAction::Keep {
-            work.push((job, (verdict, path)));
+    for planned in &plan.filesystems {
+        let path = path_of(&root.world, &planned.target)?;
+        let action = action_now(planned, &path)?;
+        if action != FilesystemAction::Keep {
+            work.push((planned, action, path));
         }
     }
-    for (job, _) in &work {
-        journal.note(&job.spec.at, &job.stable, Stage::Begun)?;
+    for (planned, ..) in &work {
+        journal.note(&planned.spec.at, &planned.stable, Stage::Begun)?;
     }
-    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    // mkfs of one device waits for that device most of the time.
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
     for some in work.chunks(at_once) {
-        let results: Vec<Result<()>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = some
-                .iter()
-                .map(|(job, (verdict, path))| {
-                    scope.spawn(move || job.spec.apply(root, verdict, path))
-                })
-                .collect();
-            threads
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|_| Err(anyhow!("a thread has panicked")))
-                })
-                .collect()
+        let results: Vec<Result<()>> = thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (planned, action, path) in some {
+                threads.push(scope.spawn(move || planned.spec.apply(root, action, path)));
+            }
+            let join = |thread: ScopedJoinHandle<'_, Result<()>>| {
+                let result = thread.join();
+                result.unwrap_or_else(|_| Err(anyhow!("a thread has panicked")))
+            };
+            threads.into_iter().map(join).collect()
         });
-        for ((job, _), result) in some.iter().zip(results) {
-            result.with_context(|| job.spec.at.clone())?;
-            journal.note(&job.spec.at, &job.stable, Stage::Done)?;
+        for ((planned, ..), result) in some.iter().zip(results) {
+            result.with_context(|| planned.spec.at.clone())?;
+            journal.note(&planned.spec.at, &planned.stable, Stage::Done)?;
         }
     }
     Ok(())
+}
+
+/// What is done to a file system's device: decided before the first write, or now if the device did not exist then.
+fn action_now(planned: &PlannedFilesystem, path: &Path) -> Result<FilesystemAction> {
+    if let Some(action) = &planned.verdict {
+        return Ok(action.clone());
+    }
+    let (names, found) = look(path)?;
+    let decided = planned.spec.decide(&names, &found);
+    let (action, warning) = decided.map_err(|why| anyhow!(why))?;
+    if let Some(warning) = warning {
+        tracing::warn!("disks: {warning}");
+    }
+    Ok(action)
 }
 
 /// The node of a target, once it is there.

@@ -1,12 +1,13 @@
 //! Files, directories and links: checked against what is there before the first write, then made.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 
 use anyhow::Result;
-use ignition::model::{NodeGroup, NodeUser};
+use ignition::model::{Directory, File, Link, NodeGroup, NodeUser};
 
 use crate::accounts::Accounts;
-use crate::fetched::Fetched;
+use crate::fetched::{Contents, Fetched};
 use crate::journal::files::{FileJournal, Intent};
 use crate::tree::{Tree, TreeEntry, split};
 
@@ -42,6 +43,9 @@ pub(crate) fn plan<'a>(
     journal: &FileJournal,
     wrong: &mut Vec<String>,
 ) -> Vec<Entry<'a>> {
+    let Some(storage) = &fetched.model.storage else {
+        return Vec::new();
+    };
     let mut planner = EntryPlanner {
         tree,
         accounts,
@@ -50,73 +54,15 @@ pub(crate) fn plan<'a>(
         wrong,
     };
     let mut out = Vec::new();
-    let Some(storage) = &fetched.model.storage else {
-        return out;
-    };
     for (i, directory) in storage.directories.iter().flatten().enumerate() {
-        let place = format!("$.storage.directories.{i}");
-        let path = through_var_link(tree, &directory.path);
-        let overwrite = directory.overwrite == Some(true);
-        if let Some(now) = planner.check(&place, &path)
-            && !now.is_dir()
-            && !overwrite
-            && !planner.replaced(&path)
-        {
-            planner.wrong(
-                &place,
-                &path,
-                "it exists and is no directory; overwrite is not set",
-            );
-        }
-        out.push(Entry {
-            owner: planner.owner(&place, directory.user.as_ref(), directory.group.as_ref()),
-            mode: mode(directory.mode),
-            kind: Kind::Directory,
-            path,
-        });
+        out.push(planner.directory(&format!("$.storage.directories.{i}"), directory));
     }
-    for (i, file) in storage.files.iter().flatten().enumerate() {
-        let place = format!("$.storage.files.{i}");
-        let contents = &fetched.files[i];
-        let now = planner.check(&place, &file.path);
-        planner.file(
-            &place,
-            &file.path,
-            now,
-            contents,
-            file.overwrite == Some(true),
-        );
-        out.push(Entry {
-            path: file.path.clone(),
-            owner: planner.owner(&place, file.user.as_ref(), file.group.as_ref()),
-            mode: mode(file.mode),
-            kind: Kind::File {
-                contents: contents.contents.as_deref(),
-                append: &contents.append,
-            },
-        });
+    let files = storage.files.iter().flatten().zip(&fetched.files);
+    for (i, (file, contents)) in files.enumerate() {
+        out.push(planner.file(&format!("$.storage.files.{i}"), file, contents));
     }
     for (i, link) in storage.links.iter().flatten().enumerate() {
-        let place = format!("$.storage.links.{i}");
-        let target = link.target.clone().unwrap_or_default();
-        let hard = link.hard == Some(true);
-        if planner.check(&place, &link.path).is_some()
-            && link.overwrite != Some(true)
-            && !planner.replaced(&link.path)
-            && !matches(tree, &link.path, &target, hard)
-        {
-            planner.wrong(
-                &place,
-                &link.path,
-                "it exists and is another; overwrite is not set",
-            );
-        }
-        out.push(Entry {
-            path: link.path.clone(),
-            owner: planner.owner(&place, link.user.as_ref(), link.group.as_ref()),
-            mode: None,
-            kind: Kind::Link { target, hard },
-        });
+        out.push(planner.link(&format!("$.storage.links.{i}"), link));
     }
     let hard = |entry: &Entry<'_>| matches!(entry.kind, Kind::Link { hard: true, .. });
     out.sort_by_key(|entry| (hard(entry), entry.path.matches('/').count()));
@@ -145,7 +91,7 @@ fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
     if !hard {
         return place.link_target().as_deref() == Some(target);
     }
-    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let id = |meta: Metadata| (meta.dev(), meta.ino());
     let other = tree
         .find(&hard_target(path, target))
         .and_then(|other| other.stat());
@@ -169,8 +115,8 @@ struct EntryPlanner<'a> {
 }
 
 impl EntryPlanner<'_> {
-    fn wrong(&mut self, place: &str, path: &str, why: &str) {
-        self.wrong.push(format!("{place}: {path}: {why}"));
+    fn wrong(&mut self, at: &str, path: &str, why: &str) {
+        self.wrong.push(format!("{at}: {path}: {why}"));
     }
 
     /// Whether what is at this path was put there by an attempt that was cut off, whose config allowed it to replace what
@@ -181,98 +127,140 @@ impl EntryPlanner<'_> {
     }
 
     /// The path is writable and no other entry's; gives what is there.
-    fn check(&mut self, place: &str, path: &str) -> Option<std::fs::Metadata> {
+    fn check(&mut self, at: &str, path: &str) -> Option<Metadata> {
         match self.tree.check_writable(path) {
             Ok(real) => {
-                if let Some(other) = self.seen.insert(real, place.to_owned()) {
-                    self.wrong(
-                        place,
-                        path,
-                        &format!("it is the same place as that of {other}"),
-                    );
+                if let Some(other) = self.seen.insert(real, at.to_owned()) {
+                    self.wrong(at, path, &format!("it is the same file as that of {other}"));
                 }
                 self.tree.find(path)?.stat()
             }
             Err(error) => {
-                self.wrong.push(format!("{place}: {error}"));
+                self.wrong.push(format!("{at}: {error}"));
                 None
             }
         }
     }
 
-    fn file(
-        &mut self,
-        place: &str,
-        path: &str,
-        now: Option<std::fs::Metadata>,
-        wanted: &crate::fetched::Contents,
-        overwrite: bool,
-    ) {
-        let overwrite = overwrite || self.replaced(path);
-        let Some(now) = now.filter(|_| !overwrite) else {
-            return;
-        };
+    fn directory<'a>(&mut self, at: &str, directory: &Directory) -> Entry<'a> {
+        let path = through_var_link(self.tree, &directory.path);
+        if let Some(now) = self.check(at, &path)
+            && !now.is_dir()
+            && directory.overwrite != Some(true)
+            && !self.replaced(&path)
+        {
+            let why = "it exists and is not a directory; overwrite is not set";
+            self.wrong(at, &path, why);
+        }
+        Entry {
+            owner: self.owner(at, directory.user.as_ref(), directory.group.as_ref()),
+            mode: mode(directory.mode),
+            kind: Kind::Directory,
+            path,
+        }
+    }
+
+    fn file<'a>(&mut self, at: &str, file: &File, contents: &'a Contents) -> Entry<'a> {
+        let now = self.check(at, &file.path);
+        if let Some(now) = now
+            && file.overwrite != Some(true)
+            && !self.replaced(&file.path)
+        {
+            self.check_existing(at, &file.path, &now, contents);
+        }
+        Entry {
+            path: file.path.clone(),
+            owner: self.owner(at, file.user.as_ref(), file.group.as_ref()),
+            mode: mode(file.mode),
+            kind: Kind::File {
+                contents: contents.contents.as_deref(),
+                append: &contents.append,
+            },
+        }
+    }
+
+    /// A file that is there may stay only if it is what the config wants: a second run finds what the first one wrote.
+    fn check_existing(&mut self, at: &str, path: &str, now: &Metadata, wanted: &Contents) {
         if !now.is_file() {
-            self.wrong(
-                place,
-                path,
-                "it exists and is no regular file; overwrite is not set",
-            );
+            let why = "it exists and is not a regular file; overwrite is not set";
+            self.wrong(at, path, why);
         } else if let Some(contents) = &wanted.contents {
-            // A second run finds what the first one wrote.
             let all = [contents.as_slice(), &wanted.append.concat()].concat();
-            let same = self.tree.find(path).and_then(|p| p.read().ok()) == Some(all);
-            if !same {
-                self.wrong(
-                    place,
-                    path,
-                    "it exists with other contents; overwrite is not set",
-                );
+            let found = self.tree.find(path).and_then(|entry| entry.read().ok());
+            if found != Some(all) {
+                let why = "it exists with other contents; overwrite is not set";
+                self.wrong(at, path, why);
             }
+        }
+    }
+
+    fn link<'a>(&mut self, at: &str, link: &Link) -> Entry<'a> {
+        let target = link.target.clone().unwrap_or_default();
+        let hard = link.hard == Some(true);
+        if self.check(at, &link.path).is_some()
+            && link.overwrite != Some(true)
+            && !self.replaced(&link.path)
+            && !matches(self.tree, &link.path, &target, hard)
+        {
+            let why = "it exists and is not this link; overwrite is not set";
+            self.wrong(at, &link.path, why);
+        }
+        Entry {
+            path: link.path.clone(),
+            owner: self.owner(at, link.user.as_ref(), link.group.as_ref()),
+            mode: None,
+            kind: Kind::Link { target, hard },
         }
     }
 
     fn owner(
         &mut self,
-        place: &str,
+        at: &str,
         user: Option<&NodeUser>,
         group: Option<&NodeGroup>,
     ) -> (Option<u32>, Option<u32>) {
-        let (accounts, wrong) = (self.accounts, &mut *self.wrong);
-        let mut resolve = |what: &str, id: Option<i64>, name: Option<&str>, number: Option<u32>| {
-            let name = name.filter(|name| !name.is_empty());
-            match (id, name) {
-                (Some(id), _) => match u32::try_from(id) {
-                    Ok(id) => Some(id),
-                    Err(_) => {
-                        wrong.push(format!("{place}.{what}: {id} is no valid id"));
-                        None
-                    }
-                },
-                (None, Some(name)) => {
-                    if number.is_none() {
-                        wrong.push(format!("{place}.{what}: there is no {what} {name}"));
-                    }
-                    number
-                }
-                (None, None) => None,
-            }
-        };
-        let by_name = user.and_then(|user| user.name.as_deref());
-        let uid = resolve(
-            "user",
+        let user_name = user.and_then(|user| user.name.as_deref());
+        let uid = self.id(
+            (at, "user"),
             user.and_then(|user| user.id),
-            by_name,
-            by_name.and_then(|name| accounts.uid(name)),
+            user_name,
+            user_name.and_then(|name| self.accounts.uid(name)),
         );
-        let by_name = group.and_then(|group| group.name.as_deref());
-        let gid = resolve(
-            "group",
+        let group_name = group.and_then(|group| group.name.as_deref());
+        let gid = self.id(
+            (at, "group"),
             group.and_then(|group| group.id),
-            by_name,
-            by_name.and_then(|name| accounts.gid(name)),
+            group_name,
+            group_name.and_then(|name| self.accounts.gid(name)),
         );
         (uid, gid)
+    }
+
+    /// The id that the config gives, else the one that `name` has (`known`).
+    fn id(
+        &mut self,
+        (at, what): (&str, &str),
+        id: Option<i64>,
+        name: Option<&str>,
+        known: Option<u32>,
+    ) -> Option<u32> {
+        match (id, name.filter(|name| !name.is_empty())) {
+            (Some(id), _) => {
+                let valid = u32::try_from(id).ok();
+                if valid.is_none() {
+                    self.wrong
+                        .push(format!("{at}.{what}: {id} is not a valid id"));
+                }
+                valid
+            }
+            (None, Some(name)) => {
+                if known.is_none() {
+                    self.wrong.push(format!("{at}.{what}: no {what} {name}"));
+                }
+                known
+            }
+            (None, None) => None,
+        }
     }
 }
 

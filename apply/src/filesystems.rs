@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use ignition::model::Filesystem;
 use linux::filesystem::{Found, Kind};
 use linux::probe;
 use linux::probe::{FAT, MBR};
@@ -45,6 +46,23 @@ pub enum FilesystemAction {
 }
 
 impl FilesystemSpec {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// For a kind of file system that is not made here.
+    pub fn of(at: &str, model: &Filesystem) -> Result<Self, String> {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Ok(Self {
+            at: at.to_owned(),
+            device: model.device.clone(),
+            kind: kind(model.format.as_deref().unwrap_or_default())?,
+            label: given(&model.label),
+            uuid: given(&model.uuid),
+            wipe: model.wipe_filesystem == Some(true),
+            options: model.options.clone().unwrap_or_default(),
+        })
+    }
+
     /// By what the device holds: `names` are all known things on it, `found` those of them that say more. Gives a
     /// warning too if something else is there beside what is wanted.
     ///
@@ -68,37 +86,38 @@ impl FilesystemSpec {
             .copied()
             .filter(|name| !(*name == MBR && names.contains(&FAT)))
             .collect();
-        let expected = match self.kind {
-            None if names.is_empty() => return Ok((FilesystemAction::Keep, None)),
-            Some(_) if names.is_empty() => return Ok((FilesystemAction::Make, None)),
-            None => "nothing".to_owned(),
-            Some(kind) => {
-                if found.iter().any(|found| self.is(found)) {
-                    let beside = (names.len() > 1).then(|| {
-                        format!(
-                            "{}: {} holds {}; it is taken as {kind}",
-                            self.at,
-                            self.device,
-                            names.join(" and ")
-                        )
-                    });
-                    return Ok((FilesystemAction::Keep, beside));
-                }
-                self.describe(kind)
-            }
+        let Some(kind) = self.kind else {
+            return match names.is_empty() {
+                true => Ok((FilesystemAction::Keep, None)),
+                false => Err(self.refusal("nothing", &names, found)),
+            };
         };
-        let found = match found {
+        if names.is_empty() {
+            return Ok((FilesystemAction::Make, None));
+        }
+        if !found.iter().any(|found| self.is(found)) {
+            return Err(self.refusal(&self.describe(kind), &names, found));
+        }
+        let beside = (names.len() > 1).then(|| {
+            let names = names.join(" and ");
+            format!(
+                "{}: {} holds {names}; it is taken as {kind}",
+                self.at, self.device
+            )
+        });
+        Ok((FilesystemAction::Keep, beside))
+    }
+
+    fn refusal(&self, expected: &str, names: &[&str], found: &[Found]) -> String {
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let found = match found.as_slice() {
             [] => names.join(" and "),
-            found => found
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(" and "),
+            found => found.join(" and "),
         };
-        Err(format!(
+        format!(
             "{}: {} holds something else and wipeFilesystem is not set; expected {expected}; found {found}",
             self.at, self.device
-        ))
+        )
     }
 
     /// What is done on a device that was made just now and holds nothing.

@@ -196,6 +196,20 @@ impl DiskPlanner<'_> {
             .find(|device| device.name == name)
     }
 
+    /// The array of the config with this name.
+    fn planned_array(&self, name: &str) -> Option<&PlannedArray> {
+        self.plan
+            .arrays
+            .iter()
+            .find(|array| array.spec.name == name)
+    }
+
+    /// The encrypted volume of the config with this name.
+    fn planned_volume(&self, name: &str) -> Option<&PlannedVolume> {
+        let mut volumes = self.plan.volumes.iter();
+        volumes.find(|volume| volume.spec.name == name)
+    }
+
     fn is_system(&self, disk: &str) -> bool {
         self.inputs.system.is_some_and(|system| system.disk == disk)
     }

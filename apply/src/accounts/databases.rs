@@ -177,36 +177,8 @@ impl Defaults {
     }
 
     fn parse(login: &str, useradd: &str) -> Self {
-        let word = |name: &str| {
-            let value = |line: &str| {
-                let mut words = line.split_whitespace();
-                (words.next() == Some(name))
-                    .then(|| words.next().map(str::to_owned))
-                    .flatten()
-            };
-            login.lines().filter_map(value).next_back()
-        };
-        let number = |name: &str, otherwise: u32| {
-            let parse = |text: String| match text.strip_prefix('0') {
-                Some(octal) if !octal.is_empty() => u32::from_str_radix(octal, 8).ok(),
-                _ => text.parse().ok(),
-            };
-            word(name).and_then(parse).unwrap_or(otherwise)
-        };
-        let setting = |name: &str| {
-            let value = |line: &str| {
-                Some(
-                    line.trim()
-                        .strip_prefix(name)?
-                        .strip_prefix('=')?
-                        .to_owned(),
-                )
-            };
-            useradd
-                .lines()
-                .filter_map(value)
-                .rfind(|value| !value.is_empty())
-        };
+        let number = |name: &str, otherwise: u32| login_number(login, name).unwrap_or(otherwise);
+        let setting = |name: &str| useradd_setting(useradd, name);
         let (uid_min, gid_min) = (number("UID_MIN", 1000), number("GID_MIN", 1000));
         let below = |min: u32| min.saturating_sub(1);
         Self {
@@ -232,4 +204,30 @@ impl Defaults {
                 .unwrap_or(100),
         }
     }
+}
+
+/// The last value of a name in login.defs(5); a leading 0 makes it octal.
+fn login_number(text: &str, name: &str) -> Option<u32> {
+    let value = |line: &str| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(name))
+            .then(|| words.next().map(str::to_owned))
+            .flatten()
+    };
+    let last = text.lines().filter_map(value).next_back()?;
+    match last.strip_prefix('0') {
+        Some(octal) if !octal.is_empty() => u32::from_str_radix(octal, 8).ok(),
+        _ => last.parse().ok(),
+    }
+}
+
+/// The last value of a name in useradd's defaults that is not empty.
+fn useradd_setting(text: &str, name: &str) -> Option<String> {
+    let value = |line: &str| {
+        let rest = line.trim().strip_prefix(name)?;
+        Some(rest.strip_prefix('=')?.to_owned())
+    };
+    text.lines()
+        .filter_map(value)
+        .rfind(|value| !value.is_empty())
 }

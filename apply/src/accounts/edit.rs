@@ -211,20 +211,7 @@ impl Accounts {
             },
             None => self.free_uid(system)?,
         };
-        let gid = match (&wanted.primary_group, wanted.no_user_group == Some(true)) {
-            (Some(group), _) if !group.is_empty() => self.group_named(group)?,
-            (_, true) => self.defaults.group,
-            (_, false) => {
-                if self.group.get(name).is_some() {
-                    return Err(format!(
-                        "a group {name} exists; give it as primaryGroup, or set noUserGroup"
-                    ));
-                }
-                let gid = self.free_gid(system, Some(uid))?;
-                self.add_group(name, gid, "!");
-                gid
-            }
-        };
+        let gid = self.primary_group(wanted, uid)?;
         let home = match wanted.home_dir.as_deref() {
             Some(home) if !home.is_empty() => home.to_owned(),
             _ => format!("{}/{name}", self.defaults.home),
@@ -243,16 +230,7 @@ impl Accounts {
             field(&shell)?,
         ];
         self.passwd.add(&line);
-        let hash = field(star(wanted.password_hash.as_deref().unwrap_or_default()))?;
-        let today = self.today.to_string();
-        match system {
-            true => self
-                .shadow
-                .add(&[name, hash, &today, "", "", "", "", "", ""]),
-            false => self
-                .shadow
-                .add(&[name, hash, &today, "0", "99999", "7", "", "", ""]),
-        }
+        self.add_shadow(wanted)?;
         if !system {
             let count = self.defaults.sub_ids.1;
             self.subuid.add_range(name, self.defaults.sub_ids.0, count);
@@ -265,6 +243,38 @@ impl Accounts {
             });
         }
         self.join_groups(name, wanted.groups.as_deref().unwrap_or_default())
+    }
+
+    /// The gid of the primary group of a new user; a group of its own is made where the config names none.
+    fn primary_group(&mut self, wanted: &User, uid: u32) -> Result<u32, String> {
+        let name = wanted.name.as_str();
+        match (&wanted.primary_group, wanted.no_user_group == Some(true)) {
+            (Some(group), _) if !group.is_empty() => self.group_named(group),
+            (_, true) => Ok(self.defaults.group),
+            (_, false) => {
+                if self.group.get(name).is_some() {
+                    return Err(format!(
+                        "a group {name} exists; give it as primaryGroup, or set noUserGroup"
+                    ));
+                }
+                let gid = self.free_gid(wanted.system == Some(true), Some(uid))?;
+                self.add_group(name, gid, "!");
+                Ok(gid)
+            }
+        }
+    }
+
+    /// The line in `/etc/shadow`. As with useradd, the passwords of system users do not age.
+    fn add_shadow(&mut self, wanted: &User) -> Result<(), String> {
+        let hash = field(star(wanted.password_hash.as_deref().unwrap_or_default()))?;
+        let today = self.today.to_string();
+        let (least, most, warn) = match wanted.system == Some(true) {
+            true => ("", "", ""),
+            false => ("0", "99999", "7"),
+        };
+        let line = [&wanted.name, hash, &today, least, most, warn, "", "", ""];
+        self.shadow.add(&line);
+        Ok(())
     }
 
     fn change_user(&mut self, wanted: &User) -> Result<(), String> {
@@ -282,23 +292,13 @@ impl Accounts {
         if let Some(shell) = wanted.shell.as_deref().filter(|shell| !shell.is_empty()) {
             self.passwd.set(name, 6, field(shell)?);
         }
-        if let Some(group) = wanted
-            .primary_group
-            .as_deref()
-            .filter(|group| !group.is_empty())
-        {
+        let group = wanted.primary_group.as_deref();
+        if let Some(group) = group.filter(|group| !group.is_empty()) {
             let gid = self.group_named(group)?;
             self.passwd.set(name, 3, &gid.to_string());
         }
         if let Some(home) = wanted.home_dir.as_deref().filter(|home| !home.is_empty()) {
-            let (uid, gid, old) = self.user(name).unwrap_or_default();
-            if old != home {
-                self.passwd.set(name, 5, field(home)?);
-                self.homes.push(Home {
-                    path: home.to_owned(),
-                    owner: (uid, gid),
-                });
-            }
+            self.change_home(name, home)?;
         }
         if let Some(hash) = &wanted.password_hash {
             self.shadow.set(name, 1, field(star(hash))?);
@@ -311,6 +311,18 @@ impl Accounts {
             }
             _ => Ok(()),
         }
+    }
+
+    fn change_home(&mut self, name: &str, home: &str) -> Result<(), String> {
+        let (uid, gid, old) = self.user(name).unwrap_or_default();
+        if old != home {
+            self.passwd.set(name, 5, field(home)?);
+            self.homes.push(Home {
+                path: home.to_owned(),
+                owner: (uid, gid),
+            });
+        }
+        Ok(())
     }
 
     fn remove_user(&mut self, name: &str) {

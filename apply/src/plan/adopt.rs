@@ -28,13 +28,11 @@ impl DiskPlanner<'_> {
                 })
             }
             DeviceRef::Array(name) => {
-                let mut arrays = self.plan.arrays.iter();
-                let array = arrays.find(|array| array.spec.name == *name)?;
+                let array = self.planned_array(name)?;
                 self.device(array.running.as_ref()?)
             }
             DeviceRef::Volume(name) => {
-                let mut volumes = self.plan.volumes.iter();
-                let volume = volumes.find(|volume| volume.spec.name == *name)?;
+                let volume = self.planned_volume(name)?;
                 self.device(volume.open.as_ref()?)
             }
         }

@@ -53,57 +53,23 @@ impl DiskPlanner<'_> {
     }
 
     fn targets(&self, name: &Name) -> Vec<DeviceRef> {
-        let by_entry = |matches: &dyn Fn(&linux::gpt::Entry) -> bool| {
-            let tables = self
-                .tables
-                .iter()
-                .filter_map(|(disk, table)| Some((disk, table.as_ref()?)));
-            tables
-                .flat_map(|(disk, table)| {
-                    let entries = table.entries.iter().filter(|(_, entry)| matches(entry));
-                    entries.map(|(number, _)| DeviceRef::Partition(disk.clone(), *number))
-                })
-                .collect()
-        };
-        let numbered = |disk: &str, number: u32| {
-            let table = self.tables.get(disk).and_then(Option::as_ref)?;
-            let there = table.entries.contains_key(&number);
-            there.then(|| DeviceRef::Partition(disk.to_owned(), number))
-        };
-        let of_disk = |whole: Name, number: u32| {
-            let disks = device::find(self.inputs.devices, &whole);
-            disks
-                .iter()
-                .filter_map(|disk| numbered(&disk.name, number))
-                .collect()
-        };
         match name {
-            Name::Array(name)
-                if self
-                    .plan
-                    .arrays
-                    .iter()
-                    .any(|array| array.spec.name == *name) =>
-            {
+            Name::Array(name) if self.planned_array(name).is_some() => {
                 vec![DeviceRef::Array(name.clone())]
             }
-            Name::Mapped(name)
-                if self
-                    .plan
-                    .volumes
-                    .iter()
-                    .any(|volume| volume.spec.name == *name) =>
-            {
+            Name::Mapped(name) if self.planned_volume(name).is_some() => {
                 vec![DeviceRef::Volume(name.clone())]
             }
-            Name::PartLabel(label) => by_entry(&|entry| entry.label == *label),
-            Name::PartUuid(guid) => by_entry(&|entry| entry.guid.to_string() == *guid),
-            Name::Id(id, Some(number)) => of_disk(Name::Id(id.clone(), None), *number),
-            Name::Path(path, Some(number)) => of_disk(Name::Path(path.clone(), None), *number),
+            Name::PartLabel(label) => self.partitions(|entry| entry.label == *label),
+            Name::PartUuid(guid) => self.partitions(|entry| entry.guid.to_string() == *guid),
+            Name::Id(id, Some(number)) => self.partition_of(&Name::Id(id.clone(), None), *number),
+            Name::Path(path, Some(number)) => {
+                self.partition_of(&Name::Path(path.clone(), None), *number)
+            }
             Name::Kernel(kernel) if self.device(kernel).is_none() => {
                 let disks = self.tables.keys();
                 disks
-                    .filter_map(|disk| numbered(disk, number_of(kernel, disk)?))
+                    .filter_map(|disk| self.partition(disk, number_of(kernel, disk)?))
                     .collect()
             }
             name => device::find(self.inputs.devices, name)
@@ -111,12 +77,39 @@ impl DiskPlanner<'_> {
                 .filter_map(|device| match &device.partition {
                     // One of a table that is not a GPT stays what it is.
                     Some((disk, number)) if self.tables.get(disk).is_some_and(Option::is_some) => {
-                        numbered(disk, *number)
+                        self.partition(disk, *number)
                     }
                     _ => Some(DeviceRef::Device(device.name.clone())),
                 })
                 .collect(),
         }
+    }
+
+    /// The partitions that match, in the tables as they will be.
+    fn partitions(&self, matches: impl Fn(&linux::gpt::Entry) -> bool) -> Vec<DeviceRef> {
+        let mut out = Vec::new();
+        for (disk, table) in &self.tables {
+            let entries = table.iter().flat_map(|table| &table.entries);
+            let found = entries.filter(|(_, entry)| matches(entry));
+            out.extend(found.map(|(number, _)| DeviceRef::Partition(disk.clone(), *number)));
+        }
+        out
+    }
+
+    /// The partition with this number, if the table will have one.
+    fn partition(&self, disk: &str, number: u32) -> Option<DeviceRef> {
+        let table = self.tables.get(disk).and_then(Option::as_ref)?;
+        let exists = table.entries.contains_key(&number);
+        exists.then(|| DeviceRef::Partition(disk.to_owned(), number))
+    }
+
+    /// The partition with this number on the disk with this name.
+    fn partition_of(&self, disk: &Name, number: u32) -> Vec<DeviceRef> {
+        let disks = device::find(self.inputs.devices, disk);
+        disks
+            .iter()
+            .filter_map(|disk| self.partition(&disk.name, number))
+            .collect()
     }
 
     /// A target by a name that survives a reboot.

@@ -3,8 +3,7 @@
 use std::fs::File;
 
 use super::{DeviceRef, DiskPlanner, PlannedFilesystem};
-use crate::filesystems;
-use crate::filesystems::FilesystemAction;
+use crate::filesystems::{self, FilesystemAction, FilesystemSpec};
 use crate::journal::disks::Stage;
 use crate::mounts;
 use crate::partitions::TableChange;
@@ -14,28 +13,17 @@ use linux::probe::Stretch;
 
 impl DiskPlanner<'_> {
     pub(super) fn filesystem(&mut self, at: &str, model: &ignition::model::Filesystem) {
-        let format = model.format.as_deref().unwrap_or_default();
-        let kind = match filesystems::kind(format) {
-            Ok(kind) => kind,
+        let spec = match FilesystemSpec::of(at, model) {
+            Ok(spec) => spec,
             Err(why) => return self.wrong(&format!("{at}.format"), why),
         };
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let spec = filesystems::FilesystemSpec {
-            at: at.to_owned(),
-            device: model.device.clone(),
-            kind,
-            label: given(&model.label),
-            uuid: given(&model.uuid),
-            wipe: model.wipe_filesystem == Some(true),
-            options: model.options.clone().unwrap_or_default(),
-        };
-        let path = given(&model.path);
+        let path = model.path.clone().filter(|path| !path.is_empty());
         let check = |path: &String| mounts::check(path, &self.inputs.rules).err();
         if let Some(why) = path.as_ref().and_then(check) {
             self.wrong(&format!("{at}.path"), why);
         }
         // Nothing is asked for, as a merge may leave it.
-        if format.is_empty() {
+        if model.format.as_deref().unwrap_or_default().is_empty() {
             return;
         }
         let Some(target) = self.target(&format!("{at}.device"), &model.device) else {
@@ -58,7 +46,7 @@ impl DiskPlanner<'_> {
             Ok(verdict) => verdict,
             Err(why) => return self.problems.lines.push(why),
         };
-        let mountable = kind.filter(|kind| *kind != Kind::Swap);
+        let mountable = spec.kind.filter(|kind| *kind != Kind::Swap);
         if let (Some(path), Some(kind)) = (path, mountable) {
             let mount = mounts::MountSpec {
                 at: at.to_owned(),
@@ -79,7 +67,7 @@ impl DiskPlanner<'_> {
     /// What is done to what a target will hold once the tables are written.
     fn verdict(
         &mut self,
-        spec: &filesystems::FilesystemSpec,
+        spec: &FilesystemSpec,
         target: &DeviceRef,
         stable: &str,
     ) -> Result<Option<FilesystemAction>, String> {
@@ -98,24 +86,13 @@ impl DiskPlanner<'_> {
                 _ => None,
             });
         };
-        if self.is_own(target) {
-            return Err(format!("{at}: {} belongs to the node itself", spec.device));
-        }
-        let table = self.tables.get(&device.name).and_then(Option::as_ref);
-        if matches!(target, DeviceRef::Device(_))
-            && table.is_some_and(|table| !table.entries.is_empty())
-            && !spec.wipe
-        {
-            return Err(format!(
-                "{at}: {} has partitions, which the file system would overwrite",
-                spec.device
-            ));
-        }
+        self.check_overwrite(spec, target)?;
         let file = File::open(&device.path)
             .map_err(|error| format!("{at}: {}: {error}", device.path.display()))?;
         let looked = Stretch::part(&file, start, size);
         let read = || anyhow::Ok((probe::known(looked)?, linux::filesystem::read(looked)?));
         let (mut names, found) = read().map_err(|error| format!("{at}: {error:#}"))?;
+        // What an earlier table leaves behind does not count once the table is wiped.
         let wiped = |change: &TableChange| change.disk.name == device.name && change.wipe;
         if matches!(target, DeviceRef::Device(_)) && self.plan.tables.iter().any(wiped) {
             filesystems::without_tables(&mut names);
@@ -132,5 +109,18 @@ impl DiskPlanner<'_> {
         }
         self.plan.warnings.extend(warning);
         Ok(Some(verdict))
+    }
+    /// Refuses a device of the node itself, and a disk with partitions that the config does not allow to wipe.
+    fn check_overwrite(&self, spec: &FilesystemSpec, target: &DeviceRef) -> Result<(), String> {
+        let (at, device) = (&spec.at, &spec.device);
+        if self.is_own(target) {
+            return Err(format!("{at}: {device} belongs to the node itself"));
+        }
+        if !spec.wipe && self.is_divided(target) {
+            return Err(format!(
+                "{at}: {device} has partitions, which the file system would overwrite"
+            ));
+        }
+        Ok(())
     }
 }

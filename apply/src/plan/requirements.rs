@@ -18,8 +18,8 @@ impl DiskPlan {
     ///
     /// # Errors
     /// If the root cannot be asked.
-    pub(crate) fn lacks(&self, root: &Programs) -> Result<Vec<String>> {
-        let mut out = self.lacks_tools(root);
+    pub(crate) fn missing_requirements(&self, root: &Programs) -> Result<Vec<String>> {
+        let mut out = self.missing_tools(root);
         if !out.is_empty() {
             return Ok(out);
         }
@@ -50,7 +50,7 @@ impl DiskPlan {
     }
 
     /// The programs and libraries that are not there.
-    pub(super) fn lacks_tools(&self, root: &Programs) -> Vec<String> {
+    pub(super) fn missing_tools(&self, root: &Programs) -> Vec<String> {
         let mut out = Vec::new();
         let mut need = |at: &str, tools: &[Tool]| {
             for tool in tools {

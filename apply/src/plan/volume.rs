@@ -8,6 +8,7 @@ use ignition::model::{Luks, Raid};
 use super::{DeviceRef, DiskPlanner, PlannedArray, PlannedVolume};
 use crate::fetched::VolumeKeys;
 use crate::journal::disks::{BETWEEN, Stage};
+use crate::volumes::VolumeAction;
 use crate::{arrays, volumes};
 use linux::filesystem;
 use linux::filesystem::Found;
@@ -82,7 +83,7 @@ impl DiskPlanner<'_> {
         }
         let stable = self.stable(&target);
         match self.volume_verdict(&spec, &target, &stable) {
-            Ok(verdict) if open.is_some() && verdict != Some(volumes::VolumeAction::Open) => {
+            Ok(verdict) if open.is_some() && verdict != Some(VolumeAction::Open) => {
                 self.wrong(at, format!("{device} is in use: the volume is open"));
             }
             Ok(verdict) => self.plan.volumes.push(PlannedVolume {
@@ -101,15 +102,15 @@ impl DiskPlanner<'_> {
         spec: &volumes::VolumeSpec,
         target: &DeviceRef,
         stable: &str,
-    ) -> Result<Option<volumes::VolumeAction>, String> {
+    ) -> Result<Option<VolumeAction>, String> {
         // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is gone,
         // is made anew with all that is on it.
         let ours = match self.inputs.journal.stage(&spec.at, stable) {
-            Some(Stage::Done) if spec.opens_again() => Some(volumes::VolumeAction::Open),
-            Some(_) => Some(volumes::VolumeAction::Remake),
+            Some(Stage::Done) if spec.opens_again() => Some(VolumeAction::Open),
+            Some(_) => Some(VolumeAction::Remake),
             None => self
                 .was_made_earlier(target)
-                .then_some(volumes::VolumeAction::Remake),
+                .then_some(VolumeAction::Remake),
         };
         if ours.is_some() {
             return Ok(ours);
@@ -117,7 +118,7 @@ impl DiskPlanner<'_> {
         let looked = self.look(target);
         match looked.map_err(|error| format!("{}: {error:#}", spec.at))? {
             Some((names, found)) => spec.decide(&names, &found).map(Some),
-            None => Ok(spec.wipes().then_some(volumes::VolumeAction::Remake)),
+            None => Ok(spec.wipes().then_some(VolumeAction::Remake)),
         }
     }
 
@@ -170,7 +171,7 @@ impl DiskPlanner<'_> {
     }
 
     /// Whether a target is a disk that has partitions once the tables are written.
-    fn is_divided(&self, target: &DeviceRef) -> bool {
+    pub(super) fn is_divided(&self, target: &DeviceRef) -> bool {
         let DeviceRef::Device(name) = target else {
             return false;
         };
@@ -186,8 +187,7 @@ impl DiskPlanner<'_> {
         match target {
             DeviceRef::Device(_) | DeviceRef::Partition(..) => is_earlier(target),
             DeviceRef::Array(name) => {
-                let mut arrays = self.plan.arrays.iter();
-                let array = arrays.find(|array| array.spec.name == *name);
+                let array = self.planned_array(name);
                 array.is_some_and(|array| array.members.iter().all(is_earlier))
             }
             // What it holds goes when it is made anew itself.
@@ -200,8 +200,7 @@ impl DiskPlanner<'_> {
         let DeviceRef::Volume(name) = target else {
             return false;
         };
-        let mut volumes = self.plan.volumes.iter();
-        let volume = volumes.find(|volume| volume.spec.name == *name);
+        let volume = self.planned_volume(name);
         volume.is_some_and(|volume| {
             volume.spec.needs_clevis() || self.is_opened_by_clevis(&volume.target)
         })
@@ -209,21 +208,11 @@ impl DiskPlanner<'_> {
 
     /// Whether a target is an array or volume that this run makes new.
     pub(super) fn is_new(&self, target: &DeviceRef) -> bool {
-        match target {
-            DeviceRef::Volume(name) => {
-                let volume = self
-                    .plan
-                    .volumes
-                    .iter()
-                    .find(|volume| volume.spec.name == *name);
-                volume.is_some_and(|volume| {
-                    matches!(
-                        volume.verdict,
-                        Some(volumes::VolumeAction::Make | volumes::VolumeAction::Remake)
-                    )
-                })
-            }
-            _ => false,
-        }
+        let DeviceRef::Volume(name) = target else {
+            return false;
+        };
+        let made = |action: &VolumeAction| *action != VolumeAction::Open;
+        let volume = self.planned_volume(name);
+        volume.is_some_and(|volume| volume.verdict.as_ref().is_some_and(made))
     }
 }

@@ -265,12 +265,12 @@ fn all_mistakes_are_told_at_once_and_nothing_is_written() {
     for wanted in [
         "$.passwd.users.1: the group nogroup1 does not exist",
         "$.storage.directories.0: /usr/lib/x: the root is read-only there; writable are /etc, /var and",
-        "$.storage.directories.1: /etc/motd: it exists and is no directory",
-        "$.storage.files.0.user: there is no user nobody2",
+        "$.storage.directories.1: /etc/motd: it exists and is not a directory",
+        "$.storage.files.0.user: no user nobody2",
         "$.storage.files.1: /boot/x: the root is read-only",
         "$.storage.files.2: /etc/passwd: it exists with other contents",
-        "$.storage.files.4: /var/home/ok/x: it is the same place as that of $.storage.files.3",
-        "$.storage.links.0: /etc/group: it exists and is another",
+        "$.storage.files.4: /var/home/ok/x: it is the same file as that of $.storage.files.3",
+        "$.storage.links.0: /etc/group: it exists and is not this link",
         "$.systemd.units.0: the unit none.service does not exist",
     ] {
         assert!(text.contains(wanted), "{wanted}\nnot in\n{text}");

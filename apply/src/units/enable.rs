@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ignition::unit::Install;
+
 use super::{SYSTEM, UnitPlanner};
 use crate::tree::{join, split};
 
@@ -19,7 +21,7 @@ fn is_template(name: &str) -> bool {
 
 impl UnitPlanner<'_> {
     /// Makes the links of a unit and of those that its `Also=` names.
-    pub(super) fn enable(&mut self, place: &str, name: &str, seen: &mut BTreeSet<String>) {
+    pub(super) fn enable(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
         if !seen.insert(name.to_owned()) {
             return;
         }
@@ -28,7 +30,7 @@ impl UnitPlanner<'_> {
             .file_of(name)
             .or_else(|| of_template.and_then(|template| self.file_of(&template)))
         else {
-            let what = format!("{place}: the unit {name} does not exist");
+            let what = format!("{at}: the unit {name} does not exist");
             // Ignition leaves it to the presets, and another system's units may come from elsewhere.
             return match self.tree.rules.has_all_units {
                 true => self.wrong.push(what),
@@ -38,29 +40,15 @@ impl UnitPlanner<'_> {
         let install = self.install_of(&path);
         if !install.present {
             let what = "has no [Install] section, so nothing enables it";
-            return self.warnings.push(format!("{place}: {name} {what}"));
+            return self.warnings.push(format!("{at}: {name} {what}"));
         }
         let linked = match (is_template(name), &install.default_instance) {
             (false, _) => Some(name.to_owned()),
             (true, Some(default)) => Some(name.replacen("@.", &format!("@{default}."), 1)),
             (true, None) => None,
         };
-        let dependencies = [
-            (&install.wanted_by, "wants"),
-            (&install.required_by, "requires"),
-            (&install.upheld_by, "upholds"),
-        ];
-        for (targets, folder) in dependencies {
-            for target in targets {
-                let Some(linked) = &linked else {
-                    let what =
-                        "is a template without DefaultInstance=, so it cannot be enabled itself";
-                    return self.wrong.push(format!("{place}: {name} {what}"));
-                };
-                let target = specifiers(target, linked);
-                let link = join(&format!("{SYSTEM}/{target}.{folder}"), linked);
-                self.out.links.insert(link, path.clone());
-            }
+        if !self.link_into_targets(at, (name, &path), linked.as_deref(), &install) {
+            return;
         }
         for alias in &install.alias {
             let alias = specifiers(alias, linked.as_deref().unwrap_or(name));
@@ -70,11 +58,40 @@ impl UnitPlanner<'_> {
         }
         for also in &install.also {
             self.enable(
-                place,
+                at,
                 &specifiers(also, linked.as_deref().unwrap_or(name)),
                 seen,
             );
         }
+    }
+
+    /// The links in the folders of the targets that want, require or uphold a unit; `linked` is the instance that is
+    /// linked. Whether there may be more.
+    fn link_into_targets(
+        &mut self,
+        at: &str,
+        (name, path): (&str, &str),
+        linked: Option<&str>,
+        install: &Install,
+    ) -> bool {
+        for (targets, folder) in [
+            (&install.wanted_by, "wants"),
+            (&install.required_by, "requires"),
+            (&install.upheld_by, "upholds"),
+        ] {
+            for target in targets {
+                let Some(linked) = linked else {
+                    let what =
+                        "is a template without DefaultInstance=, so it cannot be enabled itself";
+                    self.wrong.push(format!("{at}: {name} {what}"));
+                    return false;
+                };
+                let target = specifiers(target, linked);
+                let link = join(&format!("{SYSTEM}/{target}.{folder}"), linked);
+                self.out.links.insert(link, path.to_owned());
+            }
+        }
+        true
     }
 
     /// Removes the links to a unit, those that the config itself just asked for included.

@@ -49,26 +49,8 @@ impl Pin {
     /// # Errors
     /// What cannot be, by its name.
     pub(super) fn of(clevis: &Clevis, keys: &VolumeKeys) -> Result<Option<Self>, String> {
-        let custom = clevis.custom.as_ref();
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        if let Some(name) = custom.and_then(|custom| given(&custom.pin)) {
-            let odd = |c: char| !c.is_ascii_alphanumeric() && c != '-';
-            if name.contains(odd) || name.starts_with('-') {
-                return Err(format!("clevis.custom.pin: {name:?} is the name of no pin"));
-            }
-            let config = custom
-                .and_then(|custom| given(&custom.config))
-                .unwrap_or_default();
-            // A pin may be made of others, which its config names.
-            let names = |pin: &str| name == pin || config.contains(pin);
-            return Ok(Some(Self {
-                tang: names(TANG),
-                tpm: names(TPM),
-                network: custom.is_some_and(|custom| custom.needs_network == Some(true)),
-                offline: false,
-                name,
-                config,
-            }));
+        if let Some(pin) = Self::custom(clevis)? {
+            return Ok(Some(pin));
         }
         let servers = clevis.tang.as_deref().unwrap_or_default();
         let tpm = clevis.tpm2 == Some(true);
@@ -76,28 +58,56 @@ impl Pin {
         let pins = servers.len() + usize::from(tpm);
         if pins > 0 && usize::try_from(threshold).is_ok_and(|threshold| threshold > pins) {
             return Err(format!(
-                "clevis.threshold: {threshold} pins are to open it, and there are {pins}"
+                "clevis.threshold: expected at most {pins}, the number of pins; found {threshold}"
             ));
         }
         if servers.is_empty() {
             return Ok(None);
         }
-        let mut of = Map::new();
         let servers = servers.iter().enumerate().map(|(i, server)| {
             let fetched = keys.advertisements.get(i).and_then(Option::as_deref);
-            told(server, fetched).map_err(|why| format!("clevis.tang.{i}: {why}"))
+            tang(server, fetched).map_err(|why| format!("clevis.tang.{i}: {why}"))
         });
-        of.insert(TANG.to_owned(), servers.collect::<Result<_, _>>()?);
+        let mut pins = Map::new();
+        pins.insert(TANG.to_owned(), servers.collect::<Result<_, _>>()?);
         if tpm {
-            of.insert(TPM.to_owned(), json!({}));
+            pins.insert(TPM.to_owned(), json!({}));
         }
         Ok(Some(Self {
             name: SSS.to_owned(),
-            config: json!({ "t": threshold, "pins": of }).to_string(),
+            config: json!({ "t": threshold, "pins": pins }).to_string(),
             tang: true,
             tpm,
             network: true,
             offline: keys.advertisements.iter().any(Option::is_none),
+        }))
+    }
+
+    /// A pin that the config gives in clevis's own words.
+    fn custom(clevis: &Clevis) -> Result<Option<Self>, String> {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let Some(custom) = &clevis.custom else {
+            return Ok(None);
+        };
+        let Some(name) = given(&custom.pin) else {
+            return Ok(None);
+        };
+        let odd = |c: char| !c.is_ascii_alphanumeric() && c != '-';
+        if name.contains(odd) || name.starts_with('-') {
+            return Err(format!(
+                "clevis.custom.pin: {name:?} is not the name of a pin"
+            ));
+        }
+        let config = given(&custom.config).unwrap_or_default();
+        // The pin sss is made of others, which its config names.
+        let names = |pin: &str| name == pin || config.contains(pin);
+        Ok(Some(Self {
+            tang: names(TANG),
+            tpm: names(TPM),
+            network: custom.needs_network == Some(true),
+            offline: false,
+            name,
+            config,
         }))
     }
 
@@ -156,18 +166,14 @@ impl Pin {
     }
 }
 
-/// What the pin is told of a server: never to ask it for an advertisement, which was fetched and is checked by its
-/// thumbprint.
-fn told(server: &Tang, fetched: Option<&[u8]>) -> Result<Value, String> {
-    let own = server
-        .advertisement
-        .as_deref()
-        .unwrap_or_default()
-        .as_bytes();
-    let read = serde_json::from_slice(fetched.unwrap_or(own)).ok();
+/// A server's part of the pin's config. With `adv` clevis does not ask the server itself: the advertisement was fetched and
+/// is checked by its thumbprint (`clevis-encrypt-tang(1)`).
+fn tang(server: &Tang, fetched: Option<&[u8]>) -> Result<Value, String> {
+    let given = server.advertisement.as_deref().unwrap_or_default();
+    let read = serde_json::from_slice(fetched.unwrap_or(given.as_bytes())).ok();
     let advertisement = read
         .filter(|read: &Value| read.get("payload").is_some())
-        .ok_or("its advertisement is none: JSON with a payload and its signatures is expected")?;
+        .ok_or("its advertisement is invalid; expected JSON with a payload and signatures")?;
     Ok(json!({ "url": server.url, "thp": server.thumbprint, "adv": advertisement }))
 }
 

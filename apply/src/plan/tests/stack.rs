@@ -59,7 +59,7 @@ fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
         (
             r#""keyFile""#,
             r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x"}]}, "keyFile""#,
-            "$.storage.luks.0: clevis.tang.0: its advertisement is none",
+            "$.storage.luks.0: clevis.tang.0: its advertisement is invalid",
         ),
         (
             r#""keyFile""#,
@@ -122,7 +122,7 @@ fn what_the_image_lacks_is_told_with_the_package_that_brings_it() {
         sysroot: folder.path().to_owned(),
         in_image: true,
     };
-    let told = plan.lacks(&root).unwrap().join("\n");
+    let told = plan.missing_requirements(&root).unwrap().join("\n");
     for (at, package) in [
         ("$.storage.raid.0", "mdadm"),
         ("$.storage.luks.0", "cryptsetup-bin"),
