@@ -75,7 +75,7 @@ pub fn plan(
                 rules: target.rules,
                 journal,
             };
-            match plan::plan(&inputs, &mut || block::random_guid(world)) {
+            match plan::plan(&inputs, &mut || world.random_guid()) {
                 Err(problems) if problems.missing => {
                     target.modules.load_for_disks();
                     target.modules.load_for_devices(Network::Without);

@@ -70,11 +70,7 @@ fn machine_id(boot: &Boot, root: &Root, dir: &Path) -> Result<String> {
     let id = match fs::read_to_string(&kept) {
         Ok(text) if is_machine_id(text.trim()) => text.trim().to_owned(),
         _ => {
-            let random = boot.world.proc.join("sys/kernel/random/uuid");
-            let id = fs::read_to_string(&random)
-                .with_context(|| format!("reading {}", random.display()))?
-                .trim()
-                .replace('-', "");
+            let id = boot.world.random_guid()?.to_string().replace('-', "");
             atomic_file::write_line(&kept, &id)?;
             id
         }

@@ -162,16 +162,6 @@ pub fn number_of(world: &World, name: &str) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// A random GUID from the kernel.
-///
-/// # Errors
-/// If the kernel gives none.
-pub fn random_guid(world: &World) -> Result<Guid> {
-    let path = world.proc.join("sys/kernel/random/uuid");
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    text.trim().parse().map_err(|e: String| anyhow::anyhow!(e))
-}
-
 /// virtio keeps the serial at the disk, NVMe at the controller, SCSI and ATA in vital product data page 0x80.
 pub fn serial(folder: &Path) -> Option<String> {
     let text = ["serial", "device/serial"]

@@ -6,6 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+use image::guid::Guid;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::watchdog::Watchdog;
@@ -83,6 +85,17 @@ impl World {
                 .map_or(0, |at| at.tv_sec() * 1_000_000 + at.tv_nsec() / 1000),
             Clock::Told(at) => at.load(std::sync::atomic::Ordering::Relaxed),
         }
+    }
+
+    /// A random GUID from the kernel.
+    ///
+    /// # Errors
+    /// If procfs is not mounted.
+    pub fn random_guid(&self) -> Result<Guid> {
+        let path = self.proc.join("sys/kernel/random/uuid");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
+        text.trim().parse().map_err(anyhow::Error::msg)
     }
 
     /// Sleeps. Loops sleep by a [`crate::waiter::Waiter`], which keeps the watchdog fed.

@@ -77,7 +77,7 @@ impl Disk {
             rules: crate::target::Rules::NODE,
             journal,
         };
-        let plan = plan::plan(&inputs, &mut || block::random_guid(&world))
+        let plan = plan::plan(&inputs, &mut || world.random_guid())
             .map_err(|problems| anyhow!(problems.lines.join("\n")))?;
         partitions(&world, &plan, journal)?;
         let actions = plan.tables.iter().flat_map(|change| &change.actions);

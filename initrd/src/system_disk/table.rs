@@ -14,8 +14,8 @@ use image::manifest::Manifest;
 use image::fault::Fault;
 use linux::block::{Disk, Partition};
 use linux::gpt::{Entry, Table};
+use linux::ioctl;
 use linux::world::World;
-use linux::{block, ioctl};
 
 /// What is overwritten at the begin and the end of a new partition, so that nothing of a former life is found there.
 const WIPED: u64 = layout::MIB;
@@ -190,7 +190,7 @@ fn add(
         .with_context(|| format!("the partition table of {disk} is full"))?;
     let entry = Entry {
         type_guid: wanted.type_guid,
-        guid: block::random_guid(world)?,
+        guid: world.random_guid()?,
         first,
         last: if wanted.size.is_some() { end } else { last },
         attributes: wanted.attributes,
