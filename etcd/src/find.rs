@@ -7,7 +7,7 @@ use image::node::EtcdFind;
 
 use image::fault::Fault;
 use linux::block::Disk;
-use linux::ext4;
+use linux::filesystem::ext;
 
 /// A disk or a partition that may be etcd's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub fn find(
             })
             // A device that cannot be read now is one that is not there.
             .filter(|volume| {
-                ext4::probe(&volume.path)
+                ext::read(&volume.path)
                     .ok()
                     .flatten()
                     .is_some_and(|found| found.label == *label)

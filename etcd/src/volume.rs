@@ -18,12 +18,12 @@ use image::report::LINE;
 use image::fault::Fault;
 use linux::block::{self, Disk};
 use linux::ext4;
-use linux::ioctl;
+use linux::filesystem::ext;
 use linux::log::say;
 use linux::modules::{Modules, Network};
 use linux::mount::{self, Flags};
 use linux::probe::{Content, Stretch, probe};
-use linux::programs::{self, Programs};
+use linux::programs::Programs;
 use linux::refusal;
 use linux::timeline::Timeline;
 use linux::uevent::Monitor;
@@ -345,21 +345,17 @@ fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
 /// Whether this is the file system that the note is about, as mkfs left it or was making it.
 fn never_mounted(volume: &Volume, note: &Note) -> Result<bool> {
     let found = superblock(volume)?;
-    Ok(found.uuid == note.filesystem && !found.mounted)
+    Ok(found.uuid == note.filesystem && !found.ever_mounted)
 }
 
-fn superblock(volume: &Volume) -> Result<ext4::Ext4> {
-    ext4::probe(&volume.path)?
+fn superblock(volume: &Volume) -> Result<ext::Superblock> {
+    ext::read(&volume.path)?
         .with_context(|| format!("the superblock of {} has gone away", volume.name))
 }
 
 /// Makes the file system and signs it. With `again` over the remains of this node's own attempt.
 fn format(job: Job<'_>, volume: &Volume, again: bool) -> Result<()> {
-    let random = job.world.proc.join("sys/kernel/random/uuid");
-    let uuid = fs::read_to_string(&random)
-        .with_context(|| format!("reading {}", random.display()))?
-        .trim()
-        .to_owned();
+    let uuid = job.world.random_guid()?.to_string();
     Note {
         volume: volume.stable.clone(),
         size: volume.size,
@@ -371,28 +367,14 @@ fn format(job: Job<'_>, volume: &Volume, again: bool) -> Result<()> {
         volume.name,
         volume.stable
     );
-    let device = volume.path.to_string_lossy();
-    let features = format!("^fast_commit,{}", ext4::NO_ORPHAN_FILE);
-    let mut args = vec![
-        "-q",
-        "-U",
-        &uuid,
-        "-L",
-        LABEL_ETCD,
-        "-m",
-        "1",
-        "-O",
-        &features,
-        "-E",
-        "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
-    ];
-    if again {
-        // Without it mke2fs is the second opinion: it refuses where libblkid finds anything.
-        args.push("-F");
-    }
-    args.push(&device);
-    programs::succeed(job.root, "/usr/sbin/mkfs.ext4", &args)
-        .context("formatting the etcd volume")?;
+    let options = ext4::Options {
+        label: LABEL_ETCD,
+        uuid: Some(&uuid),
+        orphan_file: false,
+        // Only over the remains of this node's own attempt.
+        overwrite: again,
+    };
+    ext4::make(job.root, &volume.path, options).context("formatting the etcd volume")?;
     sign(job, volume, &uuid)
 }
 
@@ -421,22 +403,8 @@ fn sign(job: Job<'_>, volume: &Volume, uuid: &str) -> Result<()> {
 }
 
 fn e2fsck(root: &Programs, volume: &Volume) -> Result<()> {
-    tracing::info!("checking {}, which was not unmounted in order", volume.name);
-    let device = volume.path.to_string_lossy();
-    let output = programs::run(root, "/usr/sbin/e2fsck", &["-p", &device])?;
-    // e2fsck(8): 1 and 2 say that errors were corrected.
-    match output.status.code() {
-        Some(0..=2) => Ok(()),
-        code => Err(Fault::new("the file system on the etcd volume is damaged")
-            .expected("a file system that e2fsck -p can put in order")
-            .found(format!(
-                "e2fsck ended with {}: {}",
-                code.map_or("a signal".to_owned(), |code| code.to_string()),
-                output.stdout.trim().replace('\n', " | ")
-            ))
-            .fix("repair it from a rescue system, or replace this member of etcd")
-            .into()),
-    }
+    let fix = "repair it from a rescue system, or replace this member of etcd";
+    ext4::check(root, &volume.path, "the etcd volume", fix)
 }
 
 fn mount_volume(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
@@ -445,7 +413,8 @@ fn mount_volume(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
     let found = superblock(volume)?;
     let device = block::number_of(job.world, &volume.name)?;
     mount::mount(&volume.path, &target, "ext4", FLAGS, OPTIONS)?;
-    if let Err(error) = grow(volume, &found, &target) {
+    // A volume that has become larger is used to its end.
+    if let Err(error) = ext4::grow("the etcd volume", &found, volume.size, &target, MIB) {
         // It is mounted and serves as it is.
         tracing::warn!("{error:#}");
     }
@@ -461,18 +430,4 @@ fn mount_volume(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
         filesystem: Some(found.uuid),
         reason: None,
     })
-}
-
-/// A volume that has become larger is used to its end, at every boot, while it is mounted.
-fn grow(volume: &Volume, found: &ext4::Ext4, mounted: &Path) -> Result<()> {
-    let blocks = volume.size / found.block;
-    if blocks.saturating_sub(found.blocks) * found.block < MIB {
-        return Ok(());
-    }
-    tracing::info!(
-        "growing the etcd volume from {} to {blocks} blocks",
-        found.blocks
-    );
-    let folder = File::open(mounted).with_context(|| format!("opening {}", mounted.display()))?;
-    ioctl::grow_ext4(&folder, blocks).context("growing the etcd volume")
 }

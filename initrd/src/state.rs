@@ -20,7 +20,7 @@ use apply::journal::disks::DiskJournal;
 use apply::journal::files::FileJournal;
 use apply::plan::SystemDisk;
 use linux::block::{self, Partition};
-use linux::ext4;
+use linux::filesystem::ext;
 use linux::mount::{self, Flags};
 use linux::world::World;
 
@@ -65,7 +65,7 @@ pub(crate) fn open(boot: &Boot, root: &Root) -> Result<State> {
                 .iter()
                 .find(|part| part.label == layout::LABEL_STATE);
             if let Some(part) = part
-                && ext4::probe(&part.path)?.is_some()
+                && ext::read(&part.path)?.is_some()
             {
                 boot.timeline
                     .step("state.mount", || state.mount(root, part))?;

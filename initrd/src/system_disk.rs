@@ -2,15 +2,15 @@
 
 pub(crate) mod table;
 
-use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::fault::Fault;
 use image::layout;
 use linux::block::{self, Disk, Partition};
+use linux::ext4;
+use linux::filesystem::ext;
 use linux::mount::{self, Flags};
-use linux::{ext4, ioctl, programs};
 
 use self::table::{Plan, Scope};
 use crate::context::Boot;
@@ -63,10 +63,10 @@ pub(crate) fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partitio
 /// # Errors
 /// If it cannot be made, checked or mounted, with the command or device.
 pub(crate) fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Flags) -> Result<()> {
-    match ext4::probe(&part.path)? {
+    match ext::read(&part.path)? {
         // One that was never mounted holds nothing, and may be half made.
         None => format(root, part)?,
-        Some(found) if !found.mounted => format(root, part)?,
+        Some(found) if !found.ever_mounted => format(root, part)?,
         Some(found) if !found.clean => check(root, &part.path, &part.label)?,
         Some(_) => {}
     }
@@ -87,31 +87,14 @@ pub(crate) fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Fl
 /// If mkfs.ext4 fails.
 pub(crate) fn format(root: &Root, part: &Partition) -> Result<()> {
     tracing::info!("formatting {} as {}", part.name, part.label);
-    let device = part.path.to_string_lossy();
-    // Nothing is discarded and no inode table zeroed here: the kernel does it later, in the background.
-    let later = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
-    let (features, extended) = match part.label == layout::LABEL_VAR {
-        true => (
-            "orphan_file",
-            format!("{later},{}", ext4::SHORT_ORPHAN_FILE),
-        ),
-        false => (ext4::NO_ORPHAN_FILE, later.to_owned()),
+    let options = ext4::Options {
+        label: &part.label,
+        uuid: None,
+        // On `var` many processes work at the same time; `state` is small and quiet.
+        orphan_file: part.label == layout::LABEL_VAR,
+        overwrite: true,
     };
-    let args = [
-        "-q",
-        "-F",
-        "-m",
-        "1",
-        "-L",
-        &part.label,
-        "-O",
-        features,
-        "-E",
-        &extended,
-        &device,
-    ];
-    programs::succeed(&root.programs, "/usr/sbin/mkfs.ext4", &args)?;
-    Ok(())
+    ext4::make(&root.programs, &part.path, options)
 }
 
 /// The journal is replayed and, where the superblock asks for it, all of the file system checked.
@@ -119,24 +102,9 @@ pub(crate) fn format(root: &Root, part: &Partition) -> Result<()> {
 /// # Errors
 /// A [`Fault`] if e2fsck leaves errors.
 pub(crate) fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
-    let device = device.to_string_lossy();
-    tracing::info!("checking {device} ({label}), which was not unmounted cleanly");
-    let output = programs::run(&root.programs, "/usr/sbin/e2fsck", &["-p", &device])?;
-    // e2fsck(8): 1 and 2 say that errors were corrected; a reboot (2) is for mounted file systems only.
-    match output.status.code() {
-        Some(0..=2) => Ok(()),
-        code => Err(Fault::new(format!(
-            "the file system on {device} ({label}) is damaged"
-        ))
-        .expected("a file system that e2fsck -p can repair")
-        .found(format!(
-            "e2fsck ended with {}: {}",
-            code.map_or("a signal".to_owned(), |code| code.to_string()),
-            output.stdout.trim().replace('\n', " | ")
-        ))
-        .fix("boot a rescue system and repair it, or wipe the partition to have it made anew")
-        .into()),
-    }
+    let name = format!("{} ({label})", device.display());
+    let fix = "boot a rescue system and repair it, or wipe the partition to have it made anew";
+    ext4::check(&root.programs, device, &name, fix)
 }
 
 /// Grows the mounted ext4 of a partition that became larger.
@@ -144,18 +112,8 @@ pub(crate) fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
 /// # Errors
 /// If the kernel refuses.
 pub(crate) fn grow(part: &Partition, target: &Path) -> Result<()> {
-    let Some(found) = ext4::probe(&part.path)? else {
-        return Ok(());
-    };
-    let blocks = part.size / found.block;
-    if (blocks.saturating_sub(found.blocks)) * found.block < WORTH_GROWING {
-        return Ok(());
+    match ext::read(&part.path)? {
+        Some(found) => ext4::grow(&part.label, &found, part.size, target, WORTH_GROWING),
+        None => Ok(()),
     }
-    tracing::info!(
-        "growing {} from {} to {blocks} blocks",
-        part.label,
-        found.blocks
-    );
-    let folder = File::open(target).with_context(|| format!("opening {}", target.display()))?;
-    ioctl::grow_ext4(&folder, blocks)
 }

@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 use apply::var::VarFilesystem;
 use apply::var::layers;
 use image::{layout, paths};
+use linux::atomic_file;
+use linux::filesystem::ext;
 use linux::mount::{self, Flags};
-use linux::{atomic_file, ext4};
 
 use crate::context::Boot;
 use crate::root::Root;
@@ -86,7 +87,7 @@ fn mount_own(
     if let Some(disk) = &root.disk {
         system_disk::complete(boot, disk, Scope::Own)?;
     }
-    let unclean = ext4::probe(device)?.is_some_and(|found| !found.clean);
+    let unclean = ext::read(device)?.is_some_and(|found| !found.clean);
     if unclean {
         system_disk::check(root, device, layout::LABEL_VAR)?;
     }
@@ -111,7 +112,7 @@ fn mount_partition(
         mount_ext4(root, &part, target, Flags::empty())?;
         system_disk::grow(&part, target)
     })?;
-    Ok(ext4::probe(&part.path)?.map(|found| found.uuid))
+    Ok(ext::read(&part.path)?.map(|found| found.uuid))
 }
 
 /// Keeps in `state` which file system is at `/var`, so that later boots, which read no config, mount it.

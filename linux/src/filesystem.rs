@@ -1,6 +1,9 @@
 //! Which file system a stretch of a device holds, with its label and UUID: what a config compares with.
 //!
-//! Places are those of libblkid (util-linux, `libblkid/src/superblocks`).
+//! Offsets are those of libblkid (util-linux, `libblkid/src/superblocks`).
+
+pub mod ext;
+pub(crate) mod fat;
 
 use std::fmt;
 
@@ -89,11 +92,6 @@ impl<'a> Bytes<'a> {
         self.at(at, magic.len()) == Some(magic)
     }
 
-    fn word(self, at: usize) -> Option<u32> {
-        let bytes: [u8; 4] = self.at(at, 4)?.try_into().ok()?;
-        Some(u32::from_le_bytes(bytes))
-    }
-
     /// Up to the first NUL.
     fn text(self, at: usize, length: usize) -> Option<String> {
         let text = self.at(at, length)?.split(|byte| *byte == 0).next()?;
@@ -107,20 +105,14 @@ impl<'a> Bytes<'a> {
 }
 
 fn ext(head: Bytes<'_>) -> Option<Found> {
-    const AT: usize = 1024;
-    /// Features that ext3 knows: sparse superblocks, large files, indexed folders; types of entries, recovery, meta
-    /// block groups.
-    const EXT3: (u32, u32) = (1 | 2 | 4, 2 | 4 | 16);
-    if !head.is(AT + 56, b"\x53\xef") {
-        return None;
-    }
-    let incompatible = head.word(AT + 96)?;
-    let read_only = head.word(AT + 100)?;
-    let is_ext4 = incompatible & !EXT3.1 != 0 || read_only & !EXT3.0 != 0;
+    let superblock = ext::in_head(head.0)?;
     Some(Found {
-        kind: if is_ext4 { Kind::Ext4 } else { Kind::Ext3 },
-        label: head.text(AT + 120, 16)?,
-        uuid: head.uuid(AT + 104)?,
+        kind: match superblock.is_ext4 {
+            true => Kind::Ext4,
+            false => Kind::Ext3,
+        },
+        label: superblock.label,
+        uuid: superblock.uuid,
     })
 }
 
@@ -143,25 +135,12 @@ fn btrfs(head: Bytes<'_>) -> Option<Found> {
     })
 }
 
-/// `mkfs.fat` writes the label into the boot sector too; one that was changed later stands in the root folder only.
 fn vfat(head: Bytes<'_>) -> Option<Found> {
-    let (id, label) = if head.is(82, b"FAT32   ") {
-        (67, 71)
-    } else if head.is(54, b"FAT16   ") || head.is(54, b"FAT12   ") {
-        (39, 43)
-    } else {
-        return None;
-    };
-    let id = head.word(id)?;
-    let label = head.text(label, 11)?.trim_end().to_owned();
+    let sector = fat::parse(head.0)?;
     Some(Found {
         kind: Kind::Vfat,
-        label: if label == "NO NAME" {
-            String::new()
-        } else {
-            label
-        },
-        uuid: format!("{:04x}-{:04x}", id >> 16, id & 0xffff),
+        label: sector.label,
+        uuid: sector.id,
     })
 }
 

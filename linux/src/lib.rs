@@ -14,7 +14,6 @@ pub mod world;
 pub mod atomic_file;
 pub mod certificates;
 pub mod device_mapper;
-pub mod ext4;
 pub mod firmware;
 pub mod gpt;
 pub mod ioctl;
@@ -44,3 +43,6 @@ pub mod samples;
 // Floor: what needs all of it
 pub mod media;
 pub mod tools;
+
+// Floor: file systems
+pub mod ext4;

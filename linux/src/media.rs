@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use image::modules::{MEDIA, UDF};
 
 use crate::block;
+use crate::filesystem::fat;
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
 use crate::world::World;
@@ -151,8 +152,8 @@ fn label(path: &Path) -> Option<(String, &'static [&'static str])> {
     if let Some(label) = read(ISO_DESCRIPTOR).as_ref().and_then(iso_label) {
         return Some((label, &["iso9660"]));
     }
-    let label = read(0).as_ref().and_then(fat_label)?;
-    Some((label, &["vfat"]))
+    let sector = read(0).filter(|sector| sector[510..] == [0x55, 0xaa])?;
+    Some((fat::parse(&sector)?.label, &["vfat"]))
 }
 
 /// The primary volume descriptor stands in sector 16 of 2,048 bytes (ECMA-119, 8.4).
@@ -160,24 +161,11 @@ const ISO_DESCRIPTOR: u64 = 16 * 2048;
 
 fn iso_label(sector: &[u8; 512]) -> Option<String> {
     let is_primary = sector[0] == 1 && sector[1..6] == *b"CD001";
-    is_primary.then(|| trimmed(&sector[40..72]))
-}
-
-/// The volume label in the boot sector, of FAT32 and of the smaller ones (Microsoft's FAT specification, 3).
-fn fat_label(sector: &[u8; 512]) -> Option<String> {
-    if sector[510..512] != [0x55, 0xaa] {
-        return None;
-    }
-    if sector[82..87] == *b"FAT32" {
-        return Some(trimmed(&sector[71..82]));
-    }
-    (sector[54..57] == *b"FAT").then(|| trimmed(&sector[43..54]))
-}
-
-fn trimmed(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .trim_end_matches([' ', '\0'])
-        .to_owned()
+    is_primary.then(|| {
+        String::from_utf8_lossy(&sector[40..72])
+            .trim_end_matches([' ', '\0'])
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub enum Tool {
     Cryptsetup,
     /// `systemd-cryptsetup-generator`.
     CryptsetupGenerator,
+    /// `e2fsck`.
+    E2fsck,
     /// `mdadm`.
     Mdadm,
     /// `mkfs.btrfs`.
@@ -74,6 +76,7 @@ impl Tool {
             Self::Cryptsetup => ("cryptsetup", "cryptsetup-bin"),
             // What opens volumes on the running system, by crypttab.
             Self::CryptsetupGenerator => ("systemd-cryptsetup-generator", "systemd-cryptsetup"),
+            Self::E2fsck => ("e2fsck", "e2fsprogs"),
             Self::Mdadm => ("mdadm", "mdadm"),
             Self::MkfsBtrfs => ("mkfs.btrfs", "btrfs-progs"),
             Self::MkfsExt4 => ("mkfs.ext4", "e2fsprogs"),

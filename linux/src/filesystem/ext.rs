@@ -1,6 +1,6 @@
-//! ext4 as far as the init must know it: is there one, is it clean, how large is it.
+//! The superblock of ext2, ext3 and ext4: which of them it is, its name, its size, and whether it is clean.
 //!
-//! Format: the kernel's `Documentation/filesystems/ext4/super.rst`.
+//! Format: <https://docs.kernel.org/filesystems/ext4/super.html>.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use image::guid::Guid;
 
-const AT: u64 = 1024;
+/// Where the superblock stands, and how long it is, in bytes.
+const AT: usize = 1024;
+const LENGTH: usize = 1024;
 const MAGIC: u16 = 0xef53;
 const CLEAN: u16 = 1;
 const ERRORS: u16 = 2;
@@ -18,15 +20,16 @@ const NEEDS_RECOVERY: u32 = 4;
 /// Bit of the compatible features: writes go around the journal's full commits.
 const FAST_COMMIT: u32 = 0x400;
 
-/// Features of mkfs.ext4 where few processes remove or truncate open files. An orphan file, which mke2fs makes with up
-/// to 512 blocks, is read whole at every mount, one block after another (the kernel's `fs/ext4/orphan.c`).
-pub const NO_ORPHAN_FILE: &str = "^orphan_file";
-/// The extended option where many do: some blocks for the processors to share, and no more (mke2fs(8)).
-pub const SHORT_ORPHAN_FILE: &str = "orphan_file_size=128K";
+/// Features that ext3 knows: incompatible ones (types of entries, recovery, meta block groups), and those without which it
+/// may only be read (sparse superblocks, large files, indexed folders).
+const EXT3_INCOMPATIBLE: u32 = 2 | 4 | 16;
+const EXT3_READ_ONLY: u32 = 1 | 2 | 4;
 
 /// What the superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ext4 {
+pub struct Superblock {
+    /// Whether it has features that only ext4 knows.
+    pub is_ext4: bool,
     /// Its UUID, in the usual text form.
     pub uuid: String,
     /// Its label; empty if it has none.
@@ -39,23 +42,29 @@ pub struct Ext4 {
     pub blocks: u64,
     /// Whether it was unmounted in order and has no noted errors.
     pub clean: bool,
-    /// Whether it was ever mounted for writing: before that it holds nothing.
-    pub mounted: bool,
+    /// Whether it was ever mounted for writing. One that never was is empty, and possibly half made: mke2fs writes the
+    /// superblock before it has written everything else.
+    pub ever_mounted: bool,
 }
 
-/// Reads the superblock of `device`; none if there is no ext4.
+/// Reads the superblock of `device`; none if there is no ext2, ext3 or ext4.
 ///
 /// # Errors
 /// If the device cannot be read.
-pub fn probe(device: &Path) -> Result<Option<Ext4>> {
-    let mut bytes = [0; 1024];
+pub fn read(device: &Path) -> Result<Option<Superblock>> {
+    let mut bytes = [0; LENGTH];
     File::open(device)
-        .and_then(|file| file.read_exact_at(&mut bytes, AT))
+        .and_then(|file| file.read_exact_at(&mut bytes, AT as u64))
         .with_context(|| format!("reading {}", device.display()))?;
     Ok(parse(&bytes))
 }
 
-fn parse(bytes: &[u8; 1024]) -> Option<Ext4> {
+/// Reads the superblock in the first bytes of a device.
+pub(super) fn in_head(head: &[u8]) -> Option<Superblock> {
+    parse(head.get(AT..AT + LENGTH)?.try_into().ok()?)
+}
+
+fn parse(bytes: &[u8; LENGTH]) -> Option<Superblock> {
     let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let long = |at: usize| u32::from(short(at)) | u32::from(short(at + 2)) << 16;
     if short(56) != MAGIC {
@@ -65,15 +74,18 @@ fn parse(bytes: &[u8; 1024]) -> Option<Ext4> {
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&bytes[104..120]);
     let label = bytes[120..136].split(|byte| *byte == 0).next();
-    Some(Ext4 {
+    // The kernel knows no blocks of more than 64 KiB.
+    let block = (long(24) <= 6).then(|| 1024 << long(24))?;
+    Some(Superblock {
+        is_ext4: long(96) & !EXT3_INCOMPATIBLE != 0 || long(100) & !EXT3_READ_ONLY != 0,
         uuid: Guid(uuid).to_string(),
         label: String::from_utf8_lossy(label.unwrap_or_default()).into_owned(),
         fast_commit: long(92) & FAST_COMMIT != 0,
-        block: 1024_u64.checked_shl(long(24))?,
+        block,
         blocks: u64::from(long(4)) | u64::from(long(0x150)) << 32,
         clean: state & CLEAN != 0 && state & ERRORS == 0 && long(96) & NEEDS_RECOVERY == 0,
         // s_mtime and s_mnt_count.
-        mounted: long(44) != 0 || short(52) != 0,
+        ever_mounted: long(44) != 0 || short(52) != 0,
     })
 }
 
@@ -82,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clean_unclean_and_foreign_are_told_apart() {
+    fn clean_unclean_and_absent_are_distinguished() {
         let mut bytes = [0; 1024];
         assert_eq!(parse(&bytes), None);
         bytes[56..58].copy_from_slice(&MAGIC.to_le_bytes());
@@ -93,27 +105,28 @@ mod tests {
         bytes[104..108].copy_from_slice(&[1, 2, 3, 0xfe]);
         bytes[120..124].copy_from_slice(b"etcd");
         bytes[93] = 4;
-        let good = Ext4 {
+        let good = Superblock {
+            is_ext4: false,
             uuid: "010203fe-0000-0000-0000-000000000000".to_owned(),
             label: "etcd".to_owned(),
             fast_commit: true,
             block: 4096,
             blocks: 100 + (1 << 32),
             clean: true,
-            mounted: false,
+            ever_mounted: false,
         };
         assert_eq!(parse(&bytes), Some(good.clone()));
         for at in [44, 47, 52] {
             let mut used = bytes;
             used[at] = 1;
-            assert!(parse(&used).unwrap().mounted);
+            assert!(parse(&used).unwrap().ever_mounted);
         }
         for (at, value) in [(58, 0), (58, 3), (96, 4)] {
             let mut other = bytes;
             other[at] = value;
             assert_eq!(
                 parse(&other),
-                Some(Ext4 {
+                Some(Superblock {
                     clean: false,
                     ..good.clone()
                 })
