@@ -26,6 +26,6 @@ pub(crate) fn read(early: &Early) -> Result<Cmdline> {
             .found(wrong.join("; "))
             .fix("correct these words in the boot loader's entry or the PXE script")
     })?;
-    early.network.ask(&cmdline.network);
+    early.network.set_cmdline(&cmdline.network);
     Ok(cmdline)
 }

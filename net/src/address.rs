@@ -19,25 +19,25 @@ const BROADCAST: u16 = 4;
 const FLAGS: u16 = 8;
 // linux/if_addr.h: duplicate address detection (RFC 4862, section 5.4) is under way, or has failed.
 const TENTATIVE: u32 = 0x40;
-const DENIED: u32 = 0x08;
+const DADFAILED: u32 = 0x08;
 
 /// An address of a link.
-struct Held {
+struct Assigned {
     address: IpAddr,
     prefix: u8,
     scope: u8,
     flags: u32,
 }
 
-/// How far an address of version 6 is.
+/// The state of an address of version 6 in duplicate address detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// It is in use.
-    Ours,
-    /// It is still being asked for whether somebody else has it, or is not there.
-    Open,
-    /// Somebody else has it.
-    Denied,
+pub(crate) enum AddressState {
+    /// In use.
+    Ready,
+    /// Detection is under way, or the link does not have the address.
+    Tentative,
+    /// Another host uses it.
+    Duplicate,
 }
 
 impl Netlink {
@@ -59,32 +59,36 @@ impl Netlink {
         Ok(())
     }
 
-    /// The addresses of a link of one version with their prefixes; of IPv6 only those that are in use and reach
-    /// beyond the link.
+    /// The addresses of a link of one IP version, with their prefixes; of version 6 only those in use, without link-local
+    /// ones.
     pub(crate) fn addresses(&mut self, index: u32, six: bool) -> Result<Vec<(IpAddr, u8)>> {
-        let mut held = self.held(index, six)?;
-        held.retain(|one| !six || (one.scope == 0 && one.flags & (TENTATIVE | DENIED) == 0));
-        Ok(held.iter().map(|one| (one.address, one.prefix)).collect())
+        let mut assigned = self.assigned(index, six)?;
+        assigned.retain(|one| !six || (one.scope == 0 && one.flags & (TENTATIVE | DADFAILED) == 0));
+        Ok(assigned
+            .iter()
+            .map(|one| (one.address, one.prefix))
+            .collect())
     }
 
-    /// Whether a link has an address of version 6 that is in use and reaches no farther than the link.
+    /// Whether a link-local address of version 6 is in use.
     pub(crate) fn has_link_local(&mut self, index: u32) -> Result<bool> {
-        let local = |one: &Held| one.scope == SCOPE_LINK && one.flags & (TENTATIVE | DENIED) == 0;
-        Ok(self.held(index, true)?.iter().any(local))
+        let local =
+            |one: &Assigned| one.scope == SCOPE_LINK && one.flags & (TENTATIVE | DADFAILED) == 0;
+        Ok(self.assigned(index, true)?.iter().any(local))
     }
 
-    /// How far an address of version 6 is.
-    pub(crate) fn claim(&mut self, index: u32, address: IpAddr) -> Result<Claim> {
-        let held = self.held(index, true)?;
-        let flags = held.iter().find(|one| one.address == address);
+    /// The state of an address of version 6.
+    pub(crate) fn address_state(&mut self, index: u32, address: IpAddr) -> Result<AddressState> {
+        let assigned = self.assigned(index, true)?;
+        let flags = assigned.iter().find(|one| one.address == address);
         Ok(match flags.map(|one| one.flags) {
-            Some(flags) if flags & DENIED != 0 => Claim::Denied,
-            Some(flags) if flags & TENTATIVE == 0 => Claim::Ours,
-            _ => Claim::Open,
+            Some(flags) if flags & DADFAILED != 0 => AddressState::Duplicate,
+            Some(flags) if flags & TENTATIVE == 0 => AddressState::Ready,
+            _ => AddressState::Tentative,
         })
     }
 
-    fn held(&mut self, index: u32, six: bool) -> Result<Vec<Held>> {
+    fn assigned(&mut self, index: u32, six: bool) -> Result<Vec<Assigned>> {
         let mut all = vec![if six { INET6 } else { INET }];
         all.extend([0; 7]);
         let mut out = Vec::new();
@@ -102,7 +106,7 @@ impl Netlink {
                 .and_then(|(_, value)| word(value, 0))
                 .unwrap_or_else(|| flags.into());
             let value = find(LOCAL).or_else(|| find(PEER)).map(|(_, value)| value);
-            out.extend(value.and_then(address).map(|address| Held {
+            out.extend(value.and_then(address).map(|address| Assigned {
                 address,
                 prefix,
                 scope,

@@ -1,5 +1,5 @@
-//! DHCP, what both versions have in common. The clients are state machines without sockets or clocks: the caller passes
-//! what arrives and what time it is, and sends what comes out.
+//! A DHCP client of either version. The clients are state machines without sockets or clocks: the caller passes received
+//! messages and the time, and sends the messages that they return.
 
 use std::time::Duration;
 
@@ -8,59 +8,60 @@ use anyhow::Result;
 use crate::lease::Lease;
 use crate::{dhcp4, dhcp6};
 
-/// One exchange with the servers of one link.
+/// The client of one exchange.
 #[derive(Debug)]
 pub(crate) enum Client {
-    Four(dhcp4::Client),
-    Six(dhcp6::Client),
+    V4(dhcp4::Client),
+    V6(dhcp6::Client),
 }
 
 impl Client {
-    /// When [`Client::send`] has something to say.
+    /// When [`Client::send`] has a message.
     pub(crate) const fn due(&self) -> Duration {
         match self {
-            Self::Four(client) => client.due(),
-            Self::Six(client) => client.due(),
+            Self::V4(client) => client.due(),
+            Self::V6(client) => client.due(),
         }
     }
 
-    /// What this client is doing, for people.
-    pub(crate) fn doing(&self) -> String {
+    /// The state, for the console.
+    pub(crate) fn status(&self) -> String {
         match self {
-            Self::Four(client) => client.doing(),
-            Self::Six(client) => client.doing(),
+            Self::V4(client) => client.status(),
+            Self::V6(client) => client.status(),
         }
     }
 
-    /// What is to be sent now, if anything.
+    /// The message that is due now, if one is.
     pub(crate) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
         match self {
-            Self::Four(client) => client.send(now),
-            Self::Six(client) => client.send(now),
+            Self::V4(client) => client.send(now),
+            Self::V6(client) => client.send(now),
         }
     }
 
-    /// Takes what arrived. Gives the lease when it is granted; what is not for us is passed over.
+    /// Takes a received message. Returns the lease once it is granted; messages for other clients are ignored.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
         match self {
-            Self::Four(client) => client.receive(bytes, now),
-            Self::Six(client) => client.receive(bytes, now),
+            Self::V4(client) => client.receive(bytes, now),
+            Self::V6(client) => client.receive(bytes, now),
         }
     }
 
-    /// Drops a lease that cannot be used, and begins anew after a pause.
-    pub(crate) fn refuse(&mut self, now: Duration) {
+    /// Drops an unusable lease, and starts again after a pause.
+    pub(crate) fn reject(&mut self, now: Duration) {
         match self {
-            Self::Four(client) => client.again(now),
-            Self::Six(client) => client.again(now),
+            Self::V4(client) => client.restart(now),
+            Self::V6(client) => client.restart(now),
         }
     }
 
-    /// Gives a lease back whose address somebody else has. Of version 4 nobody is asked for that.
+    /// Declines a lease whose address another host uses. Version 4 only starts again: the kernel detects no duplicates
+    /// there.
     pub(crate) fn decline(&mut self, now: Duration) {
         match self {
-            Self::Four(client) => client.again(now),
-            Self::Six(client) => client.decline(now),
+            Self::V4(client) => client.restart(now),
+            Self::V6(client) => client.decline(now),
         }
     }
 }

@@ -14,18 +14,18 @@ use crate::identity::client_identifier;
 use crate::lease::{Lease, is_domain};
 use crate::route::Route;
 
-/// The first answer is waited for as long; each further one twice as long, up to [`LONGEST`].
+/// The first wait for an answer; each further one is twice as long, up to [`LONGEST`] (RFC 2131, section 4.1).
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(16);
 /// Octets of the client's hardware address in a message (RFC 2131, section 2).
 const CHADDR: usize = 16;
-/// Requests of one offer before a new one is sought.
+/// Requests of one offer before the client discovers again.
 const REQUESTS: u32 = 3;
 
 #[derive(Clone, Debug)]
 enum Phase {
-    Seeking,
-    Asking { address: Ipv4Addr, server: Ipv4Addr },
+    Discovering,
+    Requesting { address: Ipv4Addr, server: Ipv4Addr },
 }
 
 /// One interface's client.
@@ -34,7 +34,7 @@ pub(crate) struct Client {
     mac: Vec<u8>,
     xid: u32,
     phase: Phase,
-    /// When something is to be sent next; time since the client was made.
+    /// When the next message is due; time since the client was made.
     due: Duration,
     wait: Duration,
     /// Messages sent in this phase, and in all.
@@ -43,12 +43,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that has something to send at once. `xid` is random.
+    /// A client whose first message is due at once. `xid` is random.
     pub(crate) fn new(mac: &[u8], xid: u32) -> Self {
         Self {
             mac: mac.to_vec(),
             xid,
-            phase: Phase::Seeking,
+            phase: Phase::Discovering,
             due: Duration::ZERO,
             wait: FIRST,
             sent: 0,
@@ -56,30 +56,33 @@ impl Client {
         }
     }
 
-    /// When [`Client::send`] has something to say.
+    /// When [`Client::send`] has a message.
     pub(crate) const fn due(&self) -> Duration {
         self.due
     }
 
-    /// What this client is doing, for people.
-    pub(crate) fn doing(&self) -> String {
+    /// The state, for the console.
+    pub(crate) fn status(&self) -> String {
         match self.phase {
-            Phase::Seeking => format!("asking for a lease, attempt {}", self.attempts),
-            Phase::Asking { address, server } => format!("asking {server} for {address}"),
+            Phase::Discovering => format!("requesting a lease by DHCP, attempt {}", self.attempts),
+            Phase::Requesting { address, server } => {
+                format!("requesting {address} of {server} by DHCP")
+            }
         }
     }
 
-    /// What is to be sent now, if anything.
+    /// The message that is due now, if one is.
     pub(crate) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
         if now < self.due {
             return Ok(None);
         }
-        if matches!(self.phase, Phase::Asking { .. }) && self.sent >= REQUESTS {
-            self.start(Phase::Seeking);
+        if matches!(self.phase, Phase::Requesting { .. }) && self.sent >= REQUESTS {
+            self.start(Phase::Discovering);
         }
         self.sent += 1;
         self.attempts += 1;
-        // RFC 2131 wants the waits spread by a second; the transaction's number is random enough.
+        // RFC 2131 spreads the waits by a second either way, so that machines that start together do not send together. The
+        // transaction's number is random enough for that.
         let jitter = Duration::from_millis(u64::from(self.xid.rotate_left(self.attempts) % 400));
         self.due = now + self.wait + jitter;
         self.wait = (self.wait * 2).min(LONGEST);
@@ -104,10 +107,10 @@ impl Client {
             OptionCode::InterfaceMtu,
         ]));
         match self.phase {
-            Phase::Seeking => {
+            Phase::Discovering => {
                 options.insert(DhcpOption::MessageType(MessageType::Discover));
             }
-            Phase::Asking { address, server } => {
+            Phase::Requesting { address, server } => {
                 options.insert(DhcpOption::MessageType(MessageType::Request));
                 options.insert(DhcpOption::RequestedIpAddress(address));
                 options.insert(DhcpOption::ServerIdentifier(server));
@@ -122,10 +125,10 @@ impl Client {
         self.wait = FIRST;
     }
 
-    /// Takes what arrived. Gives the lease when it is granted; what is not for us is passed over.
+    /// Takes a received message. Returns the lease once it is granted; messages for other clients are ignored.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
         let message = Message::decode(&mut Decoder::new(bytes)).ok()?;
-        // The length of the address is the sender's word; `chaddr` panics where it is longer than the field.
+        // The sender chooses the length of the address, and dhcproto's `chaddr` panics if it is longer than the field.
         let ours = message.opcode() == Opcode::BootReply
             && message.xid() == self.xid
             && usize::from(message.hlen()) <= CHADDR
@@ -136,39 +139,41 @@ impl Client {
         };
         let server = server(&message);
         match (&self.phase, kind) {
-            (Phase::Seeking, MessageType::Offer) => {
+            (Phase::Discovering, MessageType::Offer) => {
                 let address = message.yiaddr();
                 if address.is_unspecified() {
                     return None;
                 }
-                self.start(Phase::Asking {
+                self.start(Phase::Requesting {
                     address,
                     server: server?,
                 });
                 self.due = now;
                 None
             }
-            (Phase::Asking { address, .. }, MessageType::Ack) if message.yiaddr() == *address => {
+            (Phase::Requesting { address, .. }, MessageType::Ack)
+                if message.yiaddr() == *address =>
+            {
                 match lease(&message) {
                     Ok(lease) => Some(lease),
                     Err(error) => {
-                        tracing::warn!("net: a lease that cannot be used: {error:#}");
-                        self.again(now);
+                        tracing::warn!("net: unusable lease: {error:#}");
+                        self.restart(now);
                         None
                     }
                 }
             }
-            (Phase::Asking { .. }, MessageType::Nak) => {
-                self.again(now);
+            (Phase::Requesting { .. }, MessageType::Nak) => {
+                self.restart(now);
                 None
             }
             _ => None,
         }
     }
 
-    /// From the beginning, after a pause.
-    pub(crate) fn again(&mut self, now: Duration) {
-        self.start(Phase::Seeking);
+    /// Starts again after a pause, as a server may answer each message by a refusal.
+    pub(crate) fn restart(&mut self, now: Duration) {
+        self.start(Phase::Discovering);
         self.due = now + FIRST;
     }
 }
@@ -191,7 +196,7 @@ fn lease(message: &Message) -> Result<Lease> {
             }
             u8::try_from(bits.leading_ones())?
         }
-        // The classes of old, as RFC 2131 leaves no other choice.
+        // Without a mask only the class of the address is left (RFC 791, section 3.2).
         _ => match address.octets()[0] {
             0..=127 => 8,
             128..=191 => 16,
@@ -200,7 +205,7 @@ fn lease(message: &Message) -> Result<Lease> {
     };
     let mut routes = Vec::new();
     match options.get(OptionCode::ClasslessStaticRoute) {
-        // RFC 3442: when these are given, the router option does not count.
+        // RFC 3442: a client that gets this option ignores the router option.
         Some(DhcpOption::ClasslessStaticRoute(list)) if !list.is_empty() => {
             routes.extend(list.iter().map(|(network, gateway)| Route {
                 network: network.network().into(),
@@ -220,7 +225,7 @@ fn lease(message: &Message) -> Result<Lease> {
             }
         }
     }
-    // On-link routes first: the others may go through them.
+    // On-link routes first: gateways of the others may be reached through them.
     routes.sort_by_key(|route| !route.gateway.is_unspecified());
     let resolvers = match options.get(OptionCode::DomainNameServer) {
         Some(DhcpOption::DomainNameServer(list)) => list.iter().copied().map(IpAddr::V4).collect(),
@@ -261,7 +266,7 @@ pub(crate) mod tests {
 
     pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
-    /// What a small server answers to `request`.
+    /// A server's answer to `request`.
     pub(crate) fn answer(request: &[u8], kind: MessageType, extra: Vec<DhcpOption>) -> Vec<u8> {
         let request = Message::decode(&mut Decoder::new(request)).unwrap();
         let mut reply = Message::default();
@@ -338,7 +343,7 @@ pub(crate) mod tests {
                 .receive(&answer(&request, MessageType::Nak, vec![]), at(100))
                 .is_none()
         );
-        assert!(client.doing().contains("asking for a lease"));
+        assert!(client.status().contains("requesting a lease"));
         assert!(client.send(at(101)).unwrap().is_some());
     }
 
@@ -375,11 +380,11 @@ pub(crate) mod tests {
             // RFC 2131: op, htype, hlen.
             offer[2] = length;
             assert_eq!(client.receive(&offer, at(0)), None);
-            assert!(matches!(client.phase, Phase::Seeking), "{length}");
+            assert!(matches!(client.phase, Phase::Discovering), "{length}");
         }
         offer[2] = 6;
         client.receive(&offer, at(0));
-        assert!(matches!(client.phase, Phase::Asking { .. }));
+        assert!(matches!(client.phase, Phase::Requesting { .. }));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! DHCPv6 (RFC 8415): the client's state machine. An address by Solicit, Advertise, Request and Reply, or by Solicit and a
-//! Reply with rapid commit; or only what servers tell, by Information-request.
+//! Reply with rapid commit; or configuration without an address, by Information-request. Sections are those of the RFC.
 //!
 //! Its DUID and IAID are in [`crate::identity`].
 //!
-//! Answers are taken apart in [`answer`].
+//! Answers are parsed in [`answer`].
 
 mod answer;
 #[cfg(test)]
@@ -26,21 +26,21 @@ const DELAY: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait for an Advertise or for information, unless a server says otherwise (`SOL_MAX_RT`, `INF_MAX_RT`).
 const LONGEST: Duration = Duration::from_secs(3600);
-/// What a server may say of that, in seconds (sections 21.24 and 21.25).
-const LONGEST_TOLD: std::ops::RangeInclusive<u32> = 60..=86_400;
+/// The range within which a server may set that, in seconds (sections 21.24 and 21.25).
+const LONGEST_ALLOWED: std::ops::RangeInclusive<u32> = 60..=86_400;
 /// `REQ_MAX_RT` and `REQ_MAX_RC`
 const REQUEST_LONGEST: Duration = Duration::from_secs(30);
 const REQUESTS: u32 = 10;
 /// `DEC_MAX_RC`
 const DECLINES: u32 = 4;
-/// The longest pause after a server that refuses what it offered.
+/// The longest pause after a server that does not grant what it offered.
 const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 /// Octets of the longest DUID with its type (section 11.1).
 const LONGEST_DUID: usize = 130;
-/// How long information counts if the server does not say (`IRT_DEFAULT`).
+/// How long information is valid unless the server says otherwise (`IRT_DEFAULT`).
 const INFORMATION: Duration = Duration::from_secs(86_400);
 
-/// A server that would give addresses.
+/// The addresses that a server offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Offer {
     server: Vec<u8>,
@@ -50,14 +50,14 @@ struct Offer {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Which servers are there? The best so far.
-    Seeking(Option<Offer>),
-    Asking(Offer),
-    /// What do servers tell?
+    /// Solicits; with the best offer so far.
+    Soliciting(Option<Offer>),
+    Requesting(Offer),
+    /// Requests information without an address.
     Informing,
-    /// What was granted or told.
-    Holding(Offer),
-    /// Somebody else has what was granted.
+    /// Has a lease, or information without an address.
+    Bound(Offer),
+    /// Declines: another host uses the address.
     Declining(Offer),
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct Client {
     random: u64,
     xid: [u8; 3],
     phase: Phase,
-    /// When the first message of this exchange was sent.
+    /// When the first message of this exchange was sent (option "elapsed time").
     began: Option<Duration>,
-    /// When something is to be sent next.
+    /// When the next message is due.
     due: Duration,
     wait: Duration,
     /// Messages sent in this exchange, and in all.
@@ -79,14 +79,14 @@ pub(crate) struct Client {
     attempts: u32,
     /// Exchanges in a row that a server ended without an address.
     refusals: u32,
-    /// The last thing that a server had against us.
-    complaint: Option<String>,
+    /// Why the last answer was no lease.
+    problem: Option<String>,
     longest: Duration,
 }
 
 impl Client {
-    /// A client that asks for an address, or only for information. `random` differs with each client; `now` is the
-    /// time by which all others are measured.
+    /// A client that requests an address, or with `inform` only information. `random` differs with each client. All times
+    /// are on the clock of `now`.
     pub(crate) fn new(mac: &[u8], iaid: u32, inform: bool, random: u64, now: Duration) -> Self {
         let mut client = Self {
             duid: duid(mac),
@@ -100,58 +100,68 @@ impl Client {
             sent: 0,
             attempts: 0,
             refusals: 0,
-            complaint: None,
+            problem: None,
             longest: LONGEST,
         };
         let phase = match inform {
             true => Phase::Informing,
-            false => Phase::Seeking(None),
+            false => Phase::Soliciting(None),
         };
         let delay = client.part_of(DELAY);
         client.start(phase, now + delay);
         client
     }
 
-    /// When [`Client::send`] has something to say.
+    /// When [`Client::send`] has a message.
     pub(crate) const fn due(&self) -> Duration {
         self.due
     }
 
-    /// What this client is doing, for people.
-    pub(crate) fn doing(&self) -> String {
+    /// The state, for the console.
+    pub(crate) fn status(&self) -> String {
         let attempts = self.attempts;
         let text = match &self.phase {
-            Phase::Seeking(_) => format!("asking for an address by DHCPv6, attempt {attempts}"),
-            Phase::Asking(offer) => format!(
-                "asking for {} by DHCPv6, attempt {attempts}",
+            Phase::Soliciting(_) => format!("requesting an address by DHCPv6, attempt {attempts}"),
+            Phase::Requesting(offer) => format!(
+                "requesting {} by DHCPv6, attempt {attempts}",
                 list(&offer.addresses)
             ),
-            Phase::Informing => format!("asking for name servers by DHCPv6, attempt {attempts}"),
-            Phase::Holding(offer) if offer.addresses.is_empty() => {
-                "name servers known by DHCPv6".to_owned()
+            Phase::Informing => format!("requesting name servers by DHCPv6, attempt {attempts}"),
+            Phase::Bound(offer) if offer.addresses.is_empty() => {
+                "has name servers by DHCPv6".to_owned()
             }
-            Phase::Holding(offer) => format!("{} is not in use yet", list(&offer.addresses)),
+            Phase::Bound(offer) => format!(
+                "duplicate address detection of {} is under way",
+                list(&offer.addresses)
+            ),
             Phase::Declining(offer) => {
-                format!("giving {} back, which others have", list(&offer.addresses))
+                format!(
+                    "declining {}, which another host uses",
+                    list(&offer.addresses)
+                )
             }
         };
-        match &self.complaint {
-            Some(complaint) => format!("{text} ({complaint})"),
+        match &self.problem {
+            Some(problem) => format!("{text} ({problem})"),
             None => text,
         }
     }
 
-    /// What is to be sent now, if anything.
+    /// The message that is due now, if one is.
     pub(crate) fn send(&mut self, now: Duration) -> Result<Option<Vec<u8>>> {
         if now < self.due {
             return Ok(None);
         }
         match self.phase.clone() {
-            // The time in which servers may compete is over.
-            Phase::Seeking(Some(best)) => self.start(Phase::Asking(best), now),
-            Phase::Asking(_) if self.sent >= REQUESTS => self.start(Phase::Seeking(None), now),
-            Phase::Declining(_) if self.sent >= DECLINES => self.start(Phase::Seeking(None), now),
-            Phase::Holding(_) => return Ok(None),
+            // The time for further advertisements is over (section 18.2.1).
+            Phase::Soliciting(Some(best)) => self.start(Phase::Requesting(best), now),
+            Phase::Requesting(_) if self.sent >= REQUESTS => {
+                self.start(Phase::Soliciting(None), now)
+            }
+            Phase::Declining(_) if self.sent >= DECLINES => {
+                self.start(Phase::Soliciting(None), now)
+            }
+            Phase::Bound(_) => return Ok(None),
             _ => {}
         }
         self.wait = self.next_wait();
@@ -163,18 +173,18 @@ impl Client {
         Ok(Some(message.to_vec().context("encoding a DHCPv6 message")?))
     }
 
-    /// How long the message that is about to be sent waits for its answer: section 15, with its random part.
+    /// How long the next message waits for its answer: section 15, with its random part.
     fn next_wait(&mut self) -> Duration {
         let longest = match self.phase {
-            Phase::Seeking(_) | Phase::Informing => self.longest,
-            Phase::Asking(_) => REQUEST_LONGEST,
-            Phase::Holding(_) | Phase::Declining(_) => Duration::MAX,
+            Phase::Soliciting(_) | Phase::Informing => self.longest,
+            Phase::Requesting(_) => REQUEST_LONGEST,
+            Phase::Bound(_) | Phase::Declining(_) => Duration::MAX,
         };
         if self.sent == 0 {
             let spread = self.part_of(FIRST / 10);
             return match self.phase {
-                // Never earlier, so that the servers' answers can be compared.
-                Phase::Seeking(_) => FIRST + spread + Duration::from_millis(1),
+                // Never below `SOL_TIMEOUT`, so that offers of several servers can be compared.
+                Phase::Soliciting(_) => FIRST + spread + Duration::from_millis(1),
                 _ => FIRST * 9 / 10 + 2 * spread,
             };
         }
@@ -187,10 +197,10 @@ impl Client {
 
     fn message(&self, elapsed: Duration) -> Message {
         let (kind, offer) = match &self.phase {
-            Phase::Seeking(_) => (MessageType::Solicit, None),
-            Phase::Asking(offer) => (MessageType::Request, Some(offer)),
+            Phase::Soliciting(_) => (MessageType::Solicit, None),
+            Phase::Requesting(offer) => (MessageType::Request, Some(offer)),
             Phase::Informing => (MessageType::InformationRequest, None),
-            Phase::Holding(offer) | Phase::Declining(offer) => (MessageType::Decline, Some(offer)),
+            Phase::Bound(offer) | Phase::Declining(offer) => (MessageType::Decline, Some(offer)),
         };
         let mut message = Message::new_with_id(kind, self.xid);
         let options = message.opts_mut();
@@ -236,7 +246,7 @@ impl Client {
         self.due = due;
     }
 
-    /// Takes what arrived. Gives the lease when it is granted; what is not for us is passed over.
+    /// Takes a received message. Returns the lease once it is granted; messages for other clients are ignored.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
         let (head, rest) = bytes.split_first_chunk::<4>()?;
         let [kind, xid @ ..] = *head;
@@ -250,18 +260,18 @@ impl Client {
         if !ours {
             return None;
         }
-        self.heed_longest(&options);
+        self.adopt_longest(&options);
         match (self.phase.clone(), MessageType::from(kind)) {
-            (Phase::Seeking(best), MessageType::Advertise) => {
+            (Phase::Soliciting(best), MessageType::Advertise) => {
                 let offer = self.offer(&options, server)?;
                 self.offered(best, offer, now);
                 None
             }
-            (Phase::Seeking(_), MessageType::Reply) => {
+            (Phase::Soliciting(_), MessageType::Reply) => {
                 one(&options, OptionCode::RapidCommit)?;
                 self.granted(&options, server, now)
             }
-            (Phase::Asking(offer), MessageType::Reply) if offer.server == server => {
+            (Phase::Requesting(offer), MessageType::Reply) if offer.server == server => {
                 self.granted(&options, server, now)
             }
             (Phase::Informing, MessageType::Reply) => {
@@ -275,25 +285,25 @@ impl Client {
                 Some(lease(&options, &[], time))
             }
             (Phase::Declining(_), MessageType::Reply) => {
-                self.start(Phase::Seeking(None), now);
+                self.start(Phase::Soliciting(None), now);
                 None
             }
             _ => None,
         }
     }
 
-    /// A server may say how long to wait at most, whatever else it says (section 18.2.9).
-    fn heed_longest(&mut self, options: &Options<'_>) {
+    /// Adopts the longest wait that a server sets, whatever else its answer holds (section 18.2.9).
+    fn adopt_longest(&mut self, options: &Options<'_>) {
         let code = match self.phase {
             Phase::Informing => OptionCode::InfMaxRt,
             _ => OptionCode::SolMaxRt,
         };
-        if let Some(seconds) = number(options, code).filter(|s| LONGEST_TOLD.contains(s)) {
+        if let Some(seconds) = number(options, code).filter(|s| LONGEST_ALLOWED.contains(s)) {
             self.longest = Duration::from_secs(seconds.into());
         }
     }
 
-    /// What a server would give, or gives; none if that is nothing, which is noted.
+    /// The addresses in an answer; none if there are none, and the reason is kept.
     fn offer(&mut self, options: &Options<'_>, server: &[u8]) -> Option<Offer> {
         match addresses(options, self.iaid) {
             Ok(found) => Some(Offer {
@@ -304,28 +314,28 @@ impl Client {
                 },
                 addresses: found.iter().map(|one| one.0).collect(),
             }),
-            Err(complaint) => {
-                self.complaint = Some(complaint);
+            Err(problem) => {
+                self.problem = Some(problem);
                 None
             }
         }
     }
 
-    /// Of several offers that with the highest preference counts, the first of equal ones. Servers may compete until the
-    /// first Solicit's time is over (section 18.2.1).
+    /// Keeps the offer with the highest preference, the first of equal ones, until the first Solicit's wait is over
+    /// (section 18.2.1).
     fn offered(&mut self, best: Option<Offer>, offer: Offer, now: Duration) {
         if offer.preference == u8::MAX || self.sent > 1 {
-            return self.start(Phase::Asking(offer), now);
+            return self.start(Phase::Requesting(offer), now);
         }
         let better = best
             .as_ref()
             .is_none_or(|best| offer.preference > best.preference);
-        self.phase = Phase::Seeking(if better { Some(offer) } else { best });
+        self.phase = Phase::Soliciting(if better { Some(offer) } else { best });
     }
 
     fn granted(&mut self, options: &Options<'_>, server: &[u8], now: Duration) -> Option<Lease> {
         let Some(offer) = self.offer(options, server) else {
-            self.again(now);
+            self.restart(now);
             return None;
         };
         let found = addresses(options, self.iaid).unwrap_or_default();
@@ -337,28 +347,28 @@ impl Client {
 
     fn hold(&mut self, offer: Offer) {
         self.refusals = 0;
-        self.complaint = None;
-        self.phase = Phase::Holding(offer);
+        self.problem = None;
+        self.phase = Phase::Bound(offer);
         self.due = Duration::MAX;
     }
 
-    /// From the beginning, after a pause that grows with each time.
-    pub(crate) fn again(&mut self, now: Duration) {
+    /// Starts again after a pause, which doubles each time.
+    pub(crate) fn restart(&mut self, now: Duration) {
         let pause = DELAY
             .saturating_mul(1 << self.refusals.min(8))
             .min(LONGEST_PAUSE);
         self.refusals = self.refusals.saturating_add(1);
         let pause = pause + self.part_of(DELAY);
-        self.start(Phase::Seeking(None), now + pause);
+        self.start(Phase::Soliciting(None), now + pause);
     }
 
-    /// Tells the server that somebody else has what it granted, and begins anew.
+    /// Declines the addresses, which another host uses, and starts again.
     pub(crate) fn decline(&mut self, now: Duration) {
         match self.phase.clone() {
-            Phase::Holding(offer) if !offer.addresses.is_empty() => {
+            Phase::Bound(offer) if !offer.addresses.is_empty() => {
                 self.start(Phase::Declining(offer), now);
             }
-            _ => self.again(now),
+            _ => self.restart(now),
         }
     }
 
@@ -368,7 +378,7 @@ impl Client {
         time * part / 256
     }
 
-    /// SplitMix64: enough to keep machines that start together apart.
+    /// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>): enough to spread machines that start together.
     fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

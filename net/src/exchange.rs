@@ -1,4 +1,4 @@
-//! Asking: one DHCP exchange on one link, with its socket.
+//! A DHCP exchange on one link: the client and its socket.
 
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,59 +17,56 @@ use crate::lease::Lease;
 use crate::link::Link;
 use crate::{dhcp4, dhcp6};
 
-/// What is asked for. One link may have one exchange of each version at a time.
+/// What an exchange requests. A link has at most one exchange of each IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exchange {
+pub(crate) enum Protocol {
     /// An address of version 4.
-    Four,
+    Dhcp4,
     /// An address of version 6.
-    Six,
-    /// What servers of version 6 tell without giving an address.
+    Dhcp6,
+    /// Configuration without an address, by DHCPv6 (Information-request).
     Information,
 }
 
-/// A link whose DHCP servers are asked.
+/// An exchange with the DHCP servers of one link.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct Exchange {
     pub(crate) link: Link,
-    pub(crate) exchange: Exchange,
+    pub(crate) protocol: Protocol,
     client: Client,
     socket: UdpSocket,
     to: SocketAddr,
-    /// What was granted, and is on the link.
+    /// The lease that the link is configured by.
     pub(crate) granted: Option<Lease>,
 }
 
-impl Asking {
-    /// Begins an exchange. `iaid` tells the addresses of version 6 on one Ethernet address apart.
-    ///
-    /// # Errors
-    /// If there is no socket for it.
-    pub(crate) fn new(link: &Link, exchange: Exchange, iaid: u32, now: Duration) -> Result<Self> {
+impl Exchange {
+    /// Starts an exchange. `iaid` distinguishes the VLANs of one Ethernet address in DHCPv6.
+    pub(crate) fn new(link: &Link, protocol: Protocol, iaid: u32, now: Duration) -> Result<Self> {
         let random = RandomState::new().build_hasher().finish();
-        let (client, socket, to) = match exchange {
-            Exchange::Four => {
+        let (client, socket, to) = match protocol {
+            Protocol::Dhcp4 => {
                 let xid = u32::try_from(random & u64::from(u32::MAX))?;
-                let client = Client::Four(dhcp4::Client::new(&link.mac, xid));
+                let client = Client::V4(dhcp4::Client::new(&link.mac, xid));
                 let socket = bound(link, AddressFamily::Inet, &SockaddrIn::new(0, 0, 0, 0, 68))?;
                 socket.set_broadcast(true)?;
                 let to = (Ipv4Addr::BROADCAST, 67).into();
                 (client, socket, to)
             }
-            Exchange::Six | Exchange::Information => {
-                let inform = exchange == Exchange::Information;
+            Protocol::Dhcp6 | Protocol::Information => {
+                let inform = protocol == Protocol::Information;
                 let client = dhcp6::Client::new(&link.mac, iaid, inform, random, now);
                 let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 546, 0, 0);
                 let socket = bound(link, AddressFamily::Inet6, &SockaddrIn6::from(any))?;
                 // All_DHCP_Relay_Agents_and_Servers (RFC 8415, section 7.1).
                 let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
                 let to = SocketAddrV6::new(all, 547, 0, link.index).into();
-                (Client::Six(client), socket, to)
+                (Client::V6(client), socket, to)
             }
         };
         Ok(Self {
             link: link.clone(),
-            exchange,
+            protocol,
             client,
             socket,
             to,
@@ -77,23 +74,20 @@ impl Asking {
         })
     }
 
-    /// When there is something to send.
+    /// When the next message is due.
     pub(crate) const fn due(&self) -> Duration {
         self.client.due()
     }
 
-    /// What it is doing, for people.
-    pub(crate) fn doing(&self) -> String {
-        self.client.doing()
+    /// The state of the client, for the console.
+    pub(crate) fn status(&self) -> String {
+        self.client.status()
     }
 
-    /// Sends what is due.
-    ///
-    /// # Errors
-    /// If the message cannot be made.
+    /// Sends the message that is due, if one is.
     pub(crate) fn send(&mut self, now: Duration) -> Result<()> {
         if let Some(message) = self.client.send(now)? {
-            // A link that goes down under us is seen by its carrier.
+            // A link that went down loses its carrier, and Progress ends the exchange.
             if let Err(error) = self.socket.send_to(&message, self.to) {
                 tracing::debug!("net: {}: sending: {error}", self.link.name);
             }
@@ -101,7 +95,7 @@ impl Asking {
         Ok(())
     }
 
-    /// Takes what has arrived; gives the lease when there is one.
+    /// Receives what has arrived; returns the lease once it is granted.
     pub(crate) fn receive(&mut self, now: Duration) -> Option<Lease> {
         let mut buffer = [0; 4096];
         while let Ok((len, _)) = self.socket.recv_from(&mut buffer) {
@@ -112,26 +106,26 @@ impl Asking {
         None
     }
 
-    /// Asks anew, since the link cannot have what was granted.
-    pub(crate) fn refuse(&mut self, now: Duration) {
+    /// Starts again: the link does not take what was granted.
+    pub(crate) fn reject(&mut self, now: Duration) {
         self.granted = None;
-        self.client.refuse(now);
+        self.client.reject(now);
     }
 
-    /// Asks anew, and tells the server that somebody else has what it granted.
+    /// Starts again: another host uses the granted address. The server is informed.
     pub(crate) fn decline(&mut self, now: Duration) {
         self.granted = None;
         self.client.decline(now);
     }
 }
 
-impl AsFd for Asking {
+impl AsFd for Exchange {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// A socket on one link alone, whose address nobody has to have yet.
+/// A socket that is bound to one link, which needs no address yet.
 fn bound(link: &Link, family: AddressFamily, port: &dyn SockaddrLike) -> Result<UdpSocket> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(family, SockType::Datagram, flags, None).context("opening a socket")?;

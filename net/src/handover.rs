@@ -1,5 +1,5 @@
-//! Handover: what the command line or the config drive asks for, as files of systemd-networkd, so that the running node has the network that
-//! its init had. Written at every boot, below `/run`, before the image's own `80-dhcp.network` in order.
+//! The hand-over to systemd-networkd: the plan of the init as configuration files, so that the running node has the same
+//! network. Written at every boot, below `/run`; they sort before the image's own `80-dhcp.network`.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,15 +11,12 @@ use crate::identity::iaid;
 use linux::mount;
 use linux::world::World;
 
-/// Where networkd looks before `/usr`.
+/// Takes precedence over the same folder below `/usr/lib` (systemd.network(5)).
 const FOLDER: &str = "/run/systemd/network";
-/// Before the image's own files, after an administrator's.
+/// Sorts after an administrator's files and before the image's.
 const PREFIX: &str = "70-slipway";
 
-/// Writes the files, and sets the node's name if the command line has one.
-///
-/// # Errors
-/// Names the file that cannot be written.
+/// Writes the files, and sets the host name if the plan has one.
 pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
     if plan.is_default() {
         return Ok(());
@@ -124,7 +121,7 @@ fn network(plan: &Network, name: &str) -> String {
     let one = plan.interface(&[name.to_owned()]);
     let body = body(plan, name, &one);
     match plan.aliases.iter().find(|(alias, _)| alias == name) {
-        // Its own address: a bond and a VLAN above it show the same.
+        // By the permanent address: a bond or a VLAN above it shows the same current one.
         Some((_, mac)) => format!("[Match]\nPermanentMACAddress={mac}\n\n{body}"),
         // The match is by any name that udev gives, alternative ones too.
         None => format!("[Match]\nName={name}\n\n{body}"),
@@ -163,7 +160,7 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
         Method::Off => "DHCP=no\nIPv6AcceptRA=no\n",
         Method::Dhcp4 => "DHCP=ipv4\n",
         Method::Dhcp6 | Method::Either6 => "DHCP=ipv6\nIPv6AcceptRA=yes\n",
-        // networkd asks DHCP, version 6, where routers say so, whatever DHCP= is.
+        // networkd starts DHCPv6 where a router advertisement asks for it, whatever DHCP= is (systemd.network(5)).
         Method::Auto6 => "DHCP=no\nIPv6AcceptRA=yes\n",
         Method::Both => "DHCP=yes\nIPv6AcceptRA=yes\n",
     };
@@ -188,7 +185,7 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     text += "\n[DHCPv4]\nClientIdentifier=mac\n";
     if one.method.asks_six() || one.method.hears_routers() {
         let iaid = iaid(plan, name);
-        // The init's own, so that the addresses stay the same; systemd.network(5).
+        // As in the init, so that the addresses stay the same (systemd.network(5)).
         text += &format!("\n[DHCPv6]\nDUIDType=link-layer\nIAID={iaid}\n");
     }
     if one.method.asks_six() {

@@ -1,4 +1,5 @@
-//! The network of the initrd: from the command line's words to links that are up, and the hand-over to systemd-networkd.
+//! The network of the initrd: from `ip=` on the kernel command line to configured links, and the hand-over to
+//! systemd-networkd.
 
 // Floor: netlink's messages
 mod message;

@@ -40,7 +40,7 @@ pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mac: Vec<u8>,
-    /// The device's own address, if it has one: in a bond it carries another.
+    /// The device's permanent address, if it has one: a member of a bond carries the bond's.
     pub(crate) permanent: Option<Vec<u8>>,
     pub(crate) up: bool,
     pub(crate) carrier: bool,
@@ -49,16 +49,16 @@ pub(crate) struct Link {
     pub(crate) master: Option<u32>,
     /// A bond or a VLAN, which carries the Ethernet address of what is below it.
     pub(crate) stacked: bool,
-    /// What routers say about DHCP, version 6.
+    /// What the last router advertisement says of DHCPv6.
     pub(crate) advertised: Advertised,
 }
 
 /// The flags of the last router's advertisement (RFC 4861, section 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Advertised {
-    /// Addresses are to be had.
+    /// M: DHCPv6 has addresses.
     pub(crate) managed: bool,
-    /// Other things are, as name servers.
+    /// O: DHCPv6 has other configuration, as name servers.
     pub(crate) other: bool,
 }
 

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 
-/// What is read of a message's head.
+/// The fields of a message's header that are read.
 pub(crate) struct Header {
     pub(crate) kind: u16,
     pub(crate) sequence: u32,

@@ -57,7 +57,7 @@ impl Netlink {
         Self::bound(0, SockFlag::SOCK_CLOEXEC)
     }
 
-    /// A socket that becomes readable when a link, an IPv6 address or what routers say changes.
+    /// A socket that becomes readable when a link, an IPv6 address or a router advertisement changes.
     pub(crate) fn monitor() -> Result<Self> {
         Self::bound(
             GROUP_LINK | GROUP_ADDRESS6 | GROUP_FLAGS6 | GROUP_ND,
@@ -78,7 +78,7 @@ impl Netlink {
         })
     }
 
-    /// Takes what a monitor heard, and gives the name servers that routers advertised meanwhile.
+    /// Reads the pending events of a monitor, and returns the name servers that routers advertised.
     pub(crate) fn drain(&self) -> Vec<IpAddr> {
         let mut out = Vec::new();
         let mut buffer = [0; 8192];
@@ -92,7 +92,7 @@ impl Netlink {
         out
     }
 
-    /// Sends a request and gives the bodies of the answers of a dump; the kernel's error is an error.
+    /// Sends a request and returns the bodies of a dump's answers. The kernel's error code becomes an `Errno`.
     pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.sequence += 1;
         let message = message(kind, flags | REQUEST | ACK, self.sequence, body)?;

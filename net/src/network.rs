@@ -1,9 +1,8 @@
-//! Network in the initrd: only when a source needs it. As the command line asks for it, else as the machine's config drive
-//! does, else IPv4 by DHCP on the first interface that gets a lease.
+//! The network of one boot, brought up only when a source needs it: as the kernel command line describes it, else the
+//! platform's network data, else the default (DHCP and router advertisements on the first interface that gets an address).
 //!
-//! Drivers are loaded, links made and set up, and carrier, leases and addresses waited for, all at once on all
-//! interfaces, for as long as it takes, with a line every five seconds that says what each interface waits for. What was set is
-//! taken back by [`Network::flush`] before the handoff.
+//! All interfaces are configured at the same time and without a deadline; every five seconds a line names what each of them
+//! waits for. [`Network::flush`] undoes it before the handoff.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::handover;
 use crate::netlink::Netlink;
-use crate::progress::{Progress, Wanted};
+use crate::progress::{Candidate, Progress};
 use crate::shape::{self, Shaper};
 use image::fault::Fault;
 use image::modules::{BOND, VLAN};
@@ -29,31 +28,28 @@ use linux::modules::{self, Modules};
 use linux::waiter::Waiter;
 use linux::world::World;
 
-/// How soon a wait sees that it is to stop.
+/// How often the wait examines its stop flag.
 const STOP_EVERY: Duration = Duration::from_millis(500);
 
-/// Fixed addresses do not run out.
+/// Validity of a network without a lease.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The network of one boot: what was asked for, and what is set up of it.
-///
-/// The words of the kernel command line decide; where they are silent, the machine's own description; where there is none,
-/// the default (DHCP and router advertisements on the first interface that answers).
+/// The network of one boot: the requested configuration, and what is set up of it.
 #[derive(Debug)]
 pub struct Network {
     world: Arc<World>,
-    asked: Mutex<Asked>,
+    requested: Mutex<Requested>,
     state: Mutex<State>,
 }
 
-/// The two descriptions of the network that a boot may have.
+/// The requested configuration, by source.
 #[derive(Debug, Default)]
-struct Asked {
-    words: Plan,
-    described: Option<Plan>,
+struct Requested {
+    cmdline: Plan,
+    platform: Option<Plan>,
 }
 
-/// What was set up: until when the lease holds, and the links that were touched.
+/// What is set up: by which plan, until when its leases are valid, and the indices of the links.
 #[derive(Debug, Default)]
 struct State {
     until: Option<Instant>,
@@ -62,8 +58,8 @@ struct State {
 }
 
 impl State {
-    /// Takes back what another plan has set up.
-    fn follow(&mut self, plan: &Plan) -> Result<()> {
+    /// Flushes what another plan has set up.
+    fn adopt(&mut self, plan: &Plan) -> Result<()> {
         if self.plan != *plan {
             flush_links(self)?;
             *self = Self {
@@ -76,44 +72,44 @@ impl State {
 }
 
 impl Network {
-    /// A network that nothing was asked of yet: the default one.
+    /// A network with the default configuration.
     #[must_use]
     pub fn new(world: Arc<World>) -> Self {
         Self {
             world,
-            asked: Mutex::default(),
+            requested: Mutex::default(),
             state: Mutex::default(),
         }
     }
 
-    /// Takes the words of the kernel command line.
-    pub fn ask(&self, words: &Plan) {
-        lock(&self.asked).words = words.clone();
+    /// Sets the configuration of the kernel command line, which wins over the platform's.
+    pub fn set_cmdline(&self, cmdline: &Plan) {
+        lock(&self.requested).cmdline = cmdline.clone();
     }
 
-    /// Takes the machine's own description, unless the command line has words of the network.
-    pub fn describe(&self, described: Plan) {
-        let mut asked = lock(&self.asked);
-        if asked.words.is_default() {
-            asked.described = Some(described);
+    /// Sets the platform's network data, unless the command line configures the network.
+    pub fn set_platform_data(&self, platform: Plan) {
+        let mut requested = lock(&self.requested);
+        if requested.cmdline.is_default() {
+            requested.platform = Some(platform);
         } else {
             tracing::info!("net: ignoring platform network data: ip= is set on the command line");
         }
     }
 
-    /// What decides: the command line's words, else the machine's description, else the default.
+    /// The configuration in force: the command line's, else the platform's, else the default.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        let asked = lock(&self.asked);
-        let described = asked.described.clone();
-        described.unwrap_or_else(|| asked.words.clone())
+        let requested = lock(&self.requested);
+        let platform = requested.platform.clone();
+        platform.unwrap_or_else(|| requested.cmdline.clone())
     }
 
-    /// Brings the network up unless it is up. Returns when one interface has an address or, if interfaces are named, each
-    /// of those; waits for that for ever.
+    /// Brings the network up unless it is up. Returns when one interface is configured or, if the plan names interfaces,
+    /// all of those; waits for that without a deadline.
     ///
     /// # Errors
-    /// Only what waiting cannot mend: no netlink, no sockets, a method that is not available.
+    /// What waiting does not help with: no netlink, no socket, a kernel module that does not load.
     pub fn up(&self, modules: &Modules) -> Result<()> {
         self.up_unless(modules, &AtomicBool::new(false))
     }
@@ -125,7 +121,7 @@ impl Network {
     pub fn up_unless(&self, modules: &Modules, stop: &AtomicBool) -> Result<()> {
         let mut state = lock(&self.state);
         let plan = &self.plan();
-        state.follow(plan)?;
+        state.adopt(plan)?;
         if state.until.is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
@@ -144,7 +140,7 @@ impl Network {
         Ok(())
     }
 
-    /// Writes what was asked for as files of systemd-networkd, so that the running node has the same network.
+    /// Writes the configuration as files of systemd-networkd, so that the running node has the same network.
     ///
     /// # Errors
     /// Names the file that cannot be written.
@@ -152,7 +148,7 @@ impl Network {
         handover::hand_over(&self.world, &self.plan())
     }
 
-    /// Takes back what [`Network::up`] did: addresses go, links are set down. Without an earlier `up` nothing happens.
+    /// Undoes [`Network::up`]: removes the addresses and sets the links down. Does nothing without an earlier `up`.
     ///
     /// # Errors
     /// Names the link.
@@ -161,18 +157,19 @@ impl Network {
     }
 }
 
-/// A thread that panicked while it held the lock has ended the boot already; its data is only read for the report.
+/// Locks despite poisoning: a thread that panicked with the lock has ended the boot already, and its data is only read for
+/// the report.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Loads what no device asks for.
+/// Loads the modules of virtual links: no device's alias names them.
 fn prepare(modules: &Modules, plan: &Plan) -> Result<()> {
-    for (module, wanted) in [
+    for (module, candidate) in [
         (VLAN, !plan.vlans.is_empty()),
         (BOND, !plan.bonds.is_empty()),
     ] {
-        if wanted {
+        if candidate {
             modules.load(&[module]).context(
                 Fault::new(format!("the kernel module {module} does not load")).fix(format!(
                     "add {module:?} to `modules` in the recipe's [kernel]"
@@ -202,6 +199,7 @@ fn resolv_conf(plan: &Plan, progress: &Progress) -> String {
     out
 }
 
+/// Removes the addresses of the links that were set up, and sets them down.
 fn flush_links(state: &State) -> Result<()> {
     if state.links.is_empty() {
         return Ok(());
@@ -219,7 +217,7 @@ fn flush_links(state: &State) -> Result<()> {
     Ok(())
 }
 
-/// Configures interfaces until those that are asked for have their addresses.
+/// Configures interfaces until the plan's are ready.
 fn wait(
     world: &World,
     plan: &Plan,
@@ -235,39 +233,39 @@ fn wait(
     drivers();
     loop {
         if stop.load(Ordering::Relaxed) {
-            bail!("nobody wants the network any more");
+            bail!("the network is not needed any more");
         }
         waiter.examined();
         progress.advertised.extend(monitor.drain());
         shaper.shape(world, &mut netlink, plan)?;
-        let links = usable(world, &mut netlink, plan)?;
-        raise(&mut netlink, &links, state);
-        progress.follow(&mut netlink, plan, &links, waiter.elapsed());
-        progress.settle(&mut netlink, plan, &links, waiter.elapsed());
+        let links = candidates(world, &mut netlink, plan)?;
+        set_links_up(&mut netlink, &links, state);
+        progress.start_exchanges(&mut netlink, plan, &links, waiter.elapsed());
+        progress.update_ready(&mut netlink, plan, &links, waiter.elapsed());
         if progress.is_enough(plan) {
             return Ok(progress);
         }
         if let Some(waited) = waiter.line() {
-            tracing::warn!("net: waiting ({waited}): {}", progress.said(plan, &links));
+            tracing::warn!("net: waiting ({waited}): {}", progress.status(plan, &links));
             // A device that the bus finds late has its driver loaded late.
             drivers();
         }
         let mut pause = waiter.pause(STOP_EVERY);
-        for one in progress.asking.values_mut() {
+        for one in progress.exchanges.values_mut() {
             one.send(waiter.elapsed())?;
             pause = pause.min(one.due().saturating_sub(waiter.elapsed()));
         }
-        listen(&monitor, &progress, pause)?;
-        progress.hear(&mut netlink, waiter.elapsed());
+        poll_sockets(&monitor, &progress, pause)?;
+        progress.receive(&mut netlink, waiter.elapsed());
     }
 }
 
-/// Waits for an event of a link or a message, at most as long as `left`.
-fn listen(monitor: &Netlink, progress: &Progress, left: Duration) -> Result<()> {
+/// Waits for an event of a link or a message of a server, at most as long as `left`.
+fn poll_sockets(monitor: &Netlink, progress: &Progress, left: Duration) -> Result<()> {
     let left = left.max(Duration::from_millis(1));
     let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::from(1000_u16));
     let mut fds = vec![PollFd::new(monitor.as_fd(), PollFlags::POLLIN)];
-    let sockets = progress.asking.values();
+    let sockets = progress.exchanges.values();
     fds.extend(sockets.map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN)));
     match poll(&mut fds, timeout) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -275,30 +273,32 @@ fn listen(monitor: &Netlink, progress: &Progress, left: Duration) -> Result<()> 
     }
 }
 
-fn usable(world: &World, netlink: &mut Netlink, plan: &Plan) -> Result<Vec<Wanted>> {
+/// The links that the plan configures.
+fn candidates(world: &World, netlink: &mut Netlink, plan: &Plan) -> Result<Vec<Candidate>> {
     let mut links = netlink.links()?;
     links.retain(|link| link.ethernet && link.mac.len() == 6);
-    let wanted = links.into_iter().map(|link| {
-        let names = shape::answers(world, plan, &link);
-        Wanted {
-            asked: plan.interface(&names),
+    let candidate = links.into_iter().map(|link| {
+        let names = shape::names(world, plan, &link);
+        Candidate {
+            settings: plan.interface(&names),
             below: plan.is_below(&names),
             link,
         }
     });
-    Ok(wanted
-        .filter(|one| one.asked.wants_address() || one.below)
+    Ok(candidate
+        .filter(|one| one.settings.wants_address() || one.below)
         .collect())
 }
 
-fn raise(netlink: &mut Netlink, links: &[Wanted], state: &mut State) {
-    for Wanted { link, asked, .. } in links.iter().filter(|one| !one.link.up) {
-        if let Some(mac) = asked.mac
+/// Sets the links up that are down. An Ethernet address or MTU that the device does not take is best effort.
+fn set_links_up(netlink: &mut Netlink, links: &[Candidate], state: &mut State) {
+    for Candidate { link, settings, .. } in links.iter().filter(|one| !one.link.up) {
+        if let Some(mac) = settings.mac
             && let Err(error) = netlink.set_mac(link.index, &mac.0)
         {
             tracing::warn!("net: {}: address {mac}: {error:#}", link.name);
         }
-        if let Some(mtu) = asked.mtu
+        if let Some(mtu) = settings.mtu
             && let Err(error) = netlink.set_mtu(link.index, mtu)
         {
             tracing::warn!("net: {}: MTU {mtu}: {error:#}", link.name);

@@ -1,4 +1,5 @@
-//! Progress: which interface asks for what, which has what it asks for, and in words what is missing.
+//! Progress of the configuration: the DHCP exchanges of each interface, which interfaces are ready, and what the others
+//! wait for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,66 +8,69 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use image::network::{Interface, Method, Network as Plan};
 
-use crate::address::Claim;
-use crate::exchange::{Asking, Exchange};
+use crate::address::AddressState;
+use crate::exchange::{Exchange, Protocol};
 use crate::identity::iaid;
 use crate::lease::Lease;
 use crate::link::Link;
 use crate::netlink::Netlink;
 use crate::route::Route;
 
-/// How long an interface that has an address waits for name servers of DHCP, version 6, while it knows of none.
-const NAMES: Duration = Duration::from_secs(5);
+/// How long an interface with an address waits for a name server from DHCPv6, if it has no other.
+const RESOLVER_WAIT: Duration = Duration::from_secs(5);
 
-/// A link with what is asked of it.
+/// A link that the plan configures.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Candidate {
     pub(crate) link: Link,
-    pub(crate) asked: Interface,
+    pub(crate) settings: Interface,
+    /// Whether a bond or a VLAN stands above it: the link must be up, without an address.
     pub(crate) below: bool,
 }
 
-impl Wanted {
+impl Candidate {
+    /// The plan's name of it, else the kernel's.
     pub(crate) fn name(&self) -> String {
-        let asked = self.asked.name.clone();
-        asked.unwrap_or_else(|| self.link.name.clone())
+        let name = self.settings.name.clone();
+        name.unwrap_or_else(|| self.link.name.clone())
     }
 
-    /// What is to be asked of DHCP servers now, as far as routers have said.
-    fn exchanges(&self) -> impl Iterator<Item = Exchange> {
-        let method = self.asked.method;
+    /// The DHCP exchanges that the interface needs now. The flags of the last router advertisement decide over version 6
+    /// (RFC 4861, section 4.2).
+    fn protocols(&self) -> impl Iterator<Item = Protocol> {
+        let method = self.settings.method;
         let routers = self.link.advertised;
         let six = if method.asks_six() || (method.hears_routers() && routers.managed) {
-            Some(Exchange::Six)
+            Some(Protocol::Dhcp6)
         } else {
-            (method.hears_routers() && routers.other).then_some(Exchange::Information)
+            (method.hears_routers() && routers.other).then_some(Protocol::Information)
         };
-        let four = method.asks_four().then_some(Exchange::Four);
+        let four = method.asks_four().then_some(Protocol::Dhcp4);
         four.into_iter()
             .chain(six)
             .filter(move |_| self.link.carrier)
     }
 }
 
-/// An interface that has what was asked for.
+/// An interface that is configured.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// What the command line calls it, else the kernel.
+    /// The plan's name of it, else the kernel's.
     pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) leases: Vec<Lease>,
 }
 
-/// What is under way while the network is waited for.
+/// The state of all interfaces while the network is brought up.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// By link, and whether it is version 6.
-    pub(crate) asking: BTreeMap<(u32, bool), Asking>,
+    /// By the link's index, and whether it is version 6.
+    pub(crate) exchanges: BTreeMap<(u32, bool), Exchange>,
     pub(crate) ready: Vec<Ready>,
     /// Name servers that routers advertised.
     pub(crate) advertised: Vec<IpAddr>,
-    /// Since when an interface has an address and knows no name server.
-    nameless: BTreeMap<u32, Instant>,
+    /// Interfaces that have an address and no name server, by index, and since when.
+    without_resolver: BTreeMap<u32, Instant>,
 }
 
 impl Progress {
@@ -88,38 +92,38 @@ impl Progress {
         self.ready.iter().any(|one| one.index == index)
     }
 
-    /// An interface asks as long as it has a carrier and not what was asked for. Version 6 is asked from the link's own
-    /// address, so not before it is in use.
-    pub(crate) fn follow(
+    /// Starts the exchanges that interfaces need, and ends those that they need no more. DHCPv6 sends from the link-local
+    /// address (RFC 8415, section 17), so it starts once that is in use.
+    pub(crate) fn start_exchanges(
         &mut self,
         netlink: &mut Netlink,
         plan: &Plan,
-        links: &[Wanted],
+        links: &[Candidate],
         now: Duration,
     ) {
-        let open: Vec<&Wanted> = links
+        let open: Vec<&Candidate> = links
             .iter()
             .filter(|one| !self.is_ready(one.link.index))
             .collect();
-        let wants = |index: u32, exchange: Exchange| {
+        let wants = |index: u32, protocol: Protocol| {
             let mut all = open.iter().filter(|one| one.link.index == index);
-            all.any(|one| one.exchanges().any(|own| own == exchange))
+            all.any(|one| one.protocols().any(|own| own == protocol))
         };
-        self.asking
-            .retain(|(index, _), one| wants(*index, one.exchange));
+        self.exchanges
+            .retain(|(index, _), one| wants(*index, one.protocol));
         for one in open {
             let Link { index, name, .. } = &one.link;
-            for exchange in one.exchanges() {
-                let six = exchange != Exchange::Four;
+            for protocol in one.protocols() {
+                let six = protocol != Protocol::Dhcp4;
                 let later = six && !netlink.has_link_local(*index).unwrap_or(false);
-                if later || self.asking.contains_key(&(*index, six)) {
+                if later || self.exchanges.contains_key(&(*index, six)) {
                     continue;
                 }
-                tracing::info!("net: {name}: has a carrier; {}", told(exchange));
+                tracing::info!("net: {name}: carrier; {}", first_message(protocol));
                 let iaid = iaid(plan, &one.name());
-                match Asking::new(&one.link, exchange, iaid, now) {
-                    Ok(asking) => {
-                        self.asking.insert((*index, six), asking);
+                match Exchange::new(&one.link, protocol, iaid, now) {
+                    Ok(exchange) => {
+                        self.exchanges.insert((*index, six), exchange);
                     }
                     Err(error) => tracing::warn!("net: {name}: {error:#}"),
                 }
@@ -127,46 +131,43 @@ impl Progress {
         }
     }
 
-    /// Takes what servers have answered, and gives it to the links. What a link cannot have is refused and asked for anew:
-    /// no answer ends the waiting.
-    pub(crate) fn hear(&mut self, netlink: &mut Netlink, now: Duration) {
-        for one in self.asking.values_mut() {
+    /// Receives what servers have answered, and configures the links. A lease that a link does not take is rejected, and its
+    /// exchange starts again: no answer of a server ends the wait.
+    pub(crate) fn receive(&mut self, netlink: &mut Netlink, now: Duration) {
+        for one in self.exchanges.values_mut() {
             let Some(lease) = one.receive(now) else {
                 continue;
             };
-            match configure(netlink, &one.link, &lease) {
+            match apply_lease(netlink, &one.link, &lease) {
                 Ok(()) => one.granted = Some(lease),
                 Err(error) => {
-                    tracing::warn!(
-                        "net: {}: a lease that cannot be used: {error:#}",
-                        one.link.name
-                    );
-                    take_back(netlink, &one.link, &lease);
-                    one.refuse(now);
+                    tracing::warn!("net: {}: unusable lease: {error:#}", one.link.name);
+                    remove_lease(netlink, &one.link, &lease);
+                    one.reject(now);
                 }
             }
         }
     }
 
-    /// Gives fixed addresses, and sees which interfaces have all that was asked for.
-    pub(crate) fn settle(
+    /// Adds fixed addresses, and records the interfaces that are configured.
+    pub(crate) fn update_ready(
         &mut self,
         netlink: &mut Netlink,
         plan: &Plan,
-        links: &[Wanted],
+        links: &[Candidate],
         now: Duration,
     ) {
         for one in links.iter().filter(|one| one.link.carrier) {
             let Link { index, name, .. } = &one.link;
-            if self.is_ready(*index) || !one.asked.wants_address() {
+            if self.is_ready(*index) || !one.settings.wants_address() {
                 continue;
             }
-            match self.is_settled(netlink, plan, one, now) {
+            match self.is_configured(netlink, plan, one, now) {
                 Ok(true) => {
-                    tracing::info!("net: {name}: has its address");
+                    tracing::info!("net: {name}: configured");
                     let keys = [(*index, false), (*index, true)];
-                    let done = keys.iter().filter_map(|key| self.asking.remove(key));
-                    let leases = done.filter_map(|asking| asking.granted).collect();
+                    let done = keys.iter().filter_map(|key| self.exchanges.remove(key));
+                    let leases = done.filter_map(|exchange| exchange.granted).collect();
                     self.ready.push(Ready {
                         name: one.name(),
                         index: *index,
@@ -179,62 +180,73 @@ impl Progress {
         }
     }
 
-    fn is_settled(
+    fn is_configured(
         &mut self,
         netlink: &mut Netlink,
         plan: &Plan,
-        one: &Wanted,
+        one: &Candidate,
         now: Duration,
     ) -> Result<bool> {
         let index = one.link.index;
         let mut fixed = true;
-        for address in &one.asked.addresses {
-            fixed &= fix(netlink, plan, one, *address)?;
+        for address in &one.settings.addresses {
+            fixed &= apply_fixed(netlink, plan, one, *address)?;
         }
         let mut leased = false;
         for six in [false, true] {
-            if let Some(asking) = self.asking.get_mut(&(index, six)) {
-                leased |= is_held(netlink, asking, now)?;
+            if let Some(exchange) = self.exchanges.get_mut(&(index, six)) {
+                leased |= is_in_use(netlink, exchange, now)?;
             }
         }
-        let is_fixed = |found: &IpAddr| one.asked.addresses.iter().any(|own| own.0 == *found);
-        let automatic = one.asked.method.hears_routers() && {
+        let is_fixed = |found: &IpAddr| one.settings.addresses.iter().any(|own| own.0 == *found);
+        let automatic = one.settings.method.hears_routers() && {
             let found = netlink.addresses(index, true)?;
             found.iter().any(|(address, _)| !is_fixed(address))
         };
-        if !fixed || (one.asked.method != Method::Off && !leased && !automatic) {
+        if !fixed || (one.settings.method != Method::Off && !leased && !automatic) {
             return Ok(false);
         }
-        Ok(!self.waits_for_names(plan, index))
+        Ok(!self.waits_for_resolver(plan, index))
     }
 
-    /// Whether an interface with an address has a reason to wait for a name server: it knows none, and version 6 is
-    /// being asked. Not for long, since routers that promise one do not make one.
-    fn waits_for_names(&mut self, plan: &Plan, index: u32) -> bool {
-        let of_leases = self.asking.range((index, false)..=(index, true));
+    /// Whether an interface with an address waits for a name server: it has none, and a DHCPv6 exchange may bring one. Not
+    /// for long: there may be no server although routers advertise one.
+    fn waits_for_resolver(&mut self, plan: &Plan, index: u32) -> bool {
+        let of_leases = self.exchanges.range((index, false)..=(index, true));
         let granted = of_leases.filter_map(|(_, one)| one.granted.as_ref());
         let known = !plan.resolvers.is_empty()
             || !self.advertised.is_empty()
             || granted.into_iter().any(|lease| !lease.resolvers.is_empty());
-        let asking = self.asking.get(&(index, true));
-        if known || asking.is_none_or(|one| one.granted.is_some()) {
+        let exchange = self.exchanges.get(&(index, true));
+        if known || exchange.is_none_or(|one| one.granted.is_some()) {
             return false;
         }
-        let since = self.nameless.entry(index).or_insert_with(Instant::now);
-        if since.elapsed() < NAMES {
+        let since = self
+            .without_resolver
+            .entry(index)
+            .or_insert_with(Instant::now);
+        if since.elapsed() < RESOLVER_WAIT {
             return true;
         }
-        tracing::warn!("net: no DHCPv6 server has named a name server; going on without");
+        tracing::warn!(
+            "net: no name server from DHCPv6 after {} s; continuing without one",
+            RESOLVER_WAIT.as_secs()
+        );
         false
     }
 
-    /// What each interface waits for.
-    pub(crate) fn said(&self, plan: &Plan, links: &[Wanted]) -> String {
-        let wanting = links.iter().filter(|wanted| wanted.asked.wants_address());
-        let mut out: Vec<String> = wanting.map(|wanted| self.said_of(wanted)).collect();
-        let absent = plan.interfaces.iter().filter_map(|asked| {
-            let name = asked.name.as_ref().filter(|_| asked.wants_address())?;
-            let there = links.iter().any(|wanted| wanted.name() == *name);
+    /// What each interface waits for, for the console.
+    pub(crate) fn status(&self, plan: &Plan, links: &[Candidate]) -> String {
+        let wanting = links
+            .iter()
+            .filter(|candidate| candidate.settings.wants_address());
+        let mut out: Vec<String> = wanting.map(|candidate| self.status_of(candidate)).collect();
+        let absent = plan.interfaces.iter().filter_map(|settings| {
+            let name = settings
+                .name
+                .as_ref()
+                .filter(|_| settings.wants_address())?;
+            let there = links.iter().any(|candidate| candidate.name() == *name);
             (!there).then(|| format!("{name}: no such interface"))
         });
         out.extend(absent);
@@ -244,82 +256,86 @@ impl Progress {
         out.join("; ")
     }
 
-    fn said_of(&self, wanted: &Wanted) -> String {
-        let Wanted { link, asked, .. } = wanted;
+    fn status_of(&self, candidate: &Candidate) -> String {
+        let Candidate { link, settings, .. } = candidate;
         let name = &link.name;
         if self.is_ready(link.index) {
-            return format!("{name}: has its address");
+            return format!("{name}: configured");
         }
         let range = (link.index, false)..=(link.index, true);
-        let doing = self.asking.range(range).map(|(_, one)| one.doing());
-        let doing: Vec<String> = doing.collect();
-        match doing.is_empty() {
-            false => format!("{name}: {}", doing.join(", ")),
+        let status = self.exchanges.range(range).map(|(_, one)| one.status());
+        let status: Vec<String> = status.collect();
+        match status.is_empty() {
+            false => format!("{name}: {}", status.join(", ")),
             true if !link.carrier => format!("{name}: no carrier"),
-            true if asked.method == Method::Auto6 => {
+            true if settings.method == Method::Auto6 => {
                 format!("{name}: no router has advertised a prefix")
             }
-            true => format!("{name}: its address is not in use yet"),
+            true => format!("{name}: duplicate address detection is under way"),
         }
     }
 }
 
-fn told(exchange: Exchange) -> &'static str {
-    match exchange {
-        Exchange::Four => "asking for an address by DHCP",
-        Exchange::Six => "asking for an address by DHCPv6",
-        Exchange::Information => "asking for name servers by DHCPv6",
+/// The console's text for the start of an exchange.
+fn first_message(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Dhcp4 => "requesting an address by DHCP",
+        Protocol::Dhcp6 => "requesting an address by DHCPv6",
+        Protocol::Information => "requesting name servers by DHCPv6",
     }
 }
 
-/// Whether what a server granted is in use. An address of version 6 is, once nobody else claims it; one that somebody
-/// has is given back.
-fn is_held(netlink: &mut Netlink, asking: &mut Asking, now: Duration) -> Result<bool> {
-    let Some(lease) = &asking.granted else {
+/// Whether the granted addresses are in use. An address of version 6 is once duplicate address detection has passed (RFC
+/// 4862, section 5.4); a duplicate one is declined.
+fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> Result<bool> {
+    let Some(lease) = &exchange.granted else {
         return Ok(false);
     };
-    let mut held = !lease.addresses.is_empty();
+    let mut in_use = !lease.addresses.is_empty();
     for (address, _) in lease.addresses.iter().filter(|one| one.0.is_ipv6()) {
-        match netlink.claim(asking.link.index, *address)? {
-            Claim::Ours => {}
-            Claim::Open => held = false,
-            Claim::Denied => {
-                tracing::warn!("net: {}: somebody else has {address}", asking.link.name);
-                take_back(netlink, &asking.link, lease);
-                asking.decline(now);
+        match netlink.address_state(exchange.link.index, *address)? {
+            AddressState::Ready => {}
+            AddressState::Tentative => in_use = false,
+            AddressState::Duplicate => {
+                tracing::warn!(
+                    "net: {}: another host uses {address}: declining it",
+                    exchange.link.name
+                );
+                remove_lease(netlink, &exchange.link, lease);
+                exchange.decline(now);
                 return Ok(false);
             }
         }
     }
-    Ok(held)
+    Ok(in_use)
 }
 
-/// Gives a link one of its fixed addresses and the routes of that version. An address of version 6 is only used once
-/// nobody else claims it: false until then.
-fn fix(
+/// Adds a fixed address to a link, and the routes of its version. False while duplicate address detection is under way:
+/// the kernel takes no route through such an address.
+fn apply_fixed(
     netlink: &mut Netlink,
     plan: &Plan,
-    one: &Wanted,
+    one: &Candidate,
     (address, prefix): (IpAddr, u8),
 ) -> Result<bool> {
     let index = one.link.index;
     let peer = one
-        .asked
+        .settings
         .peer
         .filter(|peer| peer.is_ipv4() == address.is_ipv4());
     netlink
         .add_peer(index, address, prefix, peer.unwrap_or(address))
         .with_context(|| format!("adding {address}/{prefix}"))?;
-    if address.is_ipv6() && netlink.claim(index, address)? != Claim::Ours {
+    if address.is_ipv6() && netlink.address_state(index, address)? != AddressState::Ready {
         return Ok(false);
     }
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let default = one.asked.gateway.map(|gateway| (any, 0, gateway));
+    let default = one.settings.gateway.map(|gateway| (any, 0, gateway));
     let own = plan.routes.iter().filter(|route| match &route.interface {
-        Some(name) => Some(name) == one.asked.name.as_ref(),
+        Some(name) => Some(name) == one.settings.name.as_ref(),
         None => true,
     });
     let routes = own.map(|route| (route.network, route.prefix, route.gateway));
@@ -350,8 +366,8 @@ fn same_network(one: IpAddr, prefix: u8, other: IpAddr) -> bool {
     (bits(one) ^ bits(other)) & mask == 0
 }
 
-/// Gives a link what a server granted.
-fn configure(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> {
+/// Configures a link by a lease. A server's MTU is best effort: some offer one that the device does not support.
+fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> {
     if let Some(mtu) = lease.mtu
         && let Err(error) = netlink.set_mtu(link.index, mtu.into())
     {
@@ -372,8 +388,8 @@ fn configure(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> {
     Ok(())
 }
 
-/// Takes a lease's addresses from a link again, those that it has.
-fn take_back(netlink: &mut Netlink, link: &Link, lease: &Lease) {
+/// Removes the addresses of a lease from a link, as far as it has them.
+fn remove_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) {
     for (address, prefix) in &lease.addresses {
         if let Err(error) = netlink.remove_address(link.index, *address, *prefix) {
             tracing::debug!("net: {}: removing {address}: {error:#}", link.name);

@@ -1,8 +1,7 @@
-//! Shape: the links that the command line asks for are made as soon as those below them are there; and which names an
-//! interface answers to.
+//! Virtual links (bonds, VLANs, names), made as soon as the links below them appear; and the names of an interface.
 //!
-//! The kernel calls interfaces `eth0`, `eth1`, … in the order in which their drivers load; a person knows them by the
-//! names that udev gives them in the running system. Both are understood here.
+//! The kernel names interfaces `eth0`, `eth1`, … in the order in which their drivers load; on the running node udev gives
+//! them predictable names. Both are accepted here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,14 +17,14 @@ use crate::netlink::Netlink;
 use linux::block;
 use linux::world::World;
 
-/// What was tried, so that a mistake is told once.
+/// Makes virtual links, and logs each error once.
 #[derive(Debug, Default)]
 pub(crate) struct Shaper {
-    told: BTreeSet<String>,
+    logged: BTreeSet<String>,
 }
 
 impl Shaper {
-    /// Makes what can be made now. What fails is logged once and tried again with the next change.
+    /// Makes the links that can be made now. An error is logged once, and the link tried again at the next change.
     pub(crate) fn shape(
         &mut self,
         world: &World,
@@ -42,47 +41,48 @@ impl Shaper {
                 .find(|link| link.mac == mac.0 && link.ethernet && link.name != *name);
             let taken = links.iter().any(|link| link.name == *name);
             if let Some(link) = found.filter(|_| !taken) {
-                let done = renamed(netlink, link, name);
-                self.tell(done.with_context(|| format!("naming {} {name}", link.name)));
+                let done = rename(netlink, link, name);
+                self.log_once(done.with_context(|| format!("naming {} {name}", link.name)));
             }
         }
         for bond in &plan.bonds {
-            let done = bonded(world, netlink, plan, bond);
-            self.tell(done.with_context(|| format!("making the bond {}", bond.name)));
+            let done = make_bond(world, netlink, plan, bond);
+            self.log_once(done.with_context(|| format!("making the bond {}", bond.name)));
         }
         for vlan in &plan.vlans {
-            let done = tagged(world, netlink, plan, vlan);
-            self.tell(done.with_context(|| format!("making the VLAN {}", vlan.name)));
+            let done = make_vlan(world, netlink, plan, vlan);
+            self.log_once(done.with_context(|| format!("making the VLAN {}", vlan.name)));
         }
         Ok(())
     }
 
-    fn tell(&mut self, done: Result<()>) {
+    fn log_once(&mut self, done: Result<()>) {
         if let Err(error) = done {
             let text = format!("{error:#}");
-            if self.told.insert(text.clone()) {
+            if self.logged.insert(text.clone()) {
                 tracing::warn!("net: {text}");
             }
         }
     }
 }
 
-fn renamed(netlink: &mut Netlink, link: &Link, name: &str) -> Result<()> {
+fn rename(netlink: &mut Netlink, link: &Link, name: &str) -> Result<()> {
     netlink.set_up(link.index, false)?;
     netlink.rename(link.index, name)
 }
 
-fn bonded(world: &World, netlink: &mut Netlink, plan: &Network, bond: &Bond) -> Result<()> {
+fn make_bond(world: &World, netlink: &mut Netlink, plan: &Network, bond: &Bond) -> Result<()> {
     let find = |links: &[Link], name: &str| {
         links
             .iter()
-            .find(|link| answers(world, plan, link).iter().any(|own| own == name))
+            .find(|link| names(world, plan, link).iter().any(|own| own == name))
             .cloned()
     };
     let mut links = netlink.links()?;
     if find(&links, &bond.name).is_none() {
         netlink.add_bond(&bond.name)?;
-        // Before the first member, as the kernel wants it of `mode`.
+        // Before the first member: the kernel refuses to change `mode` of a bond that has members
+        // (Documentation/networking/bonding.rst).
         let folder = world.sys.join("class/net").join(&bond.name).join("bonding");
         for (key, value) in &bond.options {
             fs::write(folder.join(key), value)
@@ -90,7 +90,7 @@ fn bonded(world: &World, netlink: &mut Netlink, plan: &Network, bond: &Bond) -> 
         }
         links = netlink.links()?;
     }
-    let own = find(&links, &bond.name).context("it was made and is not there")?;
+    let own = find(&links, &bond.name).context("the kernel made it and does not list it")?;
     for member in &bond.members {
         let Some(link) = find(&links, member) else {
             continue;
@@ -105,24 +105,24 @@ fn bonded(world: &World, netlink: &mut Netlink, plan: &Network, bond: &Bond) -> 
     Ok(())
 }
 
-fn tagged(world: &World, netlink: &mut Netlink, plan: &Network, vlan: &Vlan) -> Result<()> {
+fn make_vlan(world: &World, netlink: &mut Netlink, plan: &Network, vlan: &Vlan) -> Result<()> {
     let links = netlink.links()?;
     if links.iter().any(|link| link.name == vlan.name) {
         return Ok(());
     }
     let parent = links
         .iter()
-        .find(|link| answers(world, plan, link).contains(&vlan.parent));
+        .find(|link| names(world, plan, link).contains(&vlan.parent));
     match parent {
         Some(parent) => netlink.add_vlan(&vlan.name, vlan.id, parent.index),
         None => Ok(()),
     }
 }
 
-/// Every name by which a plan may call an interface: those of [`names`], and the plan's own for its Ethernet address. A
-/// bond and a VLAN carry the address of what is below them, which is not meant.
-pub(crate) fn answers(world: &World, plan: &Network, link: &Link) -> Vec<String> {
-    let mut out = names(world, link);
+/// All names by which a plan may mean an interface: those of [`udev_names`], and the plan's aliases of its Ethernet address.
+/// Not for a bond or a VLAN, which carries the address of the link below it.
+pub(crate) fn names(world: &World, plan: &Network, link: &Link) -> Vec<String> {
+    let mut out = udev_names(world, link);
     let own = link.permanent.as_ref().unwrap_or(&link.mac);
     let meant = |(_, mac): &&(String, Mac)| !link.stacked && *own == mac.0;
     out.extend(
@@ -134,9 +134,9 @@ pub(crate) fn answers(world: &World, plan: &Network, link: &Link) -> Vec<String>
     out
 }
 
-/// Every name that an interface answers to: the kernel's, and those that udev would give it (systemd.net-naming-scheme(7):
+/// The kernel's name of an interface, and those that udev gives it (systemd.net-naming-scheme(7):
 /// on board, slot, path, Ethernet address).
-fn names(world: &World, link: &Link) -> Vec<String> {
+fn udev_names(world: &World, link: &Link) -> Vec<String> {
     let folder = world.sys.join("class/net").join(&link.name);
     let mut out = vec![link.name.clone()];
     let device = folder.join("device");
@@ -268,13 +268,13 @@ mod tests {
             advertised: Advertised::default(),
         };
         assert_eq!(
-            names(&world, &link),
+            udev_names(&world, &link),
             ["eth0", "enp0s3", "ens3", "enx525400123456"]
         );
         let above = Link {
             name: "bond0".to_owned(),
             ..link
         };
-        assert_eq!(names(&world, &above), ["bond0"]);
+        assert_eq!(udev_names(&world, &above), ["bond0"]);
     }
 }

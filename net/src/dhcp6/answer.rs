@@ -1,5 +1,5 @@
-//! What a server answers, taken apart. dhcproto's reader of version 6 subtracts from the lengths that a sender gives and
-//! calls itself as deep as a message nests; this one believes no length and looks into two kinds of options only.
+//! Parser of a server's answers. Not dhcproto's: its reader of version 6 subtracts from lengths that the sender chooses and
+//! recurses as deep as a message nests. This one checks every length and descends into two kinds of options only.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dhcproto::{Decodable, Decoder};
 
 use crate::lease::{Lease, is_domain};
 
-/// More addresses than these are not taken.
+/// Addresses that are taken from one answer at most.
 const MOST: usize = 8;
 
 /// Codes with their data.
@@ -42,8 +42,8 @@ pub(super) fn number(options: &Options<'_>, code: OptionCode) -> Option<u32> {
     Some(u32::from_be_bytes(data.try_into().ok()?))
 }
 
-/// What a server has against us. Its own words are not shown: they may hold anything.
-fn refusal(options: &Options<'_>) -> Option<String> {
+/// The error in a status code option (section 21.13). The server's own text is not shown: it may hold any bytes.
+fn status_error(options: &Options<'_>) -> Option<String> {
     let data = one(options, OptionCode::StatusCode)?;
     let code = match *data {
         [a, b, ..] => u16::from_be_bytes([a, b]),
@@ -51,23 +51,23 @@ fn refusal(options: &Options<'_>) -> Option<String> {
     };
     match Status::from(code) {
         Status::Success => None,
-        Status::NoAddrsAvail => Some("a server has no address for us".to_owned()),
-        Status::NotOnLink => Some("a server says that we are on another link".to_owned()),
-        _ => Some(format!("a server refuses with status {code}")),
+        Status::NoAddrsAvail => Some("NoAddrsAvail: the server has no address".to_owned()),
+        Status::NotOnLink => Some("NotOnLink: the server has no addresses of this link".to_owned()),
+        _ => Some(format!("the server answers with status {code}")),
     }
 }
 
-/// The addresses that a message has for us (sections 21.4 and 21.6), each with the time for which it is valid, or what
-/// speaks against it.
+/// The addresses that a message has for us (sections 21.4 and 21.6), each with the time for which it is valid, or why
+/// there is none.
 pub(super) fn addresses(
     options: &Options<'_>,
     iaid: u32,
 ) -> Result<Vec<(Ipv6Addr, Duration)>, String> {
-    if let Some(complaint) = refusal(options) {
-        return Err(complaint);
+    if let Some(problem) = status_error(options) {
+        return Err(problem);
     }
     let mut out = Vec::new();
-    let mut complaint = "a server gives no address that can be used".to_owned();
+    let mut problem = "the server offers no usable address".to_owned();
     for data in all(options, OptionCode::IANA) {
         let Some((&[a, b, c, d, t1 @ .., e, f, g, h], rest)) = data.split_first_chunk::<12>()
         else {
@@ -80,8 +80,8 @@ pub(super) fn addresses(
         let Some(inner) = self::options(rest) else {
             continue;
         };
-        if let Some(found) = refusal(&inner) {
-            complaint = found;
+        if let Some(found) = status_error(&inner) {
+            problem = found;
             continue;
         }
         for address in all(&inner, OptionCode::IAAddr).filter_map(address) {
@@ -91,12 +91,12 @@ pub(super) fn addresses(
         }
     }
     match out.is_empty() {
-        true => Err(complaint),
+        true => Err(problem),
         false => Ok(out),
     }
 }
 
-/// An address that a node can have, and for how long.
+/// An address that a node can use, and for how long.
 fn address(data: &[u8]) -> Option<(Ipv6Addr, Duration)> {
     let (octets, rest) = data.split_first_chunk::<16>()?;
     let (preferred, rest) = rest.split_first_chunk::<4>()?;
@@ -108,11 +108,11 @@ fn address(data: &[u8]) -> Option<(Ipv6Addr, Duration)> {
         && !address.is_loopback()
         && !address.is_unicast_link_local()
         && address.to_ipv4_mapped().is_none();
-    let granted = valid > 0 && preferred <= valid && refusal(&options(rest)?).is_none();
+    let granted = valid > 0 && preferred <= valid && status_error(&options(rest)?).is_none();
     (usable && granted).then(|| (address, Duration::from_secs(valid.into())))
 }
 
-/// What a message tells besides addresses (RFC 3646).
+/// The lease: addresses of the caller, name servers and domains of the message (RFC 3646).
 pub(super) fn lease(options: &Options<'_>, addresses: &[Ipv6Addr], time: Duration) -> Lease {
     let servers = all(options, OptionCode::DomainNameServers)
         .flat_map(|data| data.as_chunks::<16>().0)
@@ -131,7 +131,7 @@ pub(super) fn lease(options: &Options<'_>, addresses: &[Ipv6Addr], time: Duratio
     }
 }
 
-/// Domain names as DNS writes them, by dhcproto's reader of this one option.
+/// Domain names in the encoding of DNS, by dhcproto's reader of this one option.
 fn names(data: &[u8]) -> Vec<String> {
     let mut whole = u16::from(OptionCode::DomainSearchList)
         .to_be_bytes()

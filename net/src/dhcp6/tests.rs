@@ -159,9 +159,9 @@ fn the_highest_preference_wins_and_255_ends_the_waiting() {
     }
     client.send(at(2200)).unwrap().unwrap();
     assert!(
-        client.doing().contains("2001:db8::b by DHCPv6"),
+        client.status().contains("2001:db8::b by DHCPv6"),
         "{}",
-        client.doing()
+        client.status()
     );
 
     let (mut client, solicit) = begun(false);
@@ -227,9 +227,9 @@ fn a_server_may_shorten_the_longest_wait() {
         client.receive(&answer(&solicit, ADVERTISE, &options), at(1100));
     }
     assert!(
-        client.doing().contains("a server has no address for us"),
+        client.status().contains("NoAddrsAvail"),
         "{}",
-        client.doing()
+        client.status()
     );
     let mut last = Duration::ZERO;
     for _ in 0..20 {
@@ -269,7 +269,7 @@ fn what_others_have_is_declined() {
     assert_eq!(again[0], SOLICIT);
     // Without an answer to it, too.
     let mut client = begun(false).0;
-    client.phase = Phase::Holding(Offer {
+    client.phase = Phase::Bound(Offer {
         server: SERVER.to_vec(),
         preference: 0,
         addresses: vec!["2001:db8::7".parse().unwrap()],
@@ -383,7 +383,7 @@ fn damaged_answers_are_survived() {
             assert!(lease.addresses.iter().all(|(_, prefix)| *prefix == 128));
             assert!(lease.search.iter().all(|name| is_domain(name)));
         }
-        client.doing();
+        client.status();
         let due = client.due();
         assert_eq!(client.send(due).unwrap().is_some(), due < Duration::MAX);
         client.decline(at(5000));

@@ -185,8 +185,8 @@ fn a_server_that_is_silent_at_first_is_asked_again() {
 }
 
 #[test]
-fn a_lease_that_no_kernel_takes_does_not_end_the_asking() {
-    let name = "network::tests::a_lease_that_no_kernel_takes_does_not_end_the_asking";
+fn a_lease_that_no_kernel_takes_does_not_end_the_exchange() {
+    let name = "network::tests::a_lease_that_no_kernel_takes_does_not_end_the_exchange";
     with_rights(name, || leased(0, 1));
 }
 
@@ -242,7 +242,7 @@ fn a_described_network_takes_the_place_of_the_usual_one() {
         let link = by_name(netlink, "eth0");
         let mut state = State::default();
         let mut brought = |plan: &Plan| {
-            state.follow(plan).unwrap();
+            state.adopt(plan).unwrap();
             wait(world, plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
             state.links.clone()
         };
@@ -269,9 +269,9 @@ fn a_described_network_takes_the_place_of_the_usual_one() {
     });
 }
 
-/// The command line's words count over what the machine says.
+/// The command line wins over the platform's network data.
 #[test]
-fn words_count_over_a_description() {
+fn the_command_line_wins_over_platform_data() {
     let text = r#"{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:0a"}],
         "networks": [{"link": "a", "type": "ipv4_dhcp"}]}"#;
     let described = platform::network::read(text.as_bytes(), "n").unwrap();
@@ -281,18 +281,18 @@ fn words_count_over_a_description() {
     let described = platform::network::plan(&described);
     let network = || Network::new(Arc::new(World::below(Path::new("/nowhere"), Clock::Real)));
     let both = network();
-    both.ask(&words);
-    both.describe(described.clone());
+    both.set_cmdline(&words);
+    both.set_platform_data(described.clone());
     assert_eq!(both.plan(), words);
     let one = network();
     assert_eq!(one.plan(), Plan::default());
-    one.describe(described.clone());
+    one.set_platform_data(described.clone());
     assert_eq!(one.plan(), described);
 }
 
 #[test]
-fn an_address_of_version_6_is_used_once_nobody_claims_it() {
-    let name = "network::tests::an_address_of_version_6_is_used_once_nobody_claims_it";
+fn an_address_of_version_6_is_used_after_duplicate_address_detection() {
+    let name = "network::tests::an_address_of_version_6_is_used_after_duplicate_address_detection";
     with_peer(name, |netlink, world| {
         let cmdline =
             "ip=[2001:db8::7]::[2001:db8::1]:64::eth0:off ifname=uplink:02:00:00:00:00:99";
@@ -310,9 +310,9 @@ fn an_address_of_version_6_is_used_once_nobody_claims_it() {
     });
 }
 
-/// What cannot come up is said by name.
+/// Each interface that is not configured is named.
 #[test]
-fn what_is_waited_for_is_said() {
+fn the_status_names_what_is_missing() {
     let plan = image::cmdline::Cmdline::parse("ip=enp9s0:dhcp ip=eth0:auto6")
         .unwrap()
         .network;
@@ -328,13 +328,13 @@ fn what_is_waited_for_is_said() {
         stacked: false,
         advertised: Advertised::default(),
     };
-    let wanted = Wanted {
-        asked: plan.interface(&["eth0".to_owned()]),
+    let candidate = Candidate {
+        settings: plan.interface(&["eth0".to_owned()]),
         below: false,
         link,
     };
     assert_eq!(
-        Progress::default().said(&plan, &[wanted]),
+        Progress::default().status(&plan, &[candidate]),
         "eth0: no router has advertised a prefix; enp9s0: no such interface"
     );
     assert!(!Progress::default().is_enough(&plan));

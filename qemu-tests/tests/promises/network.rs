@@ -91,11 +91,11 @@ pub(crate) fn a_vlan_over_a_bond_tags_its_packets(lab: &mut Lab) -> Result<()> {
     let running = lab.start(&node, machine, None)?;
     // QEMU's network answers no tagged packet, so the VLAN waits for ever.
     let console = running.wait_console(
-        &["bond0: has its address", "vlan5: asking for a lease"],
+        &["bond0: configured", "vlan5: requesting a lease"],
         timeouts::INIT,
     )?;
     ensure!(
-        !console.contains("eth0: asking for a lease"),
+        !console.contains("eth0: requesting a lease"),
         "a member of the bond asked for a lease"
     );
     // IEEE 802.1Q: the tag's type, VLAN 5, then IPv4.

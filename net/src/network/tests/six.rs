@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::*;
-use crate::address::Claim;
+use crate::address::AddressState;
 use crate::dhcp6::tests::{
     ADDRESS, ADVERTISE, DECLINE, INFORMATION, REPLY, REQUEST, SOLICIT, answer, lease_of, names,
     option,
@@ -61,7 +61,7 @@ impl Network {
         if self.taken {
             let address = ADDRESS.parse().unwrap();
             netlink.add_address(index, address, 64).unwrap();
-            while netlink.claim(index, address).unwrap() != Claim::Ours {
+            while netlink.address_state(index, address).unwrap() != AddressState::Ready {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
