@@ -65,7 +65,7 @@ pub fn size_multiple(kinds: &[ArtifactKind]) -> u64 {
 /// Writes the artifacts of these kinds into the folder `output`.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_all(
     session: &Session,
     kinds: &[ArtifactKind],
