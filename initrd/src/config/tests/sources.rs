@@ -20,7 +20,13 @@ fn tftp(content: &'static [u8]) -> String {
 fn every_kind_of_source_is_fetched() {
     let blob = b"from a registry";
     let digest = sha256(blob);
-    let manifest = format!(r#"{{"layers": [{{"digest": "sha256:{digest}", "size": 15}}]}}"#);
+    // The fields that image-spec v1.1, manifest.md, requires.
+    let manifest = format!(
+        r#"{{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": {{"mediaType": "application/vnd.oci.empty.v1+json", "size": 2,
+                "digest": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}},
+            "layers": [{{"mediaType": "text/plain", "digest": "sha256:{digest}", "size": 15}}]}}"#
+    );
     let server = serve(Box::new(move |_, path, stream| match path {
         "/bucket/key" => reply(stream, "200 OK", b"from s3"),
         "/bucket" => reply(stream, "200 OK", b""),
