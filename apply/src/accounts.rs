@@ -99,11 +99,11 @@ pub(crate) fn intend(
     intent: &mut Intent,
 ) -> Result<()> {
     for home in &accounts.homes {
-        let there = tree.find(&home.path).filter(|place| place.stat().is_some());
+        let there = tree.find(&home.path).filter(|entry| entry.stat().is_some());
         match there {
             None => intent.home(tree, &home.path)?,
-            Some(place) => {
-                for folder in within(mounted, &place.real) {
+            Some(entry) => {
+                for folder in within(mounted, &entry.real) {
                     intent.folder(tree, folder)?;
                 }
             }
@@ -144,34 +144,34 @@ fn key_text(lines: &[String]) -> String {
 
 /// Replaces an account file; owner and mode stay what they were.
 fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Result<()> {
-    let place = tree.place(database.path)?;
-    let (mode, owner) = match place.stat() {
-        Some(meta) => (meta.permissions().mode() & 0o7777, tree.owner(&place)),
+    let entry = tree.entry(database.path)?;
+    let (mode, owner) = match entry.stat() {
+        Some(meta) => (meta.permissions().mode() & 0o7777, tree.owner(&entry)),
         None => (mode, owner),
     };
-    tree.write(&place, database.to_text().as_bytes(), mode, owner)
+    tree.write(&entry, database.to_text().as_bytes(), mode, owner)
 }
 
 /// A home from `/etc/skel`. It is filled under another name and then renamed, so that a half-filled one is
 /// never taken for a whole one. An existing home is left alone, as useradd does; but what only mounts made of it and in it,
 /// and is still root's, becomes the user's and nobody else's to read.
 fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<()> {
-    let place = tree.place(&home.path)?;
-    if place.stat().is_some() {
-        for folder in within(mounted, &place.real) {
-            let place = tree.place(folder)?;
-            if tree.owner(&place) == (0, 0) {
-                tree.chmod(&place, 0o700)?;
-                tree.own(&place, home.owner)?;
+    let entry = tree.entry(&home.path)?;
+    if entry.stat().is_some() {
+        for folder in within(mounted, &entry.real) {
+            let entry = tree.entry(folder)?;
+            if tree.owner(&entry) == (0, 0) {
+                tree.chmod(&entry, 0o700)?;
+                tree.own(&entry, home.owner)?;
             }
         }
         return Ok(());
     }
     let (above, name) = split(&home.path);
-    let beside = join(above, &crate::tree::beside(name));
-    let place = tree.place(&beside)?;
-    place.remove()?;
-    tree.make_folder(&place, mode, home.owner)?;
+    let beside = join(above, &crate::tree::temporary_name(name));
+    let entry = tree.entry(&beside)?;
+    entry.remove()?;
+    tree.make_folder(&entry, mode, home.owner)?;
     copy(tree, "/etc/skel", &beside, home.owner)?;
     tree.rename(&beside, &home.path)
 }
@@ -190,19 +190,19 @@ fn copy(tree: &Tree, from: &str, to: &str, owner: (u32, u32)) -> Result<()> {
     };
     for name in folder.names() {
         let (source, target) = (join(from, &name), join(to, &name));
-        let Some(place) = tree.find(&source) else {
+        let Some(entry) = tree.find(&source) else {
             continue;
         };
-        let Some(meta) = place.stat() else { continue };
+        let Some(meta) = entry.stat() else { continue };
         let mode = meta.permissions().mode() & 0o7777;
-        let copy_place = tree.place(&target)?;
+        let copy_place = tree.entry(&target)?;
         if meta.is_dir() {
             tree.make_folder(&copy_place, mode, owner)?;
             copy(tree, &source, &target, owner)?;
-        } else if let Some(link) = place.link_target() {
+        } else if let Some(link) = entry.link_target() {
             tree.link(&copy_place, &link, owner)?;
         } else if meta.is_file() {
-            tree.write_new(&copy_place, &place.read()?, mode, owner)?;
+            tree.write_new(&copy_place, &entry.read()?, mode, owner)?;
         }
     }
     Ok(())
@@ -219,11 +219,11 @@ fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) ->
     let mut folder = home;
     for part in folders {
         folder = join(&folder, part);
-        let place = tree.place(&folder)?;
-        if place.stat().is_none() {
-            tree.make_folder(&place, 0o700, owner)?;
+        let entry = tree.entry(&folder)?;
+        if entry.stat().is_none() {
+            tree.make_folder(&entry, 0o700, owner)?;
         }
     }
-    let place = tree.place(&join(&folder, file))?;
-    tree.write(&place, key_text(lines).as_bytes(), 0o600, owner)
+    let entry = tree.entry(&join(&folder, file))?;
+    tree.write(&entry, key_text(lines).as_bytes(), 0o600, owner)
 }

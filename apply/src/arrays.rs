@@ -60,7 +60,7 @@ impl ArraySpec {
             || !spec.name.chars().all(fits)
         {
             return Err(format!(
-                "name: {:?} is no name for mdadm; expected at most {LONGEST} letters, digits, dots, hyphens and underscores",
+                "name: {:?} is not a name for mdadm; expected at most {LONGEST} letters, digits, dots, hyphens and underscores",
                 spec.name
             ));
         }
@@ -152,7 +152,12 @@ impl ArraySpec {
             true => self.assemble(&paths),
             false => self.create(&paths),
         };
-        tracing::info!("disks: the array {} of {}", self.name, paths.join(", "));
+        let verb = if made { "starting" } else { "making" };
+        tracing::info!(
+            "disks: {verb} the array {} of {}",
+            self.name,
+            paths.join(", ")
+        );
         let done = programs::succeed(root, &Tool::Mdadm.find(root)?, &arguments)
             .with_context(|| format!("making the array {}", self.name));
         if !root.has_udev() {
@@ -191,7 +196,7 @@ pub fn node(world: &World, name: &str) -> Result<PathBuf> {
     let devices = device::all(world);
     let found = device::find(&devices, &Name::Array(name.to_owned()));
     let found = found.first().map(|device| device.path.clone());
-    found.with_context(|| format!("there is no array {name}"))
+    found.with_context(|| format!("no array {name}"))
 }
 
 /// The UUID of an array, as mdadm writes it.
@@ -252,9 +257,9 @@ mod tests {
             ("data", "raid1", 2, 2, "2 of 2 devices are spares"),
             ("data", "raid6", 4, 1, "needs 4 more"),
             ("data", "10", 1, 0, "needs 2 more"),
-            ("-data", "raid1", 2, 0, "no name"),
-            ("two words", "raid1", 2, 0, "no name"),
-            (&"x".repeat(29), "raid1", 2, 0, "no name"),
+            ("-data", "raid1", 2, 0, "not a name"),
+            ("two words", "raid1", 2, 0, "not a name"),
+            (&"x".repeat(29), "raid1", 2, 0, "not a name"),
         ] {
             let error = spec(name, level, devices, spares).unwrap_err();
             assert!(error.contains(word), "{error}");

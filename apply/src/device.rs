@@ -61,7 +61,7 @@ pub struct Device {
     /// Label and GUID of a partition.
     pub entry: Option<(String, Guid)>,
     /// The file systems that it holds.
-    pub holds: Vec<Found>,
+    pub contents: Vec<Found>,
 }
 
 impl Device {
@@ -112,7 +112,7 @@ fn of_disk(world: &World, disk: Disk, used: &BTreeSet<String>) -> Option<Device>
         ids: udev_names::ids(&folder, &disk.name, disk.serial.as_deref()),
         paths: udev_names::paths(&folder, &disk.name),
         arrays: Vec::new(),
-        holds: contents(&disk.path, disk.size),
+        contents: contents(&disk.path, disk.size),
         size: disk.size,
         sector: disk.sector,
         read_only: disk.read_only,
@@ -135,7 +135,7 @@ fn of_partition(disk: &Disk, part: Partition, used: &BTreeSet<String>) -> Option
         ids: Vec::new(),
         paths: Vec::new(),
         arrays: Vec::new(),
-        holds: contents(&part.path, part.size),
+        contents: contents(&part.path, part.size),
         size: part.size,
         sector: disk.sector,
         read_only: disk.read_only,
@@ -239,8 +239,10 @@ pub fn find<'a>(devices: &'a [Device], name: &Name) -> Vec<&'a Device> {
         Name::Kernel(name) => by(&|device| device.name == *name),
         Name::Id(id, number) => numbered(|device| &device.ids, id, *number),
         Name::Path(path, number) => numbered(|device| &device.paths, path, *number),
-        Name::Label(label) => by(&|device| device.holds.iter().any(|found| found.label == *label)),
-        Name::Uuid(uuid) => by(&|device| device.holds.iter().any(|found| found.uuid == *uuid)),
+        Name::Label(label) => {
+            by(&|device| device.contents.iter().any(|found| found.label == *label))
+        }
+        Name::Uuid(uuid) => by(&|device| device.contents.iter().any(|found| found.uuid == *uuid)),
         Name::PartLabel(label) => by(&|device| {
             device
                 .entry

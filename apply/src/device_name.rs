@@ -35,9 +35,8 @@ impl Name {
     /// # Errors
     /// For a form that cannot be resolved; names the known ones.
     pub fn parse(path: &str) -> Result<Self, String> {
-        let unknown = || {
-            format!("{path} is no name of a device that can be resolved here; there are {KNOWN}")
-        };
+        let unknown =
+            || format!("{path} is not a device name that can be resolved; expected {KNOWN}");
         let below = path.strip_prefix("/dev/").ok_or_else(unknown)?;
         let parts: Vec<&str> = below.split('/').collect();
         let text = |name: &str| decode(name).ok_or_else(unknown);

@@ -144,7 +144,7 @@ pub fn apply(target: &Target, plan: &DiskPlan, journal: &mut DiskJournal) -> Res
     for (spec, on) in &plan.mounts {
         let device = path_of(world, on)?;
         if target.rules.remembers_var && spec.path == mounts::VAR {
-            let layers = layers::below(plan, root, &volumes, on)?;
+            let layers = layers::layers_below(plan, root, &volumes, on)?;
             made.var = Some((describe(&device, spec, layers)?, device.clone()));
         }
         made.mounts.push((spec.clone(), device));
@@ -164,7 +164,7 @@ fn partitions(world: &World, plan: &DiskPlan, journal: &mut DiskJournal) -> Resu
         let device = change.disk.stable();
         if change.changes() {
             let numbers = change.numbers.iter().cloned().collect::<BTreeMap<_, _>>();
-            journal.number_all(&change.at, &device, numbers, change.fresh)?;
+            journal.note_table(&change.at, &device, numbers, change.fresh)?;
             change.apply(world).with_context(|| change.at.clone())?;
             journal.note(&change.at, &device, Stage::Done)?;
         }
@@ -185,7 +185,7 @@ fn arrays(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> Result
             .map(|member| path_of(&root.world, member));
         let members = members.collect::<Result<Vec<_>>>()?;
         if !array.made {
-            journal.note(at, &array.stable, Stage::Begun)?;
+            journal.note(at, &array.stable, Stage::Started)?;
         }
         array
             .spec
@@ -205,8 +205,8 @@ fn open_volumes(
     for volume in &plan.volumes {
         let at = &volume.spec.at;
         let path = path_of(&root.world, &volume.target)?;
-        let verdict = match volume.verdict {
-            Some(verdict) => verdict,
+        let action = match volume.action {
+            Some(action) => action,
             None => {
                 let (names, found) = look(&path)?;
                 volume
@@ -216,13 +216,13 @@ fn open_volumes(
             }
         };
         // One that was there before is never this node's to make anew.
-        let makes = verdict != volumes::VolumeAction::Open;
+        let makes = action != volumes::VolumeAction::Open;
         if makes {
-            journal.note(at, &volume.stable, Stage::Begun)?;
+            journal.note(at, &volume.stable, Stage::Started)?;
         }
         let done = match &volume.open {
-            Some(_) => volume.spec.keep(root, &path),
-            None => volume.spec.apply(root, verdict, &path),
+            Some(_) => volume.spec.check_open(root, &path),
+            None => volume.spec.apply(root, action, &path),
         };
         opened.push(done.with_context(|| at.clone())?);
         if makes {
@@ -254,7 +254,7 @@ fn filesystems(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> R
         }
     }
     for (planned, ..) in &work {
-        journal.note(&planned.spec.at, &planned.stable, Stage::Begun)?;
+        journal.note(&planned.spec.at, &planned.stable, Stage::Started)?;
     }
     // mkfs of one device waits for that device most of the time.
     let at_once = thread::available_parallelism().map_or(1, usize::from);
@@ -280,7 +280,7 @@ fn filesystems(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> R
 
 /// What is done to a file system's device: decided before the first write, or now if the device did not exist then.
 fn action_now(planned: &PlannedFilesystem, path: &Path) -> Result<FilesystemAction> {
-    if let Some(action) = &planned.verdict {
+    if let Some(action) = &planned.action {
         return Ok(action.clone());
     }
     let (names, found) = look(path)?;

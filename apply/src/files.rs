@@ -85,17 +85,17 @@ fn mode(mode: Option<i64>) -> Option<u32> {
 /// Whether the link is already there.
 fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let Some(place) = tree.find(path) else {
+    let Some(entry) = tree.find(path) else {
         return false;
     };
     if !hard {
-        return place.link_target().as_deref() == Some(target);
+        return entry.link_target().as_deref() == Some(target);
     }
     let id = |meta: Metadata| (meta.dev(), meta.ino());
     let other = tree
         .find(&hard_target(path, target))
         .and_then(|other| other.stat());
-    place.stat().map(id) == other.map(id)
+    entry.stat().map(id) == other.map(id)
 }
 
 /// A relative target of a hard link counts from the link's folder.
@@ -280,26 +280,26 @@ impl Entry<'_> {
 
     /// Makes it. Whether it may replace what is there was decided by [`plan`]. `again` says that an earlier run has made
     /// all of it, and no journal knows what was there before.
-    pub(crate) fn apply(&self, tree: &Tree, again: bool) -> Result<()> {
-        let place = tree.place(&self.path)?;
+    pub(crate) fn apply(&self, tree: &Tree, repeated: bool) -> Result<()> {
+        let entry = tree.entry(&self.path)?;
         if let Kind::Link { hard: true, .. } = self.kind {
             // Its target may be one of the files that wait for their places.
             tree.settle()?;
         }
         match &self.kind {
-            Kind::Directory => self.directory(tree, &place),
-            Kind::File { contents, append } => self.file(tree, &place, *contents, append, again),
+            Kind::Directory => self.directory(tree, &entry),
+            Kind::File { contents, append } => self.file(tree, &entry, *contents, append, repeated),
             Kind::Link { target, hard } => {
                 if matches(tree, &self.path, target, *hard) {
                     return match hard {
                         true => Ok(()),
-                        false => tree.own(&place, self.owner_or(tree.owner(&place))),
+                        false => tree.own(&entry, self.owner_or(tree.owner(&entry))),
                     };
                 }
-                place.remove()?;
+                entry.remove()?;
                 match hard {
-                    true => tree.hard_link(&place, &hard_target(&self.path, target)),
-                    false => tree.link(&place, target, self.owner_or((0, 0))),
+                    true => tree.hard_link(&entry, &hard_target(&self.path, target)),
+                    false => tree.link(&entry, target, self.owner_or((0, 0))),
                 }
             }
         }
@@ -312,22 +312,22 @@ impl Entry<'_> {
         )
     }
 
-    fn directory(&self, tree: &Tree, place: &TreeEntry) -> Result<()> {
-        match place.stat() {
-            Some(now) if now.is_dir() => self.permissions(tree, place),
+    fn directory(&self, tree: &Tree, entry: &TreeEntry) -> Result<()> {
+        match entry.stat() {
+            Some(now) if now.is_dir() => self.permissions(tree, entry),
             now => {
                 if now.is_some() {
-                    place.remove()?;
+                    entry.remove()?;
                 }
-                tree.make_folder(place, self.mode.unwrap_or(0o755), self.owner_or((0, 0)))
+                tree.make_folder(entry, self.mode.unwrap_or(0o755), self.owner_or((0, 0)))
             }
         }
     }
 
-    fn permissions(&self, tree: &Tree, place: &TreeEntry) -> Result<()> {
-        tree.own(place, self.owner_or(tree.owner(place)))?;
+    fn permissions(&self, tree: &Tree, entry: &TreeEntry) -> Result<()> {
+        tree.own(entry, self.owner_or(tree.owner(entry)))?;
         match self.mode {
-            Some(mode) => tree.chmod(place, mode),
+            Some(mode) => tree.chmod(entry, mode),
             None => Ok(()),
         }
     }
@@ -335,17 +335,17 @@ impl Entry<'_> {
     fn file(
         &self,
         tree: &Tree,
-        place: &TreeEntry,
+        entry: &TreeEntry,
         contents: Option<&[u8]>,
         append: &[Vec<u8>],
-        again: bool,
+        repeated: bool,
     ) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
-        let now = place.stat();
+        let now = entry.stat();
         let old = match &now {
-            Some(meta) if meta.is_file() => Some(place.read()?),
+            Some(meta) if meta.is_file() => Some(entry.read()?),
             Some(_) => {
-                place.remove()?;
+                entry.remove()?;
                 None
             }
             None => None,
@@ -353,17 +353,17 @@ impl Entry<'_> {
         let tail = append.concat();
         let wanted = match (contents, &old) {
             (Some(contents), _) => [contents, &tail].concat(),
-            (None, Some(old)) if again && old.ends_with(&tail) => old.clone(),
+            (None, Some(old)) if repeated && old.ends_with(&tail) => old.clone(),
             (None, old) => [old.as_deref().unwrap_or_default(), &tail].concat(),
         };
         if old.as_ref() == Some(&wanted) {
-            return self.permissions(tree, place);
+            return self.permissions(tree, entry);
         }
         // Contents make a new file; appending leaves what is there as it is.
         let kept = now.filter(|_| contents.is_none() && old.is_some());
-        let owner = self.owner_or(kept.as_ref().map_or((0, 0), |_| tree.owner(place)));
+        let owner = self.owner_or(kept.as_ref().map_or((0, 0), |_| tree.owner(entry)));
         let mode = kept.map_or(0o644, |meta| meta.permissions().mode() & 0o7777);
-        tree.write(place, &wanted, self.mode.unwrap_or(mode), owner)
+        tree.write(entry, &wanted, self.mode.unwrap_or(mode), owner)
     }
 
     /// Which kind of thing this is, for counting.

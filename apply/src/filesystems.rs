@@ -74,11 +74,11 @@ impl FilesystemSpec {
         found: &[Found],
     ) -> Result<(FilesystemAction, Option<String>), String> {
         if self.wipe {
-            let verdict = match self.kind {
+            let action = match self.kind {
                 Some(_) => FilesystemAction::Remake,
                 None => FilesystemAction::Wipe,
             };
-            return Ok((verdict, None));
+            return Ok((action, None));
         }
         // A FAT begins with a boot sector.
         let names: Vec<&str> = names
@@ -197,14 +197,14 @@ impl FilesystemSpec {
     ///
     /// # Errors
     /// The command as it would be typed, and what it said.
-    pub fn apply(&self, root: &Programs, verdict: &FilesystemAction, device: &Path) -> Result<()> {
+    pub fn apply(&self, root: &Programs, action: &FilesystemAction, device: &Path) -> Result<()> {
         let path = device.to_string_lossy();
-        if matches!(verdict, FilesystemAction::Wipe | FilesystemAction::Remake) {
+        if matches!(action, FilesystemAction::Wipe | FilesystemAction::Remake) {
             let program = Tool::Wipefs.find(root)?;
             programs::succeed(root, &program, &["-a", path.as_ref()])
                 .with_context(|| format!("wiping {path}"))?;
         }
-        if matches!(verdict, FilesystemAction::Make | FilesystemAction::Remake)
+        if matches!(action, FilesystemAction::Make | FilesystemAction::Remake)
             && let Some(tool) = self.tool()
         {
             tracing::info!(
@@ -317,10 +317,10 @@ mod tests {
     #[test]
     fn what_stands_beside_the_right_one_is_warned_of() {
         let names = [probe::EXT, "a ZFS device"];
-        let (verdict, warning) = want(Some(Kind::Ext4))
+        let (action, warning) = want(Some(Kind::Ext4))
             .decide(&names, &[found(Kind::Ext4)])
             .unwrap();
-        assert_eq!(verdict, FilesystemAction::Keep);
+        assert_eq!(action, FilesystemAction::Keep);
         assert!(warning.unwrap().contains("ZFS"));
         // A FAT's own boot sector is nothing beside it.
         let spec = FilesystemSpec {

@@ -161,7 +161,7 @@ impl<'a> Gather<'a> {
         with_keys: bool,
     ) -> Result<Fetched, ConfigProblems> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
-        self.adopt_ways(&model);
+        self.adopt_transfer_settings(&model);
         let files = self.files(&model);
         let keys = match with_keys {
             true => self.keys(&model),
@@ -264,11 +264,11 @@ impl<'a> Gather<'a> {
 
     /// Timeouts, proxy and certificate authorities of a config count for what is fetched after it.
     pub fn adopt(&mut self, model: &model::Config) -> Result<(), ConfigProblems> {
-        self.adopt_ways(model);
+        self.adopt_transfer_settings(model);
         self.adopt_authorities(model)
     }
 
-    fn adopt_ways(&mut self, model: &model::Config) {
+    fn adopt_transfer_settings(&mut self, model: &model::Config) {
         if let Some(timeouts) = &model.ignition.timeouts {
             let seconds =
                 |value: Option<i64>| value.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);

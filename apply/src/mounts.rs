@@ -97,7 +97,7 @@ pub fn mount(
     wanted.sort_by_key(|(wanted, _)| wanted.path.matches('/').count());
     let mut mounted = Mounted::default();
     for (wanted, device) in wanted {
-        let done = one(root, base, wanted, device, journal, &mut mounted)
+        let done = mount_one(root, base, wanted, device, journal, &mut mounted)
             .with_context(|| format!("{}: mounting at {}", wanted.at, wanted.path));
         if let Err(error) = done {
             if let Err(error) = mounted.unmount() {
@@ -109,7 +109,7 @@ pub fn mount(
     Ok(mounted)
 }
 
-fn one(
+fn mount_one(
     root: &Programs,
     base: &Path,
     wanted: &MountSpec,

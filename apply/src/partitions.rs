@@ -92,7 +92,7 @@ impl TableChange {
         let (seen, wanted) = (kernel(world, name), views(self.table.as_ref()));
         ensure!(
             seen == wanted,
-            "the kernel does not see the partitions of {name} as they were written; expected {wanted:?}; found {seen:?}"
+            "the kernel's partitions of {name} differ from the table that was written; expected {wanted:?}; found {seen:?}"
         );
         Ok(())
     }

@@ -24,7 +24,7 @@ use crate::{arrays, volumes};
 use linux::gpt::Table;
 
 /// Partitions of the system disk that no config changes.
-const OWN: [&str; 6] = [
+const IMAGE_LABELS: [&str; 6] = [
     layout::LABEL_ESP,
     layout::LABEL_ROOT_A,
     layout::LABEL_VERITY_A,
@@ -85,7 +85,7 @@ pub(crate) struct PlannedVolume {
     pub(crate) target: DeviceRef,
     pub(crate) stable: String,
     /// None if it shows only once the array below is there.
-    pub(crate) verdict: Option<volumes::VolumeAction>,
+    pub(crate) action: Option<volumes::VolumeAction>,
     /// The kernel's name of the mapped device if it is open already.
     pub(crate) open: Option<String>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct PlannedFilesystem {
     /// The target by a name that survives a reboot.
     pub(crate) stable: String,
     /// None if it shows only once the device is there.
-    pub(crate) verdict: Option<FilesystemAction>,
+    pub(crate) action: Option<FilesystemAction>,
 }
 
 /// Where something goes.
@@ -166,7 +166,7 @@ pub(crate) fn plan(
     for (i, model) in inputs.storage.filesystems.iter().flatten().enumerate() {
         planner.filesystem(&format!("$.storage.filesystems.{i}"), model);
     }
-    planner.room_for_var();
+    planner.check_space_for_var();
     planner.problems.lines.extend(failed);
     match planner.problems.lines.is_empty() {
         true => Ok(planner.plan),
@@ -215,7 +215,7 @@ impl DiskPlanner<'_> {
     }
 
     /// The devices of this machine, for somebody who looks for a misspelled name.
-    fn list(&self) -> String {
+    fn list_disks(&self) -> String {
         let disks = self
             .inputs
             .devices
@@ -229,13 +229,13 @@ impl DiskPlanner<'_> {
             format!("{} ({} MiB{id})", disk.name, disk.size / MIB)
         });
         match shown.collect::<Vec<_>>().as_slice() {
-            [] => "no disk at all".to_owned(),
+            [] => "no disks".to_owned(),
             shown => shown.join(", "),
         }
     }
 
     /// `var` of our own is made behind all others, on the system disk, if the config has none.
-    fn room_for_var(&mut self) {
+    fn check_space_for_var(&mut self) {
         let Some(system) = self.inputs.system else {
             return;
         };
@@ -255,7 +255,7 @@ impl DiskPlanner<'_> {
         let free = (last + 1).saturating_sub(first) * table.sector;
         if free < system.var_minimum {
             let why = format!(
-                "no room is left for {} on {}; expected {} MiB behind the last partition, or a file system at {}; found {} MiB",
+                "no space is left for {} on {}; expected {} MiB after the last partition, or a file system at {}; found {} MiB",
                 layout::LABEL_VAR,
                 system.disk,
                 system.var_minimum / MIB,

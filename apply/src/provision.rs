@@ -64,38 +64,38 @@ pub struct DiskResults {
 pub fn apply(
     target: &Target,
     fetched: &Fetched,
-    brought: &DiskResults,
+    disk_results: &DiskResults,
     journal: &mut FileJournal,
 ) -> Result<Applied> {
     let tree = Tree::open(&target.root, target.rules)?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    apply_to(fetched, &tree, brought, journal, (boot_id.trim(), now))
+    apply_to(fetched, &tree, disk_results, journal, (boot_id.trim(), now))
 }
 
 fn apply_to(
     fetched: &Fetched,
     tree: &Tree,
-    brought: &DiskResults,
+    disk_results: &DiskResults,
     journal: &mut FileJournal,
     (boot_id, now): (&str, u64),
 ) -> Result<Applied> {
-    let there = |path: &str| tree.find(path).is_some_and(|place| place.stat().is_some());
-    let again = !journal.is_resumed() && there(ignition_result::PATH);
+    let exists = |path: &str| tree.find(path).is_some_and(|entry| entry.stat().is_some());
+    let repeated = !journal.is_resumed() && exists(ignition_result::PATH);
     journal.undo(tree)?;
     let plan = plan(fetched, tree, journal, now)?;
     if journal.is_kept() {
-        let intent = plan.intent(tree, brought);
+        let intent = plan.intent(tree, disk_results);
         let intent = intent.context("looking at what the config will change")?;
         journal.begin(&fetched.hash(), intent)?;
     }
-    accounts::apply(tree, &plan.accounts, &plan.keys, &brought.mounted)
+    accounts::apply(tree, &plan.accounts, &plan.keys, &disk_results.mounted)
         .context("applying passwd")?;
     for entry in &plan.entries {
-        entry.apply(tree, again).context("applying storage")?;
+        entry.apply(tree, repeated).context("applying storage")?;
     }
     plan.units.apply(tree).context("applying systemd")?;
-    crypttab::apply(tree, &brought.volumes).context("applying luks")?;
+    crypttab::apply(tree, &disk_results.volumes).context("applying luks")?;
     ignition_result::write(tree, fetched.user_config, boot_id, now)?;
     tree.finish()?;
     let passwd = fetched.model.passwd.as_ref();
@@ -125,15 +125,15 @@ struct FilePlan<'a> {
 
 impl FilePlan<'_> {
     /// Everything that will be written to, and what is there now.
-    fn intent(&self, tree: &Tree, brought: &DiskResults) -> Result<Intent> {
+    fn intent(&self, tree: &Tree, disk_results: &DiskResults) -> Result<Intent> {
         let mut intent = Intent::default();
-        let mounted = &brought.mounted;
+        let mounted = &disk_results.mounted;
         accounts::intend(tree, &self.accounts, &self.keys, mounted, &mut intent)?;
         for entry in &self.entries {
             entry.intend(tree, &mut intent)?;
         }
         self.units.intend(tree, &mut intent)?;
-        crypttab::intend(tree, &brought.volumes, &mut intent)?;
+        crypttab::intend(tree, &disk_results.volumes, &mut intent)?;
         intent.file(tree, ignition_result::PATH, None)?;
         Ok(intent)
     }
@@ -148,7 +148,7 @@ fn plan<'a>(
     let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
     let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
     let (users, groups) = journal.accounts();
-    accounts.take_back(users, groups);
+    accounts.remove_interrupted(users, groups);
     let keys = accounts::plan(&fetched.model, tree, &mut accounts, &mut wrong);
     let entries = files::plan(fetched, tree, &accounts, journal, &mut wrong);
     let units = units::plan(

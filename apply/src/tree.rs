@@ -39,7 +39,7 @@ pub enum Owners {
     Real,
     /// Kept beside the tree, for tests that may not change owners: path in the root → (uid, gid).
     #[cfg(test)]
-    Told(std::sync::Mutex<std::collections::BTreeMap<String, (u32, u32)>>),
+    Recorded(std::sync::Mutex<std::collections::BTreeMap<String, (u32, u32)>>),
 }
 
 /// An entry of a folder that exists: the entry itself may not.
@@ -101,7 +101,7 @@ impl TreeEntry {
     /// Removes what is there, folders with all that they hold.
     pub fn remove(&self) -> Result<()> {
         if self.stat().is_some() {
-            cut()?;
+            failpoint()?;
         }
         let done = match self.stat() {
             None => Ok(()),
@@ -150,7 +150,7 @@ impl Tree {
         let path = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         let below = path
             .strip_prefix(&self.real)
-            .context("a path left the root")?;
+            .context("a path leads out of the root")?;
         let below = below.to_str().context("a path is not UTF-8")?;
         Ok(format!("/{below}"))
     }
@@ -162,7 +162,7 @@ impl Tree {
 
     fn real_folder_within(&self, path: &str, depth: u32) -> Result<String> {
         let Some(depth) = depth.checked_sub(1) else {
-            bail!("{path}: its links are a circle");
+            bail!("{path}: its symbolic links form a loop");
         };
         match self.folder(path) {
             Ok(fd) => self.real_path(&fd),
@@ -177,7 +177,7 @@ impl Tree {
                 }
             }
             Err(Errno::ENOTDIR) => bail!("{path}: a part of it is not a folder"),
-            Err(Errno::ELOOP) => bail!("{path}: its links are a circle"),
+            Err(Errno::ELOOP) => bail!("{path}: its symbolic links form a loop"),
             Err(error) => Err(error).with_context(|| format!("looking up {path}")),
         }
     }
@@ -232,15 +232,15 @@ impl Tree {
     }
 
     /// The entry at `path`; folders above it that are absent are made (0755, root).
-    pub fn place(&self, path: &str) -> Result<TreeEntry> {
+    pub fn entry(&self, path: &str) -> Result<TreeEntry> {
         let (above, name) = split(path);
         if name.is_empty() {
-            bail!("the root itself is no entry");
+            bail!("the root itself cannot be written");
         }
         let real = self.real_folder(above)?;
         let parent = self.make_folders(&real)?;
         let real = join(&real, name);
-        let waits = |(_, place): &(TreeEntry, TreeEntry)| place.real == real;
+        let waits = |(_, entry): &(TreeEntry, TreeEntry)| entry.real == real;
         if self.pending.borrow().iter().any(waits) {
             self.settle()?;
         }
@@ -257,12 +257,12 @@ impl Tree {
             Ok(fd) => Ok(fd),
             Err(Errno::ENOENT) => {
                 let (above, name) = split(real);
-                let place = TreeEntry {
+                let entry = TreeEntry {
                     parent: self.make_folders(above)?,
                     name: name.to_owned(),
                     real: real.to_owned(),
                 };
-                self.make_folder(&place, 0o755, (0, 0))?;
+                self.make_folder(&entry, 0o755, (0, 0))?;
                 self.folder(real).with_context(|| format!("opening {real}"))
             }
             Err(error) => Err(error).with_context(|| format!("opening {real}")),
@@ -270,30 +270,30 @@ impl Tree {
     }
 
     /// Makes one folder.
-    pub fn make_folder(&self, place: &TreeEntry, mode: u32, owner: (u32, u32)) -> Result<()> {
-        cut()?;
+    pub fn make_folder(&self, entry: &TreeEntry, mode: u32, owner: (u32, u32)) -> Result<()> {
+        failpoint()?;
         fs::DirBuilder::new()
             .mode(0o700)
-            .create(place.path())
-            .with_context(|| format!("making the folder {}", place.real))?;
-        self.own(place, owner)?;
-        self.chmod(place, mode)?;
-        self.touch(place)
+            .create(entry.path())
+            .with_context(|| format!("making the folder {}", entry.real))?;
+        self.own(entry, owner)?;
+        self.chmod(entry, mode)?;
+        self.touch(entry)
     }
 
     /// Writes a file beside the place; [`Tree::settle`] brings it there. So a place never holds half a file, and
     /// the disk is waited for once and not for each file.
     pub fn write(
         &self,
-        place: &TreeEntry,
+        entry: &TreeEntry,
         data: &[u8],
         mode: u32,
         owner: (u32, u32),
     ) -> Result<()> {
-        let name = beside(&place.name);
+        let name = temporary_name(&entry.name);
         let beside = TreeEntry {
-            parent: place.parent.try_clone()?,
-            real: join(split(&place.real).0, &name),
+            parent: entry.parent.try_clone()?,
+            real: join(split(&entry.real).0, &name),
             name,
         };
         if self
@@ -306,11 +306,11 @@ impl Tree {
         }
         beside.remove()?;
         self.write_new(&beside, data, mode, owner)
-            .with_context(|| format!("writing {}", place.real))?;
+            .with_context(|| format!("writing {}", entry.real))?;
         let target = TreeEntry {
-            parent: place.parent.try_clone()?,
-            name: place.name.clone(),
-            real: place.real.clone(),
+            parent: entry.parent.try_clone()?,
+            name: entry.name.clone(),
+            real: entry.real.clone(),
         };
         self.pending.borrow_mut().push((beside, target));
         Ok(())
@@ -319,32 +319,32 @@ impl Tree {
     /// Writes a file where none is, in a folder that is itself renamed when it is whole.
     pub fn write_new(
         &self,
-        place: &TreeEntry,
+        entry: &TreeEntry,
         data: &[u8],
         mode: u32,
         owner: (u32, u32),
     ) -> Result<()> {
-        cut()?;
+        failpoint()?;
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
-        let mut file = options.open(place.path())?;
+        let mut file = options.open(entry.path())?;
         file.write_all(data)?;
-        self.own(place, owner)?;
+        self.own(entry, owner)?;
         // After the owner, whose change takes setuid and setgid away.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
-        self.touch(place)
+        self.touch(entry)
     }
 
     /// Remembers the file system of a place for [`Tree::settle`].
-    fn touch(&self, place: &TreeEntry) -> Result<()> {
-        let folder = format!("/proc/self/fd/{}", place.parent.as_raw_fd());
+    fn touch(&self, entry: &TreeEntry) -> Result<()> {
+        let folder = format!("/proc/self/fd/{}", entry.parent.as_raw_fd());
         let device = fs::metadata(&folder)?.dev();
         if let std::collections::btree_map::Entry::Vacant(slot) =
             self.touched.borrow_mut().entry(device)
         {
             slot.insert(
                 File::open(&folder)
-                    .with_context(|| format!("opening the folder of {}", place.real))?,
+                    .with_context(|| format!("opening the folder of {}", entry.real))?,
             );
         }
         Ok(())
@@ -353,18 +353,18 @@ impl Tree {
     /// Waits until everything that was written is on the disk, and brings it to its places.
     pub fn settle(&self) -> Result<()> {
         self.sync()?;
-        for (beside, place) in self.pending.take() {
-            cut()?;
-            fs::rename(beside.path(), place.path())
-                .with_context(|| format!("renaming to {}", place.real))?;
-            self.move_owner(&beside, &place);
+        for (beside, entry) in self.pending.take() {
+            failpoint()?;
+            fs::rename(beside.path(), entry.path())
+                .with_context(|| format!("renaming to {}", entry.real))?;
+            self.move_owner(&beside, &entry);
         }
         Ok(())
     }
 
     /// What waited for its place when the power was cut waits no longer.
     #[cfg(test)]
-    pub fn forget_waiting(&mut self) {
+    pub fn forget_pending(&mut self) {
         self.pending.take();
         self.touched.take();
     }
@@ -384,9 +384,9 @@ impl Tree {
 
     /// Renames an entry; nothing is at the new path.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let (from, to) = (self.place(from)?, self.place(to)?);
+        let (from, to) = (self.entry(from)?, self.entry(to)?);
         self.settle()?;
-        cut()?;
+        failpoint()?;
         fs::rename(from.path(), to.path())
             .with_context(|| format!("renaming {} to {}", from.real, to.real))?;
         self.move_owner(&from, &to);
@@ -394,57 +394,57 @@ impl Tree {
     }
 
     /// Makes a symbolic link; what is there must be gone.
-    pub fn link(&self, place: &TreeEntry, target: &str, owner: (u32, u32)) -> Result<()> {
-        cut()?;
-        std::os::unix::fs::symlink(target, place.path())
-            .with_context(|| format!("making the link {}", place.real))?;
-        self.own(place, owner)?;
-        self.touch(place)
+    pub fn link(&self, entry: &TreeEntry, target: &str, owner: (u32, u32)) -> Result<()> {
+        failpoint()?;
+        std::os::unix::fs::symlink(target, entry.path())
+            .with_context(|| format!("making the link {}", entry.real))?;
+        self.own(entry, owner)?;
+        self.touch(entry)
     }
 
     /// Makes a hard link to `target`, a path in the root.
-    pub fn hard_link(&self, place: &TreeEntry, target: &str) -> Result<()> {
+    pub fn hard_link(&self, entry: &TreeEntry, target: &str) -> Result<()> {
         let target = self
             .find(target)
             .filter(|target| target.stat().is_some())
             .with_context(|| {
-                format!("{}: the target of the hard link does not exist", place.real)
+                format!("{}: the target of the hard link does not exist", entry.real)
             })?;
-        cut()?;
-        fs::hard_link(target.path(), place.path())
-            .with_context(|| format!("making the hard link {}", place.real))?;
-        self.touch(place)
+        failpoint()?;
+        fs::hard_link(target.path(), entry.path())
+            .with_context(|| format!("making the hard link {}", entry.real))?;
+        self.touch(entry)
     }
 
     /// Sets owner and group of the entry itself, if they are others.
-    pub fn own(&self, place: &TreeEntry, owner: (u32, u32)) -> Result<()> {
-        cut()?;
+    pub fn own(&self, entry: &TreeEntry, owner: (u32, u32)) -> Result<()> {
+        failpoint()?;
         match &self.owners {
             Owners::Real => {
-                let now = place.stat().map(|meta| (meta.uid(), meta.gid()));
+                let now = entry.stat().map(|meta| (meta.uid(), meta.gid()));
                 if now == Some(owner) {
                     return Ok(());
                 }
-                std::os::unix::fs::lchown(place.path(), Some(owner.0), Some(owner.1))
-                    .with_context(|| format!("setting the owner of {}", place.real))
+                std::os::unix::fs::lchown(entry.path(), Some(owner.0), Some(owner.1))
+                    .with_context(|| format!("setting the owner of {}", entry.real))
             }
             #[cfg(test)]
-            Owners::Told(told) => {
-                told.lock().unwrap().insert(place.real.clone(), owner);
+            Owners::Recorded(recorded) => {
+                recorded.lock().unwrap().insert(entry.real.clone(), owner);
                 Ok(())
             }
         }
     }
 
     /// The owner and group of the entry.
-    pub fn owner(&self, place: &TreeEntry) -> (u32, u32) {
+    pub fn owner(&self, entry: &TreeEntry) -> (u32, u32) {
         match &self.owners {
-            Owners::Real => place.stat().map_or((0, 0), |meta| (meta.uid(), meta.gid())),
+            Owners::Real => entry.stat().map_or((0, 0), |meta| (meta.uid(), meta.gid())),
             #[cfg(test)]
-            Owners::Told(told) => told
+            Owners::Recorded(recorded) => recorded
                 .lock()
                 .unwrap()
-                .get(&place.real)
+                .get(&entry.real)
                 .copied()
                 .unwrap_or((0, 0)),
         }
@@ -454,28 +454,28 @@ impl Tree {
     #[cfg_attr(not(test), allow(unused_variables, clippy::unused_self))]
     fn move_owner(&self, from: &TreeEntry, to: &TreeEntry) {
         #[cfg(test)]
-        if let Owners::Told(told) = &self.owners {
-            let mut told = told.lock().unwrap();
+        if let Owners::Recorded(recorded) = &self.owners {
+            let mut recorded = recorded.lock().unwrap();
             let below = format!("{}/", from.real);
-            let moved: Vec<String> = told
+            let moved: Vec<String> = recorded
                 .keys()
                 .filter(|path| **path == from.real || path.starts_with(&below))
                 .cloned()
                 .collect();
             for path in moved {
-                let owner = told.remove(&path).unwrap();
-                told.insert(path.replacen(&from.real, &to.real, 1), owner);
+                let owner = recorded.remove(&path).unwrap();
+                recorded.insert(path.replacen(&from.real, &to.real, 1), owner);
             }
         }
     }
 
     /// Sets the mode of a file or folder (of no link: a link has none).
-    pub fn chmod(&self, place: &TreeEntry, mode: u32) -> Result<()> {
-        match place.stat() {
+    pub fn chmod(&self, entry: &TreeEntry, mode: u32) -> Result<()> {
+        match entry.stat() {
             Some(meta) if !meta.is_symlink() => {
-                cut()?;
-                fs::set_permissions(place.path(), fs::Permissions::from_mode(mode))
-                    .with_context(|| format!("setting the mode of {}", place.real))
+                failpoint()?;
+                fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode))
+                    .with_context(|| format!("setting the mode of {}", entry.real))
             }
             _ => Ok(()),
         }
@@ -483,7 +483,7 @@ impl Tree {
 }
 
 /// The name under which the content of `name` is written before it is brought to its place.
-pub fn beside(name: &str) -> String {
+pub fn temporary_name(name: &str) -> String {
     let short: String = name.chars().take(60).collect();
     format!(".{short}.slipway")
 }
@@ -499,7 +499,7 @@ thread_local! {
     not(test),
     allow(clippy::unnecessary_wraps, reason = "a test can fail it")
 )]
-pub fn cut() -> Result<()> {
+pub fn failpoint() -> Result<()> {
     #[cfg(test)]
     if let Some(left) = CUT_AFTER.get() {
         anyhow::ensure!(left > 0, "the power was cut");
@@ -560,12 +560,12 @@ mod tests {
         symlink("../var/usrlocal", root.join("local")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
         fs::create_dir(root.join("var")).unwrap();
-        let owners = Owners::Told(std::sync::Mutex::default());
+        let owners = Owners::Recorded(std::sync::Mutex::default());
         let tree = Tree::with_owners(root, Rules::NODE, owners).unwrap();
         assert_eq!(tree.real("/local/bin/x").unwrap(), "/var/usrlocal/bin/x");
-        let place = tree.place("/local/bin/x").unwrap();
-        tree.write(&place, b"data", 0o755, (0, 0)).unwrap();
-        assert!(place.stat().is_none());
+        let entry = tree.entry("/local/bin/x").unwrap();
+        tree.write(&entry, b"data", 0o755, (0, 0)).unwrap();
+        assert!(entry.stat().is_none());
         tree.finish().unwrap();
         assert_eq!(fs::read(root.join("var/usrlocal/bin/x")).unwrap(), b"data");
         assert!(tree.real("/loop/x").is_err());

@@ -57,12 +57,12 @@ pub(crate) fn plan(
         .storage
         .as_ref()
         .and_then(|storage| storage.files.as_deref());
-    let brought = storage.unwrap_or_default().iter().zip(files);
-    let brought = brought
+    let config_files = storage.unwrap_or_default().iter().zip(files);
+    let config_files = config_files
         .filter_map(|(file, contents)| Some((file.path.as_str(), contents.contents.as_deref()?)));
     let mut planner = UnitPlanner {
         tree,
-        brought: brought.collect(),
+        config_files: config_files.collect(),
         out: Units::default(),
         wrong,
         warnings,
@@ -80,25 +80,25 @@ pub(crate) fn plan(
 struct UnitPlanner<'a> {
     tree: &'a Tree,
     /// Path → content of the config's own files.
-    brought: BTreeMap<&'a str, &'a [u8]>,
+    config_files: BTreeMap<&'a str, &'a [u8]>,
     out: Units,
     wrong: &'a mut Vec<String>,
     warnings: &'a mut Vec<String>,
 }
 
 impl UnitPlanner<'_> {
-    fn contents(&mut self, place: &str, unit: &Unit) {
+    fn contents(&mut self, at: &str, unit: &Unit) {
         if unit.name.contains('/') {
             return self
                 .wrong
-                .push(format!("{place}.name: the name of a unit holds no slash"));
+                .push(format!("{at}.name: the name of a unit holds no slash"));
         }
         let path = join(SYSTEM, &unit.name);
         for (i, dropin) in unit.dropins.iter().flatten().enumerate() {
             if dropin.name.contains('/') {
-                let place = format!("{place}.dropins.{i}.name");
+                let at = format!("{at}.dropins.{i}.name");
                 self.wrong
-                    .push(format!("{place}: the name of a drop-in holds no slash"));
+                    .push(format!("{at}: the name of a drop-in holds no slash"));
             } else if let Some(contents) = &dropin.contents {
                 // An empty one is written, as it hides one of the same name.
                 let path = join(&format!("{path}.d"), &dropin.name);
@@ -124,7 +124,7 @@ impl UnitPlanner<'_> {
                 {
                     let why =
                         "a unit that is masked cannot have contents too: they have the same path";
-                    self.wrong.push(format!("{place}.mask: {why}"));
+                    self.wrong.push(format!("{at}.mask: {why}"));
                 }
                 self.out.links.insert(path, "/dev/null".to_owned());
             }
@@ -135,13 +135,13 @@ impl UnitPlanner<'_> {
         }
     }
 
-    fn state(&mut self, place: &str, unit: &Unit) {
+    fn state(&mut self, at: &str, unit: &Unit) {
         match unit.enabled {
             Some(true) if unit.mask == Some(true) => {
                 self.warnings
-                    .push(format!("{place}: {} is masked and not enabled", unit.name));
+                    .push(format!("{at}: {} is masked and not enabled", unit.name));
             }
-            Some(true) => self.enable(place, &unit.name, &mut BTreeSet::new()),
+            Some(true) => self.enable(at, &unit.name, &mut BTreeSet::new()),
             Some(false) => self.disable(&unit.name),
             None => {}
         }
@@ -151,21 +151,21 @@ impl UnitPlanner<'_> {
     fn file_of(&self, name: &str) -> Option<String> {
         FOLDERS.iter().find_map(|folder| {
             let path = join(folder, name);
-            if self.out.files.contains_key(&path) || self.brought.contains_key(path.as_str()) {
+            if self.out.files.contains_key(&path) || self.config_files.contains_key(path.as_str()) {
                 return Some(path);
             }
             if self.out.removed.contains(&path) || self.out.links.contains_key(&path) {
                 return None;
             }
-            let place = self.tree.find(&path)?;
-            let masked = place.link_target().as_deref() == Some("/dev/null");
-            (place.stat().is_some() && !masked).then_some(path)
+            let entry = self.tree.find(&path)?;
+            let masked = entry.link_target().as_deref() == Some("/dev/null");
+            (entry.stat().is_some() && !masked).then_some(path)
         })
     }
 
     fn text_of(&self, path: &str) -> String {
         let planned = self.out.files.get(path).map(Vec::as_slice);
-        let text = match planned.or_else(|| self.brought.get(path).copied()) {
+        let text = match planned.or_else(|| self.config_files.get(path).copied()) {
             Some(text) => Some(text.to_vec()),
             None => self.read(path, 8),
         };
@@ -174,11 +174,11 @@ impl UnitPlanner<'_> {
 
     /// Reads a unit file of the root, through links (an alias of another unit).
     fn read(&self, path: &str, depth: u32) -> Option<Vec<u8>> {
-        let place = self.tree.find(path)?;
-        match place.link_target() {
+        let entry = self.tree.find(path)?;
+        match entry.link_target() {
             Some(target) if target.starts_with('/') => self.read(&target, depth.checked_sub(1)?),
             Some(target) => self.read(&join(split(path).0, &target), depth.checked_sub(1)?),
-            None => place.read().ok(),
+            None => entry.read().ok(),
         }
     }
 
@@ -201,14 +201,14 @@ impl UnitPlanner<'_> {
             let names = self
                 .tree
                 .find(&folder)
-                .map(|place| place.names())
+                .map(|entry| entry.names())
                 .unwrap_or_default();
             let own = self
                 .out
                 .files
                 .keys()
                 .map(String::as_str)
-                .chain(self.brought.keys().copied());
+                .chain(self.config_files.keys().copied());
             let own = own
                 .filter(|path| split(path).0 == folder)
                 .map(|path| split(path).1.to_owned());
@@ -282,18 +282,18 @@ impl Units {
     /// Does it.
     pub(crate) fn apply(&self, tree: &Tree) -> Result<()> {
         for path in &self.removed {
-            if let Some(place) = tree.find(path) {
-                place.remove()?;
+            if let Some(entry) = tree.find(path) {
+                entry.remove()?;
             }
         }
         for (path, content) in &self.files {
             write(tree, path, content)?;
         }
         for (path, target) in &self.links {
-            let place = tree.place(path)?;
-            if place.link_target().as_deref() != Some(target) {
-                place.remove()?;
-                tree.link(&place, target, (0, 0))?;
+            let entry = tree.entry(path)?;
+            if entry.link_target().as_deref() != Some(target) {
+                entry.remove()?;
+                tree.link(&entry, target, (0, 0))?;
             }
         }
         match self.preset.is_empty() {
@@ -305,13 +305,13 @@ impl Units {
 
 /// A file of root's; one that is there with the same content is left alone.
 fn write(tree: &Tree, path: &str, content: &[u8]) -> Result<()> {
-    let place = tree.place(path)?;
-    match place.stat() {
-        Some(meta) if meta.is_file() && place.read()? == content => Ok(()),
-        Some(meta) if meta.is_file() => tree.write(&place, content, 0o644, (0, 0)),
+    let entry = tree.entry(path)?;
+    match entry.stat() {
+        Some(meta) if meta.is_file() && entry.read()? == content => Ok(()),
+        Some(meta) if meta.is_file() => tree.write(&entry, content, 0o644, (0, 0)),
         _ => {
-            place.remove()?;
-            tree.write(&place, content, 0o644, (0, 0))
+            entry.remove()?;
+            tree.write(&entry, content, 0o644, (0, 0))
         }
     }
 }

@@ -43,8 +43,10 @@ impl VarFilesystem {
     ///
     /// # Errors
     /// If they cannot be written.
-    pub fn keep_keys(&self, state: &Path) -> Result<()> {
-        self.layers.iter().try_for_each(|layer| layer.keep(state))
+    pub fn store_keys(&self, state: &Path) -> Result<()> {
+        self.layers
+            .iter()
+            .try_for_each(|layer| layer.store_key(state))
     }
 
     /// Starts what it is on, or waits for its device.
@@ -63,12 +65,12 @@ impl VarFilesystem {
         }
         let what = format!("the file system of /var, UUID {}", self.uuid);
         device::wait_for_uuid(root, modules, &what, &self.uuid)?.ok_or_else(|| {
-            Fault::new("the file system of /var is not there")
+            Fault::new("the file system of /var was not found")
                 .expected(format!(
                     "{} with UUID {}, which the node's config made",
                     self.format, self.uuid
                 ))
-                .found("no device that holds it")
+                .found("no device with it")
                 .fix("attach its disk again")
                 .into()
         })

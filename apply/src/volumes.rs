@@ -120,7 +120,7 @@ impl VolumeSpec {
         let odd = |c: char| c.is_whitespace() || c.is_control() || "/\\#".contains(c);
         if model.name.starts_with(['-', '.']) || model.name.is_empty() || model.name.contains(odd) {
             return Err(format!(
-                "name: {:?} cannot stand in crypttab and on a command line",
+                "name: {:?} is not valid in crypttab and on a command line",
                 model.name
             ));
         }
@@ -176,7 +176,7 @@ impl VolumeSpec {
         };
         if self.is_bound() || self.key.is_none() {
             return refuse(
-                "nothing: only a volume with a key file of the config and without clevis is used again",
+                "nothing: only a volume with a key file of the config and without clevis is reused",
                 volume.to_string(),
             );
         }
@@ -196,7 +196,7 @@ impl VolumeSpec {
 
     /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone, and a
     /// server may be out of reach.
-    pub fn opens_again(&self) -> bool {
+    pub fn can_reopen(&self) -> bool {
         self.key.is_some() || self.tpm || self.clevis.as_ref().is_some_and(Pin::opens_now)
     }
 

@@ -120,13 +120,13 @@ fn remember(state: &Path, var: Option<&VarFilesystem>) -> Result<()> {
     let path = state.join(paths::STATE_VAR);
     match var {
         Some(var) => {
-            var.keep_keys(state)?;
+            var.store_keys(state)?;
             atomic_file::write_line(&path, &serde_json::to_string(var)?)?;
         }
         None => atomic_file::remove(&path).context("forgetting an earlier /var")?,
     }
     let layers = var.map(|var| var.layers.as_slice());
-    layers::forget_keys(state, layers.unwrap_or_default())
+    layers::remove_keys_except(state, layers.unwrap_or_default())
 }
 
 fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {

@@ -18,8 +18,8 @@ pub(crate) struct Database {
 impl Database {
     /// Reads the file; an absent one is empty and stays absent unless it is a file that has to exist.
     pub(crate) fn load(tree: &Tree, path: &'static str) -> Result<Self> {
-        let place = tree.find(path).filter(|place| place.stat().is_some());
-        let text = place.as_ref().map(TreeEntry::read).transpose()?;
+        let entry = tree.find(path).filter(|entry| entry.stat().is_some());
+        let text = entry.as_ref().map(TreeEntry::read).transpose()?;
         let text = String::from_utf8_lossy(text.as_deref().unwrap_or_default()).into_owned();
         Ok(Self {
             path,
@@ -27,7 +27,7 @@ impl Database {
                 .lines()
                 .map(|line| line.split(':').map(str::to_owned).collect())
                 .collect(),
-            exists: place.is_some(),
+            exists: entry.is_some(),
             changed: false,
         })
     }
@@ -170,7 +170,7 @@ impl Defaults {
     /// Reads both files.
     pub(crate) fn load(tree: &Tree) -> Self {
         let read = |path: &str| {
-            let text = tree.find(path).and_then(|place| place.read().ok());
+            let text = tree.find(path).and_then(|entry| entry.read().ok());
             String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()
         };
         Self::parse(&read("/etc/login.defs"), &read("/etc/default/useradd"))

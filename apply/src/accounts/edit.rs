@@ -37,7 +37,7 @@ pub(crate) struct Accounts {
     /// Days since 1970, for shadow's "last change".
     pub(crate) today: u64,
     /// Users and groups that were there when the files were read.
-    there: (BTreeSet<String>, BTreeSet<String>),
+    initial: (BTreeSet<String>, BTreeSet<String>),
 }
 
 /// Which users have keys: name → lines of `authorized_keys`.
@@ -57,9 +57,9 @@ impl Accounts {
             defaults: Defaults::load(tree),
             homes: Vec::new(),
             today,
-            there: Default::default(),
+            initial: Default::default(),
         };
-        accounts.there = accounts.names();
+        accounts.initial = accounts.names();
         Ok(accounts)
     }
 
@@ -71,12 +71,16 @@ impl Accounts {
     /// Users and groups that were made since the files were read.
     pub(crate) fn added(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let (users, groups) = self.names();
-        (&users - &self.there.0, &groups - &self.there.1)
+        (&users - &self.initial.0, &groups - &self.initial.1)
     }
 
     /// Takes back users and groups that an attempt was making when it was cut off: their lines may stand in some of the
     /// files only.
-    pub(crate) fn take_back(&mut self, users: &BTreeSet<String>, groups: &BTreeSet<String>) {
+    pub(crate) fn remove_interrupted(
+        &mut self,
+        users: &BTreeSet<String>,
+        groups: &BTreeSet<String>,
+    ) {
         for name in users {
             for database in [
                 &mut self.passwd,
@@ -92,7 +96,7 @@ impl Accounts {
             self.group.remove(name);
             self.gshadow.remove(name);
         }
-        self.there = self.names();
+        self.initial = self.names();
     }
 
     /// The files.
@@ -152,7 +156,7 @@ impl Accounts {
                 self.group.set(name, 2, &gid.to_string());
             }
             if let Some(hash) = &wanted.password_hash {
-                self.gshadow.set(name, 1, field(star(hash))?);
+                self.gshadow.set(name, 1, field(password_field(hash))?);
             }
             return Ok(());
         }
@@ -161,7 +165,7 @@ impl Accounts {
             None => self.free_gid(wanted.system == Some(true), None)?,
         };
         let hash = wanted.password_hash.as_deref().unwrap_or_default();
-        self.add_group(name, gid, field(star(hash))?);
+        self.add_group(name, gid, field(password_field(hash))?);
         Ok(())
     }
 
@@ -266,7 +270,9 @@ impl Accounts {
 
     /// The line in `/etc/shadow`. As with useradd, the passwords of system users do not age.
     fn add_shadow(&mut self, wanted: &User) -> Result<(), String> {
-        let hash = field(star(wanted.password_hash.as_deref().unwrap_or_default()))?;
+        let hash = field(password_field(
+            wanted.password_hash.as_deref().unwrap_or_default(),
+        ))?;
         let today = self.today.to_string();
         let (least, most, warn) = match wanted.system == Some(true) {
             true => ("", "", ""),
@@ -301,7 +307,7 @@ impl Accounts {
             self.change_home(name, home)?;
         }
         if let Some(hash) = &wanted.password_hash {
-            self.shadow.set(name, 1, field(star(hash))?);
+            self.shadow.set(name, 1, field(password_field(hash))?);
             self.shadow.set(name, 2, &self.today.to_string());
         }
         match &wanted.groups {
@@ -332,10 +338,10 @@ impl Accounts {
         self.subuid.remove(name);
         self.subgid.remove(name);
         self.leave_groups(name);
-        let lonely = self.group.get(name).is_some_and(|line| {
+        let unused = self.group.get(name).is_some_and(|line| {
             line.get(2) == own.as_ref() && line.get(3).is_none_or(String::is_empty)
         });
-        if lonely {
+        if unused {
             // Not removed if it is another user's primary group.
             self.remove_group(name).unwrap_or_default();
         }
@@ -416,11 +422,11 @@ fn id(number: i64) -> Result<u32, String> {
     u32::try_from(number)
         .ok()
         .filter(|id| *id != u32::MAX)
-        .ok_or(format!("{number} is no valid id"))
+        .ok_or(format!("{number} is not a valid id"))
 }
 
 /// An absent password is one that no password matches.
-fn star(hash: &str) -> &str {
+fn password_field(hash: &str) -> &str {
     if hash.is_empty() { "*" } else { hash }
 }
 
@@ -437,7 +443,7 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         Err("the name is empty".to_owned())
     } else if name.starts_with(['-', '+', '~']) || name.contains(strange) || name.len() > 32 {
-        Err(format!("{name:?} is no name for a user or group"))
+        Err(format!("{name:?} is not a valid name for a user or group"))
     } else if name.bytes().all(|b| b.is_ascii_digit()) || name == "." || name == ".." {
         Err(format!("{name:?} would be taken for a number or a folder"))
     } else {

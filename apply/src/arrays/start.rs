@@ -56,7 +56,7 @@ pub fn start(modules: &Modules, root: &Programs, name: &str, uuid: &str) -> Resu
     if let Some(device) = whole {
         return Ok(device);
     }
-    tracing::warn!("disks: not all members of the array {name} are there; it starts without them");
+    tracing::warn!("disks: starting the array {name} without its absent members");
     let started = programs::succeed(root, &mdadm, &["--run", &format!("/dev/md/{name}")]);
     started.context(
         Fault::new(format!(

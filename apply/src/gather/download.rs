@@ -48,8 +48,8 @@ pub(super) fn all(
                     patience,
                     ..Want::new(&url, limit)
                 };
-                let tell = |text: &str| on_wait(&told(text, &url));
-                let got = fetch::bytes(&client, &want, &tell).await;
+                let on_wait = |text: &str| on_wait(&redact(text, &url));
+                let got = fetch::bytes(&client, &want, &on_wait).await;
                 (index, got.map_err(|failure| why(&failure, &url)))
             });
         }
@@ -58,7 +58,7 @@ pub(super) fn all(
 }
 
 /// A text of the download's with the address as it may be shown: its query may hold a token.
-fn told(text: &str, url: &str) -> String {
+fn redact(text: &str, url: &str) -> String {
     let secret = url.split_once(['?', '#']).map_or("", |(_, secret)| secret);
     match secret.is_empty() {
         true => text.to_owned(),
@@ -76,13 +76,13 @@ fn why(failure: &Failure, url: &str) -> String {
         Failure::Unreachable { attempts, why, .. } => {
             format!(
                 "fetching {url_shown}: given up after {attempts} attempts: {}",
-                told(why, url)
+                redact(why, url)
             )
         }
         Failure::Address { why, .. } | Failure::Refused { why, .. } => {
-            format!("fetching {url_shown}: {}", told(why, url))
+            format!("fetching {url_shown}: {}", redact(why, url))
         }
-        other => told(&other.to_string(), url),
+        other => redact(&other.to_string(), url),
     }
 }
 

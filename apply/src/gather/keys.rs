@@ -18,8 +18,8 @@ impl Gather<'_> {
             let at = format!("$.storage.luks.{i}");
             wanted.extend(key_file(volume).map(|key| (format!("{at}.keyFile"), key.clone())));
             for (j, server) in servers(volume).iter().enumerate() {
-                let question = question(server);
-                wanted.extend(question.map(|what| (format!("{at}.clevis.tang.{j}"), what)));
+                let request = advertisement_request(server);
+                wanted.extend(request.map(|what| (format!("{at}.clevis.tang.{j}"), what)));
             }
         }
         let named: Vec<(String, &Resource)> = wanted
@@ -31,7 +31,7 @@ impl Gather<'_> {
             file: key_file(volume).and_then(|_| fetched.next()),
             advertisements: servers(volume)
                 .iter()
-                .map(|server| question(server).and_then(|_| fetched.next()))
+                .map(|server| advertisement_request(server).and_then(|_| fetched.next()))
                 .collect(),
         });
         let keys = keys.collect();
@@ -55,7 +55,7 @@ fn servers(volume: &Luks) -> &[Tang] {
 }
 
 /// What a server is asked that the config has no advertisement of.
-fn question(server: &Tang) -> Option<Resource> {
+fn advertisement_request(server: &Tang) -> Option<Resource> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if given(&server.advertisement).is_some() {
         return None;

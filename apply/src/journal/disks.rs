@@ -11,20 +11,21 @@ use serde::{Deserialize, Serialize};
 use super::StateFile;
 
 /// Where a config has what overwrites all that a device holds.
-const MAKERS: [&str; 3] = [
+const OVERWRITING: [&str; 3] = [
     "$.storage.filesystems.",
     "$.storage.luks.",
     "$.storage.raid.",
 ];
 /// Stands between the members of an array; no name of a device has it.
-pub const BETWEEN: &str = ", ";
+pub const SEPARATOR: &str = ", ";
 
 /// How far one thing has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// It may be half made.
-    Begun,
+    #[serde(rename = "begun")]
+    Started,
     /// It is made.
     Done,
 }
@@ -64,8 +65,8 @@ impl Content {
     fn succeeded_by(self, config: &str) -> Self {
         let mut earlier = self.earlier;
         for (at, entry) in self.entries {
-            if entry.fresh || MAKERS.iter().any(|place| at.starts_with(place)) {
-                earlier.extend(entry.device.split(BETWEEN).map(str::to_owned));
+            if entry.fresh || OVERWRITING.iter().any(|place| at.starts_with(place)) {
+                earlier.extend(entry.device.split(SEPARATOR).map(str::to_owned));
             }
         }
         Self {
@@ -147,7 +148,7 @@ impl DiskJournal {
     ///
     /// # Errors
     /// As there.
-    pub fn number_all(
+    pub fn note_table(
         &mut self,
         at: &str,
         device: &str,
@@ -156,7 +157,7 @@ impl DiskJournal {
     ) -> Result<()> {
         let entry = Entry {
             device: device.to_owned(),
-            stage: Stage::Begun,
+            stage: Stage::Started,
             numbers,
             fresh,
         };
@@ -181,13 +182,13 @@ mod tests {
         let state = Some(folder.path());
         let mut journal = DiskJournal::open(state, "one").unwrap();
         assert_eq!(journal.stage("f", "serial a"), None);
-        journal.note("f", "serial a", Stage::Begun).unwrap();
+        journal.note("f", "serial a", Stage::Started).unwrap();
         let numbers = BTreeMap::from([("p".to_owned(), 3)]);
-        journal.number_all("d", "serial a", numbers, true).unwrap();
+        journal.note_table("d", "serial a", numbers, true).unwrap();
         journal.note("d", "serial a", Stage::Done).unwrap();
 
         let again = DiskJournal::open(state, "one").unwrap();
-        assert_eq!(again.stage("f", "serial a"), Some(Stage::Begun));
+        assert_eq!(again.stage("f", "serial a"), Some(Stage::Started));
         assert_eq!(again.stage("f", "serial b"), None);
         assert_eq!(again.stage("d", "serial a"), Some(Stage::Done));
         assert_eq!(again.number("d", "serial a", "p"), Some(3));
@@ -204,18 +205,20 @@ mod tests {
         let mut journal = DiskJournal::open(state, "one").unwrap();
         let numbers = BTreeMap::new;
         journal
-            .number_all("$.storage.disks.0", "whole", numbers(), true)
+            .note_table("$.storage.disks.0", "whole", numbers(), true)
             .unwrap();
         journal
-            .number_all("$.storage.disks.1", "used", numbers(), false)
+            .note_table("$.storage.disks.1", "used", numbers(), false)
             .unwrap();
         let at = "$.storage.filesystems.0";
-        journal.note(at, "used partition 2", Stage::Begun).unwrap();
+        journal
+            .note(at, "used partition 2", Stage::Started)
+            .unwrap();
         for (at, device) in [
             ("$.storage.raid.0", "left, right partition 1"),
             ("$.storage.luks.0", "volume"),
         ] {
-            journal.note(at, device, Stage::Begun).unwrap();
+            journal.note(at, device, Stage::Started).unwrap();
         }
         assert!(!journal.made_earlier("whole"), "it is this config's own");
         let mut journal = DiskJournal::open(state, "two").unwrap();
@@ -242,10 +245,10 @@ mod tests {
     fn without_state_it_is_kept_in_memory_until_there_is_one() {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = DiskJournal::open(None, "one").unwrap();
-        journal.note("f", "x", Stage::Begun).unwrap();
+        journal.note("f", "x", Stage::Started).unwrap();
         journal.keep_in(folder.path());
         journal.note("g", "x", Stage::Done).unwrap();
         let again = DiskJournal::open(Some(folder.path()), "one").unwrap();
-        assert_eq!(again.stage("f", "x"), Some(Stage::Begun));
+        assert_eq!(again.stage("f", "x"), Some(Stage::Started));
     }
 }

@@ -27,7 +27,7 @@ enum Kind {
 /// What stood at a place, with its mode and owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Was {
+struct Before {
     kind: Kind,
     mode: u32,
     owner: (u32, u32),
@@ -36,10 +36,10 @@ struct Was {
 /// One place that the config touches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Noted {
+struct Change {
     /// What was there; nothing if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<Was>,
+    before: Option<Before>,
     /// What the config brings: SHA-256 of a file, or the target of a link. Nothing for what cannot be known beforehand.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<String>,
@@ -58,7 +58,7 @@ struct Content {
     /// Folders that were made for mount points.
     folders: BTreeSet<String>,
     /// Real paths.
-    places: BTreeMap<String, Noted>,
+    places: BTreeMap<String, Change>,
     /// Places where an earlier attempt has replaced, as its config allowed, what nobody can bring back.
     replaced: BTreeSet<String>,
     /// Users and groups that were not there.
@@ -73,7 +73,7 @@ pub struct FileJournal(StateFile<Content>);
 /// What a config is about to do.
 #[derive(Debug, Default)]
 pub struct Intent {
-    places: BTreeMap<String, Noted>,
+    places: BTreeMap<String, Change>,
     users: BTreeSet<String>,
     groups: BTreeSet<String>,
 }
@@ -81,22 +81,22 @@ pub struct Intent {
 impl Intent {
     /// Something is written at `path`: `after` is the content of a file.
     pub fn file(&mut self, tree: &Tree, path: &str, after: Option<&[u8]>) -> Result<()> {
-        self.place(tree, path, after.map(sha256), false)
+        self.record(tree, path, after.map(sha256), false)
     }
 
     /// A link to `target` is made at `path`, or what is there goes.
     pub fn link(&mut self, tree: &Tree, path: &str, target: Option<&str>) -> Result<()> {
-        self.place(tree, path, target.map(str::to_owned), false)
+        self.record(tree, path, target.map(str::to_owned), false)
     }
 
     /// A folder is made at `path`, or gets another mode or owner.
     pub fn folder(&mut self, tree: &Tree, path: &str) -> Result<()> {
-        self.place(tree, path, None, false)
+        self.record(tree, path, None, false)
     }
 
     /// A folder is made at `path` with all that is in it.
     pub fn home(&mut self, tree: &Tree, path: &str) -> Result<()> {
-        self.place(tree, path, None, true)
+        self.record(tree, path, None, true)
     }
 
     /// Names that get an account and have none.
@@ -105,19 +105,25 @@ impl Intent {
         self.groups = groups;
     }
 
-    fn place(&mut self, tree: &Tree, path: &str, after: Option<String>, whole: bool) -> Result<()> {
+    fn record(
+        &mut self,
+        tree: &Tree,
+        path: &str,
+        after: Option<String>,
+        whole: bool,
+    ) -> Result<()> {
         let real = tree.real(path)?;
         // The folders above it that are made on the way.
         let mut above = split(&real).0;
-        while above != "/" && tree.find(above).is_none_or(|place| place.stat().is_none()) {
+        while above != "/" && tree.find(above).is_none_or(|entry| entry.stat().is_none()) {
             self.places.entry(above.to_owned()).or_default();
             above = split(above).0;
         }
         let before = match tree.find(&real) {
-            Some(place) => was(tree, &place)?,
+            Some(entry) => state_of(tree, &entry)?,
             None => None,
         };
-        let noted = Noted {
+        let change = Change {
             before,
             after,
             whole,
@@ -125,28 +131,28 @@ impl Intent {
         let slot = self.places.entry(real).or_default();
         // A folder on the way to another place may be one that is asked for, too.
         if !slot.whole {
-            *slot = noted;
+            *slot = change;
         }
         Ok(())
     }
 }
 
-fn was(tree: &Tree, place: &TreeEntry) -> Result<Option<Was>> {
-    let Some(meta) = place.stat() else {
+fn state_of(tree: &Tree, entry: &TreeEntry) -> Result<Option<Before>> {
+    let Some(meta) = entry.stat() else {
         return Ok(None);
     };
     let kind = if meta.is_dir() {
         Kind::Folder
     } else if meta.is_file() {
-        let data = place.read()?;
+        let data = entry.read()?;
         Kind::File(data.len() as u64, sha256(&data))
     } else {
-        place.link_target().map_or(Kind::Other, Kind::Link)
+        entry.link_target().map_or(Kind::Other, Kind::Link)
     };
-    Ok(Some(Was {
+    Ok(Some(Before {
         kind,
         mode: meta.permissions().mode() & 0o7777,
-        owner: tree.owner(place),
+        owner: tree.owner(entry),
     }))
 }
 
@@ -240,30 +246,30 @@ impl FileJournal {
         if !self.is_resumed() {
             return Ok(());
         }
-        tracing::warn!("ignition: an earlier attempt was cut off; what it did is done again");
+        tracing::warn!("ignition: undoing an earlier attempt that was interrupted");
         // What is deeper comes first.
-        for (real, noted) in self.0.content.places.iter().rev() {
+        for (real, change) in self.0.content.places.iter().rev() {
             let (above, name) = split(real);
-            if let Some(beside) = tree.find(&join(above, &crate::tree::beside(name))) {
+            if let Some(beside) = tree.find(&join(above, &crate::tree::temporary_name(name))) {
                 beside.remove()?;
             }
-            let Some(place) = tree.find(real) else {
-                if noted.before.is_some() {
+            let Some(entry) = tree.find(real) else {
+                if change.before.is_some() {
                     self.0.content.replaced.insert(real.clone());
                 }
                 continue;
             };
-            let whole = match &noted.before {
-                None => take_away(&place, noted).map(|()| true),
-                Some(was) => restore(tree, &place, was),
+            let whole = match &change.before {
+                None => remove_created(&entry, change).map(|()| true),
+                Some(was) => restore(tree, &entry, was),
             };
             if !whole.with_context(|| format!("taking back what was done to {real}"))? {
                 self.0.content.replaced.insert(real.clone());
             }
         }
         for folder in self.0.content.folders.iter().rev() {
-            if let Some(place) = tree.find(folder) {
-                place.remove_empty();
+            if let Some(entry) = tree.find(folder) {
+                entry.remove_empty();
             }
         }
         tree.finish()
@@ -271,7 +277,7 @@ impl FileJournal {
 
     fn write(&self) -> Result<()> {
         if self.is_kept() {
-            crate::tree::cut()?;
+            crate::tree::failpoint()?;
         }
         // Hashes and owners of what is below /etc are nobody else's to read.
         self.0.write(0o600)
@@ -279,52 +285,52 @@ impl FileJournal {
 }
 
 /// Removes what was not there before. What has another content than the config brought is somebody else's and stays.
-fn take_away(place: &TreeEntry, noted: &Noted) -> Result<()> {
-    let Some(meta) = place.stat() else {
+fn remove_created(entry: &TreeEntry, change: &Change) -> Result<()> {
+    let Some(meta) = entry.stat() else {
         return Ok(());
     };
     if meta.is_dir() {
-        if noted.whole {
-            return place.remove();
+        if change.whole {
+            return entry.remove();
         }
-        place.remove_empty();
+        entry.remove_empty();
         return Ok(());
     }
-    let ours = match &noted.after {
+    let ours = match &change.after {
         None => true,
-        Some(after) if meta.is_file() => *after == sha256(&place.read()?),
-        Some(after) => place.link_target().as_ref() == Some(after),
+        Some(after) if meta.is_file() => *after == sha256(&entry.read()?),
+        Some(after) => entry.link_target().as_ref() == Some(after),
     };
     match ours {
-        true => place.remove(),
+        true => entry.remove(),
         false => Ok(()),
     }
 }
 
 /// Brings back what was there; whether that was possible.
-fn restore(tree: &Tree, place: &TreeEntry, was: &Was) -> Result<bool> {
-    let now = self::was(tree, place)?;
+fn restore(tree: &Tree, entry: &TreeEntry, was: &Before) -> Result<bool> {
+    let now = state_of(tree, entry)?;
     match (&was.kind, now.as_ref().map(|now| &now.kind)) {
         (Kind::File(size, sum), Some(Kind::File(_, now))) if sum != now => {
             // What was appended to begins with what was there.
-            let mut data = place.read()?;
+            let mut data = entry.read()?;
             data.truncate(usize::try_from(*size)?);
             if sha256(&data) != *sum {
                 return Ok(false);
             }
-            tree.write(place, &data, was.mode, was.owner)?;
+            tree.write(entry, &data, was.mode, was.owner)?;
             return Ok(true);
         }
         (Kind::Link(target), None) => {
-            tree.link(place, target, was.owner)?;
+            tree.link(entry, target, was.owner)?;
             return Ok(true);
         }
         (before, Some(now)) if before == now => {}
         _ => return Ok(false),
     }
     if now.as_ref() != Some(was) {
-        tree.own(place, was.owner)?;
-        tree.chmod(place, was.mode)?;
+        tree.own(entry, was.owner)?;
+        tree.chmod(entry, was.mode)?;
     }
     Ok(true)
 }

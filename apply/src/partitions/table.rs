@@ -73,7 +73,7 @@ pub(crate) fn plan(
     busy: &BTreeSet<u32>,
     random: &mut dyn FnMut() -> Guid,
 ) -> Result<PlannedTable, Vec<String>> {
-    let claimed = claim(before, specs);
+    let claimed = match_existing(before, specs);
     let mut specs: Vec<PartitionSpec> = specs.to_vec();
     for (spec, number) in specs.iter_mut().zip(claimed) {
         spec.number = number;
@@ -121,7 +121,7 @@ struct Span {
 
 /// Numbers of the wanted partitions. One without a number whose label, type and GUID one partition has already is that
 /// one: an earlier run made it, and a second one of the same label would be nobody's wish.
-fn claim(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
+fn match_existing(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
     let mut taken: BTreeSet<u32> = specs.iter().map(|spec| spec.number).collect();
     let mut numbers = Vec::new();
     for spec in specs {
@@ -171,9 +171,11 @@ fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Ve
                 .size
                 .or(old.map(|old| old.last + 1 - old.first))
                 .unwrap_or(0);
-            match place(&pretended, start, size) {
+            match fit(&pretended, start, size) {
                 Ok((first, last)) => {
-                    pretended.entries.insert(spec.number, blank(first, last));
+                    pretended
+                        .entries
+                        .insert(spec.number, new_entry(first, last));
                     span.start = span.start.map(|_| first);
                     span.size = span.size.map(|_| last + 1 - first);
                 }
@@ -187,7 +189,7 @@ fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Ve
     spans
 }
 
-fn blank(first: u64, last: u64) -> Entry {
+fn new_entry(first: u64, last: u64) -> Entry {
     Entry {
         type_guid: TYPE_LINUX,
         guid: Guid([0; 16]),
@@ -202,18 +204,18 @@ fn blank(first: u64, last: u64) -> Entry {
 ///
 /// # Errors
 /// If it does not fit; says what is free.
-fn place(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
+fn fit(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
     let align = ALIGNMENT / table.sector;
     let mib = |sectors: u64| sectors * table.sector / MIB;
-    let free = free(table);
+    let free = free_extents(table);
     let first = match start {
         0 => {
             // Of two that are equally large sgdisk takes the first.
             let largest = free.iter().rev().max_by_key(|(first, last)| last - first);
-            let (first, last) = largest.ok_or("nothing is free on the disk")?;
+            let (first, last) = largest.ok_or("no space is free on the disk")?;
             let first = first.next_multiple_of(align);
             if first > *last {
-                return Err("nothing is free on the disk".to_owned());
+                return Err("no space is free on the disk".to_owned());
             }
             first
         }
@@ -228,10 +230,10 @@ fn place(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
             .iter()
             .find(|(_, e)| (e.first..=e.last).contains(&first))
         {
-            Some((number, entry)) => format!("partition {number} ({:?}) is there", entry.label),
-            None => "that is outside of the disk".to_owned(),
+            Some((number, entry)) => format!("partition {number} ({:?}) occupies it", entry.label),
+            None => "it is outside of the disk".to_owned(),
         };
-        return Err(format!("it cannot begin at {} MiB: {why}", mib(first)));
+        return Err(format!("it cannot start at {} MiB: {why}", mib(first)));
     };
     let last = match size {
         0 => *end,
@@ -239,7 +241,7 @@ fn place(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
     };
     if last > *end {
         return Err(format!(
-            "it does not fit: {} MiB from {} MiB; there {} MiB are free",
+            "it does not fit: {} MiB at {} MiB, where {} MiB are free",
             mib(size),
             mib(first),
             mib(end + 1 - first)
@@ -249,7 +251,7 @@ fn place(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
 }
 
 /// Free stretches, in order: first and last sector.
-fn free(table: &Table) -> Vec<(u64, u64)> {
+fn free_extents(table: &Table) -> Vec<(u64, u64)> {
     let mut used: Vec<(u64, u64)> = table.entries.values().map(|e| (e.first, e.last)).collect();
     used.sort_unstable();
     let mut out = Vec::new();
@@ -292,7 +294,7 @@ impl TablePlanner<'_> {
                 return self.refuse(
                     spec,
                     &format!(
-                        "partition {number} ({:?}) exists and is not to; wipePartitionEntry is not set",
+                        "partition {number} ({:?}) exists; shouldExist is false and wipePartitionEntry is not set",
                         old.label
                     ),
                 );
@@ -381,7 +383,7 @@ impl TablePlanner<'_> {
         others
             .entries
             .retain(|number, _| self.table.entries.contains_key(number));
-        match place(&others, old.first, span.size.unwrap_or(0)) {
+        match fit(&others, old.first, span.size.unwrap_or(0)) {
             Ok((_, last)) => {
                 if let Some(entry) = self.table.entries.get_mut(&spec.number) {
                     entry.last = last;
@@ -409,13 +411,13 @@ impl TablePlanner<'_> {
                 .push(format!("{}: the partition table is full", spec.at));
             return;
         };
-        match place(&self.table, span.start.unwrap_or(0), span.size.unwrap_or(0)) {
+        match fit(&self.table, span.start.unwrap_or(0), span.size.unwrap_or(0)) {
             Ok((first, last)) => {
                 let entry = Entry {
                     type_guid: spec.type_guid.unwrap_or(TYPE_LINUX),
                     guid: spec.guid.unwrap_or_else(random),
                     label: spec.label.clone().unwrap_or_default(),
-                    ..blank(first, last)
+                    ..new_entry(first, last)
                 };
                 self.table.entries.insert(number, entry);
                 self.note(spec, number, action);

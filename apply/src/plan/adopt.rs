@@ -39,7 +39,7 @@ impl DiskPlanner<'_> {
     }
 
     /// A device that is an array or volume of the config as what it is.
-    pub(super) fn of_config(&self, target: DeviceRef) -> DeviceRef {
+    pub(super) fn as_planned(&self, target: DeviceRef) -> DeviceRef {
         let DeviceRef::Device(name) = &target else {
             return target;
         };
@@ -59,7 +59,7 @@ impl DiskPlanner<'_> {
     ///
     /// # Errors
     /// If it is on some of them only: made anew it would overwrite what is there.
-    pub(super) fn array_there(
+    pub(super) fn existing_array(
         &self,
         spec: &arrays::ArraySpec,
         members: &[DeviceRef],
@@ -111,7 +111,7 @@ impl DiskPlanner<'_> {
     ///
     /// # Errors
     /// If its name is that of something else.
-    pub(super) fn open_already(
+    pub(super) fn open_volume(
         &self,
         spec: &volumes::VolumeSpec,
         target: &DeviceRef,
@@ -125,7 +125,7 @@ impl DiskPlanner<'_> {
         match holders.is_some_and(|holders| holders.contains(&named.name)) {
             true => Ok(Some(named.name.clone())),
             false => Err(format!(
-                "name: /dev/mapper/{} is there already, and not on {}",
+                "name: /dev/mapper/{} exists already, but not on {}",
                 spec.name, spec.device
             )),
         }

@@ -1,6 +1,6 @@
 //! What a device's name means once the tables are written, and whose it is.
 
-use super::{DeviceRef, DiskPlanner, OWN};
+use super::{DeviceRef, DiskPlanner, IMAGE_LABELS};
 use crate::device;
 use crate::device::Device;
 use crate::device_name::Name;
@@ -16,7 +16,7 @@ impl DiskPlanner<'_> {
             }
         };
         let found = self.targets(&name).into_iter();
-        let mut found: Vec<DeviceRef> = found.map(|target| self.of_config(target)).collect();
+        let mut found: Vec<DeviceRef> = found.map(|target| self.as_planned(target)).collect();
         found.sort();
         found.dedup();
         match found.as_slice() {
@@ -24,8 +24,8 @@ impl DiskPlanner<'_> {
             [] if !self.problems.lines.is_empty() && self.is_promised(&name) => None,
             [] => {
                 let why = format!(
-                    "{path} is not there and no disk of the config makes it; this machine has {}",
-                    self.list()
+                    "{path} does not exist and the config does not create it; this machine has {}",
+                    self.list_disks()
                 );
                 self.wrong(at, why);
                 self.problems.missing = true;
@@ -34,7 +34,7 @@ impl DiskPlanner<'_> {
             [target] => Some(target.clone()),
             several => {
                 let names: Vec<String> = several.iter().map(|target| self.stable(target)).collect();
-                self.wrong(at, format!("{path} may be {}", names.join(" or ")));
+                self.wrong(at, format!("{path} is ambiguous: {}", names.join(" or ")));
                 None
             }
         }
@@ -146,13 +146,14 @@ impl DiskPlanner<'_> {
         }
     }
 
-    pub(super) fn is_own(&self, target: &DeviceRef) -> bool {
+    pub(super) fn is_reserved(&self, target: &DeviceRef) -> bool {
         match target {
             DeviceRef::Device(name) => self.is_system(name),
             DeviceRef::Partition(disk, number) => {
                 let table = self.tables.get(disk).and_then(Option::as_ref);
                 let entry = table.and_then(|table| table.entries.get(number));
-                self.is_system(disk) && entry.is_some_and(|e| OWN.contains(&e.label.as_str()))
+                self.is_system(disk)
+                    && entry.is_some_and(|e| IMAGE_LABELS.contains(&e.label.as_str()))
             }
             DeviceRef::Array(_) | DeviceRef::Volume(_) => false,
         }

@@ -7,7 +7,7 @@ use ignition::model::{Disk, Partition};
 use image::guid::Guid;
 use image::layout::MIB;
 
-use super::{DiskPlanner, OWN};
+use super::{DiskPlanner, IMAGE_LABELS};
 use crate::device;
 use crate::device::Device;
 use crate::device_name::Name;
@@ -35,22 +35,22 @@ impl DiskPlanner<'_> {
             .collect();
         match found.as_slice() {
             [] => {
-                let why = format!("{path} is not there; this machine has {}", self.list());
+                let why = format!(
+                    "{path} does not exist; this machine has {}",
+                    self.list_disks()
+                );
                 self.wrong(at, why);
                 self.problems.missing = true;
                 None
             }
             [disk] if disk.partition.is_some() => {
-                self.wrong(
-                    at,
-                    format!("{path} is a partition; a table is on a whole disk"),
-                );
+                self.wrong(at, format!("{path} is a partition; expected a whole disk"));
                 None
             }
             [disk] => Some(disk.clone()),
             several => {
                 let names: Vec<&str> = several.iter().map(|device| device.name.as_str()).collect();
-                self.wrong(at, format!("{path} may be {}", names.join(" or ")));
+                self.wrong(at, format!("{path} is ambiguous: {}", names.join(" or ")));
                 None
             }
         }
@@ -70,10 +70,10 @@ impl DiskPlanner<'_> {
             return self.wrong(at, why);
         }
         let stable = disk.stable();
-        let again = self.inputs.journal.stage(at, &stable) == Some(Stage::Done);
+        let completed = self.inputs.journal.stage(at, &stable) == Some(Stage::Done);
         // A table that an attempt of another config made is in nobody's way.
         let may_wipe = wanted.wipe_table == Some(true) || self.inputs.journal.made_earlier(&stable);
-        let wipe = may_wipe && !again;
+        let wipe = may_wipe && !completed;
         if self.refused(at, &disk, wipe) {
             return;
         }
@@ -82,17 +82,17 @@ impl DiskPlanner<'_> {
             Err(why) => return self.wrong(at, why),
         };
         let partitions = wanted.partitions.as_deref().unwrap_or_default();
-        let mut wishes = Vec::new();
+        let mut specs = Vec::new();
         for (i, partition) in partitions.iter().enumerate() {
             let place = format!("{at}.partitions.{i}");
             let number = self.inputs.journal.number(at, &stable, &place);
-            match wish(&place, partition, number) {
-                Ok(wish) => wishes.push(wish),
+            match partition_spec(&place, partition, number) {
+                Ok(spec) => specs.push(spec),
                 Err(why) => self.wrong(&place, why),
             }
         }
         let busy = self.busy(&disk, &now);
-        match partition_table::plan(&now, &wishes, &busy, random) {
+        match partition_table::plan(&now, &specs, &busy, random) {
             Ok(outcome) => self.settle(at, disk, wipe, &now, outcome),
             Err(wrong) => self.problems.lines.extend(wrong),
         }
@@ -117,7 +117,7 @@ impl DiskPlanner<'_> {
         let why = if disk.read_only {
             format!("{} is read-only", disk.name)
         } else if disk.busy() {
-            format!("{} is in use itself", disk.name)
+            format!("{} is in use", disk.name)
         } else if wipe && self.is_system(&disk.name) {
             format!(
                 "{} holds the running root; its table cannot be wiped",
@@ -165,7 +165,7 @@ impl DiskPlanner<'_> {
         match names.as_slice() {
             [] => empty(),
             names if names.contains(&probe::GPT) => Err(format!(
-                "both copies of the GPT on {} are damaged; expected a table that reads, or wipeTable",
+                "both copies of the GPT on {} are damaged; expected a readable table, or wipeTable",
                 disk.name
             )),
             names => Err(format!(
@@ -188,7 +188,7 @@ impl DiskPlanner<'_> {
             let own = table
                 .entries
                 .iter()
-                .filter(|(_, e)| OWN.contains(&e.label.as_str()));
+                .filter(|(_, e)| IMAGE_LABELS.contains(&e.label.as_str()));
             out.extend(own.map(|(number, _)| *number));
         }
         out
@@ -226,7 +226,11 @@ impl DiskPlanner<'_> {
 }
 
 /// A partition of the config, with the number that an earlier run gave it.
-fn wish(at: &str, model: &Partition, earlier: Option<u32>) -> Result<PartitionSpec, String> {
+fn partition_spec(
+    at: &str,
+    model: &Partition,
+    earlier: Option<u32>,
+) -> Result<PartitionSpec, String> {
     /// More would overflow when they become bytes.
     const LARGEST: u64 = u64::MAX / MIB / 4;
     let mib = |name: &str, value: Option<i64>| {

@@ -42,8 +42,8 @@ impl DiskPlanner<'_> {
             return self.wrong(&format!("{at}.path"), why.to_owned());
         }
         let stable = self.stable(&target);
-        let verdict = match self.verdict(&spec, &target, &stable) {
-            Ok(verdict) => verdict,
+        let action = match self.action(&spec, &target, &stable) {
+            Ok(action) => action,
             Err(why) => return self.problems.lines.push(why),
         };
         let mountable = spec.kind.filter(|kind| *kind != Kind::Swap);
@@ -60,12 +60,12 @@ impl DiskPlanner<'_> {
             spec,
             target,
             stable,
-            verdict,
+            action,
         });
     }
 
     /// What is done to what a target will hold once the tables are written.
-    fn verdict(
+    fn action(
         &mut self,
         spec: &FilesystemSpec,
         target: &DeviceRef,
@@ -80,7 +80,7 @@ impl DiskPlanner<'_> {
         let Some((device, start, size)) = self.stretch(target) else {
             return Ok(match stage {
                 _ if self.is_new(target) => Some(spec.fresh()),
-                Some(Stage::Begun) if spec.kind.is_some() => Some(FilesystemAction::Remake),
+                Some(Stage::Started) if spec.kind.is_some() => Some(FilesystemAction::Remake),
                 Some(Stage::Done) => Some(FilesystemAction::Keep),
                 _ if self.was_made_earlier(target) => Some(anew),
                 _ => None,
@@ -97,26 +97,26 @@ impl DiskPlanner<'_> {
         if matches!(target, DeviceRef::Device(_)) && self.plan.tables.iter().any(wiped) {
             filesystems::without_tables(&mut names);
         }
-        let (verdict, warning) = match stage {
+        let (action, warning) = match stage {
             // Whatever is there now this node made it, or half of it, after the config had allowed that.
-            Some(Stage::Begun) if spec.kind.is_some() => (FilesystemAction::Remake, None),
+            Some(Stage::Started) if spec.kind.is_some() => (FilesystemAction::Remake, None),
             Some(Stage::Done) => (FilesystemAction::Keep, None),
             _ if self.was_made_earlier(target) => (anew, None),
             _ => spec.decide(&names, &found)?,
         };
-        if verdict != FilesystemAction::Keep && self.is_busy(target, None) {
+        if action != FilesystemAction::Keep && self.is_busy(target, None) {
             return Err(format!("{at}: {} is in use", spec.device));
         }
         self.plan.warnings.extend(warning);
-        Ok(Some(verdict))
+        Ok(Some(action))
     }
     /// Refuses a device of the node itself, and a disk with partitions that the config does not allow to wipe.
     fn check_overwrite(&self, spec: &FilesystemSpec, target: &DeviceRef) -> Result<(), String> {
         let (at, device) = (&spec.at, &spec.device);
-        if self.is_own(target) {
+        if self.is_reserved(target) {
             return Err(format!("{at}: {device} belongs to the node itself"));
         }
-        if !spec.wipe && self.is_divided(target) {
+        if !spec.wipe && self.has_partitions(target) {
             return Err(format!(
                 "{at}: {device} has partitions, which the file system would overwrite"
             ));

@@ -34,7 +34,7 @@ impl DiskPlan {
             && !has_tpm(root)
         {
             out.push(format!(
-                "{}.clevis: this machine has no TPM 2; give it one, or the volume a keyFile alone",
+                "{}.clevis: this machine has no TPM 2; add one, or use a keyFile alone",
                 bound.spec.at
             ));
         }
@@ -73,11 +73,11 @@ impl DiskPlan {
         for job in &self.filesystems {
             // What is not known yet may have to be made.
             let wipes = matches!(
-                job.verdict,
+                job.action,
                 Some(FilesystemAction::Wipe | FilesystemAction::Remake)
             );
             let makes = matches!(
-                job.verdict,
+                job.action,
                 None | Some(FilesystemAction::Make | FilesystemAction::Remake)
             );
             let wipefs = wipes.then_some(Tool::Wipefs);

@@ -37,7 +37,7 @@ fn lab() -> Lab {
     let machine = Machine::new();
     let mut table = Table::empty(512, 4 * GIB, Guid([1; 16])).unwrap();
     let (_, file) = machine.add("vda", "virtio0/block/vda", "254:0", 0, 4 * GIB);
-    for (number, label) in (1..).zip(OWN) {
+    for (number, label) in (1..).zip(IMAGE_LABELS) {
         table
             .entries
             .insert(number, entry(label, u64::from(number) * 100, 100));
@@ -144,7 +144,7 @@ fn partitions_that_do_not_exist_yet_are_found_by_every_name() {
     assert!(
         plan.filesystems
             .iter()
-            .all(|job| job.verdict == Some(FilesystemAction::Make))
+            .all(|job| job.action == Some(FilesystemAction::Make))
     );
     assert_eq!(plan.filesystems[0].stable, "virtio-serial-vdb partition 1");
     let mounts: Vec<&str> = plan
@@ -185,9 +185,9 @@ fn all_problems_of_all_disks_are_told_at_once() {
         "$.storage.disks.0.partitions.0: partition 1 does not match",
         "$.storage.filesystems.0: /dev/vdc holds something else",
         "expected ext4; found xfs, label \"data\"",
-        "$.storage.filesystems.1.device: /dev/vdd is not there",
+        "$.storage.filesystems.1.device: /dev/vdd does not exist",
         "vdb (1024 MiB, virtio-serial-vdb)",
-        "by-partlabel/none is not there",
+        "by-partlabel/none does not exist",
     ] {
         assert!(text.contains(spec), "{spec}: {text}");
     }
@@ -205,17 +205,17 @@ fn content_is_looked_at_where_the_partition_will_be() {
                "filesystems": [{{"device": "/dev/vdb1", {extra}}}]"#
         )
     };
-    let verdict = |extra| {
+    let action = |extra| {
         lab.plan(&spec(extra)).unwrap().filesystems[0]
-            .verdict
+            .action
             .clone()
     };
     assert_eq!(
-        verdict(r#""format": "ext4", "label": "data""#),
+        action(r#""format": "ext4", "label": "data""#),
         Some(FilesystemAction::Keep)
     );
     assert_eq!(
-        verdict(r#""format": "xfs", "wipeFilesystem": true"#),
+        action(r#""format": "xfs", "wipeFilesystem": true"#),
         Some(FilesystemAction::Remake)
     );
     lab.refused(&spec(r#""format": "xfs""#), "found ext4");
@@ -285,7 +285,7 @@ fn the_system_disk_keeps_what_is_the_nodes_own() {
         );
         lab.refused(&gone, "in use");
     }
-    for label in OWN {
+    for label in IMAGE_LABELS {
         lab.refused(
             &format!(r#""filesystems": [{{"device": "/dev/disk/by-partlabel/{label}", "format": "ext4"}}]"#),
             "belongs to the node itself",
@@ -314,7 +314,7 @@ fn room_for_var_is_kept_unless_the_config_brings_it() {
     };
     lab.refused(
         &filled("xfs", "/var/lib/x"),
-        "no room is left for var on vda",
+        "no space is left for var on vda",
     );
     lab.plan(&filled("xfs", "/var")).unwrap();
     let named = r#""disks": [{"device": "/dev/vda", "partitions": [{"label": "var"}]}]"#;
@@ -356,7 +356,7 @@ fn what_is_in_use_and_what_is_named_twice_is_refused() {
     );
     lab.refused(
         r#""disks": [{"device": "/dev/vdb1"}]"#,
-        "a table is on a whole disk",
+        "expected a whole disk",
     );
     lab.refused(
         r#""disks": [{"device": "/dev/vdc", "partitions": [{"number": 1}]}], "filesystems": [{"device": "/dev/vdc", "format": "ext4"}]"#,
@@ -369,7 +369,7 @@ fn what_is_in_use_and_what_is_named_twice_is_refused() {
     );
     lab.refused(
         r#""filesystems": [{"device": "/srv/x", "format": "ext4"}]"#,
-        "no name of a device",
+        "not a device name",
     );
     lab.refused(
         r#""filesystems": [{"device": "/dev/vdc1", "format": "ext4", "path": "/home/x"}]"#,
@@ -388,7 +388,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
         ("$.storage.disks.0.partitions.1".to_owned(), 2),
     ]);
     lab.journal
-        .number_all("$.storage.disks.0", device, numbers, true)
+        .note_table("$.storage.disks.0", device, numbers, true)
         .unwrap();
     assert!(lab.plan(TWO).unwrap().tables[0].wipe, "begun is not done");
     lab.journal
@@ -397,7 +397,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     lab.put("vdb", 1 << 20, Kind::Xfs);
     let first = "virtio-serial-vdb partition 1";
     lab.journal
-        .note("$.storage.filesystems.0", first, Stage::Begun)
+        .note("$.storage.filesystems.0", first, Stage::Started)
         .unwrap();
     let unnumbered = TWO
         .replace(r#""number": 1, "#, "")
@@ -408,14 +408,14 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     ] {
         let plan = lab.plan(&text).unwrap();
         assert!(!plan.tables[0].changes(), "{:?}", plan.tables[0]);
-        assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
+        assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
     }
     lab.journal
         .note("$.storage.filesystems.0", first, Stage::Done)
         .unwrap();
     let text = TWO.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#);
     assert_eq!(
-        lab.plan(&text).unwrap().filesystems[0].verdict,
+        lab.plan(&text).unwrap().filesystems[0].action,
         Some(FilesystemAction::Keep)
     );
     // Another disk in its place is no disk of that run.
@@ -438,16 +438,16 @@ fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
     let at = "$.storage.disks.0";
     before
-        .number_all(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .note_table(at, "virtio-serial-vdb", BTreeMap::new(), true)
         .unwrap();
     lab.journal = DiskJournal::open(Some(state.path()), "this").unwrap();
     let plan = lab.plan(&kept).unwrap();
     assert!(plan.tables[0].wipe && plan.tables[0].fresh);
-    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
     // Once this one has made it, it is as with any run that is taken up.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     lab.journal
-        .number_all(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .note_table(at, "virtio-serial-vdb", BTreeMap::new(), true)
         .unwrap();
     lab.journal
         .note(at, "virtio-serial-vdb", Stage::Done)

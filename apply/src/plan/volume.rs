@@ -7,7 +7,7 @@ use ignition::model::{Luks, Raid};
 
 use super::{DeviceRef, DiskPlanner, PlannedArray, PlannedVolume};
 use crate::fetched::VolumeKeys;
-use crate::journal::disks::{BETWEEN, Stage};
+use crate::journal::disks::{SEPARATOR, Stage};
 use crate::volumes::VolumeAction;
 use crate::{arrays, volumes};
 use linux::filesystem;
@@ -32,7 +32,7 @@ impl DiskPlanner<'_> {
             }
         }
         let targets: Vec<DeviceRef> = named.iter().map(|(_, _, target)| target.clone()).collect();
-        let there = self.array_there(&spec, &targets);
+        let there = self.existing_array(&spec, &targets);
         let there = there.unwrap_or_else(|why| {
             self.wrong(at, why);
             None
@@ -44,12 +44,12 @@ impl DiskPlanner<'_> {
         self.problems.missing |= is_there && running.is_none() && held;
         let mut members = Vec::new();
         for (place, device, target) in named {
-            if self.take(&place, device, &target, false, running.as_deref()) {
+            if self.claim(&place, device, &target, false, running.as_deref()) {
                 members.push(target);
             }
         }
         let shown: Vec<String> = members.iter().map(|member| self.stable(member)).collect();
-        let stable = shown.join(BETWEEN);
+        let stable = shown.join(SEPARATOR);
         let stage = self.inputs.journal.stage(at, &stable);
         if stage.is_none() && !is_there {
             for member in &members {
@@ -74,30 +74,30 @@ impl DiskPlanner<'_> {
         let Some(target) = self.target(&format!("{at}.device"), &device) else {
             return;
         };
-        let open = match self.open_already(&spec, &target) {
+        let open = match self.open_volume(&spec, &target) {
             Ok(open) => open,
             Err(why) => return self.wrong(at, why),
         };
-        if !self.take(at, &device, &target, spec.wipes(), open.as_deref()) {
+        if !self.claim(at, &device, &target, spec.wipes(), open.as_deref()) {
             return;
         }
         let stable = self.stable(&target);
-        match self.volume_verdict(&spec, &target, &stable) {
-            Ok(verdict) if open.is_some() && verdict != Some(VolumeAction::Open) => {
+        match self.volume_action(&spec, &target, &stable) {
+            Ok(action) if open.is_some() && action != Some(VolumeAction::Open) => {
                 self.wrong(at, format!("{device} is in use: the volume is open"));
             }
-            Ok(verdict) => self.plan.volumes.push(PlannedVolume {
+            Ok(action) => self.plan.volumes.push(PlannedVolume {
                 spec,
                 target,
                 stable,
-                verdict,
+                action,
                 open,
             }),
             Err(why) => self.problems.lines.push(why),
         }
     }
 
-    fn volume_verdict(
+    fn volume_action(
         &self,
         spec: &volumes::VolumeSpec,
         target: &DeviceRef,
@@ -106,7 +106,7 @@ impl DiskPlanner<'_> {
         // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is gone,
         // is made anew with all that is on it.
         let ours = match self.inputs.journal.stage(&spec.at, stable) {
-            Some(Stage::Done) if spec.opens_again() => Some(VolumeAction::Open),
+            Some(Stage::Done) if spec.can_reopen() => Some(VolumeAction::Open),
             Some(_) => Some(VolumeAction::Remake),
             None => self
                 .was_made_earlier(target)
@@ -147,7 +147,7 @@ impl DiskPlanner<'_> {
 
     /// Notes who has a target. It must be nobody else's, not in use but `by` what is wanted itself, not the node's own,
     /// and without partitions unless they may be wiped.
-    fn take(
+    fn claim(
         &mut self,
         at: &str,
         device: &str,
@@ -157,11 +157,11 @@ impl DiskPlanner<'_> {
     ) -> bool {
         let why = if let Some(other) = self.taken.insert(target.clone(), at.to_owned()) {
             format!("{device} is the same device as that of {other}")
-        } else if self.is_own(target) {
+        } else if self.is_reserved(target) {
             format!("{device} belongs to the node itself")
         } else if self.is_busy(target, by) {
             format!("{device} is in use")
-        } else if !wipe && self.is_divided(target) {
+        } else if !wipe && self.has_partitions(target) {
             format!("{device} has partitions, which it would overwrite")
         } else {
             return true;
@@ -171,7 +171,7 @@ impl DiskPlanner<'_> {
     }
 
     /// Whether a target is a disk that has partitions once the tables are written.
-    pub(super) fn is_divided(&self, target: &DeviceRef) -> bool {
+    pub(super) fn has_partitions(&self, target: &DeviceRef) -> bool {
         let DeviceRef::Device(name) = target else {
             return false;
         };
@@ -213,6 +213,6 @@ impl DiskPlanner<'_> {
         };
         let made = |action: &VolumeAction| *action != VolumeAction::Open;
         let volume = self.planned_volume(name);
-        volume.is_some_and(|volume| volume.verdict.as_ref().is_some_and(made))
+        volume.is_some_and(|volume| volume.action.as_ref().is_some_and(made))
     }
 }

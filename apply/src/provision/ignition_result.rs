@@ -8,9 +8,9 @@ use crate::tree::Tree;
 
 /// Writes the report; an earlier one is kept inside it.
 pub(crate) fn write(tree: &Tree, user_config: bool, boot_id: &str, now: u64) -> Result<()> {
-    let place = tree.place(PATH)?;
-    let previous: Option<Value> = match place.stat() {
-        Some(meta) if meta.is_file() => serde_json::from_slice(&place.read()?).ok(),
+    let entry = tree.entry(PATH)?;
+    let previous: Option<Value> = match entry.stat() {
+        Some(meta) if meta.is_file() => serde_json::from_slice(&entry.read()?).ok(),
         _ => None,
     };
     let mut report = json!({
@@ -22,7 +22,7 @@ pub(crate) fn write(tree: &Tree, user_config: bool, boot_id: &str, now: u64) -> 
         report["previousReport"] = previous;
     }
     let text = serde_json::to_string_pretty(&report)? + "\n";
-    tree.write(&place, text.as_bytes(), 0o644, (0, 0))
+    tree.write(&entry, text.as_bytes(), 0o644, (0, 0))
 }
 
 /// RFC 3339 in UTC. The calendar: days since 0000-03-01 in eras of 400 years.

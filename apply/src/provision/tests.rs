@@ -46,7 +46,7 @@ fn volume(name: &str, key: Option<&[u8]>) -> Opened {
 pub(crate) fn tree(root: &Path) -> Tree {
     let owners = match nix::unistd::geteuid().is_root() {
         true => Owners::Real,
-        false => Owners::Told(std::sync::Mutex::default()),
+        false => Owners::Recorded(std::sync::Mutex::default()),
     };
     Tree::with_owners(root, crate::target::Rules::NODE, owners).unwrap()
 }
@@ -424,7 +424,7 @@ fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
         assert!(done.is_err() || marker.exists());
         let finished = done.is_ok();
         let begin = |told: &mut Tree| {
-            told.forget_waiting();
+            told.forget_pending();
             if fresh_etc {
                 let etc = folder.path().join("etc");
                 fs::remove_dir_all(&etc).unwrap();
@@ -546,7 +546,7 @@ fn what_only_mounts_made_of_a_home_is_its_users_after_a_cut_too() {
         };
         let mut told = tree(folder.path());
         for cut in [Some(cut), None] {
-            told.forget_waiting();
+            told.forget_pending();
             root_tree::CUT_AFTER.set(cut);
             let done = run_with(&config, &brought, &told, Some(state.path()));
             root_tree::CUT_AFTER.set(None);

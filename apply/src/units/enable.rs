@@ -100,7 +100,7 @@ impl UnitPlanner<'_> {
             return;
         };
         let leads_here = |path: &str, entry: &str| {
-            let target = self.tree.find(path).and_then(|place| place.link_target());
+            let target = self.tree.find(path).and_then(|entry| entry.link_target());
             target.is_some_and(|target| entry == name || split(&target).1 == name)
         };
         let mut gone = BTreeSet::new();
@@ -113,7 +113,7 @@ impl UnitPlanner<'_> {
                 let names = self
                     .tree
                     .find(&path)
-                    .map(|place| place.names())
+                    .map(|entry| entry.names())
                     .unwrap_or_default();
                 let below = names.into_iter().map(|below| (join(&path, &below), below));
                 gone.extend(

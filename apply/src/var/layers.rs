@@ -58,13 +58,13 @@ impl std::fmt::Debug for VarLayer {
 ///
 /// # Errors
 /// If one stays.
-pub fn forget_keys(state: &Path, layers: &[VarLayer]) -> Result<()> {
+pub fn remove_keys_except(state: &Path, layers: &[VarLayer]) -> Result<()> {
     let folder = state.join(KEYS);
     for file in block::entries(&folder) {
         let opens = |layer: &VarLayer| matches!(layer, VarLayer::Volume { name, tpm: false, .. } if *name == file);
         if !layers.iter().any(opens) {
             fs::remove_file(folder.join(&file))
-                .with_context(|| format!("forgetting the key {file}"))?;
+                .with_context(|| format!("removing the key {file}"))?;
         }
     }
     Ok(())
@@ -74,7 +74,7 @@ pub fn forget_keys(state: &Path, layers: &[VarLayer]) -> Result<()> {
 ///
 /// # Errors
 /// If an array does not tell its UUID.
-pub(crate) fn below(
+pub(crate) fn layers_below(
     plan: &DiskPlan,
     root: &Programs,
     opened: &[Opened],
@@ -86,7 +86,7 @@ pub(crate) fn below(
         match here {
             DeviceRef::Volume(name) => {
                 let volume = plan.volumes.iter().find(|v| v.spec.name == *name);
-                let volume = volume.with_context(|| format!("there is no volume {name}"))?;
+                let volume = volume.with_context(|| format!("no volume {name}"))?;
                 let opened = opened.iter().find(|opened| opened.name == *name);
                 let opened = opened.with_context(|| format!("the volume {name} is not open"))?;
                 let key = match &opened.by {
@@ -129,7 +129,7 @@ impl VarLayer {
     ///
     /// # Errors
     /// If `state` cannot be written.
-    pub fn keep(&self, state: &Path) -> Result<()> {
+    pub fn store_key(&self, state: &Path) -> Result<()> {
         let Self::Volume {
             name,
             key: Some(key),
@@ -165,7 +165,7 @@ impl VarLayer {
             } => {
                 let device = match on {
                     Some(device) => device,
-                    None => find(root, modules, name, uuid)?,
+                    None => wait_for_volume(root, modules, name, uuid)?,
                 };
                 load_module(root, "dm_crypt")?;
                 let device = device.to_string_lossy();
@@ -185,14 +185,19 @@ impl VarLayer {
 }
 
 /// Waits for the device of an encrypted volume.
-fn find(root: &Programs, modules: &Modules, volume: &str, uuid: &str) -> Result<PathBuf> {
+fn wait_for_volume(
+    root: &Programs,
+    modules: &Modules,
+    volume: &str,
+    uuid: &str,
+) -> Result<PathBuf> {
     let what = format!("the encrypted volume {volume}, UUID {uuid}");
     device::wait_for_uuid(root, modules, &what, uuid)?.ok_or_else(|| {
         Fault::new(format!(
-            "the volume {volume}, which /var is on, is not there"
+            "the volume {volume}, which /var is on, was not found"
         ))
         .expected(format!("LUKS 2 with UUID {uuid}"))
-        .found("no device that holds it")
+        .found("no device with it")
         .fix("attach its disk again")
         .into()
     })
@@ -218,7 +223,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let layer = volume(Some(b"SECRET"));
         for _ in 0..2 {
-            layer.keep(state.path()).unwrap();
+            layer.store_key(state.path()).unwrap();
         }
         let path = state.path().join("keys/vault");
         assert_eq!(fs::read(&path).unwrap(), b"SECRET");
@@ -231,23 +236,23 @@ mod tests {
             r#"{"kind":"volume","name":"vault","uuid":"abab","tpm":false}"#
         );
         assert!(!format!("{layer:?}").contains("SECRET"));
-        volume(None).keep(state.path()).unwrap();
+        volume(None).store_key(state.path()).unwrap();
     }
 
     #[test]
     fn keys_of_other_volumes_go() {
         let state = tempfile::tempdir().unwrap();
         let keys = state.path().join("keys");
-        forget_keys(state.path(), &[]).unwrap();
+        remove_keys_except(state.path(), &[]).unwrap();
         let layer = volume(Some(b"SECRET"));
-        layer.keep(state.path()).unwrap();
+        layer.store_key(state.path()).unwrap();
         for left in ["vault.new", "earlier"] {
             fs::write(keys.join(left), "SECRET").unwrap();
         }
-        forget_keys(state.path(), std::slice::from_ref(&layer)).unwrap();
+        remove_keys_except(state.path(), std::slice::from_ref(&layer)).unwrap();
         assert_eq!(block::entries(&keys), ["vault"]);
         // The TPM opens it now.
-        forget_keys(state.path(), &[volume(None)]).unwrap();
+        remove_keys_except(state.path(), &[volume(None)]).unwrap();
         assert!(block::entries(&keys).is_empty());
     }
 

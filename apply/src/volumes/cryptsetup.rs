@@ -19,12 +19,12 @@ impl VolumeSpec {
     ///
     /// # Errors
     /// What failed, without a key.
-    pub fn apply(&self, root: &Programs, verdict: VolumeAction, device: &Path) -> Result<Opened> {
+    pub fn apply(&self, root: &Programs, action: VolumeAction, device: &Path) -> Result<Opened> {
         let path = device.to_string_lossy();
         load_module(root, "dm_crypt")?;
-        let by = match (verdict, &self.key) {
+        let by = match (action, &self.key) {
             (VolumeAction::Open, Some(key)) => {
-                self.same_discards(root, &path)?;
+                self.check_discards(root, &path)?;
                 open(root, &self.name, &path, key, &self.flags())?;
                 Unlock::Key(key.clone())
             }
@@ -33,7 +33,7 @@ impl VolumeSpec {
                 self.binding()
             }
             (VolumeAction::Make | VolumeAction::Remake, given) => {
-                if verdict == VolumeAction::Remake {
+                if action == VolumeAction::Remake {
                     programs::succeed(root, &Tool::Wipefs.find(root)?, &["-a", &path])?;
                 }
                 let key = given.clone().map_or_else(key_file::draw, Ok)?;
@@ -51,14 +51,14 @@ impl VolumeSpec {
     ///
     /// # Errors
     /// If its flags differ, or the key is another.
-    pub fn keep(&self, root: &Programs, device: &Path) -> Result<Opened> {
+    pub fn check_open(&self, root: &Programs, device: &Path) -> Result<Opened> {
         let path = device.to_string_lossy();
-        tracing::info!("disks: the encrypted volume {} is open already", self.name);
+        tracing::info!("disks: the encrypted volume {} is already open", self.name);
         let key = self
             .key
             .as_deref()
             .with_context(|| format!("the volume {} is open and has no key file", self.name))?;
-        self.same_discards(root, &path)?;
+        self.check_discards(root, &path)?;
         let file = KeyFile::new(root, &format!("{}.open", self.name), key)?;
         let arguments = [
             "luksOpen",
@@ -125,13 +125,13 @@ impl VolumeSpec {
     }
 
     /// Whether the volume lets discards through must be as wanted: it is kept in its header.
-    fn same_discards(&self, root: &Programs, path: &str) -> Result<()> {
+    fn check_discards(&self, root: &Programs, path: &str) -> Result<()> {
         let dump = cryptsetup(
             root,
             &self.name,
             &["luksDump", "--dump-json-metadata", path],
         )?;
-        let found = lets_discards_through(&dump.stdout)?;
+        let found = allows_discards(&dump.stdout)?;
         ensure!(
             found == self.discard,
             "the volume {} does not match; expected discard {}; found {found}",
@@ -143,7 +143,7 @@ impl VolumeSpec {
 }
 
 /// From the header's JSON (LUKS2 On-Disk Format, "Config Object").
-pub(super) fn lets_discards_through(header: &str) -> Result<bool> {
+pub(super) fn allows_discards(header: &str) -> Result<bool> {
     let header: serde_json::Value =
         serde_json::from_str(header).context("reading the volume's header")?;
     let flags = header["config"]["flags"].as_array();

@@ -14,20 +14,20 @@ pub(crate) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
     }
     for volume in volumes {
         if let Unlock::Key(key) = &volume.by {
-            let place = tree.place(&join(KEYS, &volume.name))?;
-            tree.write(&place, key, 0o600, (0, 0))?;
+            let entry = tree.entry(&join(KEYS, &volume.name))?;
+            tree.write(&entry, key, 0o600, (0, 0))?;
         }
     }
-    let place = tree.place(TABLE)?;
-    let now = match place.stat() {
-        Some(meta) if meta.is_file() => place.read()?,
+    let entry = tree.entry(TABLE)?;
+    let now = match entry.stat() {
+        Some(meta) if meta.is_file() => entry.read()?,
         _ => Vec::new(),
     };
     let text = with_lines(&String::from_utf8_lossy(&now), volumes);
     if text.as_bytes() == now {
         return Ok(());
     }
-    tree.write(&place, text.as_bytes(), 0o600, (0, 0))
+    tree.write(&entry, text.as_bytes(), 0o600, (0, 0))
 }
 
 /// What [`apply`] will write to. Nothing is noted of the content: a key's hash is nothing for `state`, which is not

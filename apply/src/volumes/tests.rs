@@ -1,4 +1,4 @@
-use super::cryptsetup::lets_discards_through;
+use super::cryptsetup::allows_discards;
 use super::*;
 use linux::probe;
 
@@ -115,10 +115,10 @@ fn a_drawn_key_is_derived_quickly_unless_the_config_says_how() {
 fn the_tpm_alone_needs_no_clevis() {
     assert!(!spec(r#""discard": true"#, KEY).needs_tpm());
     let tpm = spec(r#""clevis": {"tpm2": true}"#, None);
-    assert!(tpm.needs_tpm() && tpm.opens_again() && !tpm.needs_clevis());
+    assert!(tpm.needs_tpm() && tpm.can_reopen() && !tpm.needs_clevis());
     assert!(!tpm.tools().contains(&Tool::Clevis));
     assert!(tpm.tools().contains(&Tool::TssEsys));
-    assert!(!spec(r#""discard": true"#, None).opens_again());
+    assert!(!spec(r#""discard": true"#, None).can_reopen());
     for (text, name) in [
         (
             r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x"}]}"#,
@@ -142,9 +142,9 @@ fn the_tpm_alone_needs_no_clevis() {
 #[test]
 fn flags_are_read_from_a_header() {
     let with = r#"{"config": {"json_size": "12288", "flags": ["allow-discards"]}}"#;
-    assert!(lets_discards_through(with).unwrap());
-    assert!(!lets_discards_through(r#"{"config": {}}"#).unwrap());
-    assert!(lets_discards_through("no header").is_err());
+    assert!(allows_discards(with).unwrap());
+    assert!(!allows_discards(r#"{"config": {}}"#).unwrap());
+    assert!(allows_discards("no header").is_err());
 }
 
 /// One server in the config's own words, one that was asked, and the TPM: any two open the volume.
@@ -170,7 +170,7 @@ fn several_pins_are_shares_of_one() {
     let spec = of(&[None, Some(asked)]).unwrap();
     assert!(spec.needs_clevis() && spec.needs_tpm());
     // A server that was not asked may be out of reach.
-    assert!(!spec.opens_again());
+    assert!(!spec.can_reopen());
     for tool in [
         Tool::ClevisAgent,
         Tool::ClevisSss,
@@ -201,7 +201,7 @@ fn several_pins_are_shares_of_one() {
 fn a_pin_of_the_configs_own_is_told_what_the_config_says() {
     let text = r#""clevis": {"custom": {"pin": "tpm2", "config": "{\"pcr_ids\": \"7\"}", "needsNetwork": false}}"#;
     let spec = spec(text, None);
-    assert!(spec.needs_clevis() && spec.needs_tpm() && spec.opens_again());
+    assert!(spec.needs_clevis() && spec.needs_tpm() && spec.can_reopen());
     let pin = spec.clevis.unwrap();
     assert_eq!(pin.config, r#"{"pcr_ids": "7"}"#);
     assert!(!pin.needs_network());

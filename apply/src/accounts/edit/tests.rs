@@ -159,21 +159,21 @@ fn mistakes_are_named_without_their_secrets() {
             "a colon",
         ),
         (user("sudo"), "a group sudo exists"),
-        (user("a:b"), "no name"),
+        (user("a:b"), "not a valid name"),
         (user(""), "empty"),
         (
             User {
                 uid: Some(-1),
                 ..user("e")
             },
-            "no valid id",
+            "not a valid id",
         ),
         (
             User {
                 uid: Some(4_294_967_295),
                 ..user("f")
             },
-            "no valid id",
+            "not a valid id",
         ),
     ];
     for (wanted, text) in cases {

@@ -12,7 +12,7 @@ fn disk(partitions: &[(u32, &str, u64, u64)]) -> Table {
         let entry = Entry {
             guid: Guid([u8::try_from(*number).unwrap(); 16]),
             label: (*label).to_owned(),
-            ..blank(start * 2048, (start + size) * 2048 - 1)
+            ..new_entry(start * 2048, (start + size) * 2048 - 1)
         };
         table.entries.insert(*number, entry);
     }
@@ -188,7 +188,7 @@ fn a_partition_is_resized_in_place_and_keeps_what_it_is() {
     }
     let wrong = planned(&table, &[sized(300)]).unwrap_err();
     assert!(
-        wrong[0].contains("300 MiB from 1 MiB; there 200 MiB are free"),
+        wrong[0].contains("300 MiB at 1 MiB, where 200 MiB are free"),
         "{wrong:?}"
     );
     // A neighbour that is deleted makes room.
@@ -369,7 +369,7 @@ fn all_mistakes_of_a_disk_are_told_at_once() {
         ],
     )
     .unwrap_err();
-    for (i, text) in ["partition 1 (\"a\") is there", "outside", "91 MiB are free"]
+    for (i, text) in ["partition 1 (\"a\") occupies it", "outside", "91 MiB are free"]
         .iter()
         .enumerate()
     {

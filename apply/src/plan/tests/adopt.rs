@@ -62,11 +62,11 @@ fn what_runs_and_is_open_is_used_as_it_is() {
         assert!(array.made && array.running.as_deref() == Some("md127"));
         let volume = &plan.volumes[0];
         assert_eq!(volume.target, DeviceRef::Array("pair".to_owned()));
-        assert_eq!(volume.verdict, Some(volumes::VolumeAction::Open));
+        assert_eq!(volume.action, Some(volumes::VolumeAction::Open));
         assert_eq!(volume.open.as_deref(), Some("dm-0"));
         let job = &plan.filesystems[0];
         assert_eq!(job.target, DeviceRef::Volume("vault".to_owned()));
-        assert_eq!(job.verdict, Some(FilesystemAction::Keep));
+        assert_eq!(job.action, Some(FilesystemAction::Keep));
         assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     }
 }
@@ -108,7 +108,7 @@ fn what_is_used_is_not_made_anew() {
         (
             r#""device": "/dev/md/pair""#,
             r#""device": "/dev/vda3""#,
-            "/dev/mapper/vault is there already",
+            "/dev/mapper/vault exists already",
         ),
     ] {
         lab.refused_as(THEIRS, &STACK.replace(from, to), because);
@@ -127,7 +127,7 @@ fn an_array_that_stands_still_is_started_if_it_is_whole() {
     let plan = lab.plan_as(THEIRS, STACK).unwrap();
     let array = &plan.arrays[0];
     assert!(array.made && array.running.is_none());
-    assert_eq!(plan.volumes[0].verdict, None);
+    assert_eq!(plan.volumes[0].action, None);
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     // Another one than is asked for is overwritten, as Ignition does it, and as a node does without its journal.
     let other = STACK.replace("raid1", "raid0");

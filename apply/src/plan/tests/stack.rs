@@ -16,15 +16,15 @@ fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
     assert_eq!(plan.arrays[0].members, [member("vdb"), member("vdc")]);
     assert_eq!(plan.volumes[0].target, DeviceRef::Array("pair".to_owned()));
     // What a new array holds shows only when it is there.
-    assert_eq!(plan.volumes[0].verdict, None);
+    assert_eq!(plan.volumes[0].action, None);
     assert_eq!(
         plan.filesystems[0].target,
         DeviceRef::Volume("vault".to_owned())
     );
-    assert_eq!(plan.filesystems[0].verdict, None);
+    assert_eq!(plan.filesystems[0].action, None);
     let wiped = STACK.replace(r#""keyFile""#, r#""wipeVolume": true, "keyFile""#);
     let plan = lab.plan(&wiped).unwrap();
-    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Make));
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Make));
     for (from, to, because) in [
         (
             "/dev/vdc1",
@@ -39,12 +39,12 @@ fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
         (
             "/dev/md/pair",
             "/dev/md/other",
-            "/dev/md/other is not there",
+            "/dev/md/other does not exist",
         ),
         (
             "/dev/mapper/vault",
             "/dev/disk/by-id/dm-name-x",
-            "dm-name-x is not there",
+            "dm-name-x does not exist",
         ),
         (
             "/dev/mapper/vault",
@@ -149,18 +149,22 @@ fn a_stack_that_was_cut_off_is_started_and_opened_again() {
         .note("$.storage.luks.0", "the array pair", Stage::Done)
         .unwrap();
     lab.journal
-        .note("$.storage.filesystems.0", "the volume vault", Stage::Begun)
+        .note(
+            "$.storage.filesystems.0",
+            "the volume vault",
+            Stage::Started,
+        )
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
     assert!(plan.arrays[0].made);
-    assert_eq!(plan.volumes[0].verdict, Some(volumes::VolumeAction::Open));
-    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
+    assert_eq!(plan.volumes[0].action, Some(volumes::VolumeAction::Open));
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
     lab.journal
-        .note("$.storage.luks.0", "the array pair", Stage::Begun)
+        .note("$.storage.luks.0", "the array pair", Stage::Started)
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
-    assert_eq!(plan.volumes[0].verdict, Some(volumes::VolumeAction::Remake));
-    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Make));
+    assert_eq!(plan.volumes[0].action, Some(volumes::VolumeAction::Remake));
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Make));
 }
 
 #[test]
@@ -174,28 +178,22 @@ fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
     lab.refused(VOLUME, "wipeVolume is not set");
     let plan = lab.plan(ARRAY).unwrap();
     assert_eq!(plan.warnings.len(), 1);
-    assert_eq!(plan.filesystems[0].verdict, None);
+    assert_eq!(plan.filesystems[0].action, None);
     let made = |at: &str, devices: &str| {
         let state = tempfile::tempdir().unwrap();
         let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
-        before.note(at, devices, Stage::Begun).unwrap();
+        before.note(at, devices, Stage::Started).unwrap();
         DiskJournal::open(Some(state.path()), "this").unwrap()
     };
     lab.journal = made("$.storage.luks.1", "virtio-serial-vdc");
     let again = lab.plan(VOLUME).unwrap();
-    assert_eq!(
-        again.volumes[0].verdict,
-        Some(volumes::VolumeAction::Remake)
-    );
+    assert_eq!(again.volumes[0].action, Some(volumes::VolumeAction::Remake));
     let plan = lab.plan(ARRAY).unwrap();
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
-    assert_eq!(plan.filesystems[0].verdict, None, "vdb was nobody's");
+    assert_eq!(plan.filesystems[0].action, None, "vdb was nobody's");
     lab.journal = made("$.storage.raid.0", "virtio-serial-vdb, virtio-serial-vdc");
     let again = lab.plan(VOLUME).unwrap();
-    assert_eq!(
-        again.volumes[0].verdict,
-        Some(volumes::VolumeAction::Remake)
-    );
+    assert_eq!(again.volumes[0].action, Some(volumes::VolumeAction::Remake));
     let plan = lab.plan(ARRAY).unwrap();
-    assert_eq!(plan.filesystems[0].verdict, Some(FilesystemAction::Remake));
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
 }
