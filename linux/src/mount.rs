@@ -1,4 +1,4 @@
-//! Mounts: the only place of the init that calls mount.
+//! Mounts: the only module that mounts and unmounts, by the crate sys-mount.
 
 #![allow(
     clippy::disallowed_methods,
@@ -9,14 +9,30 @@ mod info;
 mod options;
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 pub use info::table;
+// sys-mount's own flags lack lazytime and iversion, which configs ask for.
 pub use nix::mount::MsFlags as Flags;
-use nix::mount::{MntFlags, umount2};
 pub use options::options;
+use sys_mount::{Mount, MountFlags, UnmountFlags};
+
+/// What stands for a source or type that the kernel ignores, as with binds and moves.
+const IGNORED: &str = "none";
+/// sys-mount's `NOFOLLOW` is open(2)'s flag and not umount2(2)'s, which the kernel refuses.
+const NO_FOLLOW: UnmountFlags = UnmountFlags::from_bits_retain(nix::libc::UMOUNT_NOFOLLOW);
+
+fn call(source: &Path, target: &Path, kind: &str, flags: Flags, options: &str) -> io::Result<()> {
+    Mount::builder()
+        .fstype(kind)
+        .flags(MountFlags::from_bits_retain(flags.bits()))
+        .data(options)
+        .mount(source, target)
+        .map(drop)
+}
 
 /// Mounts a file system of type `kind`. `options` is the comma-separated text for the file system itself.
 ///
@@ -30,19 +46,13 @@ pub fn mount(
     options: &str,
 ) -> Result<()> {
     let source = source.as_ref();
-    sys_mount::Mount::builder()
-        .fstype(kind)
-        .flags(sys_mount::MountFlags::from_bits_retain(flags.bits()))
-        .data(options)
-        .mount(source, target)
-        .with_context(|| {
-            format!(
-                "mounting {} at {} as {kind} ({options:?})",
-                source.display(),
-                target.display()
-            )
-        })?;
-    Ok(())
+    call(source, target, kind, flags, options).with_context(|| {
+        format!(
+            "mounting {} at {} as {kind} ({options:?})",
+            source.display(),
+            target.display()
+        )
+    })
 }
 
 /// Binds a folder or file, with the mounts below it.
@@ -50,14 +60,8 @@ pub fn mount(
 /// # Errors
 /// Names both ends.
 pub fn bind(source: &Path, target: &Path) -> Result<()> {
-    nix::mount::mount(
-        Some(source),
-        target,
-        None::<&str>,
-        Flags::MS_BIND | Flags::MS_REC,
-        None::<&str>,
-    )
-    .with_context(|| format!("binding {} to {}", source.display(), target.display()))
+    call(source, target, IGNORED, Flags::MS_BIND | Flags::MS_REC, "")
+        .with_context(|| format!("binding {} to {}", source.display(), target.display()))
 }
 
 /// Moves a mount to another place.
@@ -65,23 +69,18 @@ pub fn bind(source: &Path, target: &Path) -> Result<()> {
 /// # Errors
 /// Names both ends.
 pub fn move_mount(source: &Path, target: &Path) -> Result<()> {
-    nix::mount::mount(
-        Some(source),
-        target,
-        None::<&str>,
-        Flags::MS_MOVE,
-        None::<&str>,
-    )
-    .with_context(|| format!("moving {} to {}", source.display(), target.display()))
+    call(source, target, IGNORED, Flags::MS_MOVE, "")
+        .with_context(|| format!("moving {} to {}", source.display(), target.display()))
 }
 
-/// Gives this process its own view of the mounts, from which nothing gets out.
+/// Gives this process its own mount namespace, from which no mount propagates.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn own_namespace() -> Result<()> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
-        .context("leaving the shared mounts")?;
+        .context("unsharing the mount namespace")?;
+    // Not by sys-mount: it names the types of propagation, and has no call that sets one.
     nix::mount::mount(
         None::<&str>,
         "/",
@@ -97,7 +96,7 @@ pub fn own_namespace() -> Result<()> {
 /// # Errors
 /// Names the mount.
 pub fn unmount(target: &Path) -> Result<()> {
-    umount2(target, MntFlags::UMOUNT_NOFOLLOW)
+    sys_mount::unmount(target, NO_FOLLOW)
         .with_context(|| format!("unmounting {}", target.display()))
 }
 
@@ -106,7 +105,7 @@ pub fn unmount(target: &Path) -> Result<()> {
 /// # Errors
 /// Names the mount.
 pub fn detach(target: &Path) -> Result<()> {
-    umount2(target, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH)
+    sys_mount::unmount(target, NO_FOLLOW | UnmountFlags::DETACH)
         .with_context(|| format!("detaching {}", target.display()))
 }
 
