@@ -1,10 +1,10 @@
 //! The etcd volume: found by a stable name, formatted only when provably blank, proven to the kubelet's gate.
 
-// Floor: which volume
+// Floor: search
 pub mod find;
 
-// Floor: whose
+// Floor: identity
 pub mod identity;
 
-// Floor: the volume
+// Floor: format and mount
 pub mod volume;

@@ -2,15 +2,15 @@
 //!
 //! No policy: what is done with a device or a mount is decided in the crates above.
 
-// Floor: the facts of the machine
+// Floor: watchdog, random test input
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 pub mod watchdog;
 
-// Floor: where the facts are read
+// Floor: paths, clock
 pub mod world;
 
-// Floor: single interfaces of the kernel
+// Floor: kernel interfaces, on-disk tables
 pub mod atomic_file;
 pub mod certificates;
 pub mod device_mapper;
@@ -26,23 +26,23 @@ pub mod timeline;
 // Floor: waiting
 pub mod waiter;
 
-// Floor: what is made of them
+// Floor: devices and their contents
 pub mod block;
 pub mod filesystem;
 pub mod md;
 pub mod modprobe;
 pub mod uevent;
 
-// Floor: devices and programs
+// Floor: modules, programs
 pub mod esp;
 pub mod modules;
 pub mod programs;
 #[cfg(any(test, feature = "testing"))]
 pub mod samples;
 
-// Floor: what needs all of it
+// Floor: media, tools of the root
 pub mod media;
 pub mod tools;
 
-// Floor: file systems
+// Floor: making file systems
 pub mod ext4;
