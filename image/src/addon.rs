@@ -1,17 +1,17 @@
-//! The addon of the kernel command line: a small PE file in the ESP from which systemd's stub takes further words.
+//! The addon of the kernel command line: a small PE file in the ESP from which systemd-stub takes further arguments.
 //!
 //! Format: systemd-stub(7), "Addons". The builder links a template with an empty `.cmdline` section; the init fills
-//! its room in, so that it needs to know nothing of PE. The stub reads the section up to its first NUL.
+//! it in place, so that it needs no writer of PE. The stub reads the section up to its first NUL.
 
 use std::ops::Range;
 
-/// The template in the ESP, where no loader looks.
+/// The template in the ESP, at a path that no loader reads.
 pub const TEMPLATE: &str = "/slipway/cmdline.addon.efi";
-/// Where the stub of every image on this ESP looks.
+/// The path from which the stub of every image on this ESP reads addons.
 pub const PATH: &str = "/loader/addons/slipway.addon.efi";
-/// Bytes for the words, the final NUL included.
+/// Bytes for the arguments, the final NUL included.
 pub const ROOM: usize = 1024;
-/// Stands right behind the room.
+/// Marks the end of the section, so that the init finds it without parsing PE.
 const MARK: &[u8] = b"slipway: the room for words of the kernel ends here";
 
 /// Content of the template's `.cmdline` section.
@@ -20,7 +20,7 @@ pub fn reserved() -> Vec<u8> {
     [&[0; ROOM], MARK].concat()
 }
 
-/// The words of an addon; empty in the template. None if it is not one of ours.
+/// The arguments in an addon; empty in the template. None if Slipway did not make it.
 #[must_use]
 pub fn words(addon: &[u8]) -> Option<&str> {
     let room = &addon[room(addon)?];
@@ -28,7 +28,7 @@ pub fn words(addon: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok()
 }
 
-/// The addon with these words in place of what it had; none if it is not one of ours or has too little room.
+/// The addon with these arguments in place of those that it had; none if Slipway did not make it, or if they do not fit.
 #[must_use]
 pub fn with_words(addon: &[u8], words: &str) -> Option<Vec<u8>> {
     let room = room(addon)?;
@@ -41,6 +41,7 @@ pub fn with_words(addon: &[u8], words: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The section's range; none unless the mark stands exactly once.
 fn room(addon: &[u8]) -> Option<Range<usize>> {
     let mut ends = addon
         .windows(MARK.len())

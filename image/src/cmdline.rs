@@ -10,10 +10,10 @@
 //! | `ignition.platform.id=` | the platform; else one of the recipe's, by the firmware's tables |
 //! | `slipway.report.url=` | where a failure report is posted |
 //! | `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=`, `nameserver=` | the network, see [`crate::network`] |
-//! | `slipway.debug` | more on the console |
+//! | `slipway.debug` | debug messages in the kernel's log |
 //!
-//! Everything else belongs to the kernel, to systemd or to nobody, and is left alone. Some loaders
-//! put the image's name first (`vmlinuz …`): words without a known key are never errors.
+//! All other words are ignored: they are the kernel's or systemd's. Some loaders put the image's name
+//! first (`vmlinuz …`), so an unknown word is never an error.
 
 use crate::network::Network;
 use crate::platform::PlatformId;
@@ -39,10 +39,10 @@ pub const DEBUG: &str = "slipway.debug";
 /// The kernel reads this many bytes of its command line, the final NUL included (x86 and arm64: `COMMAND_LINE_SIZE`).
 pub const LIMIT: usize = 2048;
 
-/// What the init reads from the command line.
+/// The command line, parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cmdline {
-    /// The verified root. `None` when absent: the boot cannot go on, and the reader of this says so.
+    /// The verified root. `None` when absent: the step `root` fails then.
     pub roothash: Option<RootHash>,
     /// Where the root is fetched from when it is on no disk.
     pub root_url: Option<String>,
@@ -58,7 +58,7 @@ pub struct Cmdline {
     pub report_url: Option<String>,
     /// The network before the handoff.
     pub network: Network,
-    /// Say more.
+    /// Whether debug messages are logged.
     pub debug: bool,
 }
 
@@ -90,7 +90,7 @@ impl Cmdline {
                 REPORT_URL => url(&mut out.report_url),
                 CONFIG_DEVICE if !value.is_empty() => out.config_device = Some(value.to_owned()),
                 CONFIG_PATH if !value.is_empty() => out.config_path = Some(value.to_owned()),
-                CONFIG_DEVICE | CONFIG_PATH => wrong.push(format!("{key}: it is empty")),
+                CONFIG_DEVICE | CONFIG_PATH => wrong.push(format!("{key}: the value is empty")),
                 PLATFORM_ID => match value.parse() {
                     Ok(platform) => out.platform = Some(platform),
                     Err(error) => wrong.push(format!("{key}: {error}")),
@@ -104,7 +104,7 @@ impl Cmdline {
         }
         if out.config_device.is_some() != out.config_path.is_some() {
             wrong.push(format!(
-                "{CONFIG_DEVICE}: it goes with {CONFIG_PATH}; only one of them is given"
+                "{CONFIG_DEVICE} and {CONFIG_PATH} are required together; found only one of them"
             ));
         }
         if wrong.is_empty() {
@@ -114,7 +114,7 @@ impl Cmdline {
         }
     }
 
-    /// Where failures are posted, by a command line that may be wrong in other words: for the report that says so.
+    /// Where failures are posted. Read apart from the rest, for the report on a command line that does not parse.
     #[must_use]
     pub fn report_url_of(text: &str) -> Option<String> {
         let word = words(text).into_iter().rev().find_map(|word| {
@@ -151,7 +151,7 @@ impl Cmdline {
     }
 }
 
-/// Splits as the kernel does: at white space outside double quotes; the quotes themselves go.
+/// Splits as the kernel does (`next_arg` in lib/cmdline.c): at white space outside double quotes, which are removed.
 #[must_use]
 pub fn words(text: &str) -> Vec<String> {
     let (mut out, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);

@@ -27,7 +27,7 @@ pub fn spec(spec: &Spec) -> Vec<String> {
         runs_from_the_verified_root,
         hides_nothing,
         may_do_everything,
-        tells_systemd,
+        notifies_systemd,
     ] {
         rule(spec, &mut wrong);
     }
@@ -53,7 +53,7 @@ fn is_shared(mount: &Mount) -> bool {
         .any(|word| word.ends_with("shared"))
 }
 
-/// What a runtime does with a bind that says nothing differs between runtimes.
+/// Runtimes differ in the default propagation of a bind.
 fn states_its_propagation(spec: &Spec, wrong: &mut Vec<String>) {
     for mount in binds(spec) {
         let found = propagations(mount);
@@ -216,7 +216,7 @@ fn may_do_everything(spec: &Spec, wrong: &mut Vec<String>) {
             .filter(|wanted| !set.iter().any(|found| found == *wanted))
             .collect();
         if !absent.is_empty() {
-            wrong.push(format!("the {name} capabilities are without {absent:?}"));
+            wrong.push(format!("the {name} capabilities lack {absent:?}"));
         }
     }
     if spec.process.no_new_privileges {
@@ -233,7 +233,7 @@ fn may_do_everything(spec: &Spec, wrong: &mut Vec<String>) {
 }
 
 /// Without the socket systemd never hears READY=1, and ends the kubelet after its timeout.
-fn tells_systemd(spec: &Spec, wrong: &mut Vec<String>) {
+fn notifies_systemd(spec: &Spec, wrong: &mut Vec<String>) {
     let wanted = format!("NOTIFY_SOCKET={NOTIFY_SOCKET}");
     let bound = binds(spec).any(|m| m.destination == "/run" && m.source == "/run");
     if !bound || !spec.process.env.contains(&wanted) {
@@ -241,8 +241,8 @@ fn tells_systemd(spec: &Spec, wrong: &mut Vec<String>) {
     }
 }
 
-/// What the kubelet's image should have for the table of mounts and has not, one sentence each. `is_file` says of a path
-/// in the image whether a file (or else a folder) is there; the error says why it cannot be seen. The root is
+/// The mount points that the kubelet's image lacks, one sentence each. `is_file`: whether a path of the image is a file,
+/// else it is a folder; an error if it cannot be examined. The root is
 /// read-only: the runtime could not make what is missing.
 pub fn image(is_file: impl Fn(&str) -> std::io::Result<bool>) -> Vec<String> {
     let targets = MOUNTS

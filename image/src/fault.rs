@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An error that says what was expected and found and what to do. Put it at the root of an error's chain or in its
+/// An error with the expected and the found value and the remedy. Put it at the root of an error's chain or in its
 /// context; the report takes its fields from the outermost one.
 #[derive(Clone, Debug, Default)]
 pub struct Fault {

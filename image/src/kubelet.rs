@@ -2,7 +2,7 @@
 //!
 //! The container's root file system is read-only, so whatever is mounted must have its target in the image already:
 //! the builder makes [`MOUNTS`]' targets and [`LINKS`], the init makes the [`spec`] of the same table.
-//! What each row is for, and what breaks without it, is said at the row. Files of the host that programs replace by
+//! A comment at each row names its purpose, and what breaks without it. Files of the host that programs replace by
 //! rename (`/etc/hosts` and the like) are reached by links through a bound folder: a bound file would go stale.
 
 /// Whether and how mounts cross a bind, as in `mount_namespaces(7)`.
@@ -181,7 +181,7 @@ pub const UNIT: &str = "kubelet.service";
 pub const CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
 /// The kubelet's identity towards an API server; it runs without one when absent.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
-/// What it asks its identity with.
+/// The credentials with which it requests its identity (TLS bootstrapping).
 pub const BOOTSTRAP_KUBECONFIG: &str = "/etc/kubernetes/bootstrap-kubelet.conf";
 /// Manifests of static pods.
 pub const STATIC_PODS: &str = "/etc/kubernetes/manifests";

@@ -1,8 +1,8 @@
-//! What a Slipway image is: the contract between the tool that builds it and the init that boots it.
+//! The contract of a Slipway image, between the tool that builds it and the init that boots it.
 //!
 //! Types and constants, no I/O. Three things cross from builder to node and nothing else: the
 //! kernel command line ([`cmdline`]), the partition table ([`layout`]) and the manifest
-//! ([`manifest`]). The other modules hold the shapes that both sides must agree on inside those.
+//! ([`manifest`]). The other modules hold the types and constants inside those that both sides share.
 
 // Floor: values
 pub mod addon;

@@ -1,4 +1,4 @@
-//! The manifest: one JSON file in the initramfs that tells the init which image it boots.
+//! The manifest: one JSON file in the initramfs that describes the image to the init.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::platform::PlatformId;
 /// The contract's version. A node refuses a manifest of a version that it does not know, by name.
 pub const CONTRACT: u32 = 2;
 
-/// What an image says of itself. Written by the tool, read by the init.
+/// The description of an image. Written by the tool, read by the init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
@@ -35,7 +35,7 @@ pub struct Manifest {
     pub node: NodeSettings,
 }
 
-/// What an image is called.
+/// Name and version of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ImageId {

@@ -7,23 +7,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What every boot from a disk loads, in this order: they open the verified root and stack `/etc` on it.
-/// What the kernel has built in is skipped; what it has in neither form makes the image unbootable.
+/// Loaded by every boot from a disk, in this order, for the verified root and the overlay on `/etc`. A built-in one is
+/// skipped; an image whose kernel has one in neither form does not boot.
 pub const ROOT: &[&str] = &["erofs", "dm_verity", "ext4", "overlay"];
-/// What makes the root faster or serves a boot without a disk. Loaded when there, missed when not.
+/// Loaded if the initramfs has them: faster hashes, and the loop device for a boot without a disk.
 pub const OPTIONAL: &[&str] = &["sha256_ssse3", "crc32c_intel", "loop"];
 /// A boot from the network keeps the root in memory behind this one.
 pub const LOOP: &str = "loop";
-/// The firmware's variables, where the boot loader says which disk it started from. Loaded on UEFI machines.
+/// The firmware's variables, one of which names the partition of the boot loader. Loaded on UEFI machines.
 pub const EFIVARS: &str = "efivarfs";
-/// QEMU's configuration device, where a config may wait.
+/// QEMU's configuration device, which may hold a config.
 pub const FW_CFG: &str = "qemu_fw_cfg";
-/// Links above others, where the command line asks for them.
+/// VLANs. Loaded if the network configuration has one.
 pub const VLAN: &str = "8021q";
-/// Several links as one, where the command line asks for it.
+/// Bonds. Loaded if the network configuration has one.
 pub const BOND: &str = "bonding";
-/// What a config drive needs: the drive of discs, the file systems on discs and small disks, and the character sets that
-/// VFAT asks for by itself. Loaded only where such a drive is looked for.
+/// For config drives: optical drives, their file system and that of small disks, and the character sets that VFAT requests
+/// by itself. Loaded only on platforms with such a drive.
 pub const MEDIA: &[&str] = &["sr_mod", "isofs", "vfat", "nls_cp437", "nls_ascii"];
 /// The file system of Azure's provisioning disc.
 pub const UDF: &str = "udf";
@@ -40,7 +40,7 @@ pub struct ModuleIndex {
     pub release: String,
     /// The loadable modules that the initramfs holds, sorted by name.
     pub modules: Vec<Module>,
-    /// What is built into the kernel and so needs nothing, sorted by name.
+    /// The modules that are built into the kernel, sorted by name.
     pub builtin: Vec<Builtin>,
 }
 
@@ -56,7 +56,7 @@ pub struct Module {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<String>,
     /// Names of modules that should be loaded before (`softdep pre`), each with its own dependencies.
-    /// That one of them does not load is no error.
+    /// A failure to load one is not an error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub soft: Vec<String>,
     /// Names of modules that should be loaded after (`softdep post`). No error either.
@@ -111,7 +111,7 @@ impl ModuleIndex {
         })
     }
 
-    /// What to load for one module, itself included, each once and in order, as `modprobe` does it: for each
+    /// The modules to load for one module, itself included, each once and in order, as `modprobe` does it: for each
     /// dependency and then for the module what should come before, itself, what should come after. Those that may
     /// fail are marked.
     #[must_use]
@@ -156,7 +156,7 @@ impl ModuleIndex {
 pub struct Load<'a> {
     /// The module to load.
     pub module: &'a Module,
-    /// Whether the one that was asked for cannot work without it.
+    /// Whether the requested module cannot work without it.
     pub required: bool,
 }
 

@@ -15,7 +15,7 @@ pub const SYSROOT: &str = "/sysroot";
 
 /// Node settings, written by the config.
 pub const NODE_SETTINGS: &str = "/etc/slipway/node.toml";
-/// What the init leaves for the running node: manifest, report, kubelet bundle.
+/// Files of the init for the running node: manifest, report, kubelet bundle.
 pub const RUN: &str = "/run/slipway";
 /// The manifest as the running node sees it.
 pub const RUN_MANIFEST: &str = "/run/slipway/manifest.json";
@@ -25,7 +25,7 @@ pub const RUN_KUBELET_BUNDLE: &str = "/run/slipway/kubelet";
 pub const BUNDLE_FILE: &str = "config.json";
 /// The timeline of this boot as JSON lines.
 pub const RUN_TIMELINE: &str = "/run/slipway/timeline.jsonl";
-/// Where the init mounts an etcd disk to look at it, before it is known to be this node's.
+/// Where the init mounts an etcd disk to examine it, before it is known to be this node's.
 pub const RUN_ETCD_LOOK: &str = "/run/slipway/etcd-look";
 /// Where the loader's partition is mounted while its boot entry is blessed.
 pub const RUN_ESP: &str = "/run/slipway/esp";
@@ -35,9 +35,9 @@ pub const RUN_KEYS: &str = "/run/slipway/keys";
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Where that link leads.
 pub const RUN_RESOLVER: &str = "/run/systemd/resolve/stub-resolv.conf";
-/// What must be true of the etcd mount before the kubelet may start (JSON, [`crate::node::EtcdGate`]).
+/// The conditions on the etcd mount under which the kubelet may start (JSON, [`crate::node::EtcdGate`]).
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
-/// What the machine says of itself, as an environment file in Afterburn's shape.
+/// The platform's metadata as an environment file, with the names of Afterburn (<https://coreos.github.io/afterburn/>).
 pub const RUN_METADATA: &str = "/run/metadata/afterburn";
 
 /// Mount point of the `state` partition on the running node.
@@ -50,7 +50,7 @@ pub const STATE_TIMELINES: &str = "timelines";
 pub const STATE_LEDGER: &str = "failures.jsonl";
 /// The machine id below [`STATE`].
 pub const STATE_MACHINE_ID: &str = "machine-id";
-/// What the machine said of itself when it was provisioned, below [`STATE`]: later boots ask nobody.
+/// The platform's metadata of the first boot, below [`STATE`]: later boots need no metadata service.
 pub const STATE_METADATA: &str = "metadata.env";
 /// The journal of the first boot's disks below [`STATE`].
 pub const STATE_DISKS: &str = "disks.json";
@@ -58,7 +58,7 @@ pub const STATE_DISKS: &str = "disks.json";
 pub const STATE_FILES: &str = "files.json";
 /// Which file system is at `/var` if the config brought one, below [`STATE`].
 pub const STATE_VAR: &str = "var.json";
-/// What the machine's config drive said of its network, as it said it, below [`STATE`].
+/// The network data of the config drive, unchanged, below [`STATE`].
 pub const STATE_NETWORK: &str = "network_data.json";
 
 /// Folder below [`STATE`] with the keys of the volumes that `/var` is on.
@@ -84,7 +84,7 @@ pub const CONTAINER_IMAGES: &str = "/usr/lib/slipway/images";
 pub const FACTORY: &str = "/usr/share/factory";
 /// Where `state` is mounted until `/var` is.
 pub const RUN_STATE: &str = "/run/slipway/state";
-/// An empty file at the root of `state`: it tells the mounted partition from the folder in the read-only root.
+/// An empty file at the root of `state`: it distinguishes the mounted partition from the folder in the read-only root.
 pub const STATE_MARK: &str = ".slipway-state";
 /// Root hash of the root whose factory files were copied last, below the root.
 pub const VAR_SEEDED: &str = "var/lib/slipway/seeded";

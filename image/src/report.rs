@@ -1,18 +1,18 @@
-//! A failure as the node tells it: for people on every console, for machines as one line.
+//! The report of a failure: a text on every console for people, one line for machines.
 
 use serde::{Deserialize, Serialize};
 
-/// What the machine-readable line begins with, on the console and on the serial port.
+/// Prefix of the machine-readable line, on the console and on the serial port.
 pub const LINE: &str = "slipway-report: ";
 /// The virtio serial port to which the report's line goes too, where a machine has one.
 pub const PORT: &str = "slipway.report";
-/// What the init prints on the console just before it executes the next init: `slipway-handoff: {json}`, a [`Handoff`].
+/// Prefix of the line on the console just before the init executes the next one: `slipway-handoff: {json}`, a [`Handoff`].
 pub const HANDOFF_LINE: &str = "slipway-handoff: ";
 
-/// The init's last words in the kernel's log, after its name.
+/// The init's last message in the kernel's log, after its name.
 pub const HANDED_OFF: &str = "handing off to the root's init";
 
-/// What the init says of itself at the handoff.
+/// Facts on the init's run, printed at the handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Handoff {

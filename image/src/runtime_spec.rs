@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 pub struct Spec {
     /// Version of the specification.
     pub oci_version: String,
-    /// What runs.
+    /// The process.
     pub process: Process,
     /// The root file system.
     pub root: Root,
     /// The mounts, in their order.
     pub mounts: Vec<Mount>,
-    /// What only Linux has.
+    /// The part for Linux.
     pub linux: Linux,
 }
 
-/// What runs.
+/// The process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Process {
@@ -32,7 +32,7 @@ pub struct Process {
     pub env: Vec<String>,
     /// Working folder.
     pub cwd: String,
-    /// What it may do.
+    /// Its capabilities.
     pub capabilities: Capabilities,
     /// Whether set-user-ID programs (mount helpers) stay without effect.
     pub no_new_privileges: bool,
@@ -100,7 +100,7 @@ pub struct Mount {
     pub options: Vec<String>,
 }
 
-/// What only Linux has.
+/// The part for Linux.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Linux {

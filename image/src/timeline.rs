@@ -15,7 +15,7 @@ pub struct Span {
     /// When it ended, µs; `None` for a moment.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub end: Option<i64>,
-    /// What is worth knowing about it: a device, a size, a count.
+    /// A detail: a device, a size, a count.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub note: Option<String>,
 }

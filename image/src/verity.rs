@@ -18,7 +18,7 @@ pub const BLOCK: u64 = 4096;
 pub const DIGEST: usize = 32;
 /// Bytes of salt that the builder uses.
 pub const SALT: usize = 32;
-/// What the superblock begins with.
+/// The first bytes of the superblock.
 pub const MAGIC: [u8; 8] = *b"verity\0\0";
 /// Bytes of the superblock itself; the rest of its block is zero.
 pub const SUPERBLOCK: usize = 512;
