@@ -1,4 +1,5 @@
-//! Which volume is etcd's: by serial, file system label or partition label, never by a device's name.
+//! Finding the etcd volume: by serial number, file system label or partition label, never by the kernel's name of a device,
+//! which changes between boots.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use image::fault::Fault;
 use linux::block::Disk;
 use linux::filesystem::ext;
 
-/// A disk or a partition that may be etcd's.
+/// A disk or partition, as a candidate for the etcd volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     /// The kernel's name in this boot.
@@ -70,7 +71,7 @@ pub fn find(
                 return Err(Fault::new("the etcd disk is the system disk")
                     .expected(format!("another disk with the {}", describe(wanted)))
                     .found(format!("{}, which holds the root", disk.name))
-                    .fix("give the etcd disk a serial number of its own, or name a partition by partlabel"));
+                    .fix("give the etcd disk another serial number, or name a partition by partlabel"));
             }
             disks.iter().filter(with_serial).map(Volume::disk).collect()
         }
@@ -86,7 +87,7 @@ pub fn find(
                 let parts = Volume::partitions(disk).map(|(_, volume)| volume);
                 std::iter::once(Volume::disk(disk)).chain(parts)
             })
-            // A device that cannot be read now is one that is not there.
+            // A device that cannot be read now counts as absent: the search is repeated.
             .filter(|volume| {
                 ext::read(&volume.path)
                     .ok()
@@ -100,15 +101,15 @@ pub fn find(
             .iter()
             .map(|volume| format!("{} ({})", volume.name, volume.stable))
             .collect();
-        return Err(Fault::new("more than one volume may be etcd's")
+        return Err(Fault::new("more than one volume matches [etcd]")
             .expected(format!("one volume with the {}", describe(wanted)))
             .found(names.join(", "))
-            .fix("take all but the right one away from this machine, or name it more exactly in the config"));
+            .fix("detach all but the right one, or name it unambiguously in [etcd]"));
     }
     Ok(matches.pop())
 }
 
-/// The name by which the volume is looked for.
+/// The search criterion, for messages.
 pub fn describe(wanted: &EtcdFind) -> String {
     match wanted {
         EtcdFind::Serial(serial) => format!("serial number {serial:?}"),
@@ -117,7 +118,7 @@ pub fn describe(wanted: &EtcdFind) -> String {
     }
 }
 
-/// The disks of this machine, for somebody who looks for a misspelled name.
+/// The disks of this machine, so that a misspelled name is seen at once.
 pub fn list(disks: &[Disk]) -> String {
     let mut text = String::new();
     for disk in disks {
@@ -139,7 +140,7 @@ pub fn list(disks: &[Disk]) -> String {
         text.push(')');
     }
     if text.is_empty() {
-        text.push_str("no disk at all");
+        text.push_str("no disks");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! The identity file of the etcd file system, and the note in `state` that a format was begun.
+//! The identity file of the etcd file system, and the note in `state` that formatting began.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,10 +18,10 @@ pub const VERSION: u32 = 1;
 /// Name of the note below `state`.
 const NOTE: &str = "etcd-format.json";
 
-/// Reads the identity of the file system mounted at `mounted`; none if it has none.
+/// Reads the identity file of the file system mounted at `mounted`, if there is one.
 ///
 /// # Errors
-/// A [`Fault`] if there is one that does not read.
+/// A [`Fault`] if it cannot be parsed.
 pub fn read(mounted: &Path) -> Result<Option<EtcdIdentity>> {
     let path = mounted.join(ETCD_IDENTITY);
     let text = match fs::read(&path) {
@@ -30,7 +30,7 @@ pub fn read(mounted: &Path) -> Result<Option<EtcdIdentity>> {
         Err(error) => return Err(error).context("reading the identity file"),
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
-        Fault::new("the identity file of the etcd volume does not read")
+        Fault::new("the identity file of the etcd volume cannot be parsed")
             .expected(format!("{ETCD_IDENTITY} as this init writes it"))
             .found(error.to_string())
             .fix("restore the file from another copy; without it this node does not use the volume")
@@ -43,14 +43,12 @@ pub fn read(mounted: &Path) -> Result<Option<EtcdIdentity>> {
 /// # Errors
 /// A [`Fault`] with expected against found.
 pub fn check(identity: &EtcdIdentity, uuid: &str, cluster: &str) -> Result<(), Fault> {
-    let refuse = |expected: String, found: String, fix: &str| {
-        Err(Fault::new("the etcd volume belongs to something else")
-            .expected(expected)
-            .found(found)
-            .fix(fix))
+    let refuse = |what: &str, expected: String, found: String, fix: &str| {
+        Err(Fault::new(what).expected(expected).found(found).fix(fix))
     };
     if identity.version != VERSION {
         return refuse(
+            "the identity file of the etcd volume has an unknown version",
             format!("an identity file of version {VERSION}"),
             format!("version {}", identity.version),
             "boot the release of the image that this volume was last used with",
@@ -58,13 +56,15 @@ pub fn check(identity: &EtcdIdentity, uuid: &str, cluster: &str) -> Result<(), F
     }
     if identity.cluster != cluster {
         return refuse(
+            "the etcd volume belongs to another cluster",
             format!("the data of cluster {cluster:?}"),
             format!("the data of cluster {:?}", identity.cluster),
-            "attach the right disk, or correct `cluster` in the node's settings",
+            "attach the right disk, or correct `cluster` in the node settings",
         );
     }
     if identity.filesystem != uuid {
         return refuse(
+            "the identity file of the etcd volume belongs to another file system",
             format!("an identity file for file system {uuid}"),
             format!("one for file system {}", identity.filesystem),
             "the file was copied from another volume; attach the right disk",
@@ -84,8 +84,8 @@ pub fn write(mounted: &Path, identity: &EtcdIdentity) -> Result<()> {
         .context("writing the identity file of the etcd volume")
 }
 
-/// That a volume was found blank and its format was begun: it stands in `state` from before the first write until the
-/// identity is on the volume. After a power cut in between, the half-made file system is known to be this node's.
+/// The note that this node is formatting a blank volume: it is in `state` from before the first write until the identity
+/// file is on the volume. After a power cut in between, the half-made file system is known to be this node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Note {
@@ -103,7 +103,7 @@ impl Note {
         self.volume == volume.stable && self.size == volume.size
     }
 
-    /// The note, if a format was begun and not ended. One that does not read counts for nothing.
+    /// The note, if formatting began and did not end. One that cannot be parsed counts as none.
     pub fn read(state: &Path) -> Option<Self> {
         let text = fs::read(state.join(NOTE)).ok()?;
         serde_json::from_slice(&text).ok()
@@ -125,7 +125,7 @@ impl Note {
     pub fn remove(state: &Path) -> Result<()> {
         // It must not come back after a power cut, when the volume is in use.
         atomic_file::remove(&state.join(NOTE))
-            .context("removing the note on the etcd volume's format")
+            .context("removing the note that the etcd volume is being formatted")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The etcd volume: found by a stable name, formatted only when provably blank, proven to the kubelet's gate.
+//! The etcd volume: found by a stable name, formatted only when provably blank, recorded for the kubelet's gate.
 
 // Floor: search
 pub mod find;

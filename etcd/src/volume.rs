@@ -1,8 +1,8 @@
 //! The etcd disk: found by a stable name, formatted only when provably blank, proven to the kubelet gate.
 //!
-//! Nothing is written to a volume before it is known to be this cluster's: a strange file system is looked at read-only,
-//! its journal left alone. What is refused is refused with expected against found, and the node keeps waiting, since the
-//! right disk may still be attached.
+//! Nothing is written to a volume before it is known to be this cluster's: an unknown file system is mounted read-only and
+//! its journal is not replayed. A refusal names expected and found, and the node keeps waiting, since the right disk may
+//! still be attached.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,17 +33,15 @@ use linux::world::World;
 use crate::find::{self, Volume};
 use crate::identity::{self, Note};
 
-/// How long the wait pauses at most before it looks for the volume again, event or not.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Nothing on the volume is a program, a device or trusted to raise rights.
+/// How long the wait pauses at most before it searches the volume again, with or without a device event.
+const SEARCH_EVERY: Duration = Duration::from_secs(5);
+/// The volume holds data only: no programs, no device nodes, no set-user-id files.
 const FLAGS: Flags = Flags::MS_NOATIME
     .union(Flags::MS_NODEV)
     .union(Flags::MS_NOSUID)
     .union(Flags::MS_NOEXEC);
 /// Data is on the disk before the metadata that points to it, and after an error nothing more is written.
 const OPTIONS: &str = "data=ordered,errors=remount-ro";
-/// Where a file system of unknown origin is looked at, below `/run`.
-const LOOK: &str = RUN_ETCD_LOOK;
 
 /// The node whose etcd volume it is.
 #[derive(Clone, Copy, Debug)]
@@ -77,23 +75,21 @@ pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
             reason: Some("a worker has no etcd volume".to_owned()),
         },
         Role::ControlPlane => {
-            let wanted = settings.etcd.as_ref().ok_or_else(|| {
-                Fault::new(
-                    "a control plane needs an etcd volume, and the node's settings name none",
-                )
-                .expected(format!(
-                    "[etcd] with serial, label or partlabel in {NODE_SETTINGS}"
-                ))
-                .found("role = \"control-plane\" without [etcd]")
-                .fix("add [etcd] to the node's settings, or make the node a worker")
+            let etcd = settings.etcd.as_ref().ok_or_else(|| {
+                Fault::new("a control plane needs an etcd volume, and the node settings name none")
+                    .expected(format!(
+                        "[etcd] with serial, label or partlabel in {NODE_SETTINGS}"
+                    ))
+                    .found("role = \"control-plane\" without [etcd]")
+                    .fix("add [etcd] to the node settings, or make the node a worker")
             })?;
-            wait(Job {
+            wait(Context {
                 world: &node.programs.world,
                 timeline: node.timeline,
                 root: node.programs,
                 system_disk: node.system_disk,
                 modules: node.modules,
-                wanted,
+                settings: etcd,
                 state: node.state,
                 machine_id: node.machine_id,
             })?
@@ -106,48 +102,52 @@ pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
     Ok(gate)
 }
 
-/// What the work on a volume needs to know.
+/// What every step on the volume needs.
 #[derive(Clone, Copy)]
-struct Job<'a> {
+struct Context<'a> {
     world: &'a World,
     timeline: &'a Timeline,
     root: &'a Programs,
     system_disk: Option<&'a Disk>,
     modules: &'a Modules,
-    wanted: &'a EtcdSettings,
+    settings: &'a EtcdSettings,
     /// The folder of `state`.
     state: &'a Path,
     machine_id: &'a str,
 }
 
-/// Tries until the volume is mounted. Every failure is told at once, once as a report and then in a line every five
-/// seconds, and tried again: a disk may be attached, or exchanged, at any time.
-fn wait(job: Job<'_>) -> Result<EtcdGate> {
-    let Job {
+/// Tries until the volume is mounted. A refusal is reported once and then repeated in a line every five seconds: a disk may
+/// be attached, or exchanged, at any time.
+fn wait(context: Context<'_>) -> Result<EtcdGate> {
+    let Context {
         world,
         modules,
-        wanted,
+        settings,
         ..
-    } = job;
+    } = context;
     let monitor = Monitor::open()?;
-    let name = wanted.find().map_err(|found| {
-        Fault::new("the etcd volume is named wrongly")
+    let name = settings.find().map_err(|found| {
+        Fault::new("[etcd] does not name one volume")
             .expected("exactly one of serial, label and partlabel")
             .found(found)
             .fix(format!("correct [etcd] in {NODE_SETTINGS}"))
     })?;
     let mut waiter = Waiter::for_ever(world);
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         waiter.examined();
         let disks = block::disks(world);
-        let attempt = find::find(&disks, &name, job.system_disk)
+        let attempt = find::find(&disks, &name, context.system_disk)
             .map_err(anyhow::Error::from)
-            .and_then(|volume| volume.map(|volume| take(job, &volume)).transpose());
+            .and_then(|volume| {
+                volume
+                    .map(|volume| mount_checked(context, &volume))
+                    .transpose()
+            });
         let waiting_for = match attempt {
             Ok(Some(gate)) => return Ok(gate),
             Ok(None) => {
-                told.clear();
+                reported.clear();
                 modules.load_for_devices(Network::Without);
                 format!(
                     "the etcd disk with the {}; this machine has {}",
@@ -156,27 +156,27 @@ fn wait(job: Job<'_>) -> Result<EtcdGate> {
                 )
             }
             Err(error) => {
-                refuse(world, &error, &mut told);
+                report_refusal(world, &error, &mut reported);
                 format!("a usable etcd disk: {error}")
             }
         };
         // A volume that is absent is looked for at each event; one that was refused is read again with the next line
         // only, since reading it may load the disk with an fsck.
         loop {
-            monitor.wait(waiter.pause(LOOK_AGAIN));
+            monitor.wait(waiter.pause(SEARCH_EVERY));
             waiter.examined();
-            if waiter.say(&waiting_for) || told.is_empty() {
+            if waiter.say(&waiting_for) || reported.is_empty() {
                 break;
             }
         }
     }
 }
 
-/// Tells a refusal on every console, as the report for people and machines, once for each different one.
-fn refuse(world: &World, error: &anyhow::Error, told: &mut String) {
+/// Writes a refusal to every console, as lines for people and one for machines, unless it is the one reported last.
+fn report_refusal(world: &World, error: &anyhow::Error, reported: &mut String) {
     let report = refusal::report("etcd", error);
     let json = serde_json::to_string(&report).unwrap_or_default();
-    if *told == json {
+    if *reported == json {
         return;
     }
     tracing::error!("etcd: {error:#}");
@@ -191,13 +191,13 @@ fn refuse(world: &World, error: &anyhow::Error, told: &mut String) {
         }
     }
     say(world, &format!("{LINE}{json}"));
-    *told = json;
+    *reported = json;
 }
 
 /// Makes sure that the volume is this cluster's, formats it if it is blank and that is allowed, and mounts it.
-fn take(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
+fn mount_checked(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
     if volume.read_only {
-        return Err(Fault::new("the etcd volume cannot be written")
+        return Err(Fault::new("the etcd volume is read-only")
             .expected("a disk that accepts writes")
             .found(format!("{} ({}) is read-only", volume.name, volume.stable))
             .fix("attach the disk writable")
@@ -205,34 +205,41 @@ fn take(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
     }
     let device =
         File::open(&volume.path).with_context(|| format!("opening {}", volume.path.display()))?;
-    let content = job
+    let content = context
         .timeline
         .step("etcd.probe", || probe(Stretch::whole(&device, volume.size)))
-        .with_context(|| format!("looking at {}", volume.name))?;
+        .with_context(|| format!("probing {}", volume.name))?;
     drop(device);
-    let note = Note::read(job.state).filter(|note| note.is_of(volume));
+    let note = Note::read(context.state).filter(|note| note.is_of(volume));
     match (content, note) {
-        // As below; one that was never mounted holds nothing, and may be half made.
+        // As below, when mkfs.ext4 had come as far as the superblock.
         (Content::Ext, Some(note)) if never_mounted(volume, &note)? => {
-            tracing::warn!("the format of {} was cut off; it is made anew", volume.name);
-            format(job, volume, true)?;
+            tracing::warn!(
+                "formatting {} was interrupted; formatting it again",
+                volume.name
+            );
+            format(context, volume, true)?;
         }
-        (Content::Ext, note) => adopt(job, volume, note.as_ref())?,
+        (Content::Ext, note) => accept(context, volume, note.as_ref())?,
         (Content::Blank, _) => {
-            may_format(volume, job.wanted)?;
-            job.timeline
-                .step("etcd.format", || format(job, volume, false))?;
+            may_format(volume, context.settings)?;
+            context
+                .timeline
+                .step("etcd.format", || format(context, volume, false))?;
         }
-        // This node began to format it when it was blank, and was cut off.
+        // This node began to format it when it was blank, and was interrupted.
         (Content::Unknown(_), Some(_)) => {
-            tracing::warn!("the format of {} was cut off; it is made anew", volume.name);
-            format(job, volume, true)?;
+            tracing::warn!(
+                "formatting {} was interrupted; formatting it again",
+                volume.name
+            );
+            format(context, volume, true)?;
         }
         (foreign, _) => {
-            return Err(Fault::new("the etcd volume holds something else")
+            return Err(Fault::new("the etcd volume holds other data")
                 .expected(format!(
                     "a blank disk, or the etcd volume of cluster {:?}",
-                    job.wanted.cluster
+                    context.settings.cluster
                 ))
                 .found(format!(
                     "{} ({}) holds {}",
@@ -244,27 +251,28 @@ fn take(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
                 .into());
         }
     }
-    job.timeline
-        .step("etcd.mount", || mount_volume(job, volume))
+    context
+        .timeline
+        .step("etcd.mount", || mount_volume(context, volume))
 }
 
-/// Consent and size.
-fn may_format(volume: &Volume, wanted: &EtcdSettings) -> Result<()> {
+/// Checks that the settings allow formatting and that the volume is large enough.
+fn may_format(volume: &Volume, settings: &EtcdSettings) -> Result<()> {
     let blank = format!("{} ({}) is blank", volume.name, volume.stable);
-    if wanted.format != EtcdFormat::IfBlank {
-        return Err(
-            Fault::new("the etcd volume is blank, and nobody allowed to format it")
-                .expected("the etcd volume, or format = \"if-blank\" in [etcd]")
-                .found(blank)
-                .fix(format!(
-                    "attach the right disk, or set format = \"if-blank\" in {NODE_SETTINGS}"
-                ))
-                .into(),
-        );
+    if settings.format != EtcdFormat::IfBlank {
+        return Err(Fault::new(
+            "the etcd volume is blank and [etcd] format does not allow formatting",
+        )
+        .expected("the etcd volume, or format = \"if-blank\" in [etcd]")
+        .found(blank)
+        .fix(format!(
+            "attach the right disk, or set format = \"if-blank\" in {NODE_SETTINGS}"
+        ))
+        .into());
     }
-    if volume.size < wanted.minimum_size {
+    if volume.size < settings.minimum_size {
         return Err(Fault::new("the etcd volume is too small")
-            .expected(format!("at least {} MiB", wanted.minimum_size / MIB))
+            .expected(format!("at least {} MiB", settings.minimum_size / MIB))
             .found(format!("{blank} and has {} MiB", volume.size / MIB))
             .fix("attach a larger disk, or set minimum-size in [etcd]")
             .into());
@@ -272,20 +280,20 @@ fn may_format(volume: &Volume, wanted: &EtcdSettings) -> Result<()> {
     Ok(())
 }
 
-/// Looks at a file system without writing a byte to it, and takes it only with the right identity.
-fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
+/// Accepts a file system only with the right identity, and writes nothing to it before that.
+fn accept(context: Context<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
     let found = superblock(volume)?;
     let half_made = note.is_some_and(|note| note.filesystem == found.uuid);
     if half_made && !found.clean {
-        // It is this node's own, so its journal may be replayed before it is looked at.
-        e2fsck(job.root, volume)?;
+        // It is this node's own, so its journal may be replayed before its identity is read.
+        e2fsck(context.root, volume)?;
     }
-    let look = job.world.in_run(LOOK);
-    mount::folder(&look, 0o700)?;
+    let folder = context.world.in_run(RUN_ETCD_LOOK);
+    mount::folder(&folder, 0o700)?;
     // `noload` leaves the journal alone, which even a read-only mount would replay.
     mount::mount(
         &volume.path,
-        &look,
+        &folder,
         "ext4",
         FLAGS | Flags::MS_RDONLY,
         "noload",
@@ -295,29 +303,29 @@ fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
             .expected("the ext4 of this cluster's etcd")
             .fix("attach the right disk, or repair this one from a rescue system"),
     )?;
-    let identity = identity::read(&look);
-    mount::unmount(&look)?;
+    let identity = identity::read(&folder);
+    mount::unmount(&folder)?;
     match identity? {
         Some(identity) => {
-            identity::check(&identity, &found.uuid, &job.wanted.cluster)?;
-            Note::remove(job.state)?;
-            if identity.machine_id != job.machine_id {
+            identity::check(&identity, &found.uuid, &context.settings.cluster)?;
+            Note::remove(context.state)?;
+            if identity.machine_id != context.machine_id {
                 tracing::warn!(
-                    "the etcd volume was made by the machine {}",
+                    "the etcd volume was formatted by another machine, {}",
                     identity.machine_id
                 );
             }
         }
         None if half_made => {
             tracing::warn!(
-                "the format of {} was cut off; its identity is written now",
+                "formatting {} was interrupted; writing its identity file",
                 volume.name
             );
-            sign(job, volume, &found.uuid)?;
+            write_identity(context, volume, &found.uuid)?;
         }
         None => {
-            return Err(Fault::new("the etcd volume holds somebody else's file system")
-                .expected(format!("the etcd volume of cluster {:?}", job.wanted.cluster))
+            return Err(Fault::new("the etcd volume holds an unknown file system")
+                .expected(format!("the etcd volume of cluster {:?}", context.settings.cluster))
                 .found(format!(
                     "{} ({}) holds an ext file system, label {:?}, UUID {}, without an identity file",
                     volume.name, volume.stable, found.label, found.uuid
@@ -327,17 +335,18 @@ fn adopt(job: Job<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
         }
     }
     if found.fast_commit {
-        return Err(
-            Fault::new("the etcd volume has fast commits, with which etcd loses data")
-                .expected("an ext4 without the feature fast_commit")
-                .found(format!("{} ({}) has it", volume.name, volume.stable))
-                .fix("from a rescue system: tune2fs -O ^fast_commit on the volume")
-                .into(),
-        );
+        return Err(Fault::new(
+            "the etcd volume has the ext4 feature fast_commit, with which etcd loses data",
+        )
+        .expected("an ext4 file system without fast_commit")
+        .found(format!("{} ({}) has it", volume.name, volume.stable))
+        .fix("from a rescue system: tune2fs -O ^fast_commit on the volume")
+        .into());
     }
     if !found.clean {
-        job.timeline
-            .step("etcd.check", || e2fsck(job.root, volume))?;
+        context
+            .timeline
+            .step("etcd.check", || e2fsck(context.root, volume))?;
     }
     Ok(())
 }
@@ -350,18 +359,18 @@ fn never_mounted(volume: &Volume, note: &Note) -> Result<bool> {
 
 fn superblock(volume: &Volume) -> Result<ext::Superblock> {
     ext::read(&volume.path)?
-        .with_context(|| format!("the superblock of {} has gone away", volume.name))
+        .with_context(|| format!("the superblock of {} has disappeared", volume.name))
 }
 
-/// Makes the file system and signs it. With `again` over the remains of this node's own attempt.
-fn format(job: Job<'_>, volume: &Volume, again: bool) -> Result<()> {
-    let uuid = job.world.random_guid()?.to_string();
+/// Makes the file system and writes its identity. With `again` it overwrites what this node's interrupted attempt left.
+fn format(context: Context<'_>, volume: &Volume, again: bool) -> Result<()> {
+    let uuid = context.world.random_guid()?.to_string();
     Note {
         volume: volume.stable.clone(),
         size: volume.size,
         filesystem: uuid.clone(),
     }
-    .write(job.state)?;
+    .write(context.state)?;
     tracing::info!(
         "formatting the blank etcd volume {} ({})",
         volume.name,
@@ -371,35 +380,34 @@ fn format(job: Job<'_>, volume: &Volume, again: bool) -> Result<()> {
         label: LABEL_ETCD,
         uuid: Some(&uuid),
         orphan_file: false,
-        // Only over the remains of this node's own attempt.
         overwrite: again,
     };
-    ext4::make(job.root, &volume.path, options).context("formatting the etcd volume")?;
-    sign(job, volume, &uuid)
+    ext4::make(context.root, &volume.path, options).context("formatting the etcd volume")?;
+    write_identity(context, volume, &uuid)
 }
 
-/// Puts the identity on a fresh file system. It is unmounted after that, so that all of it is in its place on the disk and
-/// not in the journal, where a read-only look would not see it.
-fn sign(job: Job<'_>, volume: &Volume, uuid: &str) -> Result<()> {
+/// Writes the identity file to a fresh file system, and unmounts it: what stands in the journal only, a mount that does not
+/// replay it would not see.
+fn write_identity(context: Context<'_>, volume: &Volume, uuid: &str) -> Result<()> {
     let created = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_secs());
     let identity = EtcdIdentity {
         version: identity::VERSION,
-        cluster: job.wanted.cluster.clone(),
+        cluster: context.settings.cluster.clone(),
         filesystem: uuid.to_owned(),
         created,
-        machine_id: job.machine_id.to_owned(),
+        machine_id: context.machine_id.to_owned(),
     };
-    let look = job.world.in_run(LOOK);
-    mount::folder(&look, 0o700)?;
-    mount::mount(&volume.path, &look, "ext4", FLAGS, OPTIONS)?;
-    let written = fs::set_permissions(&look, fs::Permissions::from_mode(0o700))
+    let folder = context.world.in_run(RUN_ETCD_LOOK);
+    mount::folder(&folder, 0o700)?;
+    mount::mount(&volume.path, &folder, "ext4", FLAGS, OPTIONS)?;
+    let written = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))
         .context("closing the etcd volume to others")
-        .and_then(|()| identity::write(&look, &identity));
-    mount::unmount(&look)?;
+        .and_then(|()| identity::write(&folder, &identity));
+    mount::unmount(&folder)?;
     written?;
-    Note::remove(job.state)
+    Note::remove(context.state)
 }
 
 fn e2fsck(root: &Programs, volume: &Volume) -> Result<()> {
@@ -407,11 +415,11 @@ fn e2fsck(root: &Programs, volume: &Volume) -> Result<()> {
     ext4::check(root, &volume.path, "the etcd volume", fix)
 }
 
-fn mount_volume(job: Job<'_>, volume: &Volume) -> Result<EtcdGate> {
-    let target: PathBuf = job.root.sysroot.join(ETCD.trim_start_matches('/'));
+fn mount_volume(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
+    let target: PathBuf = context.root.sysroot.join(ETCD.trim_start_matches('/'));
     mount::folder(&target, 0o700)?;
     let found = superblock(volume)?;
-    let device = block::number_of(job.world, &volume.name)?;
+    let device = block::number_of(context.world, &volume.name)?;
     mount::mount(&volume.path, &target, "ext4", FLAGS, OPTIONS)?;
     // A volume that has become larger is used to its end.
     if let Err(error) = ext4::grow("the etcd volume", &found, volume.size, &target, MIB) {
