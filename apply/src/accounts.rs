@@ -142,7 +142,7 @@ fn key_text(lines: &[String]) -> String {
         .collect()
 }
 
-/// Replaces an account file; owner and mode stay what they were.
+/// Replaces an account file; owner and mode stay.
 fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Result<()> {
     let entry = tree.entry(database.path)?;
     let (mode, owner) = match entry.stat() {
@@ -152,9 +152,9 @@ fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Resu
     tree.write(&entry, database.to_text().as_bytes(), mode, owner)
 }
 
-/// A home from `/etc/skel`. It is filled under another name and then renamed, so that a half-filled one is
-/// never taken for a whole one. An existing home is left alone, as useradd does; but what only mounts made of it and in it,
-/// and is still root's, becomes the user's and nobody else's to read.
+/// A home from `/etc/skel`. It is filled under another name and then renamed, so that a half-filled one is never taken
+/// for a whole one. An existing home is left alone, as useradd does; but what only mounts made of it and in it, and is
+/// still root's, becomes the user's and nobody else's to read.
 fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<()> {
     let entry = tree.entry(&home.path)?;
     if entry.stat().is_some() {

@@ -26,7 +26,7 @@ const BY_UDEV: Duration = Duration::from_secs(10);
 /// An array as a config wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArraySpec {
-    /// Where it stands in the config.
+    /// Its JSON path in the config.
     pub at: String,
     /// Its name, below `/dev/md`.
     pub name: String,
@@ -42,7 +42,7 @@ impl ArraySpec {
     /// Reads one.
     ///
     /// # Errors
-    /// For what mdadm would refuse when it is too late: after the first write.
+    /// For what mdadm would refuse only after the first write.
     pub fn of(at: &str, model: &Raid) -> Result<Self, String> {
         let devices = model.devices.as_ref().map_or(0, Vec::len);
         let spares = usize::try_from(model.spares.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -139,7 +139,7 @@ impl ArraySpec {
     /// Makes it on these devices, or starts it if it is `made` already.
     ///
     /// # Errors
-    /// The command as it would be typed, and what it said.
+    /// The command as it would be typed, and its output.
     pub fn apply(&self, root: &Programs, devices: &[PathBuf], made: bool) -> Result<()> {
         let paths = devices
             .iter()
@@ -163,7 +163,7 @@ impl ArraySpec {
         if !root.has_udev() {
             return done.map(drop);
         }
-        // One that was there its rules may have started meanwhile, or begun to.
+        // udev's rules may have started an existing array meanwhile, or be about to.
         if done.is_ok() || made {
             self.wait(&root.world)?;
         }
@@ -176,7 +176,7 @@ impl ArraySpec {
         }
     }
 
-    /// Waits until it runs, and udev has named it. One that does not is told by who needs it.
+    /// Waits until it runs and udev has named it. Whoever needs one that does not run reports it.
     fn wait(&self, world: &World) -> Result<()> {
         let what = format!("the array {}", self.name);
         let look = || Ok(start::running(world, &self.name));

@@ -5,14 +5,14 @@ use crate::digest::sha256;
 /// A config, or where it is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ConfigSource {
-    /// Its text, and what messages call it.
+    /// Its text, and its name in messages.
     Text(Vec<u8>, String),
     /// A URL.
     Url(String),
 }
 
 impl ConfigSource {
-    /// What a text is called, and its SHA-256; nothing of what is elsewhere.
+    /// Name and SHA-256 of a text; none for a URL.
     pub fn known(&self) -> Option<(String, String)> {
         match self {
             Self::Text(text, name) => Some((name.clone(), sha256(text))),

@@ -1,4 +1,4 @@
-//! What devices this machine has, as sysfs shows them, and which of them a name means.
+//! The block devices of this machine with their names, use and content, and the lookup by name.
 
 mod udev_names;
 
@@ -44,9 +44,9 @@ pub struct Device {
     pub partition: Option<(String, u32)>,
     /// First byte on its disk.
     pub start: u64,
-    /// Names of what udev would make in `by-id`.
+    /// Names that udev gives it in `by-id`.
     pub ids: Vec<String>,
-    /// Names of what udev would make in `by-path`.
+    /// Names that udev gives it in `by-path`.
     pub paths: Vec<String>,
     /// The name of a mapped device.
     pub mapped: Option<String>,
@@ -181,8 +181,8 @@ fn arrays(world: &World, array: &Device, devices: &[Device]) -> Vec<String> {
     out
 }
 
-/// Device numbers of all that is mounted or swapped to. What stands there as a source is only a text, which need not
-/// resolve: it is looked at for file systems with numbers of their own (btrfs), and passed over where it leads nowhere.
+/// Device numbers of all that is mounted or swapped to. The source in mountinfo is a text that need not resolve; it is
+/// read for file systems that have a device number of their own (btrfs).
 fn used(world: &World) -> BTreeSet<String> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let number_of = |path: &str| {
@@ -262,9 +262,6 @@ pub fn find<'a>(devices: &'a [Device], name: &Name) -> Vec<&'a Device> {
 
 /// Waits for the device with a file system or volume of this UUID; `None` if it does not appear in time. `what` is for
 /// the console.
-///
-/// # Errors
-/// If uevents cannot be read.
 pub(crate) fn wait_for_uuid(
     root: &Programs,
     modules: &Modules,
@@ -284,9 +281,6 @@ pub(crate) fn wait_for_uuid(
 }
 
 /// The node of a mapped device.
-///
-/// # Errors
-/// If the device mapper has none of this name.
 pub(crate) fn mapped(world: &World, name: &str) -> Result<PathBuf> {
     let mut devices = all(world).into_iter();
     let found = devices.find(|device| device.mapped.as_deref() == Some(name));

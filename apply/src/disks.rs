@@ -1,8 +1,8 @@
 //! Disks: partitions, file systems and mounts as the config wants them.
 //!
-//! Everything is decided first, from what the disks hold and what sysfs says, and all mistakes are told together; only
-//! then is the first byte written. The journal in `state` says what was begun, so that a boot that was cut off is taken up
-//! where it ended.
+//! Everything is decided first, from what the disks hold and what sysfs says, and all mistakes are reported together;
+//! only then is the first byte written. The journal in `state` has what was started, so that the next boot resumes an
+//! interrupted one.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ use linux::programs::Programs;
 use linux::uevent;
 use linux::world::World;
 
-/// What the disks stage made.
+/// Result of the disks stage.
 #[derive(Debug, Default)]
 pub struct Made {
     mounts: Vec<(mounts::MountSpec, PathBuf)>,
@@ -232,7 +232,7 @@ fn open_volumes(
     Ok(opened)
 }
 
-/// What a device holds.
+/// The signatures on a device, and those of them with label and UUID.
 fn look(path: &Path) -> Result<(Vec<&'static str>, Vec<linux::filesystem::Found>)> {
     let file = std::fs::File::open(path).with_context(|| format!("opening {}", path.display()))?;
     // The end of a device needs no ioctl.
@@ -292,7 +292,7 @@ fn action_now(planned: &PlannedFilesystem, path: &Path) -> Result<FilesystemActi
     Ok(action)
 }
 
-/// The node of a target, once it is there.
+/// The node of a device, once it exists.
 fn path_of(world: &World, target: &DeviceRef) -> Result<PathBuf> {
     match target {
         DeviceRef::Device(name) => Ok(world.dev.join(name)),
@@ -311,7 +311,7 @@ fn path_of(world: &World, target: &DeviceRef) -> Result<PathBuf> {
     }
 }
 
-/// What `state` must remember of the file system at `/var`.
+/// The file system at `/var` as `state` remembers it.
 fn describe(
     device: &Path,
     spec: &mounts::MountSpec,

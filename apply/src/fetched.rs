@@ -1,4 +1,4 @@
-//! A config with everything that it names in memory: what the later steps need no network for.
+//! A config with everything that it names, in memory: later steps need no network for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,11 +18,11 @@ pub struct Fetched {
     pub model: model::Config,
     /// The contents of `storage.files`, in the same order.
     pub files: Vec<Contents>,
-    /// What opens the volumes of `storage.luks`, in the same order.
+    /// Keys for the volumes of `storage.luks`, in the same order.
     pub keys: Vec<VolumeKeys>,
     /// Whether there was a config of the user's.
     pub user_config: bool,
-    /// What is strange about it.
+    /// Warnings about it.
     pub warnings: Vec<String>,
     /// The texts that it was made of and that later boots can see again: name → SHA-256.
     pub sources: Sources,

@@ -1,4 +1,4 @@
-//! Files, directories and links: checked against what is there before the first write, then made.
+//! Files, directories and links: checked against the root before the first write, then made.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -119,14 +119,14 @@ impl EntryPlanner<'_> {
         self.wrong.push(format!("{at}: {path}: {why}"));
     }
 
-    /// Whether what is at this path was put there by an attempt that was cut off, whose config allowed it to replace what
-    /// had been there.
+    /// Whether what is at this path was put there by an attempt that was cut off, whose config allowed it to replace
+    /// what had been there.
     fn replaced(&self, path: &str) -> bool {
         let real = self.tree.real(path);
         real.is_ok_and(|real| self.journal.replaced(&real))
     }
 
-    /// The path is writable and no other entry's; gives what is there.
+    /// Checks that the path is writable and no other entry's; gives the existing file.
     fn check(&mut self, at: &str, path: &str) -> Option<Metadata> {
         match self.tree.check_writable(path) {
             Ok(real) => {
@@ -179,7 +179,7 @@ impl EntryPlanner<'_> {
         }
     }
 
-    /// A file that is there may stay only if it is what the config wants: a second run finds what the first one wrote.
+    /// An existing file may stay only if it is as the config wants it: a second run finds the result of the first one.
     fn check_existing(&mut self, at: &str, path: &str, now: &Metadata, wanted: &Contents) {
         if !now.is_file() {
             let why = "it exists and is not a regular file; overwrite is not set";
@@ -278,8 +278,8 @@ impl Entry<'_> {
         }
     }
 
-    /// Makes it. Whether it may replace what is there was decided by [`plan`]. `again` says that an earlier run has made
-    /// all of it, and no journal knows what was there before.
+    /// Makes it. Whether it may replace an existing file was decided by [`plan`]. `repeated` means that an earlier run
+    /// completed, and no journal has the state before it.
     pub(crate) fn apply(&self, tree: &Tree, repeated: bool) -> Result<()> {
         let entry = tree.entry(&self.path)?;
         if let Kind::Link { hard: true, .. } = self.kind {
@@ -359,7 +359,7 @@ impl Entry<'_> {
         if old.as_ref() == Some(&wanted) {
             return self.permissions(tree, entry);
         }
-        // Contents make a new file; appending leaves what is there as it is.
+        // Contents make a new file; appending keeps mode and owner of the existing one.
         let kept = now.filter(|_| contents.is_none() && old.is_some());
         let owner = self.owner_or(kept.as_ref().map_or((0, 0), |_| tree.owner(entry)));
         let mode = kept.map_or(0o644, |meta| meta.permissions().mode() & 0o7777);

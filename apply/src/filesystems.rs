@@ -1,4 +1,4 @@
-//! File systems: whether one that is there serves, and how one is made.
+//! File systems: whether an existing one is kept, and how one is made.
 
 use std::path::Path;
 
@@ -16,32 +16,32 @@ use linux::tools::Tool;
 /// A file system as a config wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilesystemSpec {
-    /// Where it stands in the config.
+    /// Its JSON path in the config.
     pub at: String,
     /// Its device, as the config names it.
     pub device: String,
-    /// Its kind; none if there is to be nothing.
+    /// Its kind; none for a device that is to be empty.
     pub kind: Option<Kind>,
     /// Label.
     pub label: Option<String>,
     /// UUID, or the volume id of FAT.
     pub uuid: Option<String>,
-    /// Whether what is there goes.
+    /// Whether the existing content may be wiped.
     pub wipe: bool,
     /// Options for mkfs.
     pub options: Vec<String>,
 }
 
-/// What is to be done.
+/// What is done to the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilesystemAction {
-    /// Nothing: what is there is as it should be; or there is to be nothing, and is.
+    /// Nothing: the file system matches, or the device is empty as it should be.
     Keep,
     /// It is made.
     Make,
-    /// What is there is wiped.
+    /// The existing content is wiped.
     Wipe,
-    /// What is there is wiped and it is made.
+    /// The existing content is wiped and the file system is made.
     Remake,
 }
 
@@ -63,11 +63,11 @@ impl FilesystemSpec {
         })
     }
 
-    /// By what the device holds: `names` are all known things on it, `found` those of them that say more. Gives a
-    /// warning too if something else is there beside what is wanted.
+    /// By the content of the device: `names` are all signatures on it, `found` those with label and UUID. Gives a
+    /// warning too if there are other signatures beside the file system.
     ///
     /// # Errors
-    /// If something else is there and may not be wiped: expected against found.
+    /// If the device has other content and may not be wiped: expected against found.
     pub fn decide(
         &self,
         names: &[&'static str],
@@ -120,7 +120,7 @@ impl FilesystemSpec {
         )
     }
 
-    /// What is done on a device that was made just now and holds nothing.
+    /// The action on a device that was just made and is empty.
     pub const fn fresh(&self) -> FilesystemAction {
         match self.kind {
             Some(_) => FilesystemAction::Make,
@@ -150,7 +150,7 @@ impl FilesystemSpec {
         out
     }
 
-    /// The program that makes it; none if there is to be nothing.
+    /// The program that makes it; none for a device that is to be empty.
     pub fn tool(&self) -> Option<Tool> {
         Some(match self.kind? {
             Kind::Ext3 | Kind::Ext4 => Tool::MkfsExt4,
@@ -196,7 +196,7 @@ impl FilesystemSpec {
     /// Does it.
     ///
     /// # Errors
-    /// The command as it would be typed, and what it said.
+    /// The command as it would be typed, and its output.
     pub fn apply(&self, root: &Programs, action: &FilesystemAction, device: &Path) -> Result<()> {
         let path = device.to_string_lossy();
         if matches!(action, FilesystemAction::Wipe | FilesystemAction::Remake) {
@@ -247,7 +247,7 @@ pub fn kind(format: &str) -> Result<Option<Kind>, String> {
     }))
 }
 
-/// What of a stretch's names stays when its partition tables are wiped.
+/// Leaves the signatures that remain when the partition tables are wiped.
 pub fn without_tables(names: &mut Vec<&'static str>) {
     names.retain(|name| ![probe::GPT, probe::MBR].contains(name));
 }

@@ -1,5 +1,5 @@
 //! One attempt: both configs read, their chains of `replace` and `merge` followed, everything merged and
-//! checked, and all that it names fetched and verified. What is wrong comes out together.
+//! checked, and all that it names fetched and verified. All mistakes are reported together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Settings {
     pub patience: Patience,
     /// Where the clouds' storage and its credentials are.
     pub endpoints: Endpoints,
-    /// Hears what is waited for.
+    /// Called with what is waited for, for the console.
     pub on_wait: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -66,7 +66,7 @@ impl Default for Settings {
 pub struct ConfigProblems {
     /// One finding each.
     pub lines: Vec<String>,
-    /// Whether a server was asked: then asking again may help.
+    /// Whether a server was asked: then another attempt may help.
     pub remote: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct Gather<'a> {
     proxy: Option<Proxy>,
     identity: Identity,
     remote: bool,
-    /// What is strange about the configs.
+    /// Warnings about the configs.
     pub warnings: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// What is wrong, with whether asking again may help.
+    /// The problems, with whether another attempt may help.
     pub fn wrong(&self, lines: Vec<String>) -> ConfigProblems {
         ConfigProblems {
             lines,
@@ -152,8 +152,8 @@ impl<'a> Gather<'a> {
         self.report(merged)
     }
 
-    /// Everything that a merged config names, fetched; what opens encrypted volumes only if no earlier stage has fetched it.
-    /// What it was made of is not said.
+    /// Everything that a merged config names, fetched; what opens encrypted volumes only if no earlier stage has
+    /// fetched it. [`Fetched::sources`] is left empty.
     pub fn with_contents(
         &mut self,
         config: Config,
@@ -212,7 +212,7 @@ impl<'a> Gather<'a> {
         self.follow(config, DEEPEST).map(Some)
     }
 
-    /// A config may be packed with gzip, which its first bytes tell.
+    /// A config may be packed with gzip, recognised by its magic number (RFC 1952).
     fn unpacked(&self, text: Vec<u8>, name: &str) -> Result<Vec<u8>, ConfigProblems> {
         match text.starts_with(&[0x1f, 0x8b]) {
             true => {
@@ -389,7 +389,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Brings the network up, if it is not there.
+    /// Brings the network up, if it is down.
     fn need_network(&self) -> Result<(), ConfigProblems> {
         (self.network)().map_err(|error| ConfigProblems {
             lines: vec![format!("{error:#}")],

@@ -18,7 +18,7 @@ pub mod device;
 mod fake;
 pub mod tree;
 
-// Floor: what an earlier boot did
+// Floor: journals of earlier boots
 pub mod journal;
 
 // Floor: one section of the config each
@@ -30,7 +30,7 @@ mod partitions;
 mod units;
 pub mod volumes;
 
-// Floor: what is decided about them
+// Floor: plans
 mod files;
 pub mod plan;
 

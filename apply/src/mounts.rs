@@ -1,5 +1,5 @@
-//! Mounts of the config's file systems below the root, for what is written into them: shallow ones first, and all away
-//! again before the handoff. Later boots mount by the config's own units.
+//! Mounts of the config's file systems below the root, for what is written into them: shallow ones first, and all
+//! unmounted before the handoff. Later boots mount by the config's own units.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub const VAR: &str = "/var";
 /// A file system that is to be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountSpec {
-    /// Where it stands in the config.
+    /// Its JSON path in the config.
     pub at: String,
     /// Its kind.
     pub kind: Kind,
@@ -43,7 +43,7 @@ pub struct Mounted {
 /// Whether a file system may be mounted at this path, as far as that can be said before `/var` is there.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// The reason, and the remedy.
 pub fn check(path: &str, rules: &Rules) -> Result<(), String> {
     // A system without a read-only root knows its own mount points.
     if rules.may_write("/") {
@@ -86,7 +86,7 @@ pub fn check(path: &str, rules: &Rules) -> Result<(), String> {
 /// Mounts them below `base`, each with the device that it turned out to be on. `root` has the programs.
 ///
 /// # Errors
-/// If a part of a path is no folder, or the kernel refuses; what was mounted is unmounted again.
+/// If a part of a path is not a folder, or the kernel refuses; then none stays mounted.
 pub fn mount(
     root: &Programs,
     base: &Path,
@@ -131,8 +131,8 @@ fn mount_one(
     Ok(())
 }
 
-/// Mounts one file system, with the kernel's module for it. Where that cannot be loaded, the kernel may still have what it
-/// needs, or find it by itself.
+/// Mounts one file system, with the kernel's module for it. Where that cannot be loaded, the kernel may still have what
+/// it needs, or find it by itself.
 ///
 /// # Errors
 /// If the kernel refuses.

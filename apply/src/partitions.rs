@@ -1,7 +1,7 @@
-//! One disk's partition table, brought onto the disk and to the kernel.
+//! One disk's partition table, written to the disk and passed to the kernel.
 //!
-//! The kernel is told of each partition by itself (`BLKPG`), since a table cannot be read again as long as one partition
-//! is in use, and the system disk's always are. What sysfs then shows is compared with the table.
+//! The kernel gets each change by itself (`BLKPG`): it refuses to read the table anew (`BLKRRPART`) while one partition
+//! is in use, and the system disk's always are. The partitions in sysfs are then compared with the table.
 
 pub(crate) mod table;
 
@@ -16,10 +16,10 @@ use linux::world::World;
 use linux::{block, ioctl};
 use table::PartitionAction;
 
-/// What is to be done to one disk.
+/// The change of one disk's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableChange {
-    /// Where it stands in the config.
+    /// Its JSON path in the config.
     pub(crate) at: String,
     /// The disk.
     pub(crate) disk: Device,
@@ -45,7 +45,7 @@ struct Extent {
     size: u64,
 }
 
-/// What the kernel must be told.
+/// One change for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KernelChange {
     Delete(u32),
@@ -60,9 +60,6 @@ impl TableChange {
     }
 
     /// Does it.
-    ///
-    /// # Errors
-    /// If the disk cannot be written or the kernel does not follow.
     pub(crate) fn apply(&self, world: &World) -> Result<()> {
         let name = &self.disk.name;
         let mut options = File::options();
@@ -98,7 +95,7 @@ impl TableChange {
     }
 }
 
-/// Overwrites both copies of a GPT and the MBR, and not a byte of what lies between.
+/// Overwrites both copies of a GPT and the MBR, and nothing between them.
 fn wipe(file: &File, disk: &Device) -> Result<()> {
     // The table of 128 entries, its header, and at the begin the MBR.
     let array = (128_u64 * 128).div_ceil(disk.sector);
@@ -137,8 +134,8 @@ fn views(table: Option<&Table>) -> Vec<Extent> {
     table.entries.iter().map(view).collect()
 }
 
-/// What leads from one view to the other: what goes, what shrinks, what grows, what comes, so that nothing overlaps at
-/// any moment.
+/// The changes from one view to the other: deletions, then what shrinks, what grows, additions, so that nothing
+/// overlaps at any moment.
 fn differences(now: &[Extent], wanted: &[Extent]) -> Vec<KernelChange> {
     let find = |views: &[Extent], number: u32| views.iter().copied().find(|v| v.number == number);
     let (mut gone, mut resized, mut added) = (Vec::new(), Vec::new(), Vec::new());

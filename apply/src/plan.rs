@@ -1,4 +1,4 @@
-//! The plan: what the config wants of this machine's disks, decided without a write.
+//! The plan: every change to this machine's disks, decided without a write.
 
 mod adopt;
 mod device_ref;
@@ -40,15 +40,15 @@ pub struct SystemDisk {
     pub disk: String,
     /// The table with every partition of the image's own, made or about to be, but for `var`.
     pub table: Table,
-    /// Bytes that `var` needs behind the last partition, unless the config brings one.
+    /// Bytes that `var` needs after the last partition, unless the config has one.
     pub var_minimum: u64,
 }
 
-/// What decisions are made from.
+/// The inputs of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
     pub(crate) storage: &'a Storage,
-    /// What opens the encrypted volumes, in their order.
+    /// Keys of the encrypted volumes, in their order.
     pub(crate) keys: &'a [VolumeKeys],
     pub(crate) devices: &'a [Device],
     pub(crate) system: Option<&'a SystemDisk>,
@@ -84,7 +84,7 @@ pub(crate) struct PlannedVolume {
     pub(crate) spec: volumes::VolumeSpec,
     pub(crate) target: DeviceRef,
     pub(crate) stable: String,
-    /// None if it shows only once the array below is there.
+    /// None if it is decided only once the array below exists.
     pub(crate) action: Option<volumes::VolumeAction>,
     /// The kernel's name of the mapped device if it is open already.
     pub(crate) open: Option<String>,
@@ -97,16 +97,16 @@ pub(crate) struct PlannedFilesystem {
     pub(crate) target: DeviceRef,
     /// The target by a name that survives a reboot.
     pub(crate) stable: String,
-    /// None if it shows only once the device is there.
+    /// None if it is decided only once the device exists.
     pub(crate) action: Option<FilesystemAction>,
 }
 
-/// Where something goes.
+/// A device that the plan speaks of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeviceRef {
-    /// A device that is there, by the kernel's name.
+    /// An existing device, by the kernel's name.
     Device(String),
-    /// A partition that is there once the tables are written: kernel's name of the disk, number.
+    /// A partition that exists once the tables are written: kernel's name of the disk, number.
     Partition(String, u32),
     /// An array of the config, by name.
     Array(String),
@@ -214,7 +214,7 @@ impl DiskPlanner<'_> {
         self.inputs.system.is_some_and(|system| system.disk == disk)
     }
 
-    /// The devices of this machine, for somebody who looks for a misspelled name.
+    /// The disks of this machine, to correct a misspelled name by.
     fn list_disks(&self) -> String {
         let disks = self
             .inputs

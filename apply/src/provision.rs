@@ -1,8 +1,8 @@
 //! Provision: the config applied to the root.
 //!
-//! All or nothing: everything is decided and checked first, and all mistakes are told together; only then is
-//! the first byte written. The journal in `state` says before what will be done, so that a run that was cut off is undone
-//! and done again. A second run finds what the first one left and succeeds.
+//! All or nothing: everything is decided and checked first, and all mistakes are reported together; only then is the
+//! first byte written. The journal in `state` has every change before it is made, so that an interrupted run is undone
+//! and started over. A second run accepts the result of the first one.
 
 mod ignition_result;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use crate::volumes::crypttab;
 use crate::{accounts, files, units};
 use image::fault::Fault;
 
-/// What was done.
+/// Counts of what was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Files, directories and links.
@@ -33,12 +33,12 @@ pub struct Applied {
     pub accounts: usize,
     /// Units that the config speaks of.
     pub units: usize,
-    /// What is strange but was done, or not done, all the same.
+    /// Warnings; nothing was refused for them.
     pub warnings: Vec<String>,
 }
 
-/// Checks a config against the verified root alone, before `/var` is there: what is wrong with it then is wrong with it
-/// for good.
+/// Checks a config against the verified root alone, before `/var` is mounted: what is refused here is
+/// refused on every attempt.
 ///
 /// # Errors
 /// Everything that is wrong.
@@ -47,7 +47,7 @@ pub fn check(target: &Target, fetched: &Fetched) -> Result<()> {
     plan(fetched, &tree, &FileJournal::default(), 0).map(drop)
 }
 
-/// What the disks stage leaves for this one.
+/// Results of the disks stage.
 #[derive(Clone, Debug, Default)]
 pub struct DiskResults {
     /// Mount points of the config's file systems, and folders that were made for them.
@@ -124,7 +124,7 @@ struct FilePlan<'a> {
 }
 
 impl FilePlan<'_> {
-    /// Everything that will be written to, and what is there now.
+    /// Everything that will be written to, with its present state.
     fn intent(&self, tree: &Tree, disk_results: &DiskResults) -> Result<Intent> {
         let mut intent = Intent::default();
         let mounted = &disk_results.mounted;

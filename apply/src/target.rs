@@ -37,7 +37,7 @@ pub struct Rules {
     pub has_all_units: bool,
     /// Whether `state` remembers the file system at `/var`, which every boot then opens before there is a network.
     pub remembers_var: bool,
-    /// Whether a journal tells what an earlier run made. Else what runs already, or is open, is taken as it is.
+    /// Whether a journal has what an earlier run made. Without one, running arrays and open volumes are adopted.
     pub has_journal: bool,
     /// Whether this program answers when the kernel asks for a module, as nothing else does in our initramfs.
     pub answers_modprobe: bool,
@@ -58,7 +58,7 @@ impl Rules {
         device_deadline: Duration::from_secs(120),
     };
 
-    /// A system whose initrd runs Ignition. With `key_fragment` ssh keys go to a file of their own.
+    /// A system whose initrd runs Ignition. With `key_fragment` ssh keys go to a separate file.
     #[must_use]
     pub const fn ignition(key_fragment: bool) -> Self {
         Self {

@@ -15,13 +15,13 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use crate::target::Rules;
 
-/// Links that are followed before a path is given up as a circle.
+/// Symbolic links that are followed before a path counts as a loop, as in the kernel (`path_resolution(7)`).
 const LONGEST_CHAIN: u32 = 40;
 
 /// The root that is provisioned.
 #[derive(Debug)]
 pub struct Tree {
-    /// What may be done to it.
+    /// Its rules: what is writable, and the links into `/var`.
     pub(crate) rules: Rules,
     root: OwnedFd,
     real: PathBuf,
@@ -57,7 +57,7 @@ impl TreeEntry {
         PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
     }
 
-    /// What is there, links not followed; `None` if nothing is.
+    /// Its metadata, links not followed; `None` if it does not exist.
     pub fn stat(&self) -> Option<fs::Metadata> {
         fs::symlink_metadata(self.path()).ok()
     }
@@ -98,7 +98,7 @@ impl TreeEntry {
         fs::remove_dir(self.path()).unwrap_or_default();
     }
 
-    /// Removes what is there, folders with all that they hold.
+    /// Removes it, a folder with its content.
     pub fn remove(&self) -> Result<()> {
         if self.stat().is_some() {
             failpoint()?;
@@ -118,7 +118,7 @@ impl Tree {
         Self::with_owners(root, rules, Owners::Real)
     }
 
-    /// As [`Tree::open`], with a say in how owners are set.
+    /// As [`Tree::open`], with another way to set owners.
     pub(crate) fn with_owners(root: &Path, rules: Rules, owners: Owners) -> Result<Self> {
         let open = || format!("opening the root {}", root.display());
         let file = File::open(root).with_context(open)?;
@@ -205,7 +205,7 @@ impl Tree {
     /// The path without links, if a config may write there.
     ///
     /// # Errors
-    /// Why not, with the list of what is writable.
+    /// The reason, with the list of what is writable.
     pub(crate) fn check_writable(&self, path: &str) -> Result<String, String> {
         let real = self.real(path).map_err(|error| format!("{error:#}"))?;
         if self.is_writable(&real) {
@@ -350,7 +350,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Waits until everything that was written is on the disk, and brings it to its places.
+    /// Syncs everything that was written, then renames each file to its path.
     pub fn settle(&self) -> Result<()> {
         self.sync()?;
         for (beside, entry) in self.pending.take() {
@@ -362,7 +362,7 @@ impl Tree {
         Ok(())
     }
 
-    /// What waited for its place when the power was cut waits no longer.
+    /// A power cut: files that wait to be renamed are forgotten.
     #[cfg(test)]
     pub fn forget_pending(&mut self) {
         self.pending.take();
@@ -393,7 +393,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a symbolic link; what is there must be gone.
+    /// Makes a symbolic link; nothing may exist at its path.
     pub fn link(&self, entry: &TreeEntry, target: &str, owner: (u32, u32)) -> Result<()> {
         failpoint()?;
         std::os::unix::fs::symlink(target, entry.path())
@@ -482,7 +482,7 @@ impl Tree {
     }
 }
 
-/// The name under which the content of `name` is written before it is brought to its place.
+/// The name of the temporary file that is renamed to `name`.
 pub fn temporary_name(name: &str) -> String {
     let short: String = name.chars().take(60).collect();
     format!(".{short}.slipway")

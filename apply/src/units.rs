@@ -26,7 +26,7 @@ const FOLDERS: [&str; 4] = [
 /// The preset file that Ignition writes too.
 const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
-/// What is to be done about units, all of it decided.
+/// The changes to units, all of them decided.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Units {
     /// Path → content.
@@ -38,7 +38,7 @@ pub(crate) struct Units {
     preset: String,
 }
 
-/// Decides everything. What is wrong goes to `wrong`, what is merely strange to `warnings`.
+/// Decides everything. What is wrong goes to `wrong`, warnings to `warnings`.
 ///
 /// `files` are the contents of `storage.files`, which may bring units too.
 pub(crate) fn plan(
@@ -147,7 +147,7 @@ impl UnitPlanner<'_> {
         }
     }
 
-    /// The path of a unit file: what the config brings, else what the root has. Masked ones are none.
+    /// The path of a unit file: the config's, else the root's. A masked unit has none.
     fn file_of(&self, name: &str) -> Option<String> {
         FOLDERS.iter().find_map(|folder| {
             let path = join(folder, name);

@@ -1,5 +1,5 @@
-//! The file system that a config puts at `/var`, as `state` remembers it: later boots, which read no config, find and mount
-//! it by this.
+//! The file system that a config puts at `/var`, as `state` remembers it: later boots, which read no config, find and
+//! mount it by this.
 
 pub mod layers;
 
@@ -39,7 +39,7 @@ impl VarFilesystem {
             .with_context(|| format!("there is no file system {:?}", self.format))
     }
 
-    /// Keeps in `state` the keys of what it is on.
+    /// Stores in `state` the keys of the volumes below it.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -49,10 +49,10 @@ impl VarFilesystem {
             .try_for_each(|layer| layer.store_key(state))
     }
 
-    /// Starts what it is on, or waits for its device.
+    /// Starts the arrays and volumes below it, or waits for its device.
     ///
     /// # Errors
-    /// If it does not come, or does not start.
+    /// If the device does not appear, or a layer does not start.
     pub fn find(&self, modules: &Modules, root: &Programs, state: &Path) -> Result<PathBuf> {
         let world = &root.world;
         if !self.layers.is_empty() {

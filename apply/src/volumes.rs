@@ -1,8 +1,8 @@
-//! Encrypted volumes: LUKS 2, by a key file, by the machine's TPM, and by what else clevis knows.
+//! Encrypted volumes: LUKS 2, unlocked by a key file, by the machine's TPM, or by a pin of clevis.
 //!
-//! What Ignition binds to a TPM alone by clevis is bound by `systemd-cryptenroll` here: the running system opens it by its
-//! crypttab alone, with neither a shell nor an agent. As with clevis no PCR is part of the binding: the volume opens on
-//! this machine, whatever it booted. All other pins are clevis's own work.
+//! A volume that Ignition binds to a TPM alone by clevis is bound by `systemd-cryptenroll` here: the running system
+//! opens it by its crypttab alone, with neither a shell nor an agent. As with clevis no PCR is part of the binding: the
+//! volume opens on this machine, whatever it booted. All other pins are clevis's own work.
 
 mod clevis;
 mod cryptsetup;
@@ -23,7 +23,7 @@ use linux::tools::Tool;
 /// A volume as a config wants it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VolumeSpec {
-    /// Where it stands in the config.
+    /// Its JSON path in the config.
     pub at: String,
     /// Name of the mapped device.
     pub name: String,
@@ -52,18 +52,18 @@ impl std::fmt::Debug for VolumeSpec {
     }
 }
 
-/// What is done.
+/// What is done to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeAction {
     /// It is opened as it is.
     Open,
     /// It is made.
     Make,
-    /// What is there is wiped and it is made.
+    /// The existing content is wiped and the volume is made.
     Remake,
 }
 
-/// What the running system must know of a volume. In Ignition's place the stages tell it one another in a file.
+/// An open volume, as the running system must know it. Ignition's stages pass it on in a file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Opened {
@@ -71,11 +71,11 @@ pub struct Opened {
     pub name: String,
     /// UUID of the volume.
     pub uuid: String,
-    /// What opens it at later boots.
+    /// How it is unlocked at later boots.
     pub by: Unlock,
 }
 
-/// What opens a volume.
+/// How a volume is unlocked.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Unlock {
@@ -114,7 +114,7 @@ impl VolumeSpec {
     /// Reads one; `keys` is what was fetched for it.
     ///
     /// # Errors
-    /// For what this version cannot do, by name.
+    /// For a key that this version does not support, by its path.
     pub fn of(at: &str, model: &Luks, keys: &VolumeKeys) -> Result<Self, String> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let odd = |c: char| c.is_whitespace() || c.is_control() || "/\\#".contains(c);
@@ -149,10 +149,10 @@ impl VolumeSpec {
         })
     }
 
-    /// By what the device holds: `names` are all known things on it, `found` those of them that say more.
+    /// By the content of the device: `names` are all signatures on it, `found` those with label and UUID.
     ///
     /// # Errors
-    /// If something else is there and may not be wiped: expected against found.
+    /// If the device has other content and may not be wiped: expected against found.
     pub fn decide(&self, names: &[&'static str], found: &[Found]) -> Result<VolumeAction, String> {
         let refuse = |expected: &str, found: String| {
             Err(format!(
@@ -194,8 +194,8 @@ impl VolumeSpec {
         Ok(VolumeAction::Open)
     }
 
-    /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone, and a
-    /// server may be out of reach.
+    /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone, and
+    /// a server may be out of reach.
     pub fn can_reopen(&self) -> bool {
         self.key.is_some() || self.tpm || self.clevis.as_ref().is_some_and(Pin::opens_now)
     }
@@ -215,7 +215,7 @@ impl VolumeSpec {
         self.tpm || self.clevis.as_ref().is_some_and(Pin::needs_tpm)
     }
 
-    /// Whether what is there goes.
+    /// Whether the existing content may be wiped.
     pub const fn wipes(&self) -> bool {
         self.wipe
     }

@@ -34,7 +34,8 @@ pub(crate) fn show(boot: &Boot, state: &State) {
         })
         .map(|kept| {
             if let Some(own) = kept {
-                boot.network.set_platform_data(platform::network::plan(&own.network));
+                boot.network
+                    .set_platform_data(platform::network::plan(&own.network));
             }
         });
     if let Err(error) = done {

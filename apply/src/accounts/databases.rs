@@ -1,4 +1,4 @@
-//! The account files, line by line: what is not touched stays byte for byte.
+//! The account files, line by line: other lines stay byte for byte.
 
 use anyhow::Result;
 
@@ -148,7 +148,7 @@ impl Database {
     }
 }
 
-/// What login.defs(5) and useradd's defaults say; Debian's own values where they are silent.
+/// The settings of login.defs(5) and useradd's defaults, else Debian's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Defaults {
     pub(crate) uids: (u32, u32),

@@ -134,7 +134,7 @@ impl Accounts {
     /// Makes, changes or removes a group.
     ///
     /// # Errors
-    /// What is wrong with the entry; no password is in it.
+    /// The mistake in the entry, without a password.
     pub(crate) fn apply_group(&mut self, wanted: &Group) -> Result<(), String> {
         check_name(&wanted.name)?;
         let name = wanted.name.as_str();
@@ -190,12 +190,12 @@ impl Accounts {
     /// Makes, changes or removes a user.
     ///
     /// # Errors
-    /// What is wrong with the entry; no password is in it.
+    /// The mistake in the entry, without a password.
     pub(crate) fn apply_user(&mut self, wanted: &User) -> Result<(), String> {
         check_name(&wanted.name)?;
         let exists = self.passwd.get(&wanted.name).is_some();
         match (exists, wanted.should_exist != Some(false)) {
-            // One that is gone from one file may stand in the others, if its removal was cut off.
+            // One that is gone from one file may still be in the others, if its removal was interrupted.
             (_, false) => {
                 self.remove_user(&wanted.name);
                 Ok(())
@@ -430,7 +430,7 @@ fn password_field(hash: &str) -> &str {
     if hash.is_empty() { "*" } else { hash }
 }
 
-/// A value that fits between two colons of a line. Which value was wrong is not said: it may be a secret.
+/// A value that fits between two colons of a line. The message leaves the value out: it may be a secret.
 fn field(text: &str) -> Result<&str, String> {
     match text.contains([':', '\n', '\0']) {
         true => Err("a value holds a colon or a line break".to_owned()),

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 /// Downloads that run at the same time.
 const AT_ONCE: usize = 32;
-/// What Ignition says that it takes.
+/// The `Accept` header that Ignition sends.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
 /// The number that came with a resource, and its bytes or why there are none.

@@ -1,5 +1,5 @@
-//! What opens encrypted volumes, fetched with all else before the first write: key files, and what tang servers say of
-//! themselves (`clevis-encrypt-tang(1)`).
+//! Keys of encrypted volumes, fetched with all else before the first write: key files, and the advertisements of tang
+//! servers (`clevis-encrypt-tang(1)`).
 
 use ignition::model::{self, Luks, Resource, Tang};
 
@@ -54,7 +54,7 @@ fn servers(volume: &Luks) -> &[Tang] {
         .unwrap_or_default()
 }
 
-/// What a server is asked that the config has no advertisement of.
+/// The request for a server's advertisement, where the config has none.
 fn advertisement_request(server: &Tang) -> Option<Resource> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if given(&server.advertisement).is_some() {

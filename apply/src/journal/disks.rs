@@ -1,5 +1,5 @@
-//! Which file systems, volumes, arrays and tables of the config were started and completed: after a power cut the next boot
-//! knows which of them, half made, are its own.
+//! Which file systems, volumes, arrays and tables of the config were started and completed: after a power cut the next
+//! boot knows which of them, half made, are its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::StateFile;
 
-/// Where a config has what overwrites all that a device holds.
+/// Sections of a config whose entries overwrite all of a device.
 const OVERWRITING: [&str; 3] = [
     "$.storage.filesystems.",
     "$.storage.luks.",
     "$.storage.raid.",
 ];
-/// Stands between the members of an array; no name of a device has it.
+/// Separates the members of an array; no device name has it.
 pub const SEPARATOR: &str = ", ";
 
 /// How far one thing has come.
@@ -34,7 +34,7 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
-    /// What it is made on, by a name that survives a reboot.
+    /// Its device, by a name that survives a reboot.
     device: String,
     stage: Stage,
     /// Numbers that partitions got, by their place in the config.
@@ -55,7 +55,7 @@ struct Content {
     config: String,
     entries: BTreeMap<String, Entry>,
     /// Devices on which earlier attempts, of other configs, made file systems, volumes or arrays, and disks whose whole
-    /// table they made: nothing on them is anybody else's.
+    /// table they made: all of their content is this node's.
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     earlier: Devices,
 }
@@ -114,7 +114,7 @@ impl DiskJournal {
         (entry.device == device).then_some(entry.stage)
     }
 
-    /// Whether an attempt of another config had made all that is on this device, or begun to.
+    /// Whether all content of this device comes from an attempt with another config.
     pub fn made_earlier(&self, device: &str) -> bool {
         let disk = device.split(" partition ").next().unwrap_or(device);
         self.0.content.earlier.contains(device) || self.0.content.earlier.contains(disk)
@@ -143,8 +143,8 @@ impl DiskJournal {
         self.write()
     }
 
-    /// As [`DiskJournal::note`] that a table is begun, with its partitions' numbers, and whether nothing of the disk's former
-    /// content stays (`fresh`).
+    /// As [`DiskJournal::note`] that a table is started, with its partitions' numbers, and whether nothing of the
+    /// disk's former content stays (`fresh`).
     ///
     /// # Errors
     /// As there.

@@ -1,5 +1,5 @@
-//! What the files of a config were before the first boot wrote to them, in `state`: a boot that was cut off is undone by
-//! the next one, which so begins where the first began, whatever the config says by then.
+//! The state of each file before the first boot wrote to it, in `state`: the boot after a power cut undoes what was
+//! done, and so starts where the first one started, even with another config.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use super::StateFile;
 use crate::digest::sha256;
 use crate::tree::{Tree, TreeEntry, join, split};
 
-/// What stood at a place.
+/// The kind of a file that existed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -24,7 +24,7 @@ enum Kind {
     Other,
 }
 
-/// What stood at a place, with its mode and owner.
+/// A file that existed, with its mode and owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Before {
@@ -37,10 +37,10 @@ struct Before {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Change {
-    /// What was there; nothing if it is absent.
+    /// The file that existed, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<Before>,
-    /// What the config brings: SHA-256 of a file, or the target of a link. Nothing for what cannot be known beforehand.
+    /// The file that the config makes: SHA-256 of its content, or the target of a link. None if not known beforehand.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<String>,
     /// Whether a folder is made with all that is in it: a home.
@@ -59,7 +59,7 @@ struct Content {
     folders: BTreeSet<String>,
     /// Real paths.
     places: BTreeMap<String, Change>,
-    /// Places where an earlier attempt has replaced, as its config allowed, what nobody can bring back.
+    /// Real paths where an earlier attempt, as its config allowed, replaced a file that cannot be restored.
     replaced: BTreeSet<String>,
     /// Users and groups that were not there.
     users: BTreeSet<String>,
@@ -70,7 +70,7 @@ struct Content {
 #[derive(Debug, Default)]
 pub struct FileJournal(StateFile<Content>);
 
-/// What a config is about to do.
+/// The changes that a config is about to make.
 #[derive(Debug, Default)]
 pub struct Intent {
     places: BTreeMap<String, Change>,
@@ -84,7 +84,7 @@ impl Intent {
         self.record(tree, path, after.map(sha256), false)
     }
 
-    /// A link to `target` is made at `path`, or what is there goes.
+    /// A link to `target` is made at `path`; without a target, the existing one is removed.
     pub fn link(&mut self, tree: &Tree, path: &str, target: Option<&str>) -> Result<()> {
         self.record(tree, path, target.map(str::to_owned), false)
     }
@@ -211,12 +211,12 @@ impl FileJournal {
         self.0.path.is_some()
     }
 
-    /// Whether an earlier attempt was cut off after it had begun to write.
+    /// Whether an earlier attempt was interrupted after its first write.
     pub fn is_resumed(&self) -> bool {
         !self.0.content.places.is_empty()
     }
 
-    /// Whether an earlier attempt has already replaced what was at this real path.
+    /// Whether an earlier attempt replaced the file at this real path for good.
     pub fn replaced(&self, real: &str) -> bool {
         self.0.content.replaced.contains(real)
     }
@@ -226,7 +226,7 @@ impl FileJournal {
         (&self.0.content.users, &self.0.content.groups)
     }
 
-    /// Notes what is about to be done, on the disk when this returns.
+    /// Notes the changes before they are made; on the disk when this returns.
     ///
     /// # Errors
     /// If `state` cannot be written.
@@ -238,7 +238,7 @@ impl FileJournal {
         self.write()
     }
 
-    /// Takes back what an attempt that was cut off has done. Nothing but this program has written since.
+    /// Undoes an attempt that was interrupted. No other program has written since.
     ///
     /// # Errors
     /// If something cannot be written.
@@ -247,7 +247,7 @@ impl FileJournal {
             return Ok(());
         }
         tracing::warn!("ignition: undoing an earlier attempt that was interrupted");
-        // What is deeper comes first.
+        // Deeper paths first, so that folders are empty when their turn comes.
         for (real, change) in self.0.content.places.iter().rev() {
             let (above, name) = split(real);
             if let Some(beside) = tree.find(&join(above, &crate::tree::temporary_name(name))) {
@@ -279,12 +279,13 @@ impl FileJournal {
         if self.is_kept() {
             crate::tree::failpoint()?;
         }
-        // Hashes and owners of what is below /etc are nobody else's to read.
+        // Only root may read hashes of files that only root may read.
         self.0.write(0o600)
     }
 }
 
-/// Removes what was not there before. What has another content than the config brought is somebody else's and stays.
+/// Removes a file that did not exist before. One with other content than the config's was written by another program
+/// and stays.
 fn remove_created(entry: &TreeEntry, change: &Change) -> Result<()> {
     let Some(meta) = entry.stat() else {
         return Ok(());
@@ -307,12 +308,12 @@ fn remove_created(entry: &TreeEntry, change: &Change) -> Result<()> {
     }
 }
 
-/// Brings back what was there; whether that was possible.
+/// Restores a file; whether that was possible.
 fn restore(tree: &Tree, entry: &TreeEntry, was: &Before) -> Result<bool> {
     let now = state_of(tree, entry)?;
     match (&was.kind, now.as_ref().map(|now| &now.kind)) {
         (Kind::File(size, sum), Some(Kind::File(_, now))) if sum != now => {
-            // What was appended to begins with what was there.
+            // A file that was appended to starts with its old content.
             let mut data = entry.read()?;
             data.truncate(usize::try_from(*size)?);
             if sha256(&data) != *sum {

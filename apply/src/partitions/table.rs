@@ -1,6 +1,7 @@
-//! What one disk's partition table becomes: decided in memory, by Ignition's matrix of what is there and what is wanted.
+//! The partition table of one disk as it will be, decided in memory by Ignition's matrix of existing and wanted
+//! partitions (<https://coreos.github.io/ignition/operator-notes/#partition-reuse-semantics>).
 //!
-//! Start and size 0 mean what `sgdisk` makes of them: the begin of the largest free stretch, and its end. Partitions
+//! Start and size 0 mean what `sgdisk` makes of them: the start of the largest free extent, and its end. Partitions
 //! begin on multiples of 1 MiB.
 
 use std::collections::BTreeSet;
@@ -13,15 +14,15 @@ use linux::gpt::{Entry, Table};
 /// A partition as a config wants it. Starts and sizes are in MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartitionSpec {
-    /// Where it stands in the config.
+    /// Its JSON path in the config.
     pub(crate) at: String,
     /// Number in the table; 0 for the next one that is free.
     pub(crate) number: u32,
     /// Label.
     pub(crate) label: Option<String>,
-    /// Start; 0 for the largest free stretch, none for whatever is there.
+    /// Start; 0 for that of the largest free extent, none for the existing one.
     pub(crate) start: Option<u64>,
-    /// Size; 0 for all that is free there, none for whatever is there.
+    /// Size; 0 for all of that extent, none for the existing one.
     pub(crate) size: Option<u64>,
     /// Type.
     pub(crate) type_guid: Option<Guid>,
@@ -52,7 +53,7 @@ pub(crate) enum PartitionAction {
     Absent,
 }
 
-/// A table, and what led to it.
+/// A table, and the actions that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedTable {
     /// The table as it will be.
@@ -78,7 +79,7 @@ pub(crate) fn plan(
     for (spec, number) in specs.iter_mut().zip(claimed) {
         spec.number = number;
     }
-    // What goes makes room; and a number that is chosen must not be one that another entry names.
+    // Deletions first, since they make room; and numbers that the config names before those that are chosen.
     specs.sort_by_key(|spec| (spec.number == 0, spec.exists));
     let mut wrong = Vec::new();
     let spans = spans(before, &specs, &mut wrong);
@@ -98,7 +99,7 @@ pub(crate) fn plan(
         .zip(spans)
         .filter_map(|(spec, span)| planner.decide(spec, span))
         .collect();
-    // All that goes is gone before anything is made.
+    // All deletions come before the first creation.
     for (spec, span, action) in creations {
         planner.create(spec, span, action, random);
     }
@@ -120,7 +121,7 @@ struct Span {
 }
 
 /// Numbers of the wanted partitions. One without a number whose label, type and GUID one partition has already is that
-/// one: an earlier run made it, and a second one of the same label would be nobody's wish.
+/// one: an earlier run made it, and the config does not ask for a second one of the same label.
 fn match_existing(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
     let mut taken: BTreeSet<u32> = specs.iter().map(|spec| spec.number).collect();
     let mut numbers = Vec::new();
@@ -179,7 +180,7 @@ fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Ve
                     span.start = span.start.map(|_| first);
                     span.size = span.size.map(|_| last + 1 - first);
                 }
-                // One that is there and stays need not find a place among those that are wanted.
+                // An existing partition that stays as it is need not fit.
                 Err(_) if span == Span::default() && old.is_some() => {}
                 Err(why) => wrong.push(format!("{}: {why}", spec.at)),
             }
@@ -427,11 +428,11 @@ impl TablePlanner<'_> {
     }
 }
 
-/// How a partition differs from what is wanted.
+/// How a partition differs from its spec.
 enum Difference {
     /// In its size only.
     Size(String),
-    /// In this, with what was wanted and what was found.
+    /// In this attribute: expected, found.
     Other(&'static str, String, String),
 }
 

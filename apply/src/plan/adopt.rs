@@ -1,5 +1,5 @@
-//! What an earlier run has left behind and nothing has put away: in Ignition's place arrays run on and volumes stay open,
-//! and there is no journal. What the devices themselves say decides.
+//! Adopts arrays and volumes that an earlier run left running or open, as a system whose initrd runs Ignition does: it
+//! has no journal, so the metadata on the devices decides.
 
 use super::{DeviceRef, DiskPlanner};
 use crate::device::Device;
@@ -8,7 +8,7 @@ use linux::md;
 use linux::md::Member;
 use linux::probe::Stretch;
 
-/// An array of the config that is there.
+/// An array of the config that exists.
 #[derive(Debug)]
 pub(super) struct ExistingArray {
     /// The kernel's name of it if it runs.
@@ -38,7 +38,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// A device that is an array or volume of the config as what it is.
+    /// A device that is an array or volume of the config, as such.
     pub(super) fn as_planned(&self, target: DeviceRef) -> DeviceRef {
         let DeviceRef::Device(name) = &target else {
             return target;
@@ -54,11 +54,11 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// Whether an array is there already, by its name, level and size and on all of its devices. Only in Ignition's place:
-    /// a node's journal knows better.
+    /// Whether an array exists already, by its name, level and size and on all of its devices. Only in Ignition's
+    /// place: a node's journal knows better.
     ///
     /// # Errors
-    /// If it is on some of them only: made anew it would overwrite what is there.
+    /// If it is on some of them only: made anew it would overwrite the existing one.
     pub(super) fn existing_array(
         &self,
         spec: &arrays::ArraySpec,

@@ -1,4 +1,4 @@
-//! What a device's name means once the tables are written, and whose it is.
+//! The device that a name of the config means once the tables are written, and who uses it.
 
 use super::{DeviceRef, DiskPlanner, IMAGE_LABELS};
 use crate::device;
@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::device_name::Name;
 
 impl DiskPlanner<'_> {
-    /// What a name will mean once the tables are written.
+    /// The device that a name will mean once the tables are written.
     pub(super) fn target(&mut self, at: &str, path: &str) -> Option<DeviceRef> {
         let name = match Name::parse(path) {
             Ok(name) => name,
@@ -20,7 +20,7 @@ impl DiskPlanner<'_> {
         found.sort();
         found.dedup();
         match found.as_slice() {
-            // Why the config does not make it stands there already.
+            // The problem that keeps the config from making it is listed already.
             [] if !self.problems.lines.is_empty() && self.is_promised(&name) => None,
             [] => {
                 let why = format!(
@@ -75,7 +75,7 @@ impl DiskPlanner<'_> {
             name => device::find(self.inputs.devices, name)
                 .into_iter()
                 .filter_map(|device| match &device.partition {
-                    // One of a table that is not a GPT stays what it is.
+                    // A partition of a table that is not a GPT is a device as any other.
                     Some((disk, number)) if self.tables.get(disk).is_some_and(Option::is_some) => {
                         self.partition(disk, *number)
                     }

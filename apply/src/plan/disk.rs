@@ -1,4 +1,4 @@
-//! One disk of the config: what its table becomes, and what forbids that.
+//! One disk of the config: its table as it will be, and what forbids the change.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -71,7 +71,7 @@ impl DiskPlanner<'_> {
         }
         let stable = disk.stable();
         let completed = self.inputs.journal.stage(at, &stable) == Some(Stage::Done);
-        // A table that an attempt of another config made is in nobody's way.
+        // A table that an earlier attempt with another config made may go.
         let may_wipe = wanted.wipe_table == Some(true) || self.inputs.journal.made_earlier(&stable);
         let wipe = may_wipe && !completed;
         if self.refused(at, &disk, wipe) {

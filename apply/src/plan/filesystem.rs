@@ -1,4 +1,4 @@
-//! One file system of the config: what is done to what is there.
+//! One file system of the config: its device, and what is done to it.
 
 use std::fs::File;
 
@@ -64,7 +64,7 @@ impl DiskPlanner<'_> {
         });
     }
 
-    /// What is done to what a target will hold once the tables are written.
+    /// What is done to a device, by its content once the tables are written.
     fn action(
         &mut self,
         spec: &FilesystemSpec,
@@ -98,7 +98,7 @@ impl DiskPlanner<'_> {
             filesystems::without_tables(&mut names);
         }
         let (action, warning) = match stage {
-            // Whatever is there now this node made it, or half of it, after the config had allowed that.
+            // The content is this node's, complete or half made: the config had allowed it then.
             Some(Stage::Started) if spec.kind.is_some() => (FilesystemAction::Remake, None),
             Some(Stage::Done) => (FilesystemAction::Keep, None),
             _ if self.was_made_earlier(target) => (anew, None),

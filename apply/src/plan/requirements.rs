@@ -1,4 +1,4 @@
-//! What root and machine lack to do what was decided: told before the first write, each with its remedy.
+//! The programs, kernel modules and TPM that a plan requires, checked before the first write.
 
 use anyhow::Result;
 
@@ -14,7 +14,7 @@ use linux::world::World;
 const TPM_DRIVERS: [&str; 2] = ["tpm_crb", "tpm_tis"];
 
 impl DiskPlan {
-    /// What the root lacks to do this, each with its remedy.
+    /// The requirements that root and machine do not meet, each with its remedy.
     ///
     /// # Errors
     /// If the root cannot be asked.
@@ -49,7 +49,7 @@ impl DiskPlan {
         arrays.chain(volumes.map(|volume| (volume.spec.at.as_str(), "dm_crypt")))
     }
 
-    /// The programs and libraries that are not there.
+    /// The programs and libraries that are absent.
     pub(super) fn missing_tools(&self, root: &Programs) -> Vec<String> {
         let mut out = Vec::new();
         let mut need = |at: &str, tools: &[Tool]| {
@@ -65,13 +65,14 @@ impl DiskPlan {
         for volume in &self.volumes {
             need(&volume.spec.at, &[Tool::Modprobe]);
             let mut tools = volume.spec.tools();
-            // What opens it on the running system is in that one's root, which in Ignition's place is another.
+            // What opens the volume on the running system is in that system's root, which is not this one where an
+            // initrd runs Ignition.
             let of_running = [Tool::CryptsetupGenerator, Tool::ClevisAgent];
             tools.retain(|tool| root.in_image || !of_running.contains(tool));
             need(&volume.spec.at, &tools);
         }
         for job in &self.filesystems {
-            // What is not known yet may have to be made.
+            // A file system that is not decided yet may have to be made.
             let wipes = matches!(
                 job.action,
                 Some(FilesystemAction::Wipe | FilesystemAction::Remake)

@@ -1,4 +1,4 @@
-//! Arrays and encrypted volumes of the config: on what they are made, and whether what is there may go.
+//! Arrays and encrypted volumes of the config: their devices, and whether existing content may be overwritten.
 
 use std::fs::File;
 
@@ -15,7 +15,7 @@ use linux::filesystem::Found;
 use linux::probe;
 use linux::probe::Stretch;
 
-/// The names of what a target holds, and what can be said of it.
+/// All signatures on a device, and those with label and UUID.
 type Looked = (Vec<&'static str>, Vec<Found>);
 
 impl DiskPlanner<'_> {
@@ -103,8 +103,8 @@ impl DiskPlanner<'_> {
         target: &DeviceRef,
         stable: &str,
     ) -> Result<Option<VolumeAction>, String> {
-        // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is gone,
-        // is made anew with all that is on it.
+        // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is
+        // gone, is made anew with all that is on it.
         let ours = match self.inputs.journal.stage(&spec.at, stable) {
             Some(Stage::Done) if spec.can_reopen() => Some(VolumeAction::Open),
             Some(_) => Some(VolumeAction::Remake),
@@ -122,7 +122,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// What a target holds: all known things, and those of them that say more. None if it is not there yet.
+    /// The content of a device; none if the device does not exist yet.
     fn look(&self, target: &DeviceRef) -> Result<Option<Looked>> {
         let Some((device, start, size)) = self.stretch(target) else {
             return Ok(None);
@@ -133,7 +133,7 @@ impl DiskPlanner<'_> {
         Ok(Some((probe::known(stretch)?, filesystem::read(stretch)?)))
     }
 
-    /// A config has no word that would consent to the loss of what a member of an array holds, or refuse it.
+    /// Warns of the content that an array overwrites: a config has no key to allow or refuse that.
     fn warn_of_loss(&mut self, at: &str, target: &DeviceRef) {
         if !self.was_made_earlier(target)
             && let Ok(Some((names, _))) = self.look(target)
@@ -145,8 +145,8 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// Notes who has a target. It must be nobody else's, not in use but `by` what is wanted itself, not the node's own,
-    /// and without partitions unless they may be wiped.
+    /// Claims a device for one entry of the config. No other entry may have it, only `by` may use it, it must not be
+    /// the node's, and without partitions unless they may be wiped.
     fn claim(
         &mut self,
         at: &str,
@@ -179,8 +179,8 @@ impl DiskPlanner<'_> {
         table.is_some_and(|table| !table.entries.is_empty())
     }
 
-    /// Whether all that a target holds was made by an attempt that was cut off and had another config: then nothing of it
-    /// is in anybody's way.
+    /// Whether all that a target holds was made by an attempt that was cut off and had another config: then nothing of
+    /// it needs to be kept.
     pub(super) fn was_made_earlier(&self, target: &DeviceRef) -> bool {
         let is_earlier =
             |target: &DeviceRef| self.inputs.journal.made_earlier(&self.stable(target));
@@ -190,7 +190,7 @@ impl DiskPlanner<'_> {
                 let array = self.planned_array(name);
                 array.is_some_and(|array| array.members.iter().all(is_earlier))
             }
-            // What it holds goes when it is made anew itself.
+            // Its content goes when the volume itself is made anew.
             DeviceRef::Volume(_) => false,
         }
     }

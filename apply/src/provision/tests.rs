@@ -400,9 +400,9 @@ fn plain(text: &str) -> Wish {
     (fetched(text), DiskResults::default())
 }
 
-/// Applies `first` with the power cut after each number of changes, and `then` afterwards; gives how many cuts there were.
-/// With `fresh_etc` each attempt begins with the root's `/etc`, as the state step sees to it; without, with the one that the
-/// attempt before has left, as on a `/var` that was used before.
+/// Applies `first` with the power cut after each number of changes, and `then` afterwards; gives how many cuts there
+/// were. With `fresh_etc` each attempt begins with the root's `/etc`, as the state step sees to it; without, with the
+/// one that the attempt before has left, as on a `/var` that was used before.
 fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
     let whole = used_root();
     run_with(&then.0, &then.1, &tree(whole.path()), None).unwrap();

@@ -53,8 +53,8 @@ impl std::fmt::Debug for VarLayer {
     }
 }
 
-/// Removes the keys in `state` but those of these layers: keys of an attempt that was cut off and had another config, or of
-/// the node that this one is a copy of.
+/// Removes the keys in `state` but those of these layers: keys of an attempt that was cut off and had another config,
+/// or of the node that this one is a copy of.
 ///
 /// # Errors
 /// If one stays.
@@ -73,7 +73,7 @@ pub fn remove_keys_except(state: &Path, layers: &[VarLayer]) -> Result<()> {
 /// All that lies below a target, the lowest first.
 ///
 /// # Errors
-/// If an array does not tell its UUID.
+/// If mdadm gives no UUID for an array.
 pub(crate) fn layers_below(
     plan: &DiskPlan,
     root: &Programs,
@@ -150,7 +150,7 @@ impl VarLayer {
     /// Starts it, `on` the layer below it if there is one; gives its node.
     ///
     /// # Errors
-    /// If what it is made of does not come, or it does not open.
+    /// If its devices do not appear, or it does not open.
     pub fn start(
         &self,
         modules: &Modules,

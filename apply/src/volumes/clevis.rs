@@ -32,7 +32,7 @@ const STREAMS: [(&str, &str); 4] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// A pin of clevis, and what it is told.
+/// A pin of clevis, and its config.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pin {
     name: String,
@@ -44,10 +44,10 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// What a config wants of clevis; none if a TPM alone, or nothing at all, is wanted.
+    /// The pin of a config; none for a TPM alone, which systemd binds, and for no pin.
     ///
     /// # Errors
-    /// What cannot be, by its name.
+    /// For a key of the config that is not valid, by its path.
     pub(super) fn of(clevis: &Clevis, keys: &VolumeKeys) -> Result<Option<Self>, String> {
         if let Some(pin) = Self::custom(clevis)? {
             return Ok(Some(pin));
@@ -142,7 +142,7 @@ impl Pin {
     /// Binds a volume that the key in this file opens.
     ///
     /// # Errors
-    /// What clevis says, without the pin's config.
+    /// The command and its output, without the pin's config.
     pub(super) fn bind(
         &self,
         root: &Programs,
@@ -166,8 +166,8 @@ impl Pin {
     }
 }
 
-/// A server's part of the pin's config. With `adv` clevis does not ask the server itself: the advertisement was fetched and
-/// is checked by its thumbprint (`clevis-encrypt-tang(1)`).
+/// A server's part of the pin's config. With `adv` clevis does not ask the server itself: the advertisement was fetched
+/// and is checked by its thumbprint (`clevis-encrypt-tang(1)`).
 fn tang(server: &Tang, fetched: Option<&[u8]>) -> Result<Value, String> {
     let given = server.advertisement.as_deref().unwrap_or_default();
     let read = serde_json::from_slice(fetched.unwrap_or(given.as_bytes())).ok();
@@ -178,9 +178,6 @@ fn tang(server: &Tang, fetched: Option<&[u8]>) -> Result<Value, String> {
 }
 
 /// Opens a volume.
-///
-/// # Errors
-/// If its pins do not open it.
 pub(super) fn open(root: &Programs, volume: &str, device: &str) -> Result<()> {
     run(root, &["luks", "unlock", "-d", device, "-n", volume], &[])
         .with_context(|| format!("opening the volume {volume} by clevis"))
@@ -200,7 +197,7 @@ fn run(root: &Programs, arguments: &[&str], secret: &[&str]) -> Result<()> {
     programs::succeed_without(root, &Tool::Clevis.find(root)?, arguments, secret).map(drop)
 }
 
-/// The init's resolver, where programs of the root look for that of the running system; it goes with this value.
+/// A copy of the init's `resolv.conf` where programs of the root look for it; removed when this value is dropped.
 #[derive(Debug)]
 struct Resolver(Option<PathBuf>);
 

@@ -11,14 +11,14 @@ use linux::programs::Output;
 use linux::programs::Programs;
 use linux::tools::{Tool, load_module};
 
-/// What systemd is told of a volume that the TPM opens: nobody is there to be asked.
+/// Options of a volume that the TPM opens. `headless`: a node has no console to ask for a passphrase.
 const BY_TPM: &str = "luks,tpm2-device=auto,headless=true";
 
 impl VolumeSpec {
     /// Makes and opens it, or opens it.
     ///
     /// # Errors
-    /// What failed, without a key.
+    /// The command that failed and its output, without a key.
     pub fn apply(&self, root: &Programs, action: VolumeAction, device: &Path) -> Result<Opened> {
         let path = device.to_string_lossy();
         load_module(root, "dm_crypt")?;
@@ -47,7 +47,7 @@ impl VolumeSpec {
         self.opened(root, &path, by)
     }
 
-    /// One that is open already, as an earlier run leaves it: it must be what [`VolumeSpec::apply`] would open again.
+    /// Checks a volume that an earlier run left open: it must be as [`VolumeSpec::apply`] would open it.
     ///
     /// # Errors
     /// If its flags differ, or the key is another.
@@ -80,7 +80,7 @@ impl VolumeSpec {
         })
     }
 
-    /// What it is bound to, as one without a key of its own.
+    /// How a volume without a key file is unlocked.
     fn binding(&self) -> Unlock {
         match &self.clevis {
             Some(pin) => Unlock::Clevis {
@@ -90,7 +90,7 @@ impl VolumeSpec {
         }
     }
 
-    /// Opens it by what it is bound to.
+    /// Opens it by the TPM or by clevis.
     fn open_bound(&self, root: &Programs, path: &str) -> Result<()> {
         match &self.clevis {
             Some(_) => clevis::open(root, &self.name, path),
@@ -115,11 +115,11 @@ impl VolumeSpec {
                 &["luksRemoveKey", "--batch-mode", path, &file.path],
             )?;
         }
-        // A server whose advertisement the config brings need not be in reach yet.
+        // With an advertisement in the config, the server need not be reachable yet.
         if self.clevis.as_ref().is_some_and(|pin| !pin.opens_now()) {
             return Ok(());
         }
-        // What does not open now will not open on the next boot either.
+        // Opened by its binding now: a volume that fails here would fail at the next boot, with data on it.
         close(root, &self.name)?;
         self.open_bound(root, path)
     }

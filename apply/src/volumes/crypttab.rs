@@ -1,4 +1,4 @@
-//! `/etc/crypttab` and the keys in `/etc/luks`: what the running system opens the config's volumes by (`crypttab(5)`).
+//! `/etc/crypttab` and the keys in `/etc/luks`, by which the running system opens the config's volumes (`crypttab(5)`).
 
 use anyhow::Result;
 use image::paths::{CRYPTTAB as TABLE, LUKS_KEYS as KEYS};
@@ -55,7 +55,7 @@ fn with_lines(now: &str, volumes: &[Opened]) -> String {
         let none = || "none".to_owned();
         let (key, more) = match volume.by {
             Unlock::Key(_) => (join(KEYS, &volume.name), ""),
-            // Nobody is there who could be asked for a passphrase.
+            // `headless`: a node has no console to ask for a passphrase.
             Unlock::Tpm => (none(), "tpm2-device=auto,headless=true,"),
             // Its agent is.
             Unlock::Clevis { network: false } => (none(), ""),

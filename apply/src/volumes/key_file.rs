@@ -15,7 +15,7 @@ use linux::programs::Programs;
 /// Random bytes of a key that is drawn.
 const DRAWN: usize = 4096;
 
-/// A key in a file that programs of the root see; it goes with this value.
+/// A key in a file that programs of the root can read; removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct KeyFile {
     /// Its path inside the root.
@@ -25,9 +25,6 @@ pub(super) struct KeyFile {
 
 impl KeyFile {
     /// Puts a key there for the volume `name`.
-    ///
-    /// # Errors
-    /// If `/run` cannot be written.
     pub(super) fn new(root: &Programs, name: &str, key: &[u8]) -> Result<Self> {
         let folder = root.world.in_run(KEYS);
         mount::folder(&folder, 0o700)?;
@@ -60,9 +57,6 @@ impl Drop for KeyFile {
 }
 
 /// A key of random bytes, as hexadecimal digits, as Ignition draws them.
-///
-/// # Errors
-/// If the kernel gives none.
 pub(super) fn draw() -> Result<Vec<u8>> {
     let mut bytes = vec![0; DRAWN];
     File::open("/dev/urandom")

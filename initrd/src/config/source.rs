@@ -43,7 +43,8 @@ pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
     }
     // From here on the machine's own network is the one that is brought up.
     if let Some(own) = &found.metadata.network {
-        boot.network.set_platform_data(platform::network::plan(&own.network));
+        boot.network
+            .set_platform_data(platform::network::plan(&own.network));
     }
     Ok(User {
         place: found.source.map(|source| match source {

@@ -369,9 +369,13 @@ fn all_mistakes_of_a_disk_are_told_at_once() {
         ],
     )
     .unwrap_err();
-    for (i, text) in ["partition 1 (\"a\") occupies it", "outside", "91 MiB are free"]
-        .iter()
-        .enumerate()
+    for (i, text) in [
+        "partition 1 (\"a\") occupies it",
+        "outside",
+        "91 MiB are free",
+    ]
+    .iter()
+    .enumerate()
     {
         assert!(wrong[i].contains(text), "{wrong:?}");
     }
