@@ -44,10 +44,10 @@ fn a_key_file_needs_the_network_and_is_fetched_by_the_stage_that_uses_it() {
     assert!(place.path("neednet").exists());
     place.succeeds("fetch");
     assert!(log.lock().unwrap().is_empty());
-    // It has come, and is no key of any device that could be.
+    // The key is fetched before the device name is resolved.
     let said = place.fails("disks", 1);
     assert!(
-        said.contains("$.storage.luks.0.device: /srv/no-device is no name"),
+        said.contains("$.storage.luks.0.device: /srv/no-device is not a device name"),
         "{said}"
     );
     assert!(!said.contains("SECRET"), "{said}");
