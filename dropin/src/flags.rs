@@ -128,44 +128,13 @@ pub(crate) fn usage() -> String {
     out
 }
 
-/// Reads the arguments after the program's name. The last of a repeated flag wins. An error is the first mistake, as with
-/// Go's package: what follows an unknown flag may be its value.
+/// Reads the arguments after the program's name. An error is the first mistake, as with Go's package: what follows an
+/// unknown flag may be its value.
 pub(crate) fn parse(args: &[String]) -> Result<Invocation, String> {
-    let mut values: Vec<String> = KNOWN
-        .iter()
-        .map(|(_, default, _)| default.unwrap_or("false").to_owned())
-        .collect();
-    let mut args = args.iter();
-    while let Some(word) = args.next() {
-        let flag = word.strip_prefix('-').filter(|rest| !rest.is_empty());
-        let Some(flag) = flag.map(|rest| rest.strip_prefix('-').unwrap_or(rest)) else {
-            return Err(format!(
-                "unexpected argument {word:?}; a flag begins with -"
-            ));
-        };
-        let (name, value) = match flag.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (flag, None),
-        };
-        if matches!(name, "h" | "help") {
-            return Ok(Invocation::Help);
-        }
-        let index = KNOWN.iter().position(|(known, ..)| *known == name);
-        let index = index.ok_or_else(|| format!("unknown flag -{name}"))?;
-        let switch = KNOWN[index].1.is_none();
-        values[index] = match value {
-            Some(value) => value,
-            None if switch => "true".to_owned(),
-            None => args
-                .next()
-                .cloned()
-                .ok_or_else(|| format!("flag -{name}: the value is missing"))?,
-        };
-    }
-    let of = |name: &str| {
-        let index = KNOWN.iter().position(|(known, ..)| *known == name);
-        index.map_or("", |index| values[index].as_str())
+    let Some(values) = values(args)? else {
+        return Ok(Invocation::Help);
     };
+    let of = |name: &str| index(name).map_or("", |index| values[index].as_str());
     if switch("version", of("version"))? {
         return Ok(Invocation::Version);
     }
@@ -191,6 +160,45 @@ pub(crate) fn parse(args: &[String]) -> Result<Invocation, String> {
         state_file: of("state-file").into(),
         log_to_stdout: switch("log-to-stdout", of("log-to-stdout"))?,
     }))
+}
+
+fn index(name: &str) -> Option<usize> {
+    KNOWN.iter().position(|(known, ..)| *known == name)
+}
+
+/// The values of the flags in the order of [`KNOWN`]; none if help is requested. The last of a repeated flag wins.
+fn values(args: &[String]) -> Result<Option<Vec<String>>, String> {
+    let defaults = KNOWN.iter().map(|(_, default, _)| *default);
+    let mut values: Vec<String> = defaults
+        .map(|default| default.unwrap_or("false").to_owned())
+        .collect();
+    let mut args = args.iter();
+    while let Some(word) = args.next() {
+        let flag = word.strip_prefix('-').filter(|rest| !rest.is_empty());
+        let Some(flag) = flag.map(|rest| rest.strip_prefix('-').unwrap_or(rest)) else {
+            return Err(format!(
+                "unexpected argument {word:?}; a flag begins with -"
+            ));
+        };
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (flag, None),
+        };
+        if matches!(name, "h" | "help") {
+            return Ok(None);
+        }
+        let index = index(name).ok_or_else(|| format!("unknown flag -{name}"))?;
+        let is_switch = KNOWN[index].1.is_none();
+        values[index] = match value {
+            Some(value) => value,
+            None if is_switch => "true".to_owned(),
+            None => args
+                .next()
+                .cloned()
+                .ok_or_else(|| format!("flag -{name}: the value is missing"))?,
+        };
+    }
+    Ok(Some(values))
 }
 
 fn switch(name: &str, value: &str) -> Result<bool, String> {

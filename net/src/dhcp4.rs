@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
+use dhcproto::v4::{DhcpOption, DhcpOptions, Flags, Message, MessageType, Opcode, OptionCode};
 use dhcproto::{Decodable, Decoder, Encodable};
 
 use crate::identity::client_identifier;
@@ -86,6 +86,12 @@ impl Client {
         let jitter = Duration::from_millis(u64::from(self.xid.rotate_left(self.attempts) % 400));
         self.due = now + self.wait + jitter;
         self.wait = (self.wait * 2).min(LONGEST);
+        let message = self.message(now);
+        Ok(Some(message.to_vec().context("encoding a DHCP message")?))
+    }
+
+    /// The message of this phase.
+    fn message(&self, now: Duration) -> Message {
         let mut message = Message::default();
         message
             .set_opcode(Opcode::BootRequest)
@@ -116,7 +122,7 @@ impl Client {
                 options.insert(DhcpOption::ServerIdentifier(server));
             }
         }
-        Ok(Some(message.to_vec().context("encoding a DHCP message")?))
+        message
     }
 
     fn start(&mut self, phase: Phase) {
@@ -188,49 +194,79 @@ fn server(message: &Message) -> Option<Ipv4Addr> {
 fn lease(message: &Message) -> Result<Lease> {
     let options = message.opts();
     let address = message.yiaddr();
-    let prefix = match options.get(OptionCode::SubnetMask) {
-        Some(DhcpOption::SubnetMask(mask)) => {
-            let bits = u32::from(*mask);
-            if bits.leading_ones() + bits.trailing_zeros() != 32 && bits != 0 {
-                bail!("its subnet mask is {mask}");
-            }
-            u8::try_from(bits.leading_ones())?
-        }
-        // Without a mask only the class of the address is left (RFC 791, section 3.2).
-        _ => match address.octets()[0] {
-            0..=127 => 8,
-            128..=191 => 16,
-            _ => 24,
-        },
-    };
-    let mut routes = Vec::new();
-    match options.get(OptionCode::ClasslessStaticRoute) {
-        // RFC 3442: a client that gets this option ignores the router option.
-        Some(DhcpOption::ClasslessStaticRoute(list)) if !list.is_empty() => {
-            routes.extend(list.iter().map(|(network, gateway)| Route {
-                network: network.network().into(),
-                prefix: network.prefix_len(),
-                gateway: IpAddr::V4(*gateway),
-            }));
-        }
-        _ => {
-            if let Some(DhcpOption::Router(routers)) = options.get(OptionCode::Router)
-                && let Some(router) = routers.first()
-            {
-                routes.push(Route {
-                    network: Ipv4Addr::UNSPECIFIED.into(),
-                    prefix: 0,
-                    gateway: IpAddr::V4(*router),
-                });
-            }
-        }
-    }
-    // On-link routes first: gateways of the others may be reached through them.
-    routes.sort_by_key(|route| !route.gateway.is_unspecified());
+    let prefix = prefix(options, address)?;
     let resolvers = match options.get(OptionCode::DomainNameServer) {
         Some(DhcpOption::DomainNameServer(list)) => list.iter().copied().map(IpAddr::V4).collect(),
         _ => Vec::new(),
     };
+    let mtu = match options.get(OptionCode::InterfaceMtu) {
+        // Every host must be able to receive 576 bytes (RFC 791, section 3.1).
+        Some(DhcpOption::InterfaceMtu(mtu)) if *mtu >= 576 => Some(*mtu),
+        _ => None,
+    };
+    let time = match options.get(OptionCode::AddressLeaseTime) {
+        Some(DhcpOption::AddressLeaseTime(seconds)) => Duration::from_secs((*seconds).into()),
+        _ => Duration::from_secs(3600),
+    };
+    Ok(Lease {
+        addresses: vec![(IpAddr::V4(address), prefix)],
+        routes: routes(options),
+        resolvers,
+        search: search(options),
+        mtu,
+        time,
+    })
+}
+
+/// The length of the prefix, by the subnet mask.
+fn prefix(options: &DhcpOptions, address: Ipv4Addr) -> Result<u8> {
+    let Some(DhcpOption::SubnetMask(mask)) = options.get(OptionCode::SubnetMask) else {
+        // Without a mask only the class of the address is left (RFC 791, section 3.2).
+        return Ok(match address.octets()[0] {
+            0..=127 => 8,
+            128..=191 => 16,
+            _ => 24,
+        });
+    };
+    let bits = u32::from(*mask);
+    if bits.leading_ones() + bits.trailing_zeros() != 32 && bits != 0 {
+        bail!("its subnet mask is {mask}");
+    }
+    Ok(u8::try_from(bits.leading_ones())?)
+}
+
+fn routes(options: &DhcpOptions) -> Vec<Route> {
+    let mut routes: Vec<Route> = match (
+        options.get(OptionCode::ClasslessStaticRoute),
+        options.get(OptionCode::Router),
+    ) {
+        // RFC 3442: a client that gets this option ignores the router option.
+        (Some(DhcpOption::ClasslessStaticRoute(list)), _) if !list.is_empty() => list
+            .iter()
+            .map(|(network, gateway)| Route {
+                network: network.network().into(),
+                prefix: network.prefix_len(),
+                gateway: IpAddr::V4(*gateway),
+            })
+            .collect(),
+        (_, Some(DhcpOption::Router(routers))) => routers
+            .first()
+            .map(|router| Route {
+                network: Ipv4Addr::UNSPECIFIED.into(),
+                prefix: 0,
+                gateway: IpAddr::V4(*router),
+            })
+            .into_iter()
+            .collect(),
+        _ => Vec::new(),
+    };
+    // On-link routes first: gateways of the others may be reached through them.
+    routes.sort_by_key(|route| !route.gateway.is_unspecified());
+    routes
+}
+
+/// The search domains: of the search list (RFC 3397), else the domain name.
+fn search(options: &DhcpOptions) -> Vec<String> {
     let mut search = Vec::new();
     if let Some(DhcpOption::DomainSearch(names)) = options.get(OptionCode::DomainSearch) {
         search.extend(
@@ -242,22 +278,7 @@ fn lease(message: &Message) -> Result<Lease> {
         search.push(name.trim_end_matches(['\0', '.']).to_owned());
     }
     search.retain(|name| is_domain(name));
-    let mtu = match options.get(OptionCode::InterfaceMtu) {
-        Some(DhcpOption::InterfaceMtu(mtu)) if *mtu >= 576 => Some(*mtu),
-        _ => None,
-    };
-    let time = match options.get(OptionCode::AddressLeaseTime) {
-        Some(DhcpOption::AddressLeaseTime(seconds)) => Duration::from_secs((*seconds).into()),
-        _ => Duration::from_secs(3600),
-    };
-    Ok(Lease {
-        addresses: vec![(IpAddr::V4(address), prefix)],
-        routes,
-        resolvers,
-        search,
-        mtu,
-        time,
-    })
+    search
 }
 
 #[cfg(test)]

@@ -128,18 +128,9 @@ fn network(plan: &Network, name: &str) -> String {
     }
 }
 
+/// The sections of a `.network` file after `[Match]`.
 fn body(plan: &Network, name: &str, one: &Interface) -> String {
-    let mut link = String::new();
-    if let Some(mtu) = one.mtu {
-        link += &format!("MTUBytes={mtu}\n");
-    }
-    if let Some(mac) = one.mac {
-        link += &format!("MACAddress={mac}\n");
-    }
-    let mut text = String::new();
-    if !link.is_empty() {
-        text += &format!("[Link]\n{link}\n");
-    }
+    let mut text = link_section(one);
     text += "[Network]\n";
     for vlan in plan.vlans.iter().filter(|vlan| vlan.parent == name) {
         text += &format!("VLAN={}\n", vlan.name);
@@ -154,16 +145,10 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
         if primary.is_some_and(|(_, primary)| primary == name) {
             text += "PrimarySlave=yes\n";
         }
+        // A member of a bond has no addresses.
         return text;
     }
-    text += match one.method {
-        Method::Off => "DHCP=no\nIPv6AcceptRA=no\n",
-        Method::Dhcp4 => "DHCP=ipv4\n",
-        Method::Dhcp6 | Method::Either6 => "DHCP=ipv6\nIPv6AcceptRA=yes\n",
-        // networkd starts DHCPv6 where a router advertisement asks for it, whatever DHCP= is (systemd.network(5)).
-        Method::Auto6 => "DHCP=no\nIPv6AcceptRA=yes\n",
-        Method::Both => "DHCP=yes\nIPv6AcceptRA=yes\n",
-    };
+    text += method(one.method);
     for resolver in &plan.resolvers {
         text += &format!("DNS={resolver}\n");
     }
@@ -176,16 +161,43 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
             text += &format!("Peer={peer}\n");
         }
     }
-    for route in routes(plan, name, one) {
-        text += &format!(
-            "\n[Route]\nDestination={}/{}\nGateway={}\n",
-            route.0, route.1, route.2
-        );
+    for (network, prefix, gateway) in routes(plan, name, one) {
+        text += &format!("\n[Route]\nDestination={network}/{prefix}\nGateway={gateway}\n");
     }
-    text += "\n[DHCPv4]\nClientIdentifier=mac\n";
+    text + &dhcp_sections(plan, name, one)
+}
+
+/// `[Link]`, if there is anything in it.
+fn link_section(one: &Interface) -> String {
+    let mut link = String::new();
+    if let Some(mtu) = one.mtu {
+        link += &format!("MTUBytes={mtu}\n");
+    }
+    if let Some(mac) = one.mac {
+        link += &format!("MACAddress={mac}\n");
+    }
+    match link.is_empty() {
+        true => link,
+        false => format!("[Link]\n{link}\n"),
+    }
+}
+
+const fn method(method: Method) -> &'static str {
+    match method {
+        Method::Off => "DHCP=no\nIPv6AcceptRA=no\n",
+        Method::Dhcp4 => "DHCP=ipv4\n",
+        Method::Dhcp6 | Method::Either6 => "DHCP=ipv6\nIPv6AcceptRA=yes\n",
+        // networkd starts DHCPv6 where a router advertisement asks for it, whatever DHCP= is (systemd.network(5)).
+        Method::Auto6 => "DHCP=no\nIPv6AcceptRA=yes\n",
+        Method::Both => "DHCP=yes\nIPv6AcceptRA=yes\n",
+    }
+}
+
+/// The identifiers of [`crate::identity`], so that the leases stay the same.
+fn dhcp_sections(plan: &Network, name: &str, one: &Interface) -> String {
+    let mut text = "\n[DHCPv4]\nClientIdentifier=mac\n".to_owned();
     if one.method.asks_six() || one.method.hears_routers() {
         let iaid = iaid(plan, name);
-        // As in the init, so that the addresses stay the same (systemd.network(5)).
         text += &format!("\n[DHCPv6]\nDUIDType=link-layer\nIAID={iaid}\n");
     }
     if one.method.asks_six() {
