@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all, whenever the power goes.
+//! Atomic file writes: temporary file, fsync, rename, fsync of the folder. A power cut leaves the old content or the new.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-/// The content of a file; nothing if there is none.
+/// The content of a file, if it exists.
 ///
 /// # Errors
-/// If it is there and cannot be read.
+/// If it exists and cannot be read.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(content) => Ok(Some(content)),
@@ -19,7 +19,7 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Puts a file at its place, by a rename: on the disk when this returns. What an attempt that was cut off left beside it goes.
+/// Writes a file; it is on the disk when this returns. The temporary file of an interrupted attempt is removed.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -27,7 +27,8 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
-    gone(beside)?;
+    // Not opened for truncation: a symbolic link left in its place would be followed.
+    unlink(beside)?;
     let mut options = File::options();
     let mut file = options
         .write(true)
@@ -49,19 +50,19 @@ pub fn write_line(path: &Path, line: &str) -> anyhow::Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// Removes a file if it is there, and for good: it does not come back when the power goes.
+/// Removes a file if it exists. It does not reappear after a power cut.
 ///
 /// # Errors
-/// If it stays.
+/// If it cannot be removed.
 pub fn remove(path: &Path) -> io::Result<()> {
-    match gone(path)? {
+    match unlink(path)? {
         true => sync_folder(path),
         false => Ok(()),
     }
 }
 
-/// Whether there was one.
-fn gone(path: &Path) -> io::Result<bool> {
+/// Removes a file; false if it did not exist.
+fn unlink(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -69,6 +70,7 @@ fn gone(path: &Path) -> io::Result<bool> {
     }
 }
 
+// The rename itself is durable only with its folder: https://man7.org/linux/man-pages/man2/fsync.2.html
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|path| !path.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_what_was_left_beside_it_is_not_followed() {
+    fn a_file_is_replaced_and_a_link_in_place_of_the_temporary_file_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, victim) = (folder.path().join("a.b"), folder.path().join("victim"));
         fs::write(&victim, "kept").unwrap();

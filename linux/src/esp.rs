@@ -1,4 +1,4 @@
-//! The ESP that this boot came from, mounted for as long as something is done to it.
+//! The ESP that this boot came from, mounted only while it is read or written.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which file system a stretch of a device holds, with its label and UUID: what a config compares with.
+//! The file system on a stretch of a device, with its label and UUID, as a config names them.
 //!
 //! Offsets are those of libblkid (util-linux, `libblkid/src/superblocks`).
 
@@ -92,7 +92,7 @@ impl<'a> Bytes<'a> {
         self.at(at, magic.len()) == Some(magic)
     }
 
-    /// Up to the first NUL.
+    /// The text up to the first NUL.
     fn text(self, at: usize, length: usize) -> Option<String> {
         let text = self.at(at, length)?.split(|byte| *byte == 0).next()?;
         Some(String::from_utf8_lossy(text).into_owned())

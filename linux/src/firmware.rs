@@ -1,4 +1,4 @@
-//! Firmware: what the boot loader and the firmware leave for the system that they start.
+//! UEFI variables of the boot loader and the firmware: the loader's partition, its times, Secure Boot.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use image::timeline::Span;
 use crate::world::World;
 
 /// GUID of the partition that the boot loader started from, as systemd-boot and its stub leave it; none
-/// without UEFI or with a loader that does not say.
+/// without UEFI or with another loader.
 ///
 /// The variable is UTF-16 with four bytes of attributes before it
 /// (<https://systemd.io/BOOT_LOADER_INTERFACE/>).

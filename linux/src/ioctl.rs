@@ -32,19 +32,20 @@ struct BlkpgPartition {
     volume: [u8; 64],
 }
 
-/// Tells the kernel of a new partition on a disk in use; `start` and `size` in bytes.
+/// Adds a partition to the kernel's view of a disk in use; `start` and `size` in bytes.
 ///
 /// # Errors
 /// If the kernel refuses, as for an overlap.
 pub fn add_partition(disk: &File, number: u32, start: u64, size: u64) -> Result<()> {
     blkpg(disk, BLKPG_ADD_PARTITION, number, start, size)
-        .with_context(|| format!("telling the kernel of partition {number}"))
+        .with_context(|| format!("adding partition {number} to the kernel's view of the disk"))
 }
 
-/// Attempts at a partition that somebody has open, 20 ms apart: a prober looks at it for milliseconds.
+/// Attempts at a partition that another process has open, 20 ms apart: a prober such as udev holds it for milliseconds.
 const PROBED: u32 = 100;
 
-/// Tells the kernel that a partition is no more. One that is open is waited for, two seconds at most.
+/// Removes a partition from the kernel's view of a disk. While another process has it open, this is tried again for two
+/// seconds.
 ///
 /// # Errors
 /// If the kernel refuses, as for a partition in use.
@@ -58,16 +59,16 @@ pub fn delete_partition(disk: &File, number: u32) -> Result<()> {
         std::thread::sleep(std::time::Duration::from_millis(20));
         done = blkpg(disk, BLKPG_DEL_PARTITION, number, 0, 0);
     }
-    done.with_context(|| format!("telling the kernel that partition {number} is no more"))
+    done.with_context(|| format!("removing partition {number} from the kernel's view of the disk"))
 }
 
-/// Tells the kernel that a partition in use has grown; `start` and `size` in bytes.
+/// Grows a partition in the kernel's view of a disk in use; `start` and `size` in bytes.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn resize_partition(disk: &File, number: u32, start: u64, size: u64) -> Result<()> {
     blkpg(disk, BLKPG_RESIZE_PARTITION, number, start, size)
-        .with_context(|| format!("telling the kernel of the new size of partition {number}"))
+        .with_context(|| format!("growing partition {number} in the kernel's view of the disk"))
 }
 
 fn blkpg(disk: &File, operation: c_int, number: u32, start: u64, size: u64) -> Result<()> {
@@ -130,14 +131,14 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// The number of a loop device that nobody uses.
+/// The number of an unused loop device.
 ///
 /// # Errors
 /// If the kernel has none.
 pub fn free_loop(control: &File) -> Result<u32> {
     // SAFETY: the call takes no argument.
     let number = unsafe { nix::libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
-    let number = nix::errno::Errno::result(number).context("looking for a free loop device")?;
+    let number = nix::errno::Errno::result(number).context("finding a free loop device")?;
     Ok(u32::try_from(number)?)
 }
 

@@ -75,7 +75,7 @@ impl<S: Subscriber> Layer<S> for Plain {
             self.program,
             text.0.replace('\n', " | ")
         );
-        // There is no other place that could be told.
+        // There is nowhere else to report this to.
         match self.to_stdout {
             true => std::io::stdout().write_all(line.as_bytes()),
             false => std::io::stderr().write_all(line.as_bytes()),
@@ -130,7 +130,7 @@ impl<S: Subscriber> Layer<S> for Kmsg {
         event.record(&mut text);
         let record = record(*event.metadata().level(), &text.0);
         if let Ok(mut kmsg) = self.kmsg.lock() {
-            // There is no other place that could be told.
+            // There is nowhere else to report this to.
             kmsg.write_all(record.as_bytes()).unwrap_or_default();
         }
     }

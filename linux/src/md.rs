@@ -1,6 +1,6 @@
 //! The superblock of a member of a Linux RAID, version 1: which array it belongs to.
 //!
-//! Format: `struct mdp_superblock_1` of `include/uapi/linux/raid/md_p.h`; its places and its checksum as in
+//! Format: `struct mdp_superblock_1` of `include/uapi/linux/raid/md_p.h`; its offsets and its checksum as in
 //! `drivers/md/md.c`.
 
 use anyhow::Result;
@@ -13,10 +13,10 @@ pub(crate) const FIXED: usize = 256;
 /// Bytes that one takes at most.
 const LARGEST: u64 = 4096;
 pub(crate) const SECTOR: u64 = 512;
-/// What mdadm puts before the name of an array that is no host's own.
+/// mdadm's prefix of the name of an array that belongs to no host.
 const NO_HOST: &str = "any:";
 
-/// What a member says of its array.
+/// A member's description of its array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The array's UUID.
@@ -29,7 +29,7 @@ pub struct Member {
     pub disks: u32,
 }
 
-/// What stands on a stretch, if a superblock does.
+/// The superblock on a stretch, if there is one.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -43,7 +43,7 @@ pub fn read(stretch: Stretch<'_>) -> Result<Option<Member>> {
     Ok(None)
 }
 
-/// Where one may be: minor versions 2, 1 and 0.
+/// The offsets where one may be: minor versions 2, 1 and 0.
 fn places(size: u64) -> impl Iterator<Item = u64> {
     let end = size.checked_sub(8 << 10).map(|at| at / 4096 * 4096);
     [Some(4096), Some(0), end].into_iter().flatten()
@@ -54,7 +54,7 @@ fn member(bytes: &[u8], at: u64) -> Option<Member> {
     let eight = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let members = usize::try_from(four(220)?).ok()?;
     let length = members.checked_mul(2)?.checked_add(FIXED)?;
-    // It says where it is: a copy elsewhere, inside of a file say, is none.
+    // A superblock holds its own offset. A copy elsewhere, for example inside a file, is none.
     let is_one = four(0)? == MAGIC && four(4)? == 1 && eight(144)? == at / SECTOR;
     if !is_one || checksum(bytes.get(..length)?) != four(216)? {
         return None;

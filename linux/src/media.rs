@@ -19,7 +19,7 @@ use crate::world::World;
 /// Where they are mounted, each in a folder by its device's name.
 const FOLDER: &str = "/run/slipway/media";
 
-/// A medium, by what tells it from others.
+/// How a medium is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium<'a> {
     /// A file system with one of these labels.
@@ -37,7 +37,7 @@ impl fmt::Display for Medium<'_> {
     }
 }
 
-/// What was mounted; it is unmounted when this goes.
+/// The media that were mounted; they are unmounted when this is dropped.
 #[derive(Debug)]
 pub struct Media<'a> {
     world: &'a World,
@@ -107,9 +107,9 @@ impl Drop for Media<'_> {
             .get_mut()
             .unwrap_or_else(|broken| broken.into_inner());
         for (name, folder) in mounted.drain(..) {
-            let gone = mount::unmount(&folder)
+            let removed = mount::unmount(&folder)
                 .and_then(|()| fs::remove_dir(&folder).context("removing its folder"));
-            if let Err(error) = gone {
+            if let Err(error) = removed {
                 tracing::warn!("config: {name} stays mounted: {error:#}");
             }
         }

@@ -1,6 +1,6 @@
 //! Modules that the kernel asks for by itself: ciphers, RAID levels, targets of device mapper.
 //!
-//! It runs the program that `/proc/sys/kernel/modprobe` names, outside of the root, with the arguments `-q -- NAME`
+//! The kernel runs the program that `/proc/sys/kernel/modprobe` names, outside of the root, with the arguments `-q -- NAME`
 //! (`kernel/module/kmod.c`). While [`Serving`] lives that is this program, which enters the root and becomes its
 //! modprobe; so the initramfs needs none of these modules.
 
@@ -17,7 +17,7 @@ use crate::world::World;
 
 /// This program in the initramfs.
 const INIT: &str = "/init";
-/// The root's own.
+/// The root's modprobe.
 const MODPROBE: &std::ffi::CStr = c"/usr/sbin/modprobe";
 
 /// The kernel's requests are served as long as this lives.
@@ -28,7 +28,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// From now on the kernel asks this program. The root must be mounted.
+    /// Names this program to the kernel. The root must be mounted.
     ///
     /// # Errors
     /// If the kernel's setting cannot be changed.
@@ -50,12 +50,13 @@ impl Drop for Serving {
     }
 }
 
-/// Answers the kernel: none if these arguments are not its. Otherwise returns only if that fails.
+/// Answers a request of the kernel by becoming modprobe, so it returns only if that fails; none if these arguments are no
+/// such request.
 pub fn answer(arguments: &[String], world: &World) -> Option<ExitCode> {
     let name = requested(arguments)?;
     match become_modprobe(world, name) {
         Ok(never) => match never {},
-        // Nobody reads what it says; the kernel sees the code.
+        // The kernel reads the exit code only.
         Err(_) => Some(ExitCode::FAILURE),
     }
 }

@@ -1,7 +1,7 @@
-//! Modules: by alias, in dependency order, only what this machine has.
+//! Loading kernel modules: by alias, in dependency order, only for devices of this machine.
 //!
-//! The index says what depends on what. Loading sleeps in the kernel more than it computes (grace
-//! periods of RCU), so independent modules are loaded by several threads.
+//! The index of the initramfs has the dependencies. Loading sleeps in the kernel more than it computes (grace periods of
+//! RCU), so independent modules are loaded by several threads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -76,9 +76,9 @@ impl Modules {
     /// # Errors
     /// Names each module that could not be loaded or is not there, with the reason; the others are loaded.
     pub fn load(&self, names: &[&str]) -> Result<()> {
-        let (wanted, wrong) = self.named(names);
-        self.run(&wanted);
-        self.verdict(&wanted, wrong)
+        let (requested, failures) = self.named(names);
+        self.run(&requested);
+        self.verdict(&requested, failures)
     }
 
     /// Loads these modules (names) and at once the drivers of this machine's disks and watchdogs, so that what is
@@ -88,45 +88,45 @@ impl Modules {
     /// # Errors
     /// As [`Modules::load`]; what only a device asked for is best effort.
     pub fn load_with_disks(&self, names: &[&str]) -> Result<()> {
-        let (wanted, wrong) = self.named(names);
+        let (requested, failures) = self.named(names);
         let mut all = self.for_devices(is_early, &BTreeSet::new());
-        all.extend(&wanted);
+        all.extend(&requested);
         self.run(&all);
         self.uncover(is_early);
-        self.verdict(&wanted, wrong)
+        self.verdict(&requested, failures)
     }
 
-    /// The modules of these names, and what is wrong with those that are none.
+    /// The modules of these names, and a message for each name that is unknown.
     fn named(&self, names: &[&str]) -> (Vec<&Module>, Vec<String>) {
-        let mut wanted = Vec::new();
-        let mut wrong = Vec::new();
+        let mut requested = Vec::new();
+        let mut failures = Vec::new();
         for name in names {
             match self.index.module(name) {
-                Some(module) => wanted.push(module),
+                Some(module) => requested.push(module),
                 None if self.index.is_builtin(name) => {}
-                None => wrong.push(format!(
+                None => failures.push(format!(
                     "{name}: neither in the initramfs nor in the kernel"
                 )),
             }
         }
-        (wanted, wrong)
+        (requested, failures)
     }
 
-    fn verdict(&self, wanted: &[&Module], mut wrong: Vec<String>) -> Result<()> {
-        wrong.extend(wanted.iter().filter_map(|module| {
+    fn verdict(&self, requested: &[&Module], mut failures: Vec<String>) -> Result<()> {
+        failures.extend(requested.iter().filter_map(|module| {
             let error = self.error(&module.name)?;
             Some(format!("{}: {error}", module.name))
         }));
-        if wrong.is_empty() {
+        if failures.is_empty() {
             return Ok(());
         }
-        bail!("loading kernel modules: {}", wrong.join("; "))
+        bail!("loading kernel modules: {}", failures.join("; "))
     }
 
     /// Loads what serves the devices that the machine has now, by the aliases in sysfs, again and again as long
     /// as drivers uncover new devices. Best effort: what cannot be loaded is logged.
     ///
-    /// Gives the names of all that was asked for.
+    /// Gives the names of all modules that were requested.
     pub fn load_for_devices(&self, network: Network) -> BTreeSet<String> {
         self.uncover(|module| network == Network::With || !module.is_network())
     }

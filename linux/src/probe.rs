@@ -1,7 +1,7 @@
-//! What is on a device or a stretch of it: provably nothing, a file system, or something else that must not be touched.
+//! Probing a device or a stretch of it: provably blank, a file system, or other data that must not be overwritten.
 //!
-//! The magics and their places are libblkid's (util-linux, `libblkid/src`), as far as they concern disks. What has no
-//! known magic is still not blank unless the first and the last MiB and samples in between are zero.
+//! The magics and their offsets are libblkid's (util-linux, `libblkid/src`), as far as they concern disks. Without a known
+//! magic it is blank only if the first and the last MiB and samples in between are zero.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// What was found, as a report says it.
+    /// The content, in the words of a report.
     pub fn describe(&self) -> String {
         match self {
             Self::Blank => "nothing: it is blank".to_owned(),
@@ -84,7 +84,7 @@ impl<'a> Stretch<'a> {
     }
 }
 
-/// Every known thing that begins or ends with this stretch, by name; writes nothing.
+/// The names of all known signatures at the begin and end of this stretch; writes nothing.
 ///
 /// # Errors
 /// If it cannot be read.

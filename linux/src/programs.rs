@@ -1,4 +1,4 @@
-//! The one door to other programs: they run by a chroot into the verified root.
+//! Running other programs, by a chroot into the verified root. Nothing else in these crates starts one.
 //!
 //! The root has `/dev`, `/proc`, `/sys` and `/run` bound by the root step, so a program sees what it
 //! will see on the running node; its own files are the verified ones.
@@ -66,7 +66,7 @@ impl Programs {
     }
 }
 
-/// What a program left.
+/// The end of a program: its status and output.
 #[derive(Debug)]
 pub struct Output {
     /// How it ended; [`run`] gives an output for every end, [`succeed`] only for a good one.
@@ -123,7 +123,7 @@ fn run_as<A: AsRef<OsStr>>(
     })
 }
 
-/// As [`run`], and anything but exit code 0 is an error with the end of what the program said.
+/// As [`run`], and anything but exit code 0 is an error with the end of the program's output.
 ///
 /// # Errors
 /// See above.
@@ -131,7 +131,7 @@ pub fn succeed<A: AsRef<OsStr>>(root: &Programs, program: &str, args: &[A]) -> R
     succeed_without(root, program, args, &[])
 }
 
-/// As [`succeed`]; no message has one of these texts.
+/// As [`succeed`]; `hidden` texts, such as keys, are replaced in every message.
 ///
 /// # Errors
 /// See above.
@@ -148,12 +148,12 @@ pub fn succeed_without<A: AsRef<OsStr>>(
     let typed = hide(typed(program, args));
     let output = run_as(root, program, args, &typed)?;
     if !output.status.success() {
-        let said = hide([output.stdout.trim(), output.stderr.trim()].join("\n"));
-        let from = said.char_indices().rev().nth(800).map_or(0, |(at, _)| at);
+        let text = hide([output.stdout.trim(), output.stderr.trim()].join("\n"));
+        let from = text.char_indices().rev().nth(800).map_or(0, |(at, _)| at);
         bail!(
             "{typed} ended with {}: {}",
             output.status,
-            said[from..].trim()
+            text[from..].trim()
         );
     }
     Ok(output)
@@ -173,7 +173,7 @@ fn start<A: AsRef<OsStr>>(root: &Programs, program: &str, args: &[A]) -> Result<
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     if !root.has_udev() {
-        // mdadm and device mapper make their nodes themselves and wait for nobody.
+        // Without these mdadm and device mapper wait for udev to make their nodes.
         command
             .env("MDADM_NO_UDEV", "1")
             .env("DM_DISABLE_UDEV", "1");
@@ -206,7 +206,7 @@ fn collect(child: &mut Child) -> Receiver<(bool, String)> {
             {
                 tracing::warn!("reading a program's output: {error}");
             }
-            // The receiver is gone only if the program was given up.
+            // The receiver is gone only if the program was killed at its deadline.
             send.send((is_stderr, String::from_utf8_lossy(&bytes).into_owned()))
                 .unwrap_or_default();
         });
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_with_an_error_shows_the_command_and_what_it_said() {
+    fn a_failure_shows_the_command_and_its_output() {
         if !nix::unistd::geteuid().is_root() {
             assert!(run(&root(Path::new("/nowhere")), "/bin/true", &[] as &[&str]).is_err());
             return;

@@ -1,9 +1,9 @@
-//! The report of an error: the words of its [`Fault`], else the chain of causes as a sentence.
+//! The report of an error: the fields of its [`Fault`], else the chain of causes as a sentence.
 
 use image::fault::Fault;
 use image::report::Report;
 
-/// The report of an error in a step: the fault's words if the chain holds one, else the chain as a sentence.
+/// The report of an error in a step: the fault's fields if the chain holds one, else the chain as a sentence.
 pub fn report(step: &str, error: &anyhow::Error) -> Report {
     let fault = error.downcast_ref::<Fault>().or_else(|| {
         error

@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn lines_are_in_order_of_begin_and_hold_the_times() {
-        let clock = Clock::Told(std::sync::atomic::AtomicI64::new(5));
+        let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(5));
         let world = Arc::new(World::below(Path::new("/w"), clock));
         let timeline = Timeline::new(Arc::clone(&world));
         timeline.step("root", || {

@@ -1,4 +1,4 @@
-//! The programs and libraries of the root that the disks need, each with the Debian package that brings it.
+//! The table of the root's programs and libraries that disks need, each with the Debian package that has it.
 
 use anyhow::{Context, Result};
 
@@ -51,7 +51,7 @@ pub enum Tool {
     Wipefs,
 }
 
-/// Where they are: in Debian, and in other systems' initrds.
+/// Where they are, in Debian and in other distributions' initrds.
 const FOLDERS: [&str; 7] = [
     "/usr/sbin",
     "/usr/bin",
@@ -106,7 +106,7 @@ impl Tool {
                 true => format!(
                     "the image has no {name}; add the package {package} to [debian] packages in its recipe"
                 ),
-                false => format!("there is no {name} in {}", FOLDERS.join(", ")),
+                false => format!("{name} is not in {}", FOLDERS.join(", ")),
             })
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     use crate::world::{Clock, World};
 
     #[test]
-    fn a_missing_program_is_told_with_its_package() {
+    fn a_missing_program_is_named_with_its_package() {
         let folder = tempfile::tempdir().unwrap();
         let root = Programs {
             world: Arc::new(World::below(Path::new("/nowhere"), Clock::Real)),

@@ -1,7 +1,6 @@
 //! Uevents: waiting for devices without udev.
 //!
-//! Events only wake a waiter; what there is stands in sysfs, so that a lost event costs one
-//! [`LOOK_AGAIN`] and never a device.
+//! Events only wake a waiter, which reads sysfs: a lost event costs one [`LOOK_AGAIN`] and never a device.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::world::World;
 /// How long a wait pauses at most before it looks again, event or not.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// A socket that hears the kernel's device events.
+/// A netlink socket that receives the kernel's device events.
 #[derive(Debug)]
 pub struct Monitor(OwnedFd);
 

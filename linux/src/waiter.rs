@@ -190,7 +190,7 @@ mod tests {
     use crate::world::Clock;
 
     fn world(folder: &Path) -> World {
-        let world = World::below(folder, Clock::Told(AtomicI64::new(7_000_000)));
+        let world = World::below(folder, Clock::Fake(AtomicI64::new(7_000_000)));
         fs::create_dir_all(&world.dev).unwrap();
         fs::write(world.dev.join("console"), "").unwrap();
         world

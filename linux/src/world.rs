@@ -1,4 +1,4 @@
-//! World: every outside fact that a boot reads, as one struct, so that tests pass another.
+//! The machine as one struct: paths, clock, watchdog. Tests pass another one.
 //!
 //! The init expects: `/dev`, `/proc`, `/sys` and `/run` as folders of the initramfs (made if absent),
 //! and the files named in [`image::paths`] as `INITRD_…`.
@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::watchdog::Watchdog;
 
-/// Where the init looks and what time it is. The defaults are the real machine.
+/// Where files are and what time it is.
 #[derive(Debug)]
 pub struct World {
     /// The initramfs itself: `/`.
@@ -33,13 +33,13 @@ pub struct World {
     pub watchdog: Watchdog,
 }
 
-/// Time, real or told by a test.
+/// The time, real or a test's.
 #[derive(Debug)]
 pub enum Clock {
     /// The kernel's clocks.
     Real,
     /// A clock of tests: microseconds since boot; each sleep moves it on.
-    Told(std::sync::atomic::AtomicI64),
+    Fake(std::sync::atomic::AtomicI64),
 }
 
 impl World {
@@ -83,7 +83,7 @@ impl World {
         match &self.clock {
             Clock::Real => clock_gettime(ClockId::CLOCK_BOOTTIME)
                 .map_or(0, |at| at.tv_sec() * 1_000_000 + at.tv_nsec() / 1000),
-            Clock::Told(at) => at.load(std::sync::atomic::Ordering::Relaxed),
+            Clock::Fake(at) => at.load(std::sync::atomic::Ordering::Relaxed),
         }
     }
 
@@ -102,7 +102,7 @@ impl World {
     pub(crate) fn sleep(&self, time: Duration) {
         match &self.clock {
             Clock::Real => std::thread::sleep(time),
-            Clock::Told(at) => {
+            Clock::Fake(at) => {
                 let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
                 at.fetch_add(micros, std::sync::atomic::Ordering::Relaxed);
             }

@@ -116,7 +116,7 @@ mod tests {
         "36 25 254:16 / /var/lib/etcd rw,noatime shared:1 - ext4 /dev/vdb rw,errors=remount-ro\n";
 
     fn world(folder: &Path, gate: Option<&str>, mountinfo: &str) -> World {
-        let clock = Clock::Told(std::sync::atomic::AtomicI64::new(0));
+        let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
         let world = World::below(folder, clock);
         let etcd = world.in_initrd(ETCD);
         for path in [

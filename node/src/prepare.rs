@@ -61,7 +61,7 @@ mod tests {
     fn only_a_node_with_an_identity_waits_for_the_clock() {
         let folder = tempfile::tempdir().unwrap();
         // On the running node the root is `/`.
-        let clock = Clock::Told(std::sync::atomic::AtomicI64::new(0));
+        let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
         let world = World::below(folder.path(), clock);
         // The spec that the init writes for a kubelet without an identity.
         let spec = image::container::kubelet(&["--v=2".to_owned()], &|_| true);

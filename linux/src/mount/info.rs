@@ -43,10 +43,7 @@ pub fn table(world: &World) -> Result<Vec<Mount>> {
     parse(&String::from_utf8_lossy(&text))
 }
 
-/// Reads mountinfo text.
-///
-/// # Errors
-/// Quotes the line that does not parse.
+/// Reads mountinfo text. An error quotes the line that does not parse.
 fn parse(text: &str) -> Result<Vec<Mount>> {
     text.lines()
         .map(|line| one(line).with_context(|| format!("mountinfo line {line:?}")))

@@ -1,5 +1,5 @@
-//! Mount options as people write them: what is a flag of the call, what is for the file system, and what is for
-//! programs only (`mount(8)`, section "filesystem-independent mount options").
+//! Mount options as in fstab, split into the flags of mount(2), the data for the file system, and words for programs
+//! only (`mount(8)`, section "filesystem-independent mount options").
 
 use super::Flags;
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_data_and_words_for_programs_are_told_apart() {
+    fn flags_data_and_words_for_programs_are_distinguished() {
         let words = [
             "noatime,data=ordered",
             "ro",
