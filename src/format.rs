@@ -7,6 +7,7 @@ pub mod sparse;
 pub mod cpio;
 pub mod fat;
 pub mod gpt;
+pub mod gzip;
 pub mod time;
 pub mod uki;
 pub mod verity;

@@ -8,7 +8,8 @@ pub mod host;
 // Floor: file formats
 pub mod format;
 
-// Floor: file trees
+// Floor: file trees, output formats
+pub mod artifact;
 pub mod layer;
 
 // Floor: inputs
@@ -24,9 +25,6 @@ pub mod lock;
 
 // Floor: build steps
 pub mod steps;
-
-// Floor: output formats
-pub mod artifact;
 
 // Floor: the output folder
 pub mod publish;

@@ -36,6 +36,8 @@ use image::layout::{Architecture, Sizes};
 use image::node::NodeSettings;
 use serde::Serialize;
 
+use crate::artifact;
+
 pub use load::load;
 pub use mistakes::Mistakes;
 pub use platform::Platform;
@@ -67,7 +69,7 @@ pub struct Recipe {
     /// The Ignition config that is baked into the initramfs.
     pub ignition: Option<BaseConfig>,
     /// The forms of the disk beside the raw one.
-    pub artifacts: Vec<ArtifactKind>,
+    pub artifacts: Vec<artifact::Kind>,
     /// Sizes of the partitions.
     pub sizes: Sizes,
     /// How the root is packed.
@@ -212,44 +214,6 @@ pub struct BaseConfig {
     pub name: String,
     /// Its text, Ignition JSON whatever it was written in.
     pub text: Vec<u8>,
-}
-
-/// Forms of the disk beside the raw one.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum ArtifactKind {
-    /// QEMU's format.
-    Qcow2,
-    /// The tar archive that Google Compute Engine imports.
-    Gce,
-    /// A raw disk of whole GiB with the request that registers it as an AMI.
-    Aws,
-    /// Kernel, initrd, root and iPXE script for a boot from the network.
-    Pxe,
-}
-
-impl ArtifactKind {
-    /// The name that the recipe uses.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Qcow2 => "qcow2",
-            Self::Gce => "gce",
-            Self::Aws => "aws",
-            Self::Pxe => "pxe",
-        }
-    }
 }
 
 /// How the root is packed.

@@ -29,7 +29,7 @@ use slipway::layer::Entry;
 use slipway::lock;
 use slipway::oci;
 use slipway::publish::sbom::{self, Component};
-use slipway::recipe::{ArtifactKind, Platform, Recipe, SetRequest, load};
+use slipway::recipe::{Platform, Recipe, SetRequest, load};
 use slipway::steps::bootable::{self, Bootable};
 use slipway::steps::disk::{self, Disk};
 use slipway::steps::initramfs::{self, Contents};
@@ -382,22 +382,21 @@ impl Bench {
 
     fn archives(&self) -> Result<()> {
         let inputs = Inputs {
-            tools: &self.tools,
+            tools: &self.tools.root,
             image: &image(),
             architecture: Architecture::X86_64,
-            disk: &self.disk,
-            bootable: &self.bootable,
-            root: &self.root,
+            disk: &self.disk.path,
+            disk_size: self.disk.size,
+            vmlinuz: &self.bootable.vmlinuz,
+            initrd: &self.bootable.initrd,
+            cmdline: &self.bootable.cmdline,
+            erofs: &self.root.erofs,
+            verity: &self.root.verity,
             sizes: &Sizes::default(),
             epoch: EPOCH,
         };
         let session = Session::open(Kind::Quiet)?;
-        for kind in [
-            ArtifactKind::Qcow2,
-            ArtifactKind::Gce,
-            ArtifactKind::Aws,
-            ArtifactKind::Pxe,
-        ] {
+        for kind in artifact::Kind::all() {
             for file in artifact::write(&session, kind, &inputs, self.place.path())? {
                 ensure!(
                     self.place.path().join(&file).exists(),
@@ -448,7 +447,7 @@ impl Bench {
                 .is_some_and(|found| found[0].name == "kubelet")
         );
         ensure!(disk.notes.is_empty(), "{:?}", disk.notes);
-        let mut qcow2 = inspect(&self.place.path().join(artifact::QCOW2))?;
+        let mut qcow2 = inspect(&self.place.path().join("disk.qcow2"))?;
         ensure!(qcow2.kind == "qcow2 disk");
         qcow2.kind = disk.kind;
         ensure!(qcow2.to_string() == disk.to_string(), "{qcow2}");
@@ -570,7 +569,7 @@ fn write_disk(
         sizes: &sizes(),
         epoch: EPOCH,
         sbom,
-        size_multiple: artifact::size_multiple(&[ArtifactKind::Aws]),
+        size_multiple: GIB,
     };
     disk::write(session, &parts, path)
 }

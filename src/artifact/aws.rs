@@ -2,22 +2,50 @@
 //!
 //! Format: the input of `aws ec2 register-image --cli-input-json`, which is the `RegisterImage` call of EC2.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use anyhow::{Result, ensure};
 use image::layout::{Architecture, GIB, Sizes};
 use image::manifest::ImageId;
 use serde_json::json;
 
+use super::{Artifact, Inputs};
+
+/// The request in the output folder.
+const FILE: &str = "aws-register-image.json";
 /// Stands where the id of the uploaded snapshot goes. EC2 refuses it, so a forgotten replacement makes no empty image.
-pub const SNAPSHOT: &str = "snap-REPLACE";
+const SNAPSHOT: &str = "snap-REPLACE";
 /// The name of the first disk; with NVMe it is only a name.
 const ROOT_DEVICE: &str = "/dev/xvda";
 
+/// The row of the table.
+pub(super) static ROW: Artifact = Artifact {
+    name: "aws",
+    help: "A raw disk of whole GiB with the request that registers it as an AMI.",
+    // A volume has whole GiB, and a snapshot of less is refused.
+    size_multiple: GIB,
+    write,
+};
+
+fn write(inputs: &Inputs, output: &Path) -> Result<Vec<PathBuf>> {
+    let Inputs {
+        image,
+        architecture,
+        disk_size,
+        sizes,
+        ..
+    } = *inputs;
+    fs::write(
+        output.join(FILE),
+        request(image, architecture, disk_size, sizes)?,
+    )?;
+    Ok(vec![FILE.into()])
+}
+
 /// The request's text, for a disk of `size` bytes. An instance gets a volume on which its first boot finds room, where whoever
 /// starts it asks for no other.
-///
-/// # Errors
-/// When the disk is not of whole GiB, which a volume has to be.
-pub fn request(
+fn request(
     image: &ImageId,
     architecture: Architecture,
     size: u64,

@@ -5,13 +5,16 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use image::layout::GIB;
 
-use crate::artifact::gzip;
-use crate::format::sparse;
+use super::{Artifact, Inputs};
+use crate::format::{gzip, sparse};
 
+/// The archive in the output folder.
+const FILE: &str = "gce.tar.gz";
 /// The one member's name, which the importer asks for.
 const MEMBER: &str = "disk.raw";
 /// Holes smaller than this are stored: they cost next to nothing once compressed, a longer map costs more.
@@ -21,11 +24,22 @@ const TAR_BLOCK: usize = 512;
 const IN_HEADER: usize = 4;
 const IN_EXTENSION: usize = 21;
 
+/// The row of the table.
+pub(super) static ROW: Artifact = Artifact {
+    name: "gce",
+    help: "The tar archive that Google Compute Engine imports.",
+    // The importer refuses a disk of another size.
+    size_multiple: GIB,
+    write,
+};
+
+fn write(inputs: &Inputs, output: &Path) -> Result<Vec<PathBuf>> {
+    pack(inputs.disk, &output.join(FILE), inputs.epoch)?;
+    Ok(vec![FILE.into()])
+}
+
 /// Writes the archive of a disk.
-///
-/// # Errors
-/// When the disk cannot be read or the archive not written.
-pub fn write(disk: &Path, archive: &Path, epoch: u64) -> Result<()> {
+fn pack(disk: &Path, archive: &Path, epoch: u64) -> Result<()> {
     let naming = || format!("reading {}", disk.display());
     let mut file = File::open(disk).with_context(naming)?;
     let size = file.metadata().with_context(naming)?.len();
@@ -170,7 +184,7 @@ mod tests {
                 .unwrap();
         }
         let archive = folder.path().join("disk.tar.gz");
-        write(&disk, &archive, 1_780_000_000).unwrap();
+        pack(&disk, &archive, 1_780_000_000).unwrap();
         assert!(archive.metadata().unwrap().len() < 100_000);
         let reader = flate2::read::GzDecoder::new(File::open(&archive).unwrap());
         let mut archive = tar::Archive::new(reader);

@@ -5,31 +5,35 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::cmdline::ROOT_URL;
+use image::layout::MIB;
 use image::verity::BLOCK;
 
+use super::{Artifact, Inputs};
 use crate::format::sparse;
-use crate::steps::bootable::Bootable;
-use crate::steps::root::Root;
 
 /// The folder in the output.
-pub const FOLDER: &str = "pxe";
+const FOLDER: &str = "pxe";
 /// The kernel in it.
-pub const KERNEL: &str = "vmlinuz";
+const KERNEL: &str = "vmlinuz";
 /// The initramfs in it.
-pub const INITRD: &str = "initrd";
+const INITRD: &str = "initrd";
 /// The root in it: the EROFS, padded to a block, and its hash tree.
-pub const ROOT: &str = "root";
+const ROOT: &str = "root";
 /// The script in it.
-pub const SCRIPT: &str = "boot.ipxe";
+const SCRIPT: &str = "boot.ipxe";
 
-/// Writes the folder. Gives the files, relative to `output`.
-///
-/// # Errors
-/// When a file cannot be copied.
-pub fn write(bootable: &Bootable, root: &Root, output: &Path) -> Result<Vec<PathBuf>> {
+/// The row of the table.
+pub(super) static ROW: Artifact = Artifact {
+    name: "pxe",
+    help: "Kernel, initrd, root and iPXE script for a boot from the network.",
+    size_multiple: MIB,
+    write,
+};
+
+fn write(inputs: &Inputs, output: &Path) -> Result<Vec<PathBuf>> {
     let folder = output.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    for (from, name) in [(&bootable.vmlinuz, KERNEL), (&bootable.initrd, INITRD)] {
+    for (from, name) in [(inputs.vmlinuz, KERNEL), (inputs.initrd, INITRD)] {
         fs::copy(from, folder.join(name)).with_context(|| format!("copying {}", from.display()))?;
     }
     let path = folder.join(ROOT);
@@ -41,10 +45,10 @@ pub fn write(bootable: &Bootable, root: &Root, output: &Path) -> Result<Vec<Path
         .create_new(true)
         .open(&path)
         .with_context(|| format!("writing {}", path.display()))?;
-    let data = sparse::copy(&root.erofs, &file, 0)?.next_multiple_of(BLOCK);
-    let hashes = sparse::copy(&root.verity, &file, data)?;
+    let data = sparse::copy(inputs.erofs, &file, 0)?.next_multiple_of(BLOCK);
+    let hashes = sparse::copy(inputs.verity, &file, data)?;
     file.set_len(data + hashes)?;
-    fs::write(folder.join(SCRIPT), script(&bootable.cmdline))
+    fs::write(folder.join(SCRIPT), script(inputs.cmdline))
         .with_context(|| format!("writing {SCRIPT}"))?;
     Ok([KERNEL, INITRD, ROOT, SCRIPT]
         .map(|name| Path::new(FOLDER).join(name))
@@ -53,8 +57,7 @@ pub fn write(bootable: &Bootable, root: &Root, output: &Path) -> Result<Vec<Path
 
 /// The script: files stand beside it, wherever it was fetched from, unless `base` was set before it was started.
 /// The init fetches the root itself, so that it is verified while it streams and is in memory once.
-#[must_use]
-pub fn script(cmdline: &str) -> String {
+fn script(cmdline: &str) -> String {
     format!(
         "#!ipxe\n\
          isset ${{base}} || set base ${{cwuri}}/..\n\

@@ -20,7 +20,7 @@ use slipway::recipe::node_config;
 use slipway::recipe::{self, Platform};
 use slipway::vm::machine::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
-use slipway::{doctor, inspect, pipeline};
+use slipway::{artifact, doctor, inspect, pipeline};
 
 use super::arguments::{
     self, BuildArgs, CacheCommand, Cli, DemoArgs, LockArgs, Output, RunArgs, TimelineArgs,
@@ -81,7 +81,7 @@ fn plan(args: &BuildArgs, output: Output) -> Result<ExitCode> {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut text = format!("{}: disk.raw", out.display());
+    let mut text = format!("{}: {}", out.display(), artifact::DISK);
     for artifact in artifacts {
         text += &format!(", {artifact}");
     }

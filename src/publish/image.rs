@@ -11,7 +11,6 @@ use crate::artifact::{self, Inputs};
 use crate::host::cache::Key;
 use crate::install::tools::Tools;
 use crate::lock::LockedRecipe;
-use crate::recipe::ArtifactKind;
 use crate::steps::bootable::Bootable;
 use crate::steps::disk::{Disk, Parts};
 use crate::steps::identity::Identity;
@@ -84,7 +83,7 @@ impl Image {
 
     /// The artifacts that the recipe asks for.
     #[must_use]
-    pub fn artifacts(&self) -> &[ArtifactKind] {
+    pub fn artifacts(&self) -> &[artifact::Kind] {
         &self.locked.recipe.artifacts
     }
 
@@ -110,12 +109,16 @@ impl Image {
     pub fn inputs<'a>(&'a self, disk: &'a Disk) -> Inputs<'a> {
         let recipe = &self.locked.recipe;
         Inputs {
-            tools: &self.tools,
+            tools: &self.tools.root,
             image: &self.identity.manifest.image,
             architecture: recipe.image.architecture,
-            disk,
-            bootable: &self.bootable,
-            root: &self.root,
+            disk: &disk.path,
+            disk_size: disk.size,
+            vmlinuz: &self.bootable.vmlinuz,
+            initrd: &self.bootable.initrd,
+            cmdline: &self.bootable.cmdline,
+            erofs: &self.root.erofs,
+            verity: &self.root.verity,
             sizes: &recipe.sizes,
             epoch: self.locked.lock.epoch,
         }

@@ -13,6 +13,7 @@ use super::mistakes::{Mistake, Mistakes, Place};
 use super::raw::{self, RawRecipe, RawSuite};
 use super::tree::Node;
 use super::{BaseConfig, Debian, Image, Kernel, Recipe, Units};
+use crate::artifact;
 use crate::recipe::node_config;
 
 /// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` are the paths of
@@ -303,7 +304,7 @@ impl<'a> Check<'a> {
         self.add(mistake.also(named, "the config is named here"));
     }
 
-    fn artifacts(&mut self, raw: &[raw::RawArtifact]) -> Vec<super::ArtifactKind> {
+    fn artifacts(&mut self, raw: &[raw::RawArtifact]) -> Vec<artifact::Kind> {
         let items = self.find("artifacts").map_or(&[][..], Node::items);
         let mut kinds = Vec::new();
         for (raw, item) in raw.iter().zip(items) {
@@ -318,7 +319,7 @@ impl<'a> Check<'a> {
                 None => self.add(Mistake::at(
                     &item.place,
                     "an artifact without `kind`",
-                    "expected kind = \"qcow2\", \"gce\", \"aws\" or \"pxe\"",
+                    format!("expected kind = {}", artifact::names()),
                 )),
             }
         }

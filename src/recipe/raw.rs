@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ArtifactKind, ContainerImage, Platform};
+use super::{ContainerImage, Platform};
+use crate::artifact;
 
 /// Lists of names: what a recipe gives is added to what it extends; `-name` takes an inherited name away
 /// and `-*` all of them. Every other list replaces the inherited one.
@@ -275,7 +276,7 @@ pub(super) struct RawIgnition {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawArtifact {
     /// Which form. Required.
-    pub kind: Option<ArtifactKind>,
+    pub kind: Option<artifact::Kind>,
 }
 
 /// Sizes of the partitions, as "512 MiB" or in bytes; whole MiB.

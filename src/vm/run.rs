@@ -11,6 +11,7 @@ use super::machine::{Accel, Bus, Clock, Forward, Machine, OnReset, Start};
 use super::process::Vm;
 use super::terminal::{self, Keys, Left};
 use super::{channel, timeline};
+use crate::artifact;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 
@@ -79,11 +80,12 @@ impl Image {
     /// # Errors
     /// If the folder has no disk, or not one unified kernel image.
     pub fn open(out: &Path) -> Result<Self> {
-        let disk = out.join("disk.raw");
+        let disk = out.join(artifact::DISK);
         if !disk.is_file() {
             bail!(
-                "{} has no disk.raw; expected the output folder of `slipway build`",
-                out.display()
+                "{} has no {}; expected the output folder of `slipway build`",
+                out.display(),
+                artifact::DISK
             );
         }
         let mut found = Vec::new();
