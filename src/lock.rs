@@ -25,7 +25,7 @@ use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
-use crate::recipe::{Recipe, SetRequest};
+use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
 
 pub use fetching::LockedRecipe;
 pub use file::{Lock, LockedFrom, LockedKubelet, LockedSource, VERSION};
@@ -47,11 +47,12 @@ pub enum Mode {
 /// If the archive cannot be read or trusted, a requirement cannot be met, or `mode` forbids what would be needed.
 pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe> {
     let path = recipe.lock_path();
-    let requirements = digest(&recipe)?;
+    let request = recipe.lock_request();
+    let digest = digest(&request)?;
     let known = file::read(&path)?;
     let step = session.progress.step("lock");
     match (&known, mode) {
-        (Some(known), Mode::Make | Mode::Locked) if known.recipe_digest == requirements => {
+        (Some(known), Mode::Make | Mode::Locked) if known.recipe_digest == digest => {
             let lock = known.clone();
             step.hit(None);
             return Ok(LockedRecipe { recipe, lock });
@@ -69,10 +70,12 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
         ),
         _ => {}
     }
-    let lock = make(session, &recipe, &recipe.sets(), &step, requirements)?;
+    let lock = make(session, &recipe.debian, &request, &step, digest)?;
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling one takes its toolchain from the packages that were just chosen.
-    locked.lock.kubelet = kubelet::pin(session, &locked)?;
+    if let Some(request) = &request.kubelet {
+        locked.lock.kubelet = Some(kubelet::pin(session, &locked, request)?);
+    }
     if let Some(known) = &known {
         warn_of_older_sources(known, &locked.lock, &session.progress);
     }
@@ -82,17 +85,9 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
 }
 
 /// Hash of everything in the recipe that decides what the lock holds.
-fn digest(recipe: &Recipe) -> Result<String> {
-    let sets = serde_json::to_string(&recipe.sets())?;
-    let components = serde_json::to_string(&recipe.debian.components)?;
-    let key = Key::of("lock", VERSION)
-        .text("suite", &recipe.debian.suite)
-        .text("components", &components)
-        .text("architecture", recipe.image.architecture.debian())
-        .text("sets", &sets)
-        .key("kubelet", &kubelet::requirements(recipe)?)
-        .finish();
-    Ok(key.to_string())
+fn digest(request: &LockRequest) -> Result<String> {
+    let key = Key::of("lock", VERSION).value("request", request)?;
+    Ok(key.finish().to_string())
 }
 
 /// Chooses other sets than the recipe's own from the archive as it is now; no file is read or written. For tools that
@@ -102,7 +97,11 @@ fn digest(recipe: &Recipe) -> Result<String> {
 /// As [`pin`].
 pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Result<LockedRecipe> {
     let step = session.progress.step("choose packages");
-    let lock = make(session, recipe, sets, &step, String::new())?;
+    let request = LockRequest {
+        sets: sets.to_vec(),
+        ..recipe.lock_request()
+    };
+    let lock = make(session, &recipe.debian, &request, &step, String::new())?;
     step.made(None);
     Ok(LockedRecipe {
         recipe: recipe.clone(),
@@ -110,34 +109,35 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Resul
     })
 }
 
+/// Chooses the packages. Of `debian` only the mirrors count: they decide from where, not what.
 fn make(
     session: &Session,
-    recipe: &Recipe,
-    sets: &[SetRequest],
+    debian: &Debian,
+    request: &LockRequest,
     step: &Step,
     recipe_digest: String,
 ) -> Result<Lock> {
-    let debian = &recipe.debian;
     let mirrors = Mirrors::find(
         debian.mirror.as_deref(),
         debian.security_mirror.as_deref(),
         &Host::here(),
     )?;
+    let sets = &request.sets;
     let with_backports = sets.iter().any(|set| !set.backports.is_empty());
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .context("this machine's clock is before 1970")?;
-    let architecture = recipe.image.architecture.debian();
-    let request = Request {
+    let architecture = request.architecture.debian();
+    let source = Request {
         mirrors: &mirrors,
-        suites: &suites(&debian.suite, with_backports),
-        components: &debian.components,
+        suites: &suites(&request.suite, with_backports),
+        components: &request.components,
         architecture,
         keyring: &Keyring::debian()?,
         now: now.as_secs(),
     };
     step.note("reading the archive's indexes");
-    let archive = Archive::read(&request, &session.cache, step)?;
+    let archive = Archive::read(&source, &session.cache, step)?;
     let pool = archive.pool()?;
     step.note("choosing packages");
     let mut lock = Lock {

@@ -46,11 +46,16 @@ pub use platform::Platform;
 pub const NEWEST_KUBERNETES_MINOR: u32 = 36;
 
 /// A checked recipe.
-#[derive(Clone, Debug)]
+///
+/// Its serialised form is in the key of the output folder, so that a new field is in it without further code. Skipped is
+/// what says only where inputs come from: their content is in the keys of the steps that read them.
+#[derive(Clone, Debug, Serialize)]
 pub struct Recipe {
     /// The file that was asked for.
+    #[serde(skip)]
     pub path: PathBuf,
     /// Every recipe file that was read, the one asked for first, then what it extends.
+    #[serde(skip)]
     pub parts: Vec<PathBuf>,
     /// What the image is called.
     pub image: Image,
@@ -105,10 +110,13 @@ pub struct Debian {
     /// Packages that are taken from the suite's backports, wherever they are wanted.
     pub backports: Vec<String>,
     /// Base URL of the archive.
+    #[serde(skip)]
     pub mirror: Option<String>,
     /// Base URL of the security archive.
+    #[serde(skip)]
     pub security_mirror: Option<String>,
     /// Base URLs of snapshot archives, tried for files that are gone from the mirror.
+    #[serde(skip)]
     pub snapshots: Vec<String>,
     /// Keep documentation and manual pages.
     pub docs: bool,
@@ -151,7 +159,7 @@ pub struct FileEntry {
 #[serde(rename_all = "kebab-case")]
 pub enum FileKind {
     /// The bytes of a file of the building host.
-    Source(PathBuf),
+    Source(#[serde(skip)] PathBuf),
     /// These bytes.
     Content(Vec<u8>),
     /// A symbolic link with this target.
@@ -179,6 +187,7 @@ pub struct Kubernetes {
     /// `1.36` (the newest patch release that a source has) or `1.36.3`.
     pub version: String,
     /// Where the program comes from; the first source that answers is taken.
+    #[serde(skip)]
     pub kubelet: Vec<KubeletSource>,
     /// Packages of the kubelet's container, beside the essential ones.
     pub container_packages: Vec<String>,
@@ -208,9 +217,10 @@ pub enum KubeletSource {
 }
 
 /// The Ignition config that is baked in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BaseConfig {
     /// Where it stands, for messages.
+    #[serde(skip)]
     pub name: String,
     /// Its text, Ignition JSON whatever it was written in.
     pub text: Vec<u8>,
@@ -264,6 +274,31 @@ impl ContainerImage {
             Self::Etcd => &["etcd-server"],
         }
     }
+}
+
+/// All of a recipe that decides what its lock holds. A lock is made from this alone, and its digest of the recipe is the hash
+/// of all of it, so that a field which a lock is to follow is in the digest as soon as [`crate::lock`] can read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LockRequest {
+    /// Code name of the release.
+    pub suite: String,
+    /// Components of the archive.
+    pub components: Vec<String>,
+    /// What machines the packages are for.
+    pub architecture: Architecture,
+    /// The sets of packages.
+    pub sets: Vec<SetRequest>,
+    /// The kubelet, if the image has one.
+    pub kubelet: Option<KubeletRequest>,
+}
+
+/// The kubelet that is locked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KubeletRequest {
+    /// As [`Kubernetes::version`].
+    pub version: String,
+    /// As [`Kubernetes::kubelet`], files relative to the recipe's folder: a lock is the same from wherever it is made.
+    pub sources: Vec<KubeletSource>,
 }
 
 /// A set of packages that is chosen, locked and fetched together.
@@ -352,6 +387,27 @@ impl Recipe {
         }
         sets.push(set(SET_TOOLS_RUN, owned_names(TOOLS_RUN), true, false));
         sets
+    }
+
+    /// What its lock is made from.
+    #[must_use]
+    pub fn lock_request(&self) -> LockRequest {
+        let relative = |source: &KubeletSource| match source {
+            KubeletSource::File { path } => KubeletSource::File {
+                path: path.strip_prefix(self.folder()).unwrap_or(path).to_owned(),
+            },
+            other => other.clone(),
+        };
+        LockRequest {
+            suite: self.debian.suite.clone(),
+            components: self.debian.components.clone(),
+            architecture: self.image.architecture,
+            sets: self.sets(),
+            kubelet: self.kubernetes.as_ref().map(|kubernetes| KubeletRequest {
+                version: kubernetes.version.clone(),
+                sources: kubernetes.kubelet.iter().map(relative).collect(),
+            }),
+        }
     }
 
     /// The lock file beside the recipe.

@@ -15,10 +15,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::fetching::LockedRecipe;
 use super::file::{LockedFrom, LockedKubelet};
-use crate::host::cache::Key;
 use crate::host::progress::Step;
 use crate::host::session::Session;
-use crate::recipe::{KubeletSource, Kubernetes, Recipe};
+use crate::recipe::{KubeletRequest, KubeletSource};
 
 pub use program::Program;
 
@@ -27,29 +26,30 @@ pub use program::Program;
 ///
 /// # Errors
 /// If no source answers; says of each why.
-pub fn pin(session: &Session, locked: &LockedRecipe) -> Result<Option<LockedKubelet>> {
+pub fn pin(
+    session: &Session,
+    locked: &LockedRecipe,
+    request: &KubeletRequest,
+) -> Result<LockedKubelet> {
     let recipe = &locked.recipe;
-    let Some(kubernetes) = &recipe.kubernetes else {
-        return Ok(None);
-    };
     let mut refusals = Vec::new();
     // In the recipe's order: a release server is fast, compiling takes minutes and is for hosts that reach none.
-    for source in &kubernetes.kubelet {
+    for source in &request.sources {
         let step = session
             .progress
             .step(&format!("kubelet from {}", name(source)));
-        match pin_from(session, locked, source, kubernetes, &step) {
+        match pin_from(session, locked, source, &request.version, &step) {
             Ok((kubelet, hit)) => {
                 ensure!(
-                    version::fits(&kubelet.version, &kubernetes.version),
+                    version::fits(&kubelet.version, &request.version),
                     "{}: the recipe wants Kubernetes {}, {} gave {}",
                     recipe.path.display(),
-                    kubernetes.version,
+                    request.version,
                     name(source),
                     kubelet.version
                 );
                 step.done(hit, Some(kubelet.size));
-                return Ok(Some(kubelet));
+                return Ok(kubelet);
             }
             Err(error) => {
                 session
@@ -62,7 +62,7 @@ pub fn pin(session: &Session, locked: &LockedRecipe) -> Result<Option<LockedKube
     bail!(
         "no source of {} has a kubelet {}:\n  {}",
         recipe.path.display(),
-        kubernetes.version,
+        request.version,
         refusals.join("\n  ")
     )
 }
@@ -81,14 +81,14 @@ fn pin_from(
     session: &Session,
     locked: &LockedRecipe,
     source: &KubeletSource,
-    kubernetes: &Kubernetes,
+    version: &str,
     step: &Step,
 ) -> Result<(LockedKubelet, bool)> {
     match source {
-        KubeletSource::Release { url } => release::pin(url, kubernetes, session, locked, step),
+        KubeletSource::Release { url } => release::pin(url, version, session, locked, step),
         KubeletSource::File { path } => prebuilt::pin_file(path, session, locked),
         KubeletSource::Oci { reference } => prebuilt::pin_image(reference, session, locked, step),
-        KubeletSource::GoModule => module::pin(&kubernetes.version, session, locked, step),
+        KubeletSource::GoModule => module::pin(version, session, locked, step),
     }
 }
 
@@ -125,21 +125,4 @@ pub fn obtain(
         sha256: kubelet.sha256.clone(),
         path,
     })
-}
-
-/// What decides the kubelet's part of a lock.
-///
-/// # Errors
-/// If the recipe cannot be written as JSON.
-pub fn requirements(recipe: &Recipe) -> Result<Key> {
-    let requirements = recipe
-        .kubernetes
-        .as_ref()
-        .map(|k| serde_json::to_string(&(&k.version, &k.kubelet)))
-        .transpose()?
-        .unwrap_or_default();
-    // The words of the key are those of the first version: others would put every lock out of date.
-    Ok(Key::of("kubelet wishes", 1)
-        .text("wishes", &requirements)
-        .finish())
 }

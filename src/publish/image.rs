@@ -67,18 +67,20 @@ impl Image {
     }
 
     /// Hash of everything that decides the bytes of its files.
-    #[must_use]
-    pub fn key(&self) -> Key {
-        let artifacts: Vec<&str> = self.artifacts().iter().map(|kind| kind.name()).collect();
-        Key::of("output", 1)
+    ///
+    /// # Errors
+    /// If the recipe cannot be serialised.
+    pub fn key(&self) -> Result<Key> {
+        let key = Key::of("output", 2)
             .text("slipway", env!("CARGO_PKG_VERSION"))
             .key("root", &self.root.key)
             .key("bootable", &self.bootable.key)
             .key("tools", &self.tools.key)
             .text("manifest", &self.identity.manifest.to_text())
-            .text("artifacts", &artifacts.join(" "))
+            .value("recipe", &self.locked.recipe)?
             .text("lock", &self.locked.lock.recipe_digest)
-            .finish()
+            .finish();
+        Ok(key)
     }
 
     /// The artifacts that the recipe asks for.

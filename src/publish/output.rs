@@ -50,9 +50,9 @@ impl Output {
     /// Takes the folder `<parent>/<name>-<version>` of an image, waiting for another build of it.
     ///
     /// # Errors
-    /// If its parent cannot be made or locked.
+    /// If its parent cannot be made or locked, or the image has no key.
     pub fn take(parent: &Path, image: &Image) -> Result<Self> {
-        Self::take_folder(&parent.join(image.folder()), image.key())
+        Self::take_folder(&parent.join(image.folder()), image.key()?)
     }
 
     fn take_folder(folder: &Path, key: Key) -> Result<Self> {

@@ -53,11 +53,10 @@ pub fn seal(
     layers: &[Layer],
 ) -> Result<Root> {
     let (options, epoch) = (&locked.recipe.root, locked.lock.epoch);
-    let mut key = Key::of("root", 1)
+    let mut key = Key::of("root", 2)
         .key("tools", &tools.key)
         .key("rootfs", &rootfs.key)
-        .text("compression", &options.compression)
-        .bytes("cluster", &options.cluster.to_le_bytes())
+        .value("options", options)?
         .bytes("epoch", &epoch.to_le_bytes());
     for layer in layers {
         key = key.key("layer", &layer.key);

@@ -63,6 +63,14 @@ impl KeyBuilder {
         self
     }
 
+    /// Adds every field of a value, in the order of its type; a field that decides nothing is skipped there.
+    ///
+    /// # Errors
+    /// If JSON cannot express the value.
+    pub fn value(self, name: &str, value: &impl serde::Serialize) -> Result<Self> {
+        Ok(self.text(name, &serde_json::to_string(value)?))
+    }
+
     /// Adds the key of a step that this one builds on.
     #[must_use]
     pub fn key(self, name: &str, key: &Key) -> Self {

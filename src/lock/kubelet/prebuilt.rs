@@ -21,23 +21,21 @@ const PLACES: &[&str] = &[
     "kubelet",
 ];
 
+/// `path` is relative to the recipe's folder.
 pub(super) fn pin_file(
     path: &Path,
     session: &Session,
     locked: &LockedRecipe,
 ) -> Result<(LockedKubelet, bool)> {
-    let version = ask_version(&session.cache, path)?;
-    let (sha256, size) = keep(&session.cache, path)?;
+    let file = locked.recipe.folder().join(path);
+    let version = ask_version(&session.cache, &file)?;
+    let (sha256, size) = keep(&session.cache, &file)?;
     let kubelet = LockedKubelet {
         version,
         sha256,
         size,
         source: LockedFrom::File {
-            path: path
-                .strip_prefix(locked.recipe.folder())
-                .unwrap_or(path)
-                .to_string_lossy()
-                .into_owned(),
+            path: path.to_string_lossy().into_owned(),
         },
     };
     Ok((kubelet, true))

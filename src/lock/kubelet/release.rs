@@ -12,7 +12,6 @@ use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedKubelet};
-use crate::recipe::Kubernetes;
 
 /// A server that does not answer is given up soon: the next source is waiting.
 const PATIENCE: Patience = Patience {
@@ -27,19 +26,19 @@ const SMALL: u64 = 4096;
 
 pub(super) fn pin(
     template: &str,
-    kubernetes: &Kubernetes,
+    wanted: &str,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<(LockedKubelet, bool)> {
     let client = blocking::Client::new(&Options::default())?;
-    let release = if version::parse(&kubernetes.version).is_some() {
-        format!("v{}", kubernetes.version)
+    let release = if version::parse(wanted).is_some() {
+        format!("v{wanted}")
     } else {
         let (base, _) = template
             .split_once("{version}")
             .context("without {version} in its URL the recipe must name the patch release")?;
-        let url = format!("{base}stable-{}.txt", kubernetes.version);
+        let url = format!("{base}stable-{wanted}.txt");
         text(&client, &url)?
     };
     ensure!(
