@@ -12,6 +12,7 @@ use super::process::Vm;
 use super::terminal::{self, Keys, Left};
 use super::{channel, timeline};
 use crate::artifact;
+use crate::format::uki;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 
@@ -117,7 +118,9 @@ impl Image {
         let bytes =
             fs::read(&self.uki).with_context(|| format!("reading {}", self.uki.display()))?;
         let section = |name: &str| {
-            section(&bytes, name).with_context(|| format!("{}: no {name}", self.uki.display()))
+            uki::section(&bytes, name)
+                .and_then(|found| found.context("no such section"))
+                .with_context(|| format!("reading section {name} of {}", self.uki.display()))
         };
         let (kernel, initrd) = (folder.join("linux"), folder.join("initrd"));
         fs::write(&kernel, section(".linux")?).context("writing the kernel")?;
@@ -134,35 +137,6 @@ impl Image {
             cmdline,
         })
     }
-}
-
-/// The data of a section of a PE image, as long as the section says it is in memory (PE format, "Section Table").
-fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let word = |at: usize| -> Option<usize> {
-        let bytes = bytes.get(at..at + 4)?;
-        usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
-    };
-    let half = |at: usize| -> Option<usize> {
-        Some(usize::from(u16::from_le_bytes(
-            bytes.get(at..at + 2)?.try_into().ok()?,
-        )))
-    };
-    let header = word(0x3c)?;
-    if bytes.get(header..header + 4)? != b"PE\0\0" {
-        return None;
-    }
-    let count = half(header + 6)?;
-    let table = header + 24 + half(header + 20)?;
-    (0..count).find_map(|number| {
-        let at = table + 40 * number;
-        let found = bytes.get(at..at + 8)?;
-        let found = found.split(|&b| b == 0).next()?;
-        if found != name.as_bytes() {
-            return None;
-        }
-        let (in_memory, in_file, offset) = (word(at + 8)?, word(at + 16)?, word(at + 20)?);
-        bytes.get(offset..offset + in_memory.min(in_file))
-    })
 }
 
 /// Makes the machine that the options and the node's files say.
