@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::debian::mirror::{Host, Mirrors};
 use crate::host::cache::Cache;
 use crate::host::progress;
-use crate::host::sandbox::Sandbox;
+use crate::host::sandbox::{self, Sandbox};
 use crate::install::tools::Tools;
 use crate::vm::accel::prove_kvm;
 
@@ -142,7 +142,8 @@ fn namespaces(refused: Option<anyhow::Error>) -> Finding {
                 Some((found, remedy)) => (found, format!("have root {remedy}, or run as root")),
                 None => (text.as_str(), "run as root".to_owned()),
             };
-            let remedy = forbidding_sysctl(Path::new("/proc/sys")).unwrap_or(told);
+            let remedy = sandbox::forbidding_sysctl(Path::new("/proc/sys"))
+                .map_or(told, |remedy| format!("{remedy}, or run as root"));
             Finding::lack(NAME, State::Missing, found, remedy)
         }
     }
@@ -163,22 +164,6 @@ fn in_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
         let mut words = map.split_whitespace();
         words.next() != Some("0") || words.next() != Some("0")
-    })
-}
-
-/// The kernel setting that forbids user namespaces, and how to allow them.
-fn forbidding_sysctl(sysctls: &Path) -> Option<String> {
-    let forbidding = [
-        ("kernel/unprivileged_userns_clone", "0", "1"),
-        ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
-        ("user/max_user_namespaces", "0", "16384"),
-    ];
-    forbidding.into_iter().find_map(|(path, bad, good)| {
-        let value = fs::read_to_string(sysctls.join(path)).ok()?;
-        let name = path.replace('/', ".");
-        (value.trim() == bad).then(|| {
-            format!("this kernel has {name}={bad}: have root run `sysctl -w {name}={good}`, or run as root")
-        })
     })
 }
 
@@ -327,23 +312,6 @@ fn available(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_setting_that_forbids_namespaces_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("kernel")).unwrap();
-        let path = folder
-            .path()
-            .join("kernel/apparmor_restrict_unprivileged_userns");
-        fs::write(&path, "0\n").unwrap();
-        assert_eq!(forbidding_sysctl(folder.path()), None);
-        fs::write(&path, "1\n").unwrap();
-        let remedy = forbidding_sysctl(folder.path()).unwrap();
-        assert!(
-            remedy.contains("sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
-            "{remedy}"
-        );
-    }
 
     #[test]
     fn available_memory_is_read() {

@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-pub use user::become_root_of_namespace;
+pub use user::{become_root_of_namespace, forbidding_sysctl};
 
 /// How many lines of a failed program's error output go into our error.
 const TAIL: usize = 25;

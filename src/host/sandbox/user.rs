@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +20,14 @@ use nix::unistd::{ForkResult, Gid, Pid, Uid, User, fork, setgroups, setresgid, s
 const NEEDED: u32 = 65_535;
 const REMEDY_IDS: &str =
     "have root run `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 NAME`";
+
+/// Kernel settings that forbid user namespaces: their path below `/proc/sys`, the value that forbids, one that allows.
+const FORBIDDING: [(&str, &str, &str); 3] = [
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("kernel/unprivileged_userns_clone", "0", "1"),
+    // As many as a kernel allows by itself on a machine of 4 GiB.
+    ("user/max_user_namespaces", "0", "15000"),
+];
 
 /// Makes a user root of a user namespace, in which its own id is 0 and its subordinate ids are 1 and up. Root itself
 /// is left as it is. Call it before any thread is started.
@@ -81,23 +90,23 @@ pub fn become_root_of_namespace() -> Result<()> {
 }
 
 fn refused(errno: Errno, what: &str) -> anyhow::Error {
-    let read = |name: &str| {
-        fs::read_to_string(name)
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    };
-    let remedy = if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        "AppArmor forbids it: have root run `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, \
-         or load a profile that grants `userns` to this program"
-    } else if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        "have root run `sysctl kernel.unprivileged_userns_clone=1`"
-    } else if read("/proc/sys/user/max_user_namespaces") == "0" {
-        "have root run `sysctl user.max_user_namespaces=15000`"
-    } else {
+    let remedy = forbidding_sysctl(Path::new("/proc/sys")).unwrap_or_else(|| {
         "a container or a security policy forbids it: run as root there, or allow user namespaces"
-    };
+            .to_owned()
+    });
     anyhow::anyhow!("making {what} was refused ({errno}); {remedy}")
+}
+
+/// The setting below `sysctls` that forbids user namespaces, if one does, and how to allow them.
+#[must_use]
+pub fn forbidding_sysctl(sysctls: &Path) -> Option<String> {
+    FORBIDDING.into_iter().find_map(|(path, bad, good)| {
+        let value = fs::read_to_string(sysctls.join(path)).ok()?;
+        let name = path.replace('/', ".");
+        let remedy =
+            format!("this kernel has {name}={bad}: have root run `sysctl -w {name}={good}`");
+        (value.trim() == bad).then_some(remedy)
+    })
 }
 
 /// The first range of a subordinate id file that is big enough, as (first, count).
@@ -139,6 +148,23 @@ fn map(program: &str, process: Pid, own: u32, (first, count): (u32, u32)) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_namespaces_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("kernel")).unwrap();
+        let path = folder
+            .path()
+            .join("kernel/apparmor_restrict_unprivileged_userns");
+        fs::write(&path, "0\n").unwrap();
+        assert_eq!(forbidding_sysctl(folder.path()), None);
+        fs::write(&path, "1\n").unwrap();
+        let remedy = forbidding_sysctl(folder.path()).unwrap();
+        assert!(
+            remedy.contains("sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
+            "{remedy}"
+        );
+    }
 
     #[test]
     fn the_first_range_that_is_big_enough_is_taken() {
