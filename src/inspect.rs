@@ -3,7 +3,6 @@
 //! Nothing is taken on trust from beside the file, except for an output folder, which is asked as a whole. What a
 //! file does not hold is said plainly.
 
-pub mod fat;
 pub mod qcow2;
 mod text;
 
@@ -23,9 +22,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::artifact;
-use crate::format::cpio;
 use crate::format::gpt::Table;
-use crate::format::uki;
+use crate::format::{cpio, fat, uki};
 use crate::publish::sbom::{self, Component};
 use crate::steps::disk;
 

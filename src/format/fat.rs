@@ -4,6 +4,8 @@
 //! one well-kept crate needs the whole partition in memory and takes the label's time from the clock. Every file
 //! is contiguous, entries are sorted, and all times are the given one, so equal input gives equal bytes.
 
+mod read;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +13,16 @@ use anyhow::{Context, Result, ensure};
 
 use super::sparse::Extent;
 
-const SECTOR: u64 = 512;
+use read::{DIRECTORY, LABEL, LONG_NAME, SECTOR};
+
+pub use read::files;
+
 /// Fewer clusters than this are read as FAT16 by firmware.
 const LEAST_CLUSTERS: u64 = 65_525;
 const FATS: u64 = 2;
 const ROOT_CLUSTER: u32 = 2;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
-const DIRECTORY: u8 = 0x10;
 const ARCHIVE: u8 = 0x20;
-const LABEL: u8 = 0x08;
-const LONG_NAME: u8 = 0x0f;
 
 /// What the file system is called and when everything in it was made.
 #[derive(Clone, Copy, Debug)]
@@ -451,7 +453,6 @@ fn long_name(name: &str, short: &[u8; 11]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::format::sparse;
-    use crate::inspect::fat::files;
     use image::layout::MIB;
 
     fn options(size: u64) -> Options<'static> {

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use image::layout::LABEL_ESP;
 use qemu_tests::lab::{HEALTH, Lab};
 use qemu_tests::timeouts;
-use slipway::inspect::fat;
+use slipway::format::fat;
 use slipway::vm::disks::partition;
 
 use crate::ignition::probes;

@@ -9,7 +9,7 @@ use image::report::LINE;
 use qemu_tests::disk_content::flip;
 use qemu_tests::lab::{BootOptions, HEALTH, Lab};
 use qemu_tests::timeouts;
-use slipway::inspect::fat;
+use slipway::format::fat;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
 use slipway::vm::machine::OnReset;

@@ -1,14 +1,18 @@
-//! Reads files from a FAT32 file system: the EFI system partition of an image.
+//! Reads the files of a FAT32 file system: the EFI system partition of an image.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 
 use anyhow::{Context, Result, bail, ensure};
 
-const SECTOR: u64 = 512;
-const DIRECTORY: u8 = 0x10;
-const LABEL: u8 = 0x08;
-const LONG_NAME: u8 = 0x0f;
+/// Bytes of a sector.
+pub(super) const SECTOR: u64 = 512;
+// Attributes of an entry.
+pub(super) const DIRECTORY: u8 = 0x10;
+pub(super) const LABEL: u8 = 0x08;
+pub(super) const LONG_NAME: u8 = 0x0f;
+
+/// The first of the values that end a chain of clusters.
 const END: u32 = 0x0fff_fff8;
 /// More than any boot partition holds: what claims more is damaged.
 const LIMIT: u64 = 256 << 20;
