@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use super::database::FOLDER;
 use super::options::{Options, Purpose};
 use super::unpack::Unpacked;
+use crate::debian::relation;
 use crate::host::cache::remove;
 
 /// Files and folders that go, by their path; a `*` at the end stands for any rest of the last part.
@@ -283,12 +284,8 @@ fn packaging(packages: &[Unpacked]) -> BTreeSet<&str> {
 fn needs(package: &Unpacked) -> Vec<&str> {
     ["Pre-Depends", "Depends"]
         .iter()
-        .flat_map(|field| package.field(field).split([',', '|']))
-        .filter_map(|relation| {
-            relation
-                .split([' ', '\t', '\n', '(', '[', ':'])
-                .find(|word| !word.is_empty())
-        })
+        .flat_map(|field| relation::groups(package.field(field)).flatten())
+        .map(|other| other.name)
         .collect()
 }
 

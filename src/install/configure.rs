@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::database::{self, FOLDER};
 use super::unpack::Unpacked;
+use crate::debian::relation;
 use crate::host::progress::Step;
 use crate::host::sandbox::Sandbox;
 
@@ -85,8 +86,8 @@ pub(super) fn configure(root: &Path, packages: &[Unpacked], epoch: u64, step: &S
 fn in_order(packages: &[Unpacked]) -> Vec<&Unpacked> {
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     for (at, package) in packages.iter().enumerate() {
-        for provided in package.field("Provides").split(',').filter_map(first_word) {
-            by_name.entry(provided).or_insert(at);
+        for provided in relation::groups(package.field("Provides")).flatten() {
+            by_name.entry(provided.name).or_insert(at);
         }
     }
     for (at, package) in packages.iter().enumerate() {
@@ -111,25 +112,13 @@ fn visit(
         return;
     }
     for field in ["Pre-Depends", "Depends"] {
-        for group in packages[at].field(field).split(',') {
-            if let Some(next) = group
-                .split('|')
-                .filter_map(first_word)
-                .find_map(|name| by_name.get(name))
-            {
+        for group in relation::groups(packages[at].field(field)) {
+            if let Some(next) = group.iter().find_map(|other| by_name.get(other.name)) {
                 visit(*next, packages, by_name, seen, order);
             }
         }
     }
     order.push(at);
-}
-
-/// The name in a relation: `libc6:any (>= 2)` names `libc6`.
-fn first_word(relation: &str) -> Option<&str> {
-    relation
-        .split([' ', '\t', '\n', '(', '['])
-        .find(|word| !word.is_empty())
-        .map(|word| word.split(':').next().unwrap_or(word))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::debian::deb822::Reader;
+
 /// What every `ar` archive begins with.
 const MAGIC: &[u8; 8] = b"!<arch>\n";
 /// Bytes of a member's header.
@@ -98,27 +100,15 @@ fn decompress(name: &str, raw: BufReader<Take<File>>) -> Result<Box<dyn Read + S
     })
 }
 
-/// The value of a field of a control file, unfolded lines joined by newlines.
+/// The value of a field of a control file, continuation lines included.
 pub(crate) fn field<'a>(control: &'a str, name: &str) -> Option<&'a str> {
-    let mut at = 0;
-    while at < control.len() {
-        let line = control[at..].split_inclusive('\n').next()?;
-        if let Some((key, _)) = line.split_once(':')
-            && key.eq_ignore_ascii_case(name)
-        {
-            let begin = at + key.len() + 1;
-            let mut end = at + line.len();
-            for more in control[end..].split_inclusive('\n') {
-                if !more.starts_with([' ', '\t']) {
-                    break;
-                }
-                end += more.len();
-            }
-            return Some(control[begin..end].trim());
+    let mut found = None;
+    let paragraph = Reader::new(control).paragraph(|key, value| {
+        if key.eq_ignore_ascii_case(name) {
+            found = Some(value);
         }
-        at += line.len();
-    }
-    None
+    });
+    paragraph.ok().and(found)
 }
 
 /// Copies exactly what the reader gives, with a buffer of the caller's.

@@ -21,6 +21,7 @@ use nix::unistd::{
 
 use super::deb::{self, ControlFile};
 use crate::debian::pinned::Deb;
+use crate::debian::relation;
 
 /// Folders that a merged `/usr` has, and the links at the top that lead into it.
 const MERGED: &[(&str, &str)] = &[
@@ -147,9 +148,8 @@ fn replaced(control: &[ControlFile]) -> Vec<String> {
         .and_then(|file| std::str::from_utf8(&file.content).ok())
         .and_then(|text| deb::field(text, "Replaces"))
         .into_iter()
-        .flat_map(|list| list.split(','))
-        .filter_map(|item| item.split_whitespace().next())
-        .map(str::to_owned)
+        .flat_map(|list| relation::groups(list).flatten())
+        .map(|other| other.name.to_owned())
         .collect()
 }
 
