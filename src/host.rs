@@ -1,6 +1,7 @@
 //! Host: what the building host offers: namespaces, the cache, the terminal, signals and the user's files.
 
 // Floor: what needs nothing of ours
+pub mod atomic_file;
 pub mod cache;
 pub mod interrupt;
 pub mod local_files;

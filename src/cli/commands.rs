@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::CommandFactory as _;
 use platform::provider::DiskController;
+use slipway::host::atomic_file;
 use slipway::host::cache::Cache;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::progress::{self, Kind};
@@ -412,11 +412,15 @@ pub(crate) fn ignition(command: arguments::Ignition, output: Output) -> Result<E
             };
             text.push('\n');
             match to {
-                Some(path) => write_atomically(&path, text.as_bytes(), 0o666)?,
+                Some(path) => {
+                    atomic_file::write(&path, 0o666, |file| Ok(file.write_all(text.as_bytes())?))?
+                }
                 None => arguments::print(&text)?,
             }
         }
-        Program { output: to } => write_atomically(&to, slipway::IGNITION_PROGRAM, 0o755)?,
+        Program { output: to } => atomic_file::write(&to, 0o755, |file| {
+            Ok(file.write_all(slipway::IGNITION_PROGRAM)?)
+        })?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -430,20 +434,4 @@ fn refused(report: &ignition::Report, output: Output) -> Result<ExitCode> {
         arguments::print_findings(report);
     }
     Ok(ExitCode::from(WRONG))
-}
-
-/// Writes a file atomically, by a temporary file beside it. The umask takes bits from `mode`, as for every other program.
-fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let writing = || format!("writing {}", path.display());
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::Builder::new()
-        .permissions(std::fs::Permissions::from_mode(mode))
-        .tempfile_in(folder.unwrap_or(Path::new(".")))
-        .with_context(writing)?;
-    file.write_all(bytes).with_context(writing)?;
-    file.as_file().sync_all().with_context(writing)?;
-    file.persist(path).with_context(writing)?;
-    Ok(())
 }

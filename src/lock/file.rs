@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::debian::pinned::LockedPackage;
+use crate::host::atomic_file;
 
 /// Version of the lock file's form.
 pub const VERSION: u32 = 1;
@@ -140,24 +141,10 @@ fn parse(text: &str) -> Result<Lock> {
     Ok(lock)
 }
 
-/// Writes a lock beside its place and renames it; gives its size in bytes.
+/// Writes a lock; gives its size in bytes.
 pub(super) fn write(path: &Path, lock: &Lock) -> Result<u64> {
     let text = text(lock)?;
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let put = || -> Result<()> {
-        let mut temporary = tempfile::Builder::new()
-            .prefix(".lock-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-            .tempfile_in(folder)?;
-        temporary.write_all(text.as_bytes())?;
-        temporary.as_file().sync_all()?;
-        temporary.persist(path)?;
-        Ok(())
-    };
-    put().with_context(|| format!("writing {}", path.display()))?;
+    atomic_file::write(path, 0o644, |file| Ok(file.write_all(text.as_bytes())?))?;
     Ok(u64::try_from(text.len())?)
 }
 

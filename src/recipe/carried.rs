@@ -1,10 +1,12 @@
 //! The recipes that the program carries, so that one binary is all that a user needs.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
+use crate::host::atomic_file;
 use crate::host::cache::Cache;
 
 /// The carried recipes: (file name, text). The demo and what it extends, and the one for tools alone.
@@ -46,10 +48,7 @@ fn write(cache: &Cache) -> Result<PathBuf> {
         if fs::read_to_string(&path).is_ok_and(|written| written == text) {
             continue;
         }
-        let fresh = tempfile::NamedTempFile::new_in(&folder)?;
-        fs::write(&fresh, text)
-            .and_then(|()| fresh.persist(&path).map(drop).map_err(std::io::Error::from))
-            .with_context(|| format!("writing {}", path.display()))?;
+        atomic_file::write(&path, 0o644, |file| Ok(file.write_all(text.as_bytes())?))?;
     }
     Ok(folder)
 }

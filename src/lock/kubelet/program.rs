@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::version;
+use crate::host::atomic_file;
 use crate::host::cache::{Cache, file_digest};
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
@@ -40,13 +41,10 @@ pub(super) fn keep(cache: &Cache, program: &Path) -> Result<(String, u64)> {
     let object = cache.object(&sha256);
     if let Some(folder) = object.parent() {
         fs::create_dir_all(folder)?;
-        let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
-        std::io::copy(&mut fs::File::open(program)?, &mut temporary)?;
-        temporary
-            .as_file()
-            .set_permissions(fs::Permissions::from_mode(0o644))?;
-        temporary.as_file().sync_all()?;
-        temporary.persist(&object)?;
+        atomic_file::write(&object, 0o644, |file| {
+            std::io::copy(&mut fs::File::open(program)?, file)?;
+            Ok(())
+        })?;
     }
     Ok((sha256, fs::metadata(&object)?.len()))
 }
