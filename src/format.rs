@@ -3,8 +3,9 @@
 // Floor: sparse files
 pub mod sparse;
 
-// Floor: archives, file systems, tables, programs
+// Floor: archives, digests, file systems, tables, programs
 pub mod cpio;
+pub mod digest;
 pub mod fat;
 pub mod gpt;
 pub mod gzip;

@@ -2,11 +2,11 @@
 //!
 //! The modules stand in groups, lowest first; a module uses only what stands in a group above its own line.
 
-// Floor: what the host offers
-pub mod host;
-
 // Floor: file formats
 pub mod format;
+
+// Floor: what the host offers
+pub mod host;
 
 // Floor: file trees, output formats
 pub mod artifact;

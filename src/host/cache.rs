@@ -14,16 +14,16 @@ mod prune;
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use data_encoding::HEXLOWER;
 use nix::sys::stat::Mode;
-use sha2::{Digest, Sha256};
+
+use crate::format::digest;
 
 pub use key::{Key, KeyBuilder};
 pub use prune::Entry;
@@ -314,7 +314,7 @@ impl Cache {
         let about = || format!("reading {}", path.display());
         let meta = fs::metadata(path).with_context(about)?;
         if meta.len() < SMALL {
-            return file_digest(path);
+            return digest::sha256(path);
         }
         let memo = Key::of("digest", 1)
             .text("path", &path.to_string_lossy())
@@ -338,7 +338,7 @@ impl Cache {
         {
             return Ok(known);
         }
-        let digest = file_digest(path)?;
+        let digest = digest::sha256(path)?;
         // A file written within the clock's granularity could change again without a trace in its times.
         let settled = meta.modified().is_ok_and(|at| {
             SystemTime::now()
@@ -351,24 +351,6 @@ impl Cache {
             temporary.persist(&memo)?;
         }
         Ok(digest)
-    }
-}
-
-/// SHA-256 of a file's content as hexadecimal digits.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn file_digest(path: &Path) -> Result<String> {
-    let about = || format!("reading {}", path.display());
-    let mut file = File::open(path).with_context(about)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let read = file.read(&mut buffer).with_context(about)?;
-        if read == 0 {
-            return Ok(HEXLOWER.encode(&hash.finalize()));
-        }
-        hash.update(&buffer[..read]);
     }
 }
 

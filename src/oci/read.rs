@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use fetch::oci::{Descriptor, Index, Manifest};
 
 use super::types::{BLOBS, INDEX};
-use crate::host::cache::file_digest;
+use crate::format::digest;
 
 /// An image whose blobs are at hand and verified.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub fn read_layout(folder: &Path, name: &str, architecture: &str) -> Result<Pull
     let blob = |descriptor: &Descriptor| -> Result<PathBuf> {
         let expected = sha256(&descriptor.digest)?;
         let path = folder.join(BLOBS).join(expected);
-        let found = file_digest(&path)?;
+        let found = digest::sha256(&path)?;
         ensure!(
             found == expected,
             "{} has SHA-256 {found}, expected {expected}",

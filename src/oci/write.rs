@@ -14,8 +14,8 @@ use super::types::{
     BLOBS, CONFIG, Config, DiffIds, IMAGE_INDEX, INDEX, LAYER, LAYOUT, LAYOUT_TEXT, MANIFEST,
     RunConfig,
 };
+use crate::format::digest;
 use crate::format::time::rfc3339;
-use crate::host::cache::file_digest;
 use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Source};
 
@@ -78,7 +78,7 @@ pub fn layer_of_tar(tar: &Path, dest: &Path) -> Result<Blob> {
 
 fn blob(path: &Path) -> Result<Blob> {
     Ok(Blob {
-        sha256: file_digest(path)?,
+        sha256: digest::sha256(path)?,
         size: fs::metadata(path)?.len(),
         path: path.to_owned(),
     })

@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::image::Image;
-use super::sums::{self, REPORT, SUMS, Sums};
+use super::sums::{REPORT, SUMS, Sums};
+use crate::format::digest;
 use crate::host::cache::{self, Key};
 use crate::host::progress::StepRecord;
 use crate::host::session::Session;
@@ -82,7 +83,8 @@ impl Output {
         }
         for file in &report.files {
             let path = self.folder.join(&file.path);
-            if identity(&path).ok()? != file.identity && sums::sha256(&path).ok()? != file.sha256 {
+            if identity(&path).ok()? != file.identity && digest::sha256(&path).ok()? != file.sha256
+            {
                 return None;
             }
         }

@@ -1,17 +1,14 @@
 //! SHA256SUMS: the list of hashes of an output folder.
 
-use data_encoding::HEXLOWER;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
-use sha2::{Digest, Sha256};
 
-use crate::format::sparse;
+use crate::format::digest;
 use crate::host::session::Session;
 
 /// The list of hashes, as `sha256sum --check` reads it.
@@ -34,7 +31,7 @@ impl Sums {
         let file = path.clone();
         Self {
             path,
-            hash: thread::spawn(move || sha256(&file)),
+            hash: thread::spawn(move || digest::sha256(&file)),
         }
     }
 
@@ -76,7 +73,7 @@ fn write(
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some((name, size)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let hash = sha256(&output.join(name));
+                    let hash = digest::sha256(&output.join(name));
                     step.advance(*size);
                     if let Ok(mut done) = done.lock() {
                         done.push((name.clone(), hash));
@@ -116,68 +113,14 @@ fn list(folder: &Path, prefix: &str, out: &mut Vec<(String, u64)>) -> Result<()>
     Ok(())
 }
 
-/// SHA-256 of a file in hexadecimal digits. Holes are hashed, not read.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn sha256(path: &Path) -> Result<String> {
-    let naming = || format!("hashing {}", path.display());
-    let file = File::open(path).with_context(naming)?;
-    let size = file.metadata().with_context(naming)?.len();
-    let mut hash = Sha256::new();
-    let mut at = 0;
-    for (start, length) in sparse::data(&file).with_context(naming)? {
-        skip(&mut hash, at, start);
-        let mut reader = BufReader::with_capacity(1 << 20, &file);
-        std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(start)).with_context(naming)?;
-        let mut reader = std::io::Read::take(reader, length);
-        loop {
-            let read = reader.fill_buf().with_context(naming)?;
-            if read.is_empty() {
-                break;
-            }
-            hash.update(read);
-            let count = read.len();
-            reader.consume(count);
-        }
-        at = start + length;
-    }
-    skip(&mut hash, at, size);
-    Ok(HEXLOWER.encode(&hash.finalize()))
-}
-
-/// Hashes the zeros of a hole.
-fn skip(hash: &mut Sha256, from: u64, to: u64) {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    let mut left = to.saturating_sub(from);
-    while left > 0 {
-        let part = left.min(ZEROS.len() as u64);
-        hash.update(&ZEROS[..usize::try_from(part).unwrap_or(ZEROS.len())]);
-        left -= part;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use data_encoding::HEXLOWER;
+    use sha2::{Digest, Sha256};
+
     use super::*;
     use crate::host::cache::Cache;
     use crate::host::progress::{Kind, Progress};
-    use std::os::unix::fs::FileExt;
-
-    #[test]
-    fn holes_hash_as_the_zeros_that_they_are() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sparse");
-        let file = File::create(&path).unwrap();
-        file.set_len((5 << 20) + 17).unwrap();
-        file.write_all_at(b"one", 4096).unwrap();
-        file.write_all_at(b"two", 3 << 20).unwrap();
-        let whole = fs::read(&path).unwrap();
-        assert_eq!(
-            sha256(&path).unwrap(),
-            HEXLOWER.encode(&Sha256::digest(&whole))
-        );
-    }
 
     #[test]
     fn the_list_holds_every_file_but_itself_and_the_report() {

@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::Result;
 use sha2::{Digest, Sha256};
 
-use super::{Cache, file_digest};
+use super::Cache;
+use crate::format::digest;
 
 /// SHA-256 over everything that decides a step's result, as 64 hexadecimal digits.
 #[derive(
@@ -82,7 +83,7 @@ impl KeyBuilder {
     /// # Errors
     /// If the file cannot be read.
     pub fn file(self, name: &str, path: &Path) -> Result<Self> {
-        Ok(self.text(name, &file_digest(path)?))
+        Ok(self.text(name, &digest::sha256(path)?))
     }
 
     /// Adds a file's content, by the digest that the cache remembers for an unchanged file.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::program::{LIMIT, ask_version, keep};
-use crate::host::cache::file_digest;
+use crate::format::digest;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
@@ -56,7 +56,7 @@ pub(super) fn fetch_file(
         })
         .find(|named| named.ends_with(path))
         .with_context(|| format!("the recipe does not name the file {path} any more"))?;
-    let found = file_digest(named)?;
+    let found = digest::sha256(named)?;
     ensure!(
         found == kubelet.sha256,
         "{} has SHA-256 {found}, expected {} as the lock says; `slipway lock --renew` takes the present one",

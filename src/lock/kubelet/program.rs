@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::version;
+use crate::format::digest;
 use crate::host::atomic_file;
-use crate::host::cache::{Cache, file_digest};
+use crate::host::cache::Cache;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
 use crate::install::tools::{self, Tools};
@@ -37,7 +38,7 @@ pub(super) fn go(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
 
 /// Takes a program into the cache's objects, under its own digest: digest and size.
 pub(super) fn keep(cache: &Cache, program: &Path) -> Result<(String, u64)> {
-    let sha256 = file_digest(program)?;
+    let sha256 = digest::sha256(program)?;
     let object = cache.object(&sha256);
     if let Some(folder) = object.parent() {
         fs::create_dir_all(folder)?;
