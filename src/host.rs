@@ -7,6 +7,7 @@ pub mod interrupt;
 pub mod local_files;
 pub mod progress;
 pub mod sandbox;
+pub mod tree;
 
 // Floor: one run of the program
 pub mod session;

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::host::tree;
 use crate::layer::stream::{BLOCK, Form, Stream};
 use crate::layer::{Entry, Kind, Source};
 
@@ -19,7 +20,6 @@ const ATTRIBUTES: &[&str] = &["security.capability"];
 pub(super) fn pack(root: &Path, to: &Path, epoch: u64) -> Result<Vec<Entry>> {
     let file = File::create(to).with_context(|| format!("making {}", to.display()))?;
     let mut packer = Packer {
-        root,
         file: to
             .file_name()
             .context("a tar file without a name")?
@@ -29,14 +29,17 @@ pub(super) fn pack(root: &Path, to: &Path, epoch: u64) -> Result<Vec<Entry>> {
         links: HashMap::new(),
         entries: Vec::new(),
     };
-    packer.add("/")?;
-    packer.below("/")?;
+    packer.add("/", root, &fs::symlink_metadata(root)?)?;
+    for item in tree::walk(root)? {
+        packer
+            .add(&item.inside, &item.path, &item.meta)
+            .with_context(|| format!("packing {}", item.inside))?;
+    }
     packer.out.into_inner()?;
     Ok(packer.entries)
 }
 
 struct Packer<'a, W> {
-    root: &'a Path,
     file: &'a Path,
     epoch: u64,
     out: Stream<W>,
@@ -46,31 +49,8 @@ struct Packer<'a, W> {
 }
 
 impl<W: Write> Packer<'_, W> {
-    /// Packs what is below a folder, each folder before its content, names in the order of their bytes.
-    fn below(&mut self, folder: &str) -> Result<()> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(self.root.join(&folder[1..]))? {
-            let name = entry?.file_name();
-            let Some(name) = name.to_str() else {
-                bail!("{folder}: the name {} is not UTF-8", name.display());
-            };
-            names.push(name.to_owned());
-        }
-        names.sort_unstable();
-        for name in names {
-            let slash = if folder == "/" { "" } else { "/" };
-            let path = format!("{folder}{slash}{name}");
-            if self.add(&path).with_context(|| format!("packing {path}"))? {
-                self.below(&path)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Packs one path; says whether it is a folder.
-    fn add(&mut self, path: &str) -> Result<bool> {
-        let full = self.root.join(&path[1..]);
-        let meta = fs::symlink_metadata(&full)?;
+    /// Packs one path, which is `full` on the host.
+    fn add(&mut self, path: &str, full: &Path, meta: &Metadata) -> Result<()> {
         let mtime = u64::try_from(meta.mtime())
             .unwrap_or_default()
             .min(self.epoch);
@@ -85,18 +65,18 @@ impl<W: Write> Packer<'_, W> {
         if meta.is_dir() {
             self.out.header(&entry, Form::Directory, mtime)?;
         } else if meta.is_symlink() {
-            let target = fs::read_link(&full)?;
+            let target = fs::read_link(full)?;
             let target = target.to_str().context("the target is not UTF-8")?;
             self.out.header(&entry, Form::Symlink(target), mtime)?;
             entry.kind = Kind::Symlink(target.to_owned());
         } else if meta.is_file() {
-            entry.xattrs = attributes(&full)?;
-            entry.kind = self.regular(&entry, &full, &meta, mtime)?;
+            entry.xattrs = attributes(full)?;
+            entry.kind = self.regular(&entry, full, meta, mtime)?;
         } else {
             bail!("neither folder nor file nor link; an image has no devices and sockets");
         }
         self.entries.push(entry);
-        Ok(meta.is_dir())
+        Ok(())
     }
 
     fn regular(&mut self, entry: &Entry, full: &Path, meta: &Metadata, mtime: u64) -> Result<Kind> {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Entry, Kind, Layer, Source};
 use crate::host::cache::{Cache, Key};
+use crate::host::tree;
 
 impl Layer {
     /// The content of a folder of the host below `prefix`, owned by root. Of the modes only "executable" counts, so
@@ -17,8 +18,11 @@ impl Layer {
     /// # Errors
     /// If something cannot be read, or is neither folder nor file nor link.
     pub fn from_tree(cache: &Cache, folder: &Path, prefix: &str) -> Result<Self> {
-        let mut entries = Vec::new();
-        walk(folder, prefix.trim_end_matches('/'), &mut entries)?;
+        let prefix = prefix.trim_end_matches('/');
+        let items = tree::walk(folder)?.into_iter();
+        let entries = items
+            .map(|item| from_item(item, prefix))
+            .collect::<Result<_>>()?;
         Self::new(cache, entries)
     }
 
@@ -45,38 +49,24 @@ impl Layer {
     }
 }
 
-fn walk(folder: &Path, prefix: &str, entries: &mut Vec<Entry>) -> Result<()> {
-    let about = || format!("reading {}", folder.display());
-    for entry in fs::read_dir(folder).with_context(about)? {
-        let entry = entry.with_context(about)?;
-        let from = entry.path();
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else {
-            bail!("{} is not UTF-8", from.display());
+/// A path of a folder of the host, as it is below `prefix`.
+fn from_item(item: tree::Item, prefix: &str) -> Result<Entry> {
+    let path = format!("{prefix}{}", item.inside);
+    let from = item.path;
+    Ok(if item.meta.is_dir() {
+        Entry::directory(path, 0o755)
+    } else if item.meta.is_symlink() {
+        let target = fs::read_link(&from)?;
+        let Some(target) = target.to_str() else {
+            bail!("the target of {} is not UTF-8", from.display());
         };
-        let path = format!("{prefix}/{name}");
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            entries.push(Entry::directory(path.clone(), 0o755));
-            walk(&from, &path, entries)?;
-        } else if kind.is_symlink() {
-            let target = fs::read_link(&from)?;
-            let Some(target) = target.to_str() else {
-                bail!("the target of {} is not UTF-8", from.display());
-            };
-            entries.push(Entry::symlink(path, target));
-        } else if kind.is_file() {
-            let executable = entry.metadata()?.permissions().mode() & 0o111 != 0;
-            entries.push(Entry::copy(
-                path,
-                if executable { 0o755 } else { 0o644 },
-                from,
-            ));
-        } else {
-            bail!("{} is neither folder nor file nor link", from.display());
-        }
-    }
-    Ok(())
+        Entry::symlink(path, target)
+    } else if item.meta.is_file() {
+        let executable = item.meta.permissions().mode() & 0o111 != 0;
+        Entry::copy(path, if executable { 0o755 } else { 0o644 }, from)
+    } else {
+        bail!("{} is neither folder nor file nor link", from.display());
+    })
 }
 
 fn from_tar_entry<R: std::io::Read>(

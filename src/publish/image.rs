@@ -9,6 +9,7 @@ use image::manifest::ImageId;
 use super::sbom;
 use crate::artifact::{self, Inputs};
 use crate::host::cache::Key;
+use crate::host::tree;
 use crate::install::tools::Tools;
 use crate::lock::LockedRecipe;
 use crate::steps::bootable::Bootable;
@@ -143,13 +144,12 @@ impl Image {
 /// Copies plain files and folders.
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &to)?;
+    for item in tree::walk(from)? {
+        let to = to.join(&item.inside[1..]);
+        if item.meta.is_dir() {
+            fs::create_dir(to)?;
         } else {
-            fs::copy(entry.path(), to)?;
+            fs::copy(item.path, to)?;
         }
     }
     Ok(())

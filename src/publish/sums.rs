@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::format::digest;
 use crate::host::session::Session;
+use crate::host::tree;
 
 /// The list of hashes, as `sha256sum --check` reads it.
 pub const SUMS: &str = "SHA256SUMS";
@@ -61,8 +62,7 @@ fn write(
     known: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>> {
     let step = session.progress.step("sums");
-    let mut files = Vec::new();
-    list(output, "", &mut files)?;
+    let mut files = list(output)?;
     files.retain(|(name, _)| known.iter().all(|(known, _)| known != name));
     // The largest first: nobody then waits for one that was begun last.
     let mut order: Vec<&(String, u64)> = files.iter().collect();
@@ -97,20 +97,13 @@ fn write(
 }
 
 /// Files below a folder with their sizes, by path; the list itself and the report are not among them.
-fn list(folder: &Path, prefix: &str, out: &mut Vec<(String, u64)>) -> Result<()> {
-    let naming = || format!("reading {}", folder.display());
-    for entry in fs::read_dir(folder).with_context(naming)? {
-        let entry = entry.with_context(naming)?;
-        let name = entry.file_name();
-        let name = format!("{prefix}{}", name.to_string_lossy());
-        let kind = entry.file_type().with_context(naming)?;
-        if kind.is_dir() {
-            list(&entry.path(), &format!("{name}/"), out)?;
-        } else if kind.is_file() && name != SUMS && name != REPORT {
-            out.push((name, entry.metadata().with_context(naming)?.len()));
-        }
-    }
-    Ok(())
+fn list(folder: &Path) -> Result<Vec<(String, u64)>> {
+    let files = tree::walk(folder)?.into_iter().filter_map(|item| {
+        let name = item.inside[1..].to_owned();
+        let listed = item.meta.is_file() && name != SUMS && name != REPORT;
+        listed.then_some((name, item.meta.len()))
+    });
+    Ok(files.collect())
 }
 
 #[cfg(test)]

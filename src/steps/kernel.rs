@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::session::Session;
+use crate::host::tree;
 use crate::install;
 use crate::install::tools::Tools;
 use crate::layer::{Entry, Layer};
@@ -68,7 +69,15 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
     let release = release(&made.path)?;
     let modules = made.path.join(MODULES);
     let mut entries = vec![Entry::directory(format!("/{MODULES}"), 0o755)];
-    tree(&modules, &format!("/{MODULES}"), &mut entries).context("reading the kernel's modules")?;
+    for item in tree::walk(&modules).context("reading the kernel's modules")? {
+        let path = format!("/{MODULES}{}", item.inside);
+        if item.meta.is_dir() {
+            entries.push(Entry::directory(path, 0o755));
+        } else if item.meta.is_file() {
+            entries.push(Entry::copy(path, 0o644, item.path));
+        }
+        // Links there lead to headers that the image does not have.
+    }
     let layer = Layer::with_key(entries, key.clone())?;
     let vmlinuz = made.path.join(format!("boot/vmlinuz-{release}"));
     let size = fs::metadata(&vmlinuz)
@@ -100,22 +109,4 @@ fn release(folder: &Path) -> Result<String> {
         found.join(", ")
     );
     Ok(found.remove(0))
-}
-
-/// The folders and files below a folder, as they go into the root.
-fn tree(folder: &Path, inside: &str, out: &mut Vec<Entry>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let path = format!("{inside}/{}", name.to_string_lossy());
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            out.push(Entry::directory(path.clone(), 0o755));
-            tree(&entry.path(), &path, out)?;
-        } else if kind.is_file() {
-            out.push(Entry::copy(path, 0o644, entry.path()));
-        }
-        // Links there lead to headers that the image does not have.
-    }
-    Ok(())
 }

@@ -5,8 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use anyhow::{Result, bail};
+
 use super::Check;
 use super::names::Rule;
+use crate::host::tree;
 use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::raw::{RawFile, RawOverlay, TextOrNumber};
 use crate::recipe::tree::{Node, Value};
@@ -25,10 +28,10 @@ pub(super) fn check(
     let items = check.find("overlay.trees").map_or(&[][..], Node::items);
     for (tree, item) in overlay.trees.iter().zip(items) {
         let folder = check.host_path(&item.place, tree);
-        if let Err(error) = walk(&folder, "", &mut all) {
+        if let Err(error) = lay_over(&folder, &mut all) {
             check.add(Mistake::at(
                 &item.place,
-                format!("reading the folder {} failed: {error}", folder.display()),
+                format!("{error:#}"),
                 "expected a folder, relative to this recipe",
             ));
         }
@@ -43,39 +46,31 @@ pub(super) fn check(
 
 /// Adds what is below a folder of the building host. Folders are added only where they are empty, so that a
 /// folder of the image keeps its owner and mode.
-fn walk(
-    folder: &Path,
-    prefix: &str,
-    all: &mut BTreeMap<String, FileEntry>,
-) -> std::io::Result<bool> {
-    let mut empty = true;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        empty = false;
-        let name = entry.file_name().into_string().map_err(|name| {
-            std::io::Error::other(format!("the name {} is not UTF-8", name.display()))
-        })?;
-        let path = format!("{prefix}/{name}");
-        let source = entry.path();
-        let kind = entry.file_type()?;
-        let (kind, mode) = if kind.is_symlink() {
-            let target = fs::read_link(&source)?;
+fn lay_over(folder: &Path, all: &mut BTreeMap<String, FileEntry>) -> Result<()> {
+    let mut items = tree::walk(folder)?.into_iter().peekable();
+    while let Some(item) = items.next() {
+        let (kind, mode) = if item.meta.is_symlink() {
+            let target = fs::read_link(&item.path)?;
             (FileKind::Link(target.to_string_lossy().into_owned()), 0o777)
-        } else if kind.is_dir() {
-            if !walk(&source, &path, all)? {
+        } else if item.meta.is_dir() {
+            // The next path is the first of the folder's content, if it has any.
+            if items
+                .peek()
+                .is_some_and(|next| next.path.starts_with(&item.path))
+            {
                 continue;
             }
             (FileKind::Directory, 0o755)
-        } else if kind.is_file() {
-            let mode = source_mode(&source)?;
-            (FileKind::Source(source), mode)
+        } else if item.meta.is_file() {
+            let mode = source_mode(&item.path)?;
+            (FileKind::Source(item.path), mode)
         } else {
-            let text = format!("{} is not a file, folder or link", source.display());
-            return Err(std::io::Error::other(text));
+            bail!("{} is not a file, folder or link", item.path.display());
         };
-        all.insert(path.clone(), entry_of(&path, kind, mode));
+        let entry = entry_of(&item.inside, kind, mode);
+        all.insert(item.inside, entry);
     }
-    Ok(empty)
+    Ok(())
 }
 
 fn entry_of(path: &str, kind: FileKind, mode: u32) -> FileEntry {

@@ -1,5 +1,6 @@
 //! The container images that the recipe bakes in, made of Debian packages, with the unit that imports them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -12,8 +13,9 @@ use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
+use crate::host::tree;
 use crate::install;
-use crate::layer::{Entry, Kind, Layer};
+use crate::layer::{Entry, Layer};
 use crate::oci::{self, RunConfig};
 use crate::recipe::{ContainerImage, Recipe};
 
@@ -133,9 +135,7 @@ fn make(
     let short = baked.packages[0];
     let tree = scratch.join(short);
     install::unpack_only(&chosen, &tree)?;
-    let mut entries = Vec::new();
-    walk(&tree, "", baked.keep, &mut entries)?;
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    let entries = kept(&tree, baked.keep)?;
     let layer = oci::layer(&entries, created, &scratch.join(format!("{short}.tar")))?;
     prove(baked, &layer, &scratch.join(format!("{short}.proof")))?;
     Ok(oci::Image {
@@ -166,43 +166,31 @@ fn prove(baked: &Baked, layer: &oci::Blob, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files and links that `keep` names, with the folders above them. Top-level links belong to a merged `/usr`.
-fn walk(
-    tree: &Path,
-    below: &str,
-    keep: fn(&str) -> bool,
-    entries: &mut Vec<Entry>,
-) -> Result<bool> {
-    let mut any = false;
-    for entry in fs::read_dir(tree.join(below.trim_start_matches('/')))? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_str().context("a file name that is not UTF-8")?;
-        let path = format!("{below}/{name}");
-        let meta = entry.metadata()?;
-        let mode = meta.permissions().mode() & 0o7777;
-        if meta.is_dir() {
-            if walk(tree, &path, keep, entries)? {
-                entries.push(Entry::directory(&path, 0o755));
-                any = true;
-            }
+/// The files and links that `keep` names, with the folders above them, sorted by path. Top-level links belong to a merged
+/// `/usr`.
+fn kept(tree: &Path, keep: fn(&str) -> bool) -> Result<Vec<Entry>> {
+    let mut entries = BTreeMap::new();
+    for item in tree::walk(tree)? {
+        let path = item.inside;
+        let link = item.meta.is_symlink();
+        let top = path.rfind('/') == Some(0);
+        if item.meta.is_dir() || !(keep(&path) || (link && top)) {
             continue;
         }
-        let link = meta.is_symlink();
-        let wanted = keep(&path) || (link && below.is_empty());
-        if !wanted {
-            continue;
+        for (at, _) in path.match_indices('/').skip(1) {
+            let folder = &path[..at];
+            entries.insert(folder.to_owned(), Entry::directory(folder, 0o755));
         }
-        any = true;
-        entries.push(if link {
-            let target = fs::read_link(entry.path())?;
+        let entry = if link {
+            let target = fs::read_link(&item.path)?;
             Entry::symlink(&path, target.to_string_lossy())
         } else {
-            Entry::copy(&path, mode, entry.path())
-        });
+            let mode = item.meta.permissions().mode() & 0o7777;
+            Entry::copy(&path, mode, item.path)
+        };
+        entries.insert(path, entry);
     }
-    debug_assert!(entries.iter().all(|entry| entry.kind != Kind::Remove));
-    Ok(any)
+    Ok(entries.into_values().collect())
 }
 
 /// The unit. Its mark lies with containerd's data, so that both are lost together; the data is on the disk before the
@@ -256,9 +244,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         }
         std::os::unix::fs::symlink("usr/bin", folder.path().join("bin")).unwrap();
-        let mut entries = Vec::new();
-        walk(folder.path(), "", PAUSE.keep, &mut entries).unwrap();
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let entries = kept(folder.path(), PAUSE.keep).unwrap();
         let paths: Vec<_> = entries.iter().map(|e| (e.path.as_str(), e.mode)).collect();
         assert_eq!(
             paths,
