@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Starts the array `name` with this UUID; gives its node.
 ///
 /// # Errors
-/// If too few members are there after [`PATIENCE`].
+/// If too few members appear in time.
 pub fn start(modules: &Modules, root: &Programs, name: &str, uuid: &str) -> Result<PathBuf> {
     let world = &root.world;
     let mdadm = Tool::Mdadm.find(root)?;
