@@ -1,6 +1,6 @@
 //! Uevents: waiting for devices without udev.
 //!
-//! Events only wake a waiter, which reads sysfs: a lost event costs one [`LOOK_AGAIN`] and never a device.
+//! Events only wake a waiter, which reads sysfs: a lost event costs half a second and never a device.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
