@@ -8,7 +8,6 @@ use std::time::Instant;
 use fetch::Identity;
 
 use crate::config_drive;
-use crate::dmi::Dmi;
 use crate::drivers::VIRTIO_WITH_DRIVE;
 use crate::env_keys::{EnvKeys, Value};
 use crate::found::Found;
@@ -21,12 +20,13 @@ use crate::userdata::Foreign;
 
 const DRIVE: Medium<'static> = Medium::Labels(config_drive::CIDATA);
 
-/// The row of the table. Its machines have QEMU's own fields; an image for both platforms takes itself for this one.
+/// The row of the table. Its machines have QEMU's own fields; an image for both platforms takes itself for this one. Clouds
+/// that leave QEMU's fields as they are have an asset tag, which Proxmox VE cannot set.
 pub(super) static PROVIDER: Provider = Provider {
     id: "proxmoxve",
     recipe_name: Some("proxmoxve"),
     summary: "Proxmox VE: virtio, and a cloud-init drive.",
-    detection: Detection::Firmware(Dmi::is_qemu),
+    detection: Detection::Firmware(|dmi| dmi.is_qemu() && dmi.asset_tag.is_empty()),
     needs_network: false,
     media: &[DRIVE],
     source_modules: &[],

@@ -1,7 +1,8 @@
 //! Proxmox VE: the drive is a plain folder here, as the init mounts it.
 
+use crate::dmi::Dmi;
 use crate::providers::by_id;
-use crate::testing::{Bench, CONFIG, KEY, text};
+use crate::testing::{Bench, CONFIG, KEY, recognised, text};
 
 fn proxmox(user_data: &str, vendor_data: &str) -> Bench {
     let mut bench = Bench::new();
@@ -45,4 +46,17 @@ fn a_proxmox_machine_without_a_drive_has_no_config() {
     let found = bench.obtain("proxmoxve").unwrap();
     assert_eq!(found.config, None);
     assert!(found.notes[0].contains("cidata"), "{:?}", found.notes);
+}
+
+#[test]
+fn a_cloud_on_qemu_with_an_asset_tag_is_not_proxmox() {
+    for (asset_tag, expected) in [("", "proxmoxve"), ("cloud.example", "qemu")] {
+        let dmi = Dmi {
+            vendor: "QEMU".to_owned(),
+            product: "Standard PC (i440FX + PIIX, 1996)".to_owned(),
+            asset_tag: asset_tag.to_owned(),
+            ..Dmi::default()
+        };
+        assert_eq!(recognised(&dmi), expected, "{asset_tag:?}");
+    }
 }
