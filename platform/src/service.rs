@@ -106,6 +106,34 @@ impl<'a> Service<'a> {
         Ok(self.get(path)?.and_then(|bytes| text(&bytes)))
     }
 
+    /// The answer at `path` of a service that answers `updating` while it is updated, for `update_time` at most: only after
+    /// that time is such an answer an absence.
+    pub(crate) fn settled(
+        &self,
+        path: &str,
+        updating: &[u16],
+        update_time: Duration,
+    ) -> Result<Option<Vec<u8>>, Problem> {
+        let plain = Ask {
+            limit: Some(LIMIT),
+            ..Ask::default()
+        };
+        let first = self.ask(path, &plain);
+        if !first.as_ref().is_err_and(Failure::is_gone) {
+            return present(first);
+        }
+        let repeating = Ask {
+            repeat: updating,
+            total: Some(update_time),
+            ..plain
+        };
+        match self.ask(path, &repeating) {
+            // At the end of that time it may have been another failure: then the usual patience counts.
+            Err(Failure::Unreachable { .. }) => present(self.ask(path, &plain)),
+            answer => present(answer),
+        }
+    }
+
     /// JSON at `path`. What does not parse is logged and absent.
     pub(crate) fn json<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Problem> {
         let Some(bytes) = self.get(path)? else {

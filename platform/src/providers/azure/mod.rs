@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use fetch::{Failure, Identity};
+use fetch::Identity;
 use image::modules::UDF;
 use serde::Deserialize;
 
@@ -21,8 +21,8 @@ use crate::medium::Medium;
 use crate::metadata::{Metadata, SshKey};
 use crate::problem::Problem;
 use crate::provider::{Detection, Provider};
-use crate::service::{Ask, Service, json, present};
-use crate::userdata::{self, Foreign, LIMIT};
+use crate::service::{Service, json};
+use crate::userdata::{self, Foreign};
 
 /// The row of the table.
 pub(super) static PROVIDER: Provider = Provider {
@@ -139,10 +139,13 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
 fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, Problem> {
     let service = Service::new(machine, &[("Metadata", "true")])?;
     let name = "Azure's user data";
-    let data = settled(&service, USER_DATA, update_time)?.unwrap_or_default();
+    let data = service
+        .settled(USER_DATA, UPDATING, update_time)?
+        .unwrap_or_default();
     let data = base64::decode(&data, name).map_err(Problem::remote)?;
     let mut config = userdata::only(Some(data), name, Foreign::Refuse, true)?;
-    let instance = settled(&service, INSTANCE, update_time)?
+    let instance = service
+        .settled(INSTANCE, UPDATING, update_time)?
         .and_then(|bytes| json(&bytes, "Azure's instance metadata", machine.say))
         .unwrap_or_default();
     if config.0.is_none() {
@@ -153,32 +156,6 @@ fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, 
         config.1.extend(notes);
     }
     Ok(Found::new(config, metadata(instance)))
-}
-
-/// The answer at `path` once the service is not being updated.
-fn settled(
-    service: &Service<'_>,
-    path: &str,
-    update_time: Duration,
-) -> Result<Option<Vec<u8>>, Problem> {
-    let plain = Ask {
-        limit: Some(LIMIT),
-        ..Ask::default()
-    };
-    let first = service.ask(path, &plain);
-    if !first.as_ref().is_err_and(Failure::is_gone) {
-        return present(first);
-    }
-    let repeating = Ask {
-        repeat: UPDATING,
-        total: Some(update_time),
-        ..plain
-    };
-    match service.ask(path, &repeating) {
-        // At the end of that time it may have been another failure: then the usual patience counts.
-        Err(Failure::Unreachable { .. }) => present(service.ask(path, &plain)),
-        answer => present(answer),
-    }
 }
 
 /// The provisioning disc is UDF. A machine that was made from a specialised image has none.
