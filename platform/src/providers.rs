@@ -13,6 +13,7 @@ mod openstack;
 mod proxmoxve;
 mod qemu;
 mod vmware;
+mod vultr;
 
 use crate::provider::Provider;
 
@@ -31,6 +32,7 @@ pub static TABLE: &[&Provider] = &[
     &proxmoxve::PROVIDER,
     &qemu::PROVIDER,
     &vmware::PROVIDER,
+    &vultr::PROVIDER,
 ];
 
 /// A machine that no other row fits.
