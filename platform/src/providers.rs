@@ -10,6 +10,7 @@ mod kubevirt;
 mod metal;
 mod nutanix;
 mod openstack;
+mod oraclecloud;
 mod proxmoxve;
 mod qemu;
 mod vmware;
@@ -29,6 +30,7 @@ pub static TABLE: &[&Provider] = &[
     &metal::PROVIDER,
     &nutanix::PROVIDER,
     &openstack::PROVIDER,
+    &oraclecloud::PROVIDER,
     &proxmoxve::PROVIDER,
     &qemu::PROVIDER,
     &vmware::PROVIDER,
