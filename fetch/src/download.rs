@@ -115,6 +115,11 @@ async fn receive(
         why,
     };
     let source = Source::parse(want.url).map_err(&refuse)?;
+    if want.source_ports.is_some() && !want.url.starts_with("http:") {
+        return Err(refuse(
+            "a source port can be chosen for plain http only".to_owned(),
+        ));
+    }
     let mut headers = HeaderMap::new();
     for (name, value) in &want.headers {
         let name: HeaderName = name
@@ -298,6 +303,7 @@ impl Download<'_> {
             asked.address,
             headers,
             resume,
+            self.want.source_ports.as_ref(),
         );
         let sent = async { sent.await.map_err(Ending::broken) };
         watch.within(header_timeout, "no answer", sent).await

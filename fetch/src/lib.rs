@@ -19,6 +19,7 @@ mod want;
 mod ending;
 mod proxy;
 mod sink;
+mod source_port;
 
 // Floor: one request
 mod request;

@@ -1,5 +1,7 @@
 //! One HTTP request: method, range, redirects.
 
+use std::ops::RangeInclusive;
+
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE,
     LAST_MODIFIED, LOCATION, RANGE,
@@ -9,6 +11,7 @@ use reqwest::{Response, StatusCode, Url};
 use crate::digest::Digest;
 use crate::ending::Ending;
 use crate::failure::chain;
+use crate::source_port;
 use crate::want::Method;
 
 /// Redirects that are followed for one request, as by Go's client.
@@ -53,7 +56,8 @@ pub(crate) struct Resume<'a> {
 }
 
 /// Sends a request and follows redirects. A redirected request keeps what says which form of the content is wanted and
-/// loses every other header of the caller's: the other server must not learn a token.
+/// loses every other header of the caller's, and its source port: the other server must not learn a token, nor take the
+/// request for that of a privileged program.
 ///
 /// # Errors
 /// Why there was no answer.
@@ -63,7 +67,9 @@ pub(crate) async fn send(
     mut address: Url,
     mut headers: HeaderMap,
     resume: Option<Resume<'_>>,
+    mut source_ports: Option<&RangeInclusive<u16>>,
 ) -> Result<Response, String> {
+    let failed = |error: reqwest::Error| chain(&error.without_url());
     for _ in 0..=HOPS {
         let mut request = match method {
             Method::Get => client.get(address.clone()),
@@ -77,10 +83,11 @@ pub(crate) async fn send(
                 request = request.header(IF_RANGE, validator);
             }
         }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| chain(&error.without_url()))?;
+        let request = request.build().map_err(failed)?;
+        let response = match source_ports.take() {
+            Some(ports) => source_port::execute(ports, request).await?,
+            None => client.execute(request).await.map_err(failed)?,
+        };
         match target(&response, method) {
             Some(next) => address = next,
             None => return Ok(response),
@@ -130,7 +137,7 @@ pub(crate) async fn small_with(
     limit: usize,
 ) -> Result<Small, Ending> {
     let address = Url::parse(url).map_err(|error| Ending::refused(url, error.to_string()))?;
-    let mut response = send(client, method, address, headers, None).await?;
+    let mut response = send(client, method, address, headers, None, None).await?;
     let mut body = Vec::new();
     let chunk = async |response: &mut Response| {
         let chunk = response.chunk().await;

@@ -1,5 +1,6 @@
 //! The description of a download: address, limits, retries.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::digest::Digest;
@@ -62,6 +63,9 @@ pub struct Want<'a> {
     /// Statuses after which it is tried again, beside 408, 425, 429 and all from 500 on. An answer's `Retry-After` is
     /// honoured, up to two minutes.
     pub repeat: &'a [u16],
+    /// The ports from one of which the server is asked; none: any. Only for plain `http`, which then goes past every proxy;
+    /// a redirected request comes from any port. Ports below 1024 need `CAP_NET_BIND_SERVICE`.
+    pub source_ports: Option<RangeInclusive<u16>>,
     /// How long and how often is tried.
     pub patience: Patience,
 }
@@ -77,6 +81,7 @@ impl<'a> Want<'a> {
             method: Method::Get,
             headers: Vec::new(),
             repeat: &[],
+            source_ports: None,
             patience: Patience::default(),
         }
     }

@@ -11,6 +11,8 @@ use fetch::{Digest, Failure, Options, Patience, Want, blocking};
 
 #[path = "loopback/polite.rs"]
 mod polite;
+#[path = "loopback/source_port.rs"]
+mod source_port;
 
 /// What the server does with one connection.
 #[derive(Clone)]

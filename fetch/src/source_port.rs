@@ -1,0 +1,117 @@
+//! Requests from a chosen source port: one connection each, since reqwest cannot bind the port of its connections.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper_util::rt::TokioIo;
+use reqwest::{Body, Response, ResponseBuilderExt as _, Url};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+use crate::failure::chain;
+
+/// Sends a request over plain HTTP, straight to the server, from the first of these ports that is free.
+///
+/// # Errors
+/// Why there was no answer.
+pub(crate) async fn execute(
+    ports: &RangeInclusive<u16>,
+    request: reqwest::Request,
+) -> Result<Response, String> {
+    let url = request.url().clone();
+    let stream = connect(&url, ports)
+        .await
+        .map_err(|error| format!("connecting from a port of {ports:?}: {error}"))?;
+    exchange(stream, &url, request)
+        .await
+        .map_err(|error| chain(&*error))
+}
+
+async fn connect(url: &Url, ports: &RangeInclusive<u16>) -> io::Result<TcpStream> {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let mut found = lookup_host((host, url.port_or_known_default().unwrap_or(80))).await?;
+    let server = found.next().ok_or(ErrorKind::HostUnreachable)?;
+    let mut last = io::Error::from(ErrorKind::AddrInUse);
+    for port in in_random_order(ports) {
+        match connect_from(port, server).await {
+            // Bound by something else, or by an earlier connection to this server that is not forgotten yet.
+            Err(error) if is_taken(&error) => last = error,
+            answer => return answer,
+        }
+    }
+    Err(last)
+}
+
+async fn connect_from(port: u16, server: SocketAddr) -> io::Result<TcpStream> {
+    let (socket, here) = match server {
+        SocketAddr::V4(_) => (TcpSocket::new_v4()?, (Ipv4Addr::UNSPECIFIED, port).into()),
+        SocketAddr::V6(_) => (TcpSocket::new_v6()?, (Ipv6Addr::UNSPECIFIED, port).into()),
+    };
+    // Else a port would be taken for a minute after each of its connections (TIME-WAIT).
+    socket.set_reuseaddr(true)?;
+    socket.bind(here)?;
+    socket.connect(server).await
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
+    )
+}
+
+/// Each port once, from a random one on, so that another attempt does not begin at the one that was refused.
+fn in_random_order(ports: &RangeInclusive<u16>) -> impl Iterator<Item = u16> {
+    let count = u64::try_from(ports.len()).unwrap_or(1).max(1);
+    let skipped = usize::try_from(RandomState::new().hash_one(0) % count).unwrap_or_default();
+    let (later, earlier) = (ports.clone().skip(skipped), ports.clone().take(skipped));
+    later.chain(earlier)
+}
+
+async fn exchange(
+    stream: TcpStream,
+    url: &Url,
+    request: reqwest::Request,
+) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
+    let mut request = hyper::Request::<Body>::try_from(request)?;
+    // To the server itself a request names the path alone, and the host in a header (RFC 9112, 3.2.1).
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str());
+    *request.uri_mut() = path.parse()?;
+    let host = url.host_str().unwrap_or_default();
+    let host = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    request.headers_mut().insert(HOST, host.parse()?);
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Ends with the answer's body. Its failure is the body's, too.
+    tokio::spawn(connection);
+    let (parts, body) = sender.send_request(request).await?.into_parts();
+    let mut answer = hyper::Response::builder()
+        .status(parts.status)
+        .url(url.clone())
+        .body(Body::wrap(body))?;
+    *answer.headers_mut() = parts.headers;
+    Ok(answer.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_port_is_tried_once() {
+        for ports in [1..=1023, 700..=700] {
+            let mut tried: Vec<u16> = in_random_order(&ports).collect();
+            tried.sort_unstable();
+            assert_eq!(tried, ports.collect::<Vec<u16>>());
+        }
+    }
+}
