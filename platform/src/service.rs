@@ -1,5 +1,6 @@
 //! Metadata services: requests over one connection; absence and failure are two answers.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fetch::{Failure, Method, Options, Patience, Want, blocking};
@@ -22,7 +23,7 @@ pub(crate) struct Service<'a> {
 }
 
 /// A request beside a plain GET.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     /// Headers of this request alone.
@@ -33,9 +34,11 @@ pub(crate) struct Ask<'a> {
     pub(crate) repeat: &'a [u16],
     /// When to give up, in place of the machine's limit.
     pub(crate) total: Option<Duration>,
+    /// The ports from one of which the service is asked; none: any.
+    pub(crate) source_ports: Option<RangeInclusive<u16>>,
 }
 
-/// Where the providers' metadata services are: by address, since names may not resolve this early (RFC 3927, link-local).
+/// Where metadata services usually are: by address, since names may not resolve this early (RFC 3927, link-local).
 const LINK_LOCAL: &str = "http://169.254.169.254";
 
 /// The base of the service's URLs, without a slash at the end.
@@ -53,14 +56,23 @@ pub(crate) fn options() -> Options {
 }
 
 impl<'a> Service<'a> {
-    /// A service that is asked once the network is up. Every request has these headers.
+    /// The service at the usual address, once the network is up. Every request has these headers.
     pub(crate) fn new(machine: &Machine<'a>, headers: &[(&str, &str)]) -> Result<Self, Problem> {
+        Self::at(machine, LINK_LOCAL, headers)
+    }
+
+    /// As [`Service::new`], at another address: the base of the service's URLs, without a slash at the end.
+    pub(crate) fn at(
+        machine: &Machine<'a>,
+        base: &'a str,
+        headers: &[(&str, &str)],
+    ) -> Result<Self, Problem> {
         let never = std::sync::atomic::AtomicBool::new(false);
         let failed = |error: anyhow::Error| Problem::remote(format!("{error:#}"));
         (machine.network)(&never).map_err(failed)?;
         Ok(Self {
             client: blocking::Client::new(&options()).map_err(failed)?,
-            base: base(machine),
+            base: machine.service.unwrap_or(base),
             headers: owned(headers),
             patience: machine.patience,
             say: machine.say,
@@ -76,6 +88,7 @@ impl<'a> Service<'a> {
             method: ask.method,
             headers,
             repeat: ask.repeat,
+            source_ports: ask.source_ports.clone(),
             patience: Patience {
                 total: ask.total.or(self.patience.total),
                 ..self.patience
@@ -125,7 +138,7 @@ impl<'a> Service<'a> {
         let repeating = Ask {
             repeat: updating,
             total: Some(update_time),
-            ..plain
+            ..plain.clone()
         };
         match self.ask(path, &repeating) {
             // At the end of that time it may have been another failure: then the usual patience counts.
@@ -180,5 +193,32 @@ pub(crate) fn json<T: DeserializeOwned>(
             ));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+    use crate::testing::server::{Request, ok, serve};
+
+    #[test]
+    fn a_service_may_have_its_own_address_and_want_certain_ports() {
+        let server = serve(Vec::new(), |request: &Request| ok(request.port.to_string()));
+        let bench = Bench::new();
+        bench.run(|machine| {
+            let machine = Machine {
+                service: None,
+                ..*machine
+            };
+            let service = Service::at(&machine, &server.base, &[]).unwrap();
+            let ports = 23_000..=23_999;
+            let ask = Ask {
+                source_ports: Some(ports.clone()),
+                ..Ask::default()
+            };
+            let port = text(&service.ask("/", &ask).unwrap()).unwrap();
+            assert!(ports.contains(&port.parse().unwrap()), "{port}");
+        });
     }
 }

@@ -11,6 +11,8 @@ pub(crate) struct Request {
     pub(crate) method: String,
     /// With its query.
     pub(crate) path: String,
+    /// The client's port.
+    pub(crate) port: u16,
     /// Names in lower case.
     headers: Vec<(String, String)>,
 }
@@ -107,6 +109,7 @@ fn read(stream: &TcpStream) -> Option<Request> {
     Some(Request {
         method,
         path,
+        port: stream.peer_addr().ok()?.port(),
         headers,
     })
 }
