@@ -13,6 +13,7 @@ mod openstack;
 mod oraclecloud;
 mod proxmoxve;
 mod qemu;
+mod scaleway;
 mod vmware;
 mod vultr;
 
@@ -33,6 +34,7 @@ pub static TABLE: &[&Provider] = &[
     &oraclecloud::PROVIDER,
     &proxmoxve::PROVIDER,
     &qemu::PROVIDER,
+    &scaleway::PROVIDER,
     &vmware::PROVIDER,
     &vultr::PROVIDER,
 ];
