@@ -6,19 +6,20 @@
 // Floor: platforms by their names in recipes
 mod platform;
 
-// Floor: mistakes, and the keys of a recipe
+// Floor: mistakes
 mod mistakes;
-mod raw;
 
-// Floor: the TOML of a recipe and of what it extends
+// Floor: the TOML of a recipe and of what it extends, configs beside it
+pub mod node_config;
 mod tree;
 
+// Floor: the tables, raw to checked
+mod check;
+
 // Floor: the schema
-pub mod node_config;
 pub mod schema;
 
-// Floor: raw to checked
-mod check;
+// Floor: the reference
 pub mod reference;
 
 // Floor: files
@@ -38,12 +39,13 @@ use serde::Serialize;
 
 use crate::artifact;
 
+pub use check::{
+    BaseConfig, ContainerImage, Debian, FileEntry, FileKind, Image, Kernel, KubeletSource,
+    Kubernetes, NEWEST_KUBERNETES_MINOR, RootOptions, Units,
+};
 pub use load::load;
 pub use mistakes::Mistakes;
 pub use platform::Platform;
-
-/// The newest Kubernetes minor release that the containerd of the Debian suite serves.
-pub const NEWEST_KUBERNETES_MINOR: u32 = 36;
 
 /// A checked recipe.
 ///
@@ -81,199 +83,6 @@ pub struct Recipe {
     pub root: RootOptions,
     /// Container images that are baked into the root.
     pub containers: Vec<ContainerImage>,
-}
-
-/// What an image is called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Image {
-    /// Lower-case letters, digits and hyphens: it becomes part of file and image names everywhere.
-    pub name: String,
-    /// Letters, digits, dots, hyphens and tildes.
-    pub version: String,
-    /// What machines it is for.
-    pub architecture: Architecture,
-}
-
-/// Which packages, and from where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is a word of the recipe"
-)]
-pub struct Debian {
-    /// Code name of the release, as `trixie`.
-    pub suite: String,
-    /// Components of the archive, as `main`.
-    pub components: Vec<String>,
-    /// Packages of the root, beside the essential ones and whatever these depend on.
-    pub packages: Vec<String>,
-    /// Packages that are taken from the suite's backports, wherever they are wanted.
-    pub backports: Vec<String>,
-    /// Base URL of the archive.
-    #[serde(skip)]
-    pub mirror: Option<String>,
-    /// Base URL of the security archive.
-    #[serde(skip)]
-    pub security_mirror: Option<String>,
-    /// Base URLs of snapshot archives, tried for files that are gone from the mirror.
-    #[serde(skip)]
-    pub snapshots: Vec<String>,
-    /// Keep documentation and manual pages.
-    pub docs: bool,
-    /// Locales that are kept beside `C.UTF-8`.
-    pub locales: Vec<String>,
-    /// Keep apt and dpkg with its database.
-    pub package_manager: bool,
-}
-
-/// The kernel and what it is told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kernel {
-    /// Kernel metapackage, as `linux-image-cloud-amd64`.
-    pub package: String,
-    /// Platforms whose drivers go into the initramfs, and where the node looks for its config.
-    pub platforms: Vec<Platform>,
-    /// Modules that go into the initramfs beside the platforms'.
-    pub modules: Vec<String>,
-    /// Words of the kernel command line, beside those that the build itself writes.
-    pub cmdline: Vec<String>,
-}
-
-/// One path of the root that the recipe decides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FileEntry {
-    /// Absolute path inside the root.
-    pub path: String,
-    /// What is put there.
-    pub kind: FileKind,
-    /// Permission bits, set-user-ID, set-group-ID and sticky included; without meaning for links and removals.
-    pub mode: u32,
-    /// Name or number of the owner.
-    pub user: String,
-    /// Name or number of the group.
-    pub group: String,
-}
-
-/// What is put at a path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FileKind {
-    /// The bytes of a file of the building host.
-    Source(#[serde(skip)] PathBuf),
-    /// These bytes.
-    Content(Vec<u8>),
-    /// A symbolic link with this target.
-    Link(String),
-    /// A folder.
-    Directory,
-    /// Nothing: what a package put there goes, with everything below it.
-    Remove,
-}
-
-/// What systemd starts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Units {
-    /// Units that are enabled.
-    pub enable: Vec<String>,
-    /// Units that are disabled.
-    pub disable: Vec<String>,
-    /// Units that are masked.
-    pub mask: Vec<String>,
-}
-
-/// The kubelet of the image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kubernetes {
-    /// `1.36` (the newest patch release that a source has) or `1.36.3`.
-    pub version: String,
-    /// Where the program comes from; the first source that answers is taken.
-    #[serde(skip)]
-    pub kubelet: Vec<KubeletSource>,
-    /// Packages of the kubelet's container, beside the essential ones.
-    pub container_packages: Vec<String>,
-}
-
-/// A source of the kubelet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KubeletSource {
-    /// A release server: a URL in which `{version}` (as `v1.36.3`) and `{arch}` (as `amd64`) are replaced.
-    Release {
-        /// The URL.
-        url: String,
-    },
-    /// A program of the building host.
-    File {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// An OCI image that holds the program.
-    Oci {
-        /// Its reference.
-        reference: String,
-    },
-    /// The Go module, compiled with the Go toolchain of the tools tree.
-    GoModule,
-}
-
-/// The Ignition config that is baked in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BaseConfig {
-    /// Where it stands, for messages.
-    #[serde(skip)]
-    pub name: String,
-    /// Its text, Ignition JSON whatever it was written in.
-    pub text: Vec<u8>,
-}
-
-/// How the root is packed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RootOptions {
-    /// As `mkfs.erofs -z` takes it: `lz4`, `lz4hc` or `zstd`, with `,LEVEL` if wanted; or `none`.
-    pub compression: String,
-    /// Bytes that are compressed together at most (`mkfs.erofs -C`): a power of two from 4096 to 1 MiB.
-    pub cluster: u32,
-}
-
-impl Default for RootOptions {
-    fn default() -> Self {
-        Self {
-            compression: "lz4".to_owned(),
-            cluster: 65_536,
-        }
-    }
-}
-
-/// Container images that the tool builds from Debian packages and bakes into the root.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum ContainerImage {
-    /// The container that holds a pod's namespaces.
-    Pause,
-    /// etcd's server.
-    Etcd,
-}
-
-impl ContainerImage {
-    /// The Debian packages that the image is made of.
-    #[must_use]
-    pub const fn packages(self) -> &'static [&'static str] {
-        match self {
-            Self::Pause => &["catatonit"],
-            Self::Etcd => &["etcd-server"],
-        }
-    }
 }
 
 /// All of a recipe that decides what its lock holds. A lock is made from this alone, and its digest of the recipe is the hash

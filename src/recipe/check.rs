@@ -1,20 +1,99 @@
-//! What the schema cannot say: whether names, versions, sizes and paths of a merged recipe make sense.
+//! The tables of a recipe, a module each: the table as it is written, as it is once checked, and the check between them.
+//!
+//! From the written types comes the JSON Schema, and the schema is what a file is held against, so that the types, the
+//! checks and the editors agree. The checks are for what a schema cannot say: whether names, versions, sizes and paths make
+//! sense.
 
-mod files;
-mod kubernetes;
+// Floor: names and sizes
 mod names;
-mod sizes;
+mod size;
 
+// Floor: the tables of a recipe
+mod artifacts;
+mod containers;
+mod debian;
+mod disk;
+mod files;
+mod ignition;
+mod image;
+mod kernel;
+mod kubernetes;
+mod node;
+mod root;
+mod units;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use image::layout::Architecture;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
+use artifacts::RawArtifact;
+use containers::RawContainers;
+use debian::RawDebian;
+use disk::RawDisk;
+use files::{RawFile, RawOverlay};
+use ignition::RawIgnition;
+use image::RawImage;
+use kernel::RawKernel;
+use kubernetes::RawKubernetes;
+use node::RawNode;
+use root::RawRoot;
+use units::RawUnits;
+
+pub use containers::ContainerImage;
+pub use debian::Debian;
+pub use files::{FileEntry, FileKind};
+pub use ignition::BaseConfig;
+pub use image::Image;
+pub use kernel::Kernel;
+pub use kubernetes::{KubeletSource, Kubernetes, NEWEST_KUBERNETES_MINOR};
+pub use root::RootOptions;
+pub use units::Units;
+
+use super::Recipe;
 use super::mistakes::{Mistake, Mistakes, Place};
-use super::raw::{self, RawRecipe, RawSuite};
 use super::tree::Node;
-use super::{BaseConfig, Debian, Image, Kernel, Recipe, Units};
-use crate::artifact;
-use crate::recipe::node_config;
+
+/// A Slipway recipe: from it comes one image.
+///
+/// With `extends`, tables are merged key by key and single values replace inherited ones. Lists of names
+/// are added to the inherited list (`-name` takes a name away, `-*` all of them); other lists,
+/// the tables `[files."…"]` and the table `[node.etcd]` replace the inherited one.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[schemars(title = "Slipway recipe")]
+pub(super) struct RawRecipe {
+    /// Another recipe that this one builds on; a path relative to this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extends: Option<String>,
+    /// What the image is called.
+    image: RawImage,
+    /// Which packages, and from where.
+    debian: RawDebian,
+    /// The kernel and what it is told.
+    kernel: RawKernel,
+    /// Files laid over the packages' files, by their absolute path inside the image.
+    files: BTreeMap<String, RawFile>,
+    /// Whole folders laid over the packages' files.
+    overlay: RawOverlay,
+    /// What systemd starts.
+    units: RawUnits,
+    /// The kubelet. Without this table the image has none.
+    kubernetes: Option<RawKubernetes>,
+    /// Container images that are baked into the image.
+    containers: RawContainers,
+    /// Defaults of the node settings; a node's config may replace them in `/etc/slipway/node.toml`.
+    node: RawNode,
+    /// The Ignition config that is baked in.
+    ignition: RawIgnition,
+    /// Forms of the disk to write beside `disk.raw`.
+    artifacts: Vec<RawArtifact>,
+    /// Sizes of the partitions.
+    disk: RawDisk,
+    /// How the root file system is packed.
+    root: RawRoot,
+}
 
 /// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` are the paths of
 /// values that had to be taken out: they are not reported as missing.
@@ -43,12 +122,12 @@ pub(super) fn recipe(
     let files = files::check(&mut check, &raw.overlay, &raw.files);
     let units = check.units(raw.units);
     let kubernetes = raw.kubernetes.map(|raw| kubernetes::check(&mut check, raw));
-    let node = kubernetes::node(&mut check, raw.node);
+    let node = node::check(&mut check, raw.node);
     let ignition = check.ignition(raw.ignition.config.as_deref());
     let artifacts = check.artifacts(&raw.artifacts);
-    let sizes = sizes::disk(&mut check, &raw.disk);
-    let root = sizes::root(&mut check, &raw.root);
-    check.unique("containers.images");
+    let sizes = disk::check(&mut check, &raw.disk);
+    let root = root::check(&mut check, &raw.root);
+    let containers = check.containers(raw.containers);
     Some(Recipe {
         path: path.to_owned(),
         parts,
@@ -63,7 +142,7 @@ pub(super) fn recipe(
         artifacts,
         sizes,
         root,
-        containers: raw.containers.images,
+        containers,
     })
 }
 
@@ -157,186 +236,4 @@ impl<'a> Check<'a> {
         let folder = self.mistakes.path(place.file).parent();
         folder.unwrap_or(Path::new("")).join(text)
     }
-
-    fn image(&mut self, raw: &raw::RawImage) -> Image {
-        if raw.name.is_none() {
-            self.missing("image.name", "expected name = \"…\" in [image]");
-        }
-        if raw.version.is_none() {
-            self.missing("image.version", "expected version = \"…\" in [image]");
-        }
-        self.text("image.name", names::Rule::ImageName);
-        self.text("image.version", names::Rule::ImageVersion);
-        Image {
-            name: raw.name.clone().unwrap_or_default(),
-            version: raw.version.clone().unwrap_or_default(),
-            architecture: match raw.architecture {
-                None | Some(raw::RawArchitecture::X86_64) => Architecture::X86_64,
-            },
-        }
-    }
-
-    fn debian(&mut self, raw: raw::RawDebian) -> Debian {
-        self.list("debian.components", names::Rule::Component);
-        self.list("debian.packages", names::Rule::Package);
-        self.list("debian.backports", names::Rule::Package);
-        self.list("debian.snapshots", names::Rule::Url);
-        self.list("debian.locales", names::Rule::Locale);
-        self.text("debian.mirror", names::Rule::Url);
-        self.text("debian.security-mirror", names::Rule::Url);
-        let mut components = raw.components;
-        if components.is_empty() {
-            components.push("main".to_owned());
-        }
-        Debian {
-            suite: match raw.suite {
-                None | Some(RawSuite::Trixie) => "trixie".to_owned(),
-            },
-            components,
-            packages: raw.packages,
-            backports: raw.backports,
-            mirror: raw.mirror,
-            security_mirror: raw.security_mirror,
-            snapshots: raw.snapshots,
-            docs: raw.docs.unwrap_or(false),
-            locales: raw.locales,
-            package_manager: raw.package_manager.unwrap_or(false),
-        }
-    }
-
-    fn kernel(&mut self, raw: raw::RawKernel) -> Kernel {
-        if raw.package.is_none() {
-            self.missing(
-                "kernel.package",
-                "expected package = \"linux-image-…\" in [kernel]",
-            );
-        }
-        if raw.platforms.is_empty() {
-            self.missing(
-                "kernel.platforms",
-                "expected platforms = [\"qemu\", …] in [kernel]",
-            );
-        }
-        self.text("kernel.package", names::Rule::Package);
-        self.unique("kernel.platforms");
-        self.list("kernel.modules", names::Rule::Module);
-        self.list("kernel.cmdline", names::Rule::CmdlineWord);
-        Kernel {
-            package: raw.package.unwrap_or_default(),
-            platforms: raw.platforms,
-            modules: raw.modules,
-            cmdline: raw.cmdline,
-        }
-    }
-
-    fn units(&mut self, raw: raw::RawUnits) -> Units {
-        let lists = ["units.enable", "units.disable", "units.mask"];
-        for path in lists {
-            self.list(path, names::Rule::Unit);
-        }
-        for (number, path) in lists.iter().enumerate() {
-            for other in &lists[..number] {
-                self.apart(path, other);
-            }
-        }
-        Units {
-            enable: raw.enable,
-            disable: raw.disable,
-            mask: raw.mask,
-        }
-    }
-
-    /// No name may be in both lists.
-    fn apart(&mut self, path: &str, other: &str) {
-        let items = |path| self.find(path).map_or(&[][..], Node::items);
-        let (these, those) = (items(path), items(other));
-        for item in these {
-            let Some(text) = item.text() else { continue };
-            if let Some(twin) = those.iter().find(|twin| twin.text() == Some(text)) {
-                let mistake = Mistake::at(
-                    &item.place,
-                    format!("`{text}` is in `{path}` and in `{other}`"),
-                    "expected it in one of them",
-                );
-                self.add(mistake.also(&twin.place, "the other one"));
-            }
-        }
-    }
-
-    fn ignition(&mut self, config: Option<&str>) -> Option<BaseConfig> {
-        let place = self.place("ignition.config");
-        let path = self.host_path(&place, config?);
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) => {
-                self.add(Mistake::at(
-                    &place,
-                    format!("reading the config {} failed: {error}", path.display()),
-                    "expected a file of Ignition JSON or Butane YAML, relative to this recipe",
-                ));
-                return None;
-            }
-        };
-        let name = path.display().to_string();
-        match node_config::bake(&text, &path) {
-            Ok(text) => Some(BaseConfig { name, text }),
-            Err(report) => {
-                let shown = String::from_utf8_lossy(&text).into_owned();
-                let file = self.mistakes.file(path, shown);
-                for entry in report.entries {
-                    if entry.kind == ignition::Kind::Error {
-                        self.config_mistake(file, &entry, &place);
-                    }
-                }
-                None
-            }
-        }
-    }
-
-    /// A mistake of the config, shown in the config's own text and where the recipe names it.
-    fn config_mistake(&mut self, file: usize, entry: &ignition::Entry, named: &Place) {
-        let start = entry
-            .at
-            .as_ref()
-            .map_or(0, |at| offset(self.mistakes.text(file), at.line, at.column));
-        let place = Place::new(file, &(start..start));
-        let mistake = Mistake::at(&place, format!("{}: {}", entry.path, entry.message), "here");
-        self.add(mistake.also(named, "the config is named here"));
-    }
-
-    fn artifacts(&mut self, raw: &[raw::RawArtifact]) -> Vec<artifact::Kind> {
-        let items = self.find("artifacts").map_or(&[][..], Node::items);
-        let mut kinds = Vec::new();
-        for (raw, item) in raw.iter().zip(items) {
-            match raw.kind {
-                Some(kind) if kinds.contains(&kind) => self.add(Mistake::at(
-                    &item.place,
-                    format!("the artifact `{}` is asked for twice", kind.name()),
-                    "expected each kind once",
-                )),
-                Some(kind) => kinds.push(kind),
-                None if self.gone.iter().any(|gone| gone == "artifacts[].kind") => {}
-                None => self.add(Mistake::at(
-                    &item.place,
-                    "an artifact without `kind`",
-                    format!("expected kind = {}", artifact::names()),
-                )),
-            }
-        }
-        kinds
-    }
-}
-
-/// The byte at a line and column that count from 1, columns in characters.
-fn offset(text: &str, line: u32, column: u32) -> usize {
-    let count = |number: u32| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
-    let mut before = 0;
-    for (number, text) in text.split_inclusive('\n').enumerate() {
-        if number == count(line) {
-            let inside = text.char_indices().nth(count(column));
-            return before + inside.map_or(text.trim_end().len(), |(at, _)| at);
-        }
-        before += text.len();
-    }
-    before
 }

@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::raw;
 use super::schema::{allows, resolve, value, words};
+use super::tree::APPENDED;
 
 /// The commented recipe: sections and keys come in its order.
 const COMMENTED: &str = include_str!("../../recipes/node.toml");
@@ -127,7 +127,7 @@ impl<'a> Reference<'a> {
             },
         };
         let mut kind = self.kind(resolve(self.root, property));
-        if raw::APPENDED.contains(&path) {
+        if APPENDED.contains(&path) {
             kind += ", *added*";
         }
         format!("| `{key}` | {kind} | {default} | {meaning} |\n")

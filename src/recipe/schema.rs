@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
+use super::check::RawRecipe;
 use super::mistakes::{Mistake, Mistakes, nearest};
-use super::raw::RawRecipe;
 use super::tree::{Node, Value, join};
 
 /// The schema's text, as checked in beside the recipes.
@@ -269,7 +269,7 @@ fn home<'a>(root: &'a Json, word: &str) -> Option<(&'a str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::raw;
+    use crate::recipe::tree::{APPENDED, WHOLE};
 
     /// Write the file anew with `slipway schema > recipes/schema.json` when the types have changed.
     #[test]
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn the_tables_of_merge_rules_name_what_exists() {
         let root = value();
-        for path in raw::APPENDED.iter().chain(raw::WHOLE) {
+        for path in APPENDED.iter().chain(WHOLE) {
             let mut schema = &root;
             for key in path.split('.') {
                 schema = resolve(&root, schema);
@@ -297,7 +297,7 @@ mod tests {
                 schema = inner;
             }
             let schema = resolve(&root, schema);
-            let kind = if raw::APPENDED.contains(path) {
+            let kind = if APPENDED.contains(path) {
                 "array"
             } else {
                 "object"

@@ -6,7 +6,26 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistakes::{Mistake, Mistakes, Place};
-use super::raw;
+
+/// Lists of names: what a recipe gives is added to what it extends; `-name` takes an inherited name away
+/// and `-*` all of them. Every other list replaces the inherited one.
+pub(super) const APPENDED: &[&str] = &[
+    "debian.components",
+    "debian.packages",
+    "debian.backports",
+    "debian.snapshots",
+    "debian.locales",
+    "kernel.modules",
+    "kernel.cmdline",
+    "overlay.trees",
+    "units.enable",
+    "units.disable",
+    "units.mask",
+    "kubernetes.container-packages",
+];
+
+/// Tables that describe one thing and replace the inherited one as a whole (`*` is any key).
+pub(super) const WHOLE: &[&str] = &["files.*", "node.etcd"];
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -153,7 +172,7 @@ impl Node {
     }
 }
 
-/// Lays a recipe's tree over what it extends, if anything, as [`raw::RawRecipe`] says it is done.
+/// Lays a recipe's tree over what it extends, if anything, as [`APPENDED`] and [`WHOLE`] say.
 pub(super) fn merge(parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -> Node {
     lay("", parent, child, mistakes)
 }
@@ -175,7 +194,7 @@ fn lay(path: &str, parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -
             }
             Value::Table(table)
         }
-        (inherited, Value::List(own)) if raw::APPENDED.contains(&path) => {
+        (inherited, Value::List(own)) if APPENDED.contains(&path) => {
             let list = match inherited {
                 Some(Value::List(list)) => list,
                 _ => Vec::new(),
@@ -200,14 +219,12 @@ pub(super) fn join(path: &str, key: &str) -> String {
 }
 
 fn is_whole(path: &str) -> bool {
-    raw::WHOLE
-        .iter()
-        .any(|whole| match whole.strip_suffix('*') {
-            Some(prefix) => path
-                .strip_prefix(prefix)
-                .is_some_and(|rest| !rest.is_empty()),
-            None => path == *whole,
-        })
+    WHOLE.iter().any(|whole| match whole.strip_suffix('*') {
+        Some(prefix) => path
+            .strip_prefix(prefix)
+            .is_some_and(|rest| !rest.is_empty()),
+        None => path == *whole,
+    })
 }
 
 fn append(mut list: Vec<Node>, own: Vec<Node>, mistakes: &mut Mistakes) -> Vec<Node> {

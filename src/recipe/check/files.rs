@@ -3,20 +3,83 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::Check;
 use super::names::Rule;
+use super::size::TextOrNumber;
 use crate::host::tree;
 use crate::recipe::mistakes::{Mistake, Place};
-use crate::recipe::raw::{RawFile, RawOverlay, TextOrNumber};
 use crate::recipe::tree::{Node, Value};
-use crate::recipe::{FileEntry, FileKind};
 
 /// Folders that are mounted over on a running node: what an image puts there is never seen.
 const COVERED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+
+/// What is put at one path. Exactly one of content, source, link, directory and remove is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawFile {
+    /// The file's text.
+    pub content: Option<String>,
+    /// A file to copy; a path relative to this recipe.
+    pub source: Option<String>,
+    /// A symbolic link with this target.
+    pub link: Option<String>,
+    /// A folder, when true.
+    pub directory: Option<bool>,
+    /// Nothing, when true: what a package put there goes, with everything below it.
+    pub remove: Option<bool>,
+    /// Permission bits in octal, as "0644" or 0o644. Default: 0644; 0755 for folders and executable sources.
+    pub mode: Option<TextOrNumber>,
+    /// Name or number of the owner. Default: root.
+    pub user: Option<TextOrNumber>,
+    /// Name or number of the group. Default: root.
+    pub group: Option<TextOrNumber>,
+}
+
+/// Whole folders laid over the packages' files.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawOverlay {
+    /// Folders whose content is copied to `/`, all owned by root; paths relative to this recipe.
+    /// Files get mode 0644, or 0755 if they are executable; `[files]` wins over them.
+    pub trees: Vec<String>,
+}
+
+/// One path of the root that the recipe decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileEntry {
+    /// Absolute path inside the root.
+    pub path: String,
+    /// What is put there.
+    pub kind: FileKind,
+    /// Permission bits, set-user-ID, set-group-ID and sticky included; without meaning for links and removals.
+    pub mode: u32,
+    /// Name or number of the owner.
+    pub user: String,
+    /// Name or number of the group.
+    pub group: String,
+}
+
+/// What is put at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileKind {
+    /// The bytes of a file of the building host.
+    Source(#[serde(skip)] PathBuf),
+    /// These bytes.
+    Content(Vec<u8>),
+    /// A symbolic link with this target.
+    Link(String),
+    /// A folder.
+    Directory,
+    /// Nothing: what a package put there goes, with everything below it.
+    Remove,
+}
 
 pub(super) fn check(
     check: &mut Check<'_>,

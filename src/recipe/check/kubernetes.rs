@@ -1,15 +1,78 @@
-//! The kubelet's version and sources, and the node settings.
+//! `[kubernetes]`: the kubelet's version and sources.
 
-use image::node::{EtcdFormat, EtcdSettings, NodeSettings, Role};
+use std::path::PathBuf;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Check;
 use super::names::Rule;
-use super::{Check, sizes};
 use crate::recipe::mistakes::{Mistake, Place, nearest};
-use crate::recipe::raw::{
-    RawEtcd, RawEtcdFormat, RawKubeletSource, RawKubernetes, RawNode, RawRole,
-};
 use crate::recipe::tree::{Node, Value};
-use crate::recipe::{KubeletSource, Kubernetes, NEWEST_KUBERNETES_MINOR};
+
+/// The newest Kubernetes minor release that the containerd of the Debian suite serves.
+pub const NEWEST_KUBERNETES_MINOR: u32 = 36;
+
+/// The kubelet.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawKubernetes {
+    /// "1.36" for the newest patch release that a source has, or "1.36.3". Required.
+    pub version: Option<String>,
+    /// Where the program comes from; the first source that answers is taken, and locked. Required.
+    pub kubelet: Vec<RawKubeletSource>,
+    /// Packages of the kubelet's container, beside the essential ones.
+    pub container_packages: Vec<String>,
+}
+
+/// A source of the kubelet: exactly one key is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawKubeletSource {
+    /// URL of the program on a release server, with {version} (as v1.36.3) and {arch} (as amd64) in it.
+    pub release: Option<String>,
+    /// The program as a file; a path relative to this recipe.
+    pub file: Option<String>,
+    /// Reference of an OCI image that holds the program.
+    pub oci: Option<String>,
+    /// Compile the Go module k8s.io/kubernetes, when true.
+    pub go_module: Option<bool>,
+}
+
+/// The kubelet of the image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kubernetes {
+    /// `1.36` (the newest patch release that a source has) or `1.36.3`.
+    pub version: String,
+    /// Where the program comes from; the first source that answers is taken.
+    #[serde(skip)]
+    pub kubelet: Vec<KubeletSource>,
+    /// Packages of the kubelet's container, beside the essential ones.
+    pub container_packages: Vec<String>,
+}
+
+/// A source of the kubelet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KubeletSource {
+    /// A release server: a URL in which `{version}` (as `v1.36.3`) and `{arch}` (as `amd64`) are replaced.
+    Release {
+        /// The URL.
+        url: String,
+    },
+    /// A program of the building host.
+    File {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// An OCI image that holds the program.
+    Oci {
+        /// Its reference.
+        reference: String,
+    },
+    /// The Go module, compiled with the Go toolchain of the tools tree.
+    GoModule,
+}
 
 /// What a release URL may have in braces.
 const PLACEHOLDERS: [&str; 2] = ["version", "arch"];
@@ -199,49 +262,6 @@ fn oci(check: &mut Check<'_>, reference: &str, place: &Place) {
             "expected registry/name:tag or registry/name@sha256:…",
         ));
     }
-}
-
-pub(super) fn node(check: &mut Check<'_>, raw: RawNode) -> NodeSettings {
-    let role = match raw.role {
-        Some(RawRole::ControlPlane) => Role::ControlPlane,
-        Some(RawRole::Worker) | None => Role::Worker,
-    };
-    if role == Role::ControlPlane && raw.etcd.is_none() {
-        check.missing(
-            "node.etcd",
-            "expected [node.etcd] with serial, label or partlabel: a control plane has an etcd disk",
-        );
-    }
-    NodeSettings {
-        role,
-        etcd: raw.etcd.map(|raw| etcd(check, raw)),
-    }
-}
-
-fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
-    let minimum = sizes::size(check, "node.etcd.minimum-size", raw.minimum_size.as_ref());
-    let settings = EtcdSettings {
-        serial: raw.serial,
-        label: raw.label,
-        partlabel: raw.partlabel,
-        format: match raw.format {
-            Some(RawEtcdFormat::IfBlank) => EtcdFormat::IfBlank,
-            Some(RawEtcdFormat::Never) | None => EtcdFormat::Never,
-        },
-        cluster: raw.cluster.unwrap_or_else(|| "default".to_owned()),
-        minimum_size: minimum.unwrap_or(image::layout::GIB),
-    };
-    let lost = |gone: &String| gone.starts_with("node.etcd.");
-    if settings.find().is_err() && !check.gone.iter().any(lost) {
-        let place = check.place("node.etcd.serial");
-        let found = "not exactly one name says which disk is etcd's";
-        check.add(Mistake::at(
-            &place,
-            found,
-            "expected exactly one of serial, label and partlabel in [node.etcd]",
-        ));
-    }
-    settings
 }
 
 #[cfg(test)]

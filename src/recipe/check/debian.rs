@@ -1,0 +1,103 @@
+//! `[debian]`: which packages, and from where.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Check;
+use super::names::Rule;
+
+/// Which packages, and from where.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawDebian {
+    /// Code name of the release. Its updates and security updates are always included. Default: trixie.
+    pub suite: Option<RawSuite>,
+    /// Components of the archive. Default: main.
+    pub components: Vec<String>,
+    /// Packages of the root, beside the essential ones and whatever these depend on; recommended ones are not followed.
+    pub packages: Vec<String>,
+    /// Packages that are taken from the suite's backports.
+    pub backports: Vec<String>,
+    /// Base URL of the archive. Default: SLIPWAY_DEBIAN_MIRROR, else this host's apt configuration.
+    pub mirror: Option<String>,
+    /// Base URL of the security archive. Default: SLIPWAY_DEBIAN_SECURITY_MIRROR, else this host's apt configuration.
+    pub security_mirror: Option<String>,
+    /// Base URLs of snapshot archives, tried for locked files that are gone from the mirror.
+    pub snapshots: Vec<String>,
+    /// Keep documentation and manual pages. Default: false.
+    pub docs: Option<bool>,
+    /// Locales that are kept beside C.UTF-8.
+    pub locales: Vec<String>,
+    /// Keep apt and dpkg with its database. Default: false.
+    pub package_manager: Option<bool>,
+}
+
+/// Debian releases that images can be built from.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawSuite {
+    /// Debian 13.
+    Trixie,
+}
+
+/// Which packages, and from where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a word of the recipe"
+)]
+pub struct Debian {
+    /// Code name of the release, as `trixie`.
+    pub suite: String,
+    /// Components of the archive, as `main`.
+    pub components: Vec<String>,
+    /// Packages of the root, beside the essential ones and whatever these depend on.
+    pub packages: Vec<String>,
+    /// Packages that are taken from the suite's backports, wherever they are wanted.
+    pub backports: Vec<String>,
+    /// Base URL of the archive.
+    #[serde(skip)]
+    pub mirror: Option<String>,
+    /// Base URL of the security archive.
+    #[serde(skip)]
+    pub security_mirror: Option<String>,
+    /// Base URLs of snapshot archives, tried for files that are gone from the mirror.
+    #[serde(skip)]
+    pub snapshots: Vec<String>,
+    /// Keep documentation and manual pages.
+    pub docs: bool,
+    /// Locales that are kept beside `C.UTF-8`.
+    pub locales: Vec<String>,
+    /// Keep apt and dpkg with its database.
+    pub package_manager: bool,
+}
+
+impl Check<'_> {
+    pub(super) fn debian(&mut self, raw: RawDebian) -> Debian {
+        self.list("debian.components", Rule::Component);
+        self.list("debian.packages", Rule::Package);
+        self.list("debian.backports", Rule::Package);
+        self.list("debian.snapshots", Rule::Url);
+        self.list("debian.locales", Rule::Locale);
+        self.text("debian.mirror", Rule::Url);
+        self.text("debian.security-mirror", Rule::Url);
+        let mut components = raw.components;
+        if components.is_empty() {
+            components.push("main".to_owned());
+        }
+        Debian {
+            suite: match raw.suite {
+                None | Some(RawSuite::Trixie) => "trixie".to_owned(),
+            },
+            components,
+            packages: raw.packages,
+            backports: raw.backports,
+            mirror: raw.mirror,
+            security_mirror: raw.security_mirror,
+            snapshots: raw.snapshots,
+            docs: raw.docs.unwrap_or(false),
+            locales: raw.locales,
+            package_manager: raw.package_manager.unwrap_or(false),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `[node]`: defaults of the node settings.
+
+use image::node::{EtcdFormat, EtcdSettings, NodeSettings, Role};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Check;
+use super::size::{TextOrNumber, size};
+use crate::recipe::mistakes::Mistake;
+
+/// Defaults of the node settings.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawNode {
+    /// What the node is for. Default: worker.
+    pub role: Option<RawRole>,
+    /// The etcd disk of a control plane.
+    pub etcd: Option<RawEtcd>,
+}
+
+/// What a node is for.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawRole {
+    /// Runs etcd on the etcd disk.
+    ControlPlane,
+    /// Runs workloads only.
+    Worker,
+}
+
+/// The etcd disk. Exactly one of serial, label and partlabel is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawEtcd {
+    /// Serial number of the disk.
+    pub serial: Option<String>,
+    /// Label of the file system.
+    pub label: Option<String>,
+    /// Label of the GPT partition.
+    pub partlabel: Option<String>,
+    /// Whether a blank disk may be formatted. Default: never.
+    pub format: Option<RawEtcdFormat>,
+    /// Name of the cluster that the data belongs to. Default: default.
+    pub cluster: Option<String>,
+    /// The smallest disk that may be formatted, as "1 GiB" or in bytes. Default: 1 GiB.
+    pub minimum_size: Option<TextOrNumber>,
+}
+
+/// Consent to format.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawEtcdFormat {
+    /// A blank disk is refused.
+    Never,
+    /// A disk that is provably blank is formatted.
+    IfBlank,
+}
+
+pub(super) fn check(check: &mut Check<'_>, raw: RawNode) -> NodeSettings {
+    let role = match raw.role {
+        Some(RawRole::ControlPlane) => Role::ControlPlane,
+        Some(RawRole::Worker) | None => Role::Worker,
+    };
+    if role == Role::ControlPlane && raw.etcd.is_none() {
+        check.missing(
+            "node.etcd",
+            "expected [node.etcd] with serial, label or partlabel: a control plane has an etcd disk",
+        );
+    }
+    NodeSettings {
+        role,
+        etcd: raw.etcd.map(|raw| etcd(check, raw)),
+    }
+}
+
+fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
+    let minimum = size(check, "node.etcd.minimum-size", raw.minimum_size.as_ref());
+    let settings = EtcdSettings {
+        serial: raw.serial,
+        label: raw.label,
+        partlabel: raw.partlabel,
+        format: match raw.format {
+            Some(RawEtcdFormat::IfBlank) => EtcdFormat::IfBlank,
+            Some(RawEtcdFormat::Never) | None => EtcdFormat::Never,
+        },
+        cluster: raw.cluster.unwrap_or_else(|| "default".to_owned()),
+        minimum_size: minimum.unwrap_or(image::layout::GIB),
+    };
+    let lost = |gone: &String| gone.starts_with("node.etcd.");
+    if settings.find().is_err() && !check.gone.iter().any(lost) {
+        let place = check.place("node.etcd.serial");
+        let found = "not exactly one name says which disk is etcd's";
+        check.add(Mistake::at(
+            &place,
+            found,
+            "expected exactly one of serial, label and partlabel in [node.etcd]",
+        ));
+    }
+    settings
+}

@@ -1,0 +1,116 @@
+//! `[root]`: how the root file system is packed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Check;
+use super::size::{TextOrNumber, size};
+use crate::recipe::mistakes::{Mistake, Place};
+
+/// How the root file system is packed.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawRoot {
+    /// none, lz4, lz4hc or zstd, with ",LEVEL" if wanted. Default: lz4 (fast); "zstd,3" is a quarter smaller.
+    pub compression: Option<String>,
+    /// What is compressed together at most, as "64 KiB" or in bytes: a power of two. Default: 64 KiB.
+    pub cluster: Option<TextOrNumber>,
+}
+
+/// How the root is packed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RootOptions {
+    /// As `mkfs.erofs -z` takes it: `lz4`, `lz4hc` or `zstd`, with `,LEVEL` if wanted; or `none`.
+    pub compression: String,
+    /// Bytes that are compressed together at most (`mkfs.erofs -C`): a power of two from 4096 to 1 MiB.
+    pub cluster: u32,
+}
+
+impl Default for RootOptions {
+    fn default() -> Self {
+        Self {
+            compression: "lz4".to_owned(),
+            cluster: 65_536,
+        }
+    }
+}
+
+pub(super) fn check(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
+    let default = RootOptions::default();
+    if let Some(text) = raw.compression.as_deref()
+        && let Err(mistake) = compression(text, &check.place("root.compression"))
+    {
+        check.add(*mistake);
+    }
+    let cluster = match size(check, "root.cluster", raw.cluster.as_ref()) {
+        None => default.cluster,
+        Some(bytes) => match u32::try_from(bytes) {
+            Ok(bytes) if bytes.is_power_of_two() && (4096..=1 << 20).contains(&bytes) => bytes,
+            _ => {
+                check.add(Mistake::at(
+                    &check.place("root.cluster"),
+                    format!("a cluster cannot have {bytes} bytes"),
+                    "expected a power of two from 4 KiB to 1 MiB",
+                ));
+                default.cluster
+            }
+        },
+    };
+    RootOptions {
+        compression: raw.compression.clone().unwrap_or(default.compression),
+        cluster,
+    }
+}
+
+fn compression(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
+    const NAMES: [&str; 4] = ["none", "lz4", "lz4hc", "zstd"];
+    let (name, level) = match text.split_once(',') {
+        Some((name, level)) => (name, Some(level)),
+        None => (text, None),
+    };
+    if !NAMES.contains(&name) {
+        return Err(Box::new(
+            Mistake::at(
+                place,
+                format!("{name:?} is not a compression of the root"),
+                "expected none, lz4, lz4hc or zstd, with \",LEVEL\" if wanted",
+            )
+            .nearest(name, NAMES),
+        ));
+    }
+    let highest = match name {
+        "lz4hc" => 12,
+        "zstd" => 22,
+        _ => 0,
+    };
+    match level.map(str::parse::<u32>) {
+        None => Ok(()),
+        Some(Ok(level)) if highest > 0 && level <= highest => Ok(()),
+        Some(_) if highest == 0 => Err(Box::new(Mistake::at(
+            place,
+            format!("{name} has no levels"),
+            format!("expected \"{name}\""),
+        ))),
+        Some(_) => Err(Box::new(Mistake::at(
+            place,
+            format!("{text:?} has no level of {name}"),
+            format!("expected a level from 0 to {highest}"),
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressions_are_checked() {
+        let place = Place::top(0);
+        for good in ["none", "lz4", "lz4hc", "lz4hc,9", "zstd,3"] {
+            assert!(compression(good, &place).is_ok(), "{good}");
+        }
+        for bad in ["gzip", "lz4,3", "zstd,30", "zstd,", "none,1"] {
+            assert!(compression(bad, &place).is_err(), "{bad}");
+        }
+    }
+}
