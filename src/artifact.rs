@@ -1,4 +1,4 @@
-//! Output formats: one module each, and one row each of [`TABLE`], which is all that the rest of the program knows of them.
+//! Output formats: one module each, and one row each of `TABLE`, which is all that the rest of the program knows of them.
 //!
 //! They stand below the recipe, because its words, its schema and its messages come from the table.
 
@@ -38,7 +38,7 @@ struct Artifact {
     write: fn(&Inputs, &Path) -> Result<Vec<PathBuf>>,
 }
 
-/// A row of [`TABLE`], as a recipe names it.
+/// A row of `TABLE`, as a recipe names it.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind(&'static Artifact);
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{How, Kind, Link, Network};
+use data_encoding::HEXLOWER;
 use image::network::{Bond, Interface, Method, Network as Plan, Route, Vlan};
 
 /// The plan that a description makes. A device goes by a name made of its Ethernet address, whatever the kernel calls it;
@@ -82,9 +83,8 @@ fn names(described: &Network) -> BTreeMap<String, String> {
     for link in &described.links {
         let own = match &link.kind {
             Kind::Physical => {
-                let digits = link.mac.iter().flat_map(|mac| mac.0);
-                let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
-                format!("enx{digits}")
+                let digits = link.mac.map(|mac| HEXLOWER.encode(&mac.0));
+                format!("enx{}", digits.unwrap_or_default())
             }
             Kind::Bond { .. } => {
                 bonds += 1;
