@@ -1,7 +1,7 @@
 //! The kubelet's container: the one table of mounts that makes both the OCI spec and the mount targets in the image.
 //!
 //! The container's root file system is read-only, so whatever is mounted must have its target in the image already:
-//! the builder makes [`MOUNTS`]' targets and [`LINKS`], the init makes the [`spec`] of the same table.
+//! the builder makes [`MOUNTS`]' targets and [`LINKS`], the init makes the [`crate::runtime_spec`] of the same table.
 //! A comment at each row names its purpose, and what breaks without it. Files of the host that programs replace by
 //! rename (`/etc/hosts` and the like) are reached by links through a bound folder: a bound file would go stale.
 
