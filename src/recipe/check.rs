@@ -111,23 +111,40 @@ pub(super) fn recipe(
             return None;
         }
     };
+    // By name, here and in the tables: a field that no check takes is a warning.
+    let RawRecipe {
+        extends: _,
+        image,
+        debian,
+        kernel,
+        files,
+        overlay,
+        units,
+        kubernetes,
+        containers,
+        node,
+        ignition,
+        artifacts,
+        disk,
+        root,
+    } = raw;
     let mut check = Check {
         tree,
         gone,
         mistakes,
     };
-    let image = check.image(&raw.image);
-    let debian = check.debian(raw.debian);
-    let kernel = check.kernel(raw.kernel);
-    let files = files::check(&mut check, &raw.overlay, &raw.files);
-    let units = check.units(raw.units);
-    let kubernetes = raw.kubernetes.map(|raw| kubernetes::check(&mut check, raw));
-    let node = node::check(&mut check, raw.node);
-    let ignition = check.ignition(raw.ignition.config.as_deref());
-    let artifacts = check.artifacts(&raw.artifacts);
-    let sizes = disk::check(&mut check, &raw.disk);
-    let root = root::check(&mut check, &raw.root);
-    let containers = check.containers(raw.containers);
+    let image = check.image(&image);
+    let debian = check.debian(debian);
+    let kernel = check.kernel(kernel);
+    let files = files::check(&mut check, &overlay, &files);
+    let units = check.units(units);
+    let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));
+    let node = node::check(&mut check, node);
+    let ignition = check.ignition(ignition.config.as_deref());
+    let artifacts = check.artifacts(&artifacts);
+    let sizes = disk::check(&mut check, &disk);
+    let root = root::check(&mut check, &root);
+    let containers = check.containers(containers);
     Some(Recipe {
         path: path.to_owned(),
         parts,

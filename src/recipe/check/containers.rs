@@ -47,7 +47,8 @@ impl ContainerImage {
 
 impl Check<'_> {
     pub(super) fn containers(&mut self, raw: RawContainers) -> Vec<ContainerImage> {
+        let RawContainers { images } = raw;
         self.unique("containers.images");
-        raw.images
+        images
     }
 }

@@ -74,6 +74,18 @@ pub struct Debian {
 
 impl Check<'_> {
     pub(super) fn debian(&mut self, raw: RawDebian) -> Debian {
+        let RawDebian {
+            suite,
+            mut components,
+            packages,
+            backports,
+            mirror,
+            security_mirror,
+            snapshots,
+            docs,
+            locales,
+            package_manager,
+        } = raw;
         self.list("debian.components", Rule::Component);
         self.list("debian.packages", Rule::Package);
         self.list("debian.backports", Rule::Package);
@@ -81,23 +93,22 @@ impl Check<'_> {
         self.list("debian.locales", Rule::Locale);
         self.text("debian.mirror", Rule::Url);
         self.text("debian.security-mirror", Rule::Url);
-        let mut components = raw.components;
         if components.is_empty() {
             components.push("main".to_owned());
         }
         Debian {
-            suite: match raw.suite {
+            suite: match suite {
                 None | Some(RawSuite::Trixie) => "trixie".to_owned(),
             },
             components,
-            packages: raw.packages,
-            backports: raw.backports,
-            mirror: raw.mirror,
-            security_mirror: raw.security_mirror,
-            snapshots: raw.snapshots,
-            docs: raw.docs.unwrap_or(false),
-            locales: raw.locales,
-            package_manager: raw.package_manager.unwrap_or(false),
+            packages,
+            backports,
+            mirror,
+            security_mirror,
+            snapshots,
+            docs: docs.unwrap_or(false),
+            locales,
+            package_manager: package_manager.unwrap_or(false),
         }
     }
 }

@@ -31,6 +31,13 @@ const SMALLEST_ESP: u64 = 64 * MIB;
 const SMALLEST_STATE: u64 = 16 * MIB;
 
 pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> Sizes {
+    let RawDisk {
+        esp,
+        root,
+        verity,
+        state,
+        var_minimum,
+    } = raw;
     let default = Sizes::default();
     let mut part = |key: &str, given: &Option<TextOrNumber>, default: u64, least: u64| {
         let path = format!("disk.{key}");
@@ -47,20 +54,15 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> Sizes {
         bytes
     };
     let sizes = Sizes {
-        esp: part("esp", &raw.esp, default.esp, SMALLEST_ESP),
-        root: part("root", &raw.root, default.root, 64 * MIB),
-        verity: part("verity", &raw.verity, default.verity, MIB),
-        state: part("state", &raw.state, default.state, SMALLEST_STATE),
-        var_minimum: part(
-            "var-minimum",
-            &raw.var_minimum,
-            default.var_minimum,
-            64 * MIB,
-        ),
+        esp: part("esp", esp, default.esp, SMALLEST_ESP),
+        root: part("root", root, default.root, 64 * MIB),
+        verity: part("verity", verity, default.verity, MIB),
+        state: part("state", state, default.state, SMALLEST_STATE),
+        var_minimum: part("var-minimum", var_minimum, default.var_minimum, 64 * MIB),
     };
     let least = tree_size(sizes.root).next_multiple_of(MIB);
     if sizes.verity < least {
-        let given = if raw.verity.is_some() {
+        let given = if verity.is_some() {
             "disk.verity"
         } else {
             "disk.root"

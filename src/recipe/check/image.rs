@@ -40,18 +40,23 @@ pub struct Image {
 
 impl Check<'_> {
     pub(super) fn image(&mut self, raw: &RawImage) -> Image {
-        if raw.name.is_none() {
+        let RawImage {
+            name,
+            version,
+            architecture,
+        } = raw;
+        if name.is_none() {
             self.missing("image.name", "expected name = \"…\" in [image]");
         }
-        if raw.version.is_none() {
+        if version.is_none() {
             self.missing("image.version", "expected version = \"…\" in [image]");
         }
         self.text("image.name", Rule::ImageName);
         self.text("image.version", Rule::ImageVersion);
         Image {
-            name: raw.name.clone().unwrap_or_default(),
-            version: raw.version.clone().unwrap_or_default(),
-            architecture: match raw.architecture {
+            name: name.clone().unwrap_or_default(),
+            version: version.clone().unwrap_or_default(),
+            architecture: match architecture {
                 None | Some(RawArchitecture::X86_64) => Architecture::X86_64,
             },
         }

@@ -36,13 +36,19 @@ pub struct Kernel {
 
 impl Check<'_> {
     pub(super) fn kernel(&mut self, raw: RawKernel) -> Kernel {
-        if raw.package.is_none() {
+        let RawKernel {
+            package,
+            platforms,
+            modules,
+            cmdline,
+        } = raw;
+        if package.is_none() {
             self.missing(
                 "kernel.package",
                 "expected package = \"linux-image-…\" in [kernel]",
             );
         }
-        if raw.platforms.is_empty() {
+        if platforms.is_empty() {
             self.missing(
                 "kernel.platforms",
                 "expected platforms = [\"qemu\", …] in [kernel]",
@@ -53,10 +59,10 @@ impl Check<'_> {
         self.list("kernel.modules", Rule::Module);
         self.list("kernel.cmdline", Rule::CmdlineWord);
         Kernel {
-            package: raw.package.unwrap_or_default(),
-            platforms: raw.platforms,
-            modules: raw.modules,
-            cmdline: raw.cmdline,
+            package: package.unwrap_or_default(),
+            platforms,
+            modules,
+            cmdline,
         }
     }
 }

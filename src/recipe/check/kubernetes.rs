@@ -78,7 +78,12 @@ pub enum KubeletSource {
 const PLACEHOLDERS: [&str; 2] = ["version", "arch"];
 
 pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
-    match raw.version.as_deref() {
+    let RawKubernetes {
+        version: given,
+        kubelet: sources,
+        container_packages,
+    } = raw;
+    match given.as_deref() {
         Some(text) => {
             if let Err(mistake) = version(text, &check.place("kubernetes.version")) {
                 check.add(*mistake);
@@ -89,7 +94,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
             "expected version = \"1.36\" in [kubernetes]",
         ),
     }
-    if raw.kubelet.is_empty() {
+    if sources.is_empty() {
         check.missing(
             "kubernetes.kubelet",
             "expected kubelet = [{ release = \"…\" }, …] in [kubernetes]",
@@ -99,16 +104,15 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     let items = check
         .find("kubernetes.kubelet")
         .map_or(&[][..], Node::items);
-    let kubelet = raw
-        .kubelet
+    let kubelet = sources
         .iter()
         .zip(items)
         .filter_map(|(raw, item)| source(check, raw, item))
         .collect();
     Kubernetes {
-        version: raw.version.unwrap_or_default(),
+        version: given.unwrap_or_default(),
         kubelet,
-        container_packages: raw.container_packages,
+        container_packages,
     }
 }
 

@@ -57,11 +57,12 @@ pub(super) enum RawEtcdFormat {
 }
 
 pub(super) fn check(check: &mut Check<'_>, raw: RawNode) -> NodeSettings {
-    let role = match raw.role {
+    let RawNode { role, etcd: given } = raw;
+    let role = match role {
         Some(RawRole::ControlPlane) => Role::ControlPlane,
         Some(RawRole::Worker) | None => Role::Worker,
     };
-    if role == Role::ControlPlane && raw.etcd.is_none() {
+    if role == Role::ControlPlane && given.is_none() {
         check.missing(
             "node.etcd",
             "expected [node.etcd] with serial, label or partlabel: a control plane has an etcd disk",
@@ -69,21 +70,29 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawNode) -> NodeSettings {
     }
     NodeSettings {
         role,
-        etcd: raw.etcd.map(|raw| etcd(check, raw)),
+        etcd: given.map(|raw| etcd(check, raw)),
     }
 }
 
 fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
-    let minimum = size(check, "node.etcd.minimum-size", raw.minimum_size.as_ref());
+    let RawEtcd {
+        serial,
+        label,
+        partlabel,
+        format,
+        cluster,
+        minimum_size,
+    } = raw;
+    let minimum = size(check, "node.etcd.minimum-size", minimum_size.as_ref());
     let settings = EtcdSettings {
-        serial: raw.serial,
-        label: raw.label,
-        partlabel: raw.partlabel,
-        format: match raw.format {
+        serial,
+        label,
+        partlabel,
+        format: match format {
             Some(RawEtcdFormat::IfBlank) => EtcdFormat::IfBlank,
             Some(RawEtcdFormat::Never) | None => EtcdFormat::Never,
         },
-        cluster: raw.cluster.unwrap_or_else(|| "default".to_owned()),
+        cluster: cluster.unwrap_or_else(|| "default".to_owned()),
         minimum_size: minimum.unwrap_or(image::layout::GIB),
     };
     let lost = |gone: &String| gone.starts_with("node.etcd.");

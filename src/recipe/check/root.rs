@@ -36,13 +36,17 @@ impl Default for RootOptions {
 }
 
 pub(super) fn check(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
+    let RawRoot {
+        compression: given,
+        cluster,
+    } = raw;
     let default = RootOptions::default();
-    if let Some(text) = raw.compression.as_deref()
+    if let Some(text) = given.as_deref()
         && let Err(mistake) = compression(text, &check.place("root.compression"))
     {
         check.add(*mistake);
     }
-    let cluster = match size(check, "root.cluster", raw.cluster.as_ref()) {
+    let cluster = match size(check, "root.cluster", cluster.as_ref()) {
         None => default.cluster,
         Some(bytes) => match u32::try_from(bytes) {
             Ok(bytes) if bytes.is_power_of_two() && (4096..=1 << 20).contains(&bytes) => bytes,
@@ -57,7 +61,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
         },
     };
     RootOptions {
-        compression: raw.compression.clone().unwrap_or(default.compression),
+        compression: given.clone().unwrap_or(default.compression),
         cluster,
     }
 }

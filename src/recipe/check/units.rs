@@ -33,6 +33,11 @@ pub struct Units {
 
 impl Check<'_> {
     pub(super) fn units(&mut self, raw: RawUnits) -> Units {
+        let RawUnits {
+            enable,
+            disable,
+            mask,
+        } = raw;
         let lists = ["units.enable", "units.disable", "units.mask"];
         for path in lists {
             self.list(path, Rule::Unit);
@@ -43,9 +48,9 @@ impl Check<'_> {
             }
         }
         Units {
-            enable: raw.enable,
-            disable: raw.disable,
-            mask: raw.mask,
+            enable,
+            disable,
+            mask,
         }
     }
 
