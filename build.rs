@@ -3,7 +3,7 @@
 //!
 //! Its own target folder, because the outer Cargo holds the lock of the shared one; its own command, because features
 //! of shared dependencies are unified over all packages of one command and PID 1 would get every feature of the tool.
-//! `SLIPWAY_INIT=FOLDER` embeds the programs of this folder instead; a file stands for each of them, for checks that run
+//! `SLIPWAY_PROGRAMS=FOLDER` embeds the programs of this folder instead; a file stands for each of them, for checks that run
 //! none.
 
 use std::env;
@@ -23,8 +23,8 @@ const PROGRAMS: [(&str, &str); 3] = [
     reason = "a build script speaks to Cargo by stdout and starts Cargo itself"
 )]
 fn main() {
-    println!("cargo::rerun-if-env-changed=SLIPWAY_INIT");
-    let folder = match env::var_os("SLIPWAY_INIT") {
+    println!("cargo::rerun-if-env-changed=SLIPWAY_PROGRAMS");
+    let folder = match env::var_os("SLIPWAY_PROGRAMS") {
         Some(given) => PathBuf::from(given),
         // Not watched itself: it is younger than this script's start, which would make every second build run it again.
         None => build(),
@@ -34,7 +34,7 @@ fn main() {
             true => folder.join(program),
             false => folder.clone(),
         };
-        if env::var_os("SLIPWAY_INIT").is_some() {
+        if env::var_os("SLIPWAY_PROGRAMS").is_some() {
             println!("cargo::rerun-if-changed={}", path.display());
         }
         let variable = format!("SLIPWAY_{}_PROGRAM", package.to_uppercase());
