@@ -106,6 +106,14 @@ fn colour(source: &str) -> &'static str {
     }
 }
 
+/// Colours as attributes and no style sheet: viewers without CSS variables show the same picture, on a page of either theme
+/// and in print.
+const PAPER: &str = "#ffffff";
+const INK: &str = "#1f2328";
+const DIM: &str = "#656d76";
+const FAINT: &str = "#d0d7de";
+const BAND: &str = "#f6f8fa";
+
 /// A picture: one row a step, time from left to right, a legend of the sources, tooltips with the notes.
 #[must_use]
 pub fn svg(spans: &[Span], title: &str) -> String {
@@ -122,13 +130,9 @@ pub fn svg(spans: &[Span], title: &str) -> String {
     put(format_args!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"12\" role=\"img\">\n\
-         <title>{}</title>\n<style>\n\
-         :root {{ color-scheme: light dark; --ink: #1f2328; --faint: #d0d7de; --band: #f6f8fa; --paper: #ffffff }}\n\
-         @media (prefers-color-scheme: dark) {{ :root {{ --ink: #e6edf3; --faint: #3d444d; --band: #161b22; --paper: #0d1117 }} }}\n\
-         text {{ fill: var(--ink) }} .dim {{ opacity: .65 }} .head {{ font-size: 17px; font-weight: 600 }}\n\
-         line {{ stroke: var(--faint) }} .band {{ fill: var(--band) }} .paper {{ fill: var(--paper) }}\n\
-         </style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n\
-         <text class=\"head\" x=\"16\" y=\"28\">{}</text>\n",
+         <title>{}</title>\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" rx=\"8\" fill=\"{PAPER}\"/>\n\
+         <text x=\"16\" y=\"28\" fill=\"{INK}\" font-size=\"17\" font-weight=\"600\">{}</text>\n",
         escape(title),
         escape(title),
     ));
@@ -161,7 +165,7 @@ fn legend(spans: &[&Span]) -> String {
         let spent = outermost(spans, source);
         let text = format!("{source} {}", duration(spent));
         out += &format!(
-            "<rect x=\"{at:.1}\" y=\"42\" width=\"11\" height=\"11\" rx=\"2\" fill=\"{}\"/><text x=\"{:.1}\" y=\"52\">{}</text>\n",
+            "<rect x=\"{at:.1}\" y=\"42\" width=\"11\" height=\"11\" rx=\"2\" fill=\"{}\"/><text x=\"{:.1}\" y=\"52\" fill=\"{INK}\">{}</text>\n",
             colour(source),
             at + 16.0,
             escape(&text)
@@ -197,7 +201,7 @@ fn axis(first: i64, last: i64, scale: f64, height: f64) -> String {
             format!("{} ms", tick / 1000)
         };
         out += &format!(
-            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{:.1}\"/><text class=\"dim\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\">{label}</text>\n",
+            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"{FAINT}\"/><text fill=\"{DIM}\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\">{label}</text>\n",
             height - 26.0,
             height - 10.0
         );
@@ -211,7 +215,7 @@ fn bar(span: &Span, row: i32, top: f64, x: &dyn Fn(i64) -> f64) -> String {
     let mut out = String::new();
     if row % 2 == 0 {
         out += &format!(
-            "<rect class=\"band\" x=\"8\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{ROW}\" opacity=\".6\"/>\n",
+            "<rect x=\"8\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{ROW}\" fill=\"{BAND}\"/>\n",
             WIDTH - 16.0
         );
     }
@@ -219,9 +223,9 @@ fn bar(span: &Span, row: i32, top: f64, x: &dyn Fn(i64) -> f64) -> String {
     let short = span.name.rsplit('.').next().unwrap_or(&span.name);
     let indent = 16.0 + 12.0 * float(i64::try_from(depth).unwrap_or(0));
     out += &format!(
-        "<text x=\"{indent:.1}\" y=\"{:.1}\"{}>{}</text>\n",
+        "<text x=\"{indent:.1}\" y=\"{:.1}\" fill=\"{}\">{}</text>\n",
         middle + 4.0,
-        if depth > 0 { " class=\"dim\"" } else { "" },
+        if depth > 0 { DIM } else { INK },
         escape(short)
     );
     let tip = match &span.note {
@@ -234,7 +238,7 @@ fn bar(span: &Span, row: i32, top: f64, x: &dyn Fn(i64) -> f64) -> String {
             let width = (x(end) - begin).max(1.5);
             out += &format!(
                 "<rect x=\"{begin:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2.5\" fill=\"{fill}\"{}><title>{}</title></rect>\
-                 <text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\">{}</text>\n",
+                 <text fill=\"{DIM}\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\">{}</text>\n",
                 middle - BAR / 2.0,
                 if depth > 0 { " opacity=\".75\"" } else { "" },
                 escape(&tip),
@@ -246,7 +250,7 @@ fn bar(span: &Span, row: i32, top: f64, x: &dyn Fn(i64) -> f64) -> String {
         None => {
             out += &format!(
                 "<path d=\"M{begin:.1} {:.1} l5 6 l-5 6 l-5 -6 z\" fill=\"{fill}\"><title>{}</title></path>\
-                 <text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\">{} s</text>\n",
+                 <text fill=\"{DIM}\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\">{} s</text>\n",
                 middle - 6.0,
                 escape(&tip),
                 begin + 9.0,
@@ -304,6 +308,13 @@ mod tests {
         assert_eq!(svg.matches("rx=\"2.5\"").count(), 4);
         assert_eq!(svg.matches("<path").count(), 1);
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
+        // Every text has a colour of its own, which viewers without style sheets show.
+        assert!(!svg.contains("<style") && !svg.contains("var("));
+        assert!(svg.split("<text ").skip(1).all(|text| {
+            text.split('>')
+                .next()
+                .is_some_and(|tag| tag.contains("fill="))
+        }));
     }
 
     #[test]
