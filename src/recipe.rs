@@ -63,7 +63,7 @@ pub struct Recipe {
     pub image: Image,
     /// Which packages, and from where.
     pub debian: Debian,
-    /// The kernel and what it is told.
+    /// The kernel, its modules and its command line.
     pub kernel: Kernel,
     /// Files laid over the packages' files, sorted by path.
     pub files: Vec<FileEntry>,

@@ -71,7 +71,7 @@ pub(super) struct RawRecipe {
     image: RawImage,
     /// Which packages, and from where.
     debian: RawDebian,
-    /// The kernel and what it is told.
+    /// The kernel, its modules and its command line.
     kernel: RawKernel,
     /// Files laid over the packages' files, by their absolute path inside the image.
     files: BTreeMap<String, RawFile>,

@@ -75,7 +75,7 @@ pub fn addon(tools: &Tools, architecture: Architecture) -> Result<Vec<u8>> {
     uki::addon(&stub, &addon::reserved()).context("writing the addon of the command line")
 }
 
-/// What a recipe's image is told: the hash of its root, then the recipe's own words.
+/// The command line of a recipe's image: the hash of its root, then the recipe's own words.
 #[must_use]
 pub fn options<'a>(recipe: &Recipe, identity: &'a Identity, root: &Root) -> Options<'a> {
     let own = Cmdline {

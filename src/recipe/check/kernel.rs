@@ -7,7 +7,7 @@ use super::Check;
 use super::names::Rule;
 use crate::recipe::Platform;
 
-/// The kernel and what it is told.
+/// The kernel, its modules and its command line.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawKernel {
@@ -21,7 +21,7 @@ pub(super) struct RawKernel {
     pub cmdline: Vec<String>,
 }
 
-/// The kernel and what it is told.
+/// The kernel, its modules and its command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kernel {
     /// Kernel metapackage, as `linux-image-cloud-amd64`.

@@ -128,7 +128,7 @@ fn user_data_is_asked_for_from_a_privileged_port() {
     // From any other port the service refuses.
     let refused = obtain(&server).unwrap_err();
     assert!(refused.what.contains("403"), "{refused}");
-    // An ordinary user is told so, and asks no one.
+    // An ordinary user gets this as an error, before any request is sent.
     let may_bind = (900..1000).any(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
     bench.patience.attempts = Some(2);
     match bench.obtain("scaleway") {
