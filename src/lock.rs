@@ -159,7 +159,7 @@ fn make(
     Ok(lock)
 }
 
-/// Solves every set; the mistakes of all of them are told at once.
+/// Solves every set; the mistakes of all of them are reported at once.
 fn choose(
     archive: &Archive,
     pool: &Pool<'_>,

@@ -22,7 +22,7 @@ pub use user::{become_root_of_namespace, forbidding_sysctl};
 const TAIL: usize = 25;
 /// Where programs find programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Where the host's certificates are bound for programs with network, and what tells programs so.
+/// Where the host's certificates are bound for programs with network, and the variables that name the place.
 const CA_BUNDLE: &str = "/run/ca-certificates.crt";
 /// Where hosts keep their certificates, in the order in which we look.
 const HOST_CA_BUNDLES: &[&str] = &[
@@ -31,7 +31,7 @@ const HOST_CA_BUNDLES: &[&str] = &[
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-/// Variables of the host that programs with network are told.
+/// Variables of the host that programs with network inherit.
 const PROXY_VARIABLES: &[&str] = &[
     "http_proxy",
     "https_proxy",

@@ -63,11 +63,11 @@ impl FromStr for Reference {
         if let Some(digest) = digest
             && super::read::sha256(digest).is_err()
         {
-            return Err(wrong("its digest is none"));
+            return Err(wrong("its digest is not of the form sha256: and 64 hexadecimal digits"));
         }
         let version = digest.or(tag).ok_or_else(|| wrong("it has no tag"))?;
         if version.is_empty() || version.contains('/') {
-            return Err(wrong("its tag is none"));
+            return Err(wrong("its tag is empty or has a slash"));
         }
         Ok(Self {
             registry: registry.to_owned(),

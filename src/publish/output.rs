@@ -14,7 +14,7 @@ use crate::host::cache::{self, Key};
 use crate::host::progress::StepRecord;
 use crate::host::session::Session;
 
-/// What a build tells of itself: `build-report.json`. It holds times, so no hash covers it.
+/// The record of a build, `build-report.json`. It holds times, so `SHA256SUMS` leaves it out.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -22,7 +22,7 @@ pub struct Report {
     pub key: String,
     /// The steps in the order in which they ended.
     pub steps: Vec<StepRecord>,
-    /// The files, with what tells a changed one from the one that was written.
+    /// The files, with size and time of change: a file that was touched since is detected by them.
     pub files: Vec<Written>,
 }
 

@@ -37,7 +37,7 @@ pub struct Bootable {
     pub key: Key,
 }
 
-/// What the image is told and what it tells boot loaders.
+/// The kernel command line, and the `os-release` that boot loaders read.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// Words of the command line, in order.

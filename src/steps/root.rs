@@ -35,7 +35,7 @@ pub struct Root {
     pub erofs: PathBuf,
     /// Superblock and hash tree.
     pub verity: PathBuf,
-    /// What the kernel is told to trust.
+    /// The root hash, which the kernel command line carries.
     pub hash: RootHash,
     /// Hash of everything that it was made from.
     pub key: Key,

@@ -99,8 +99,8 @@ impl DiskPlanner<'_> {
         Ok(Some(ExistingArray { running }))
     }
 
-    /// What a target says of the array that it is a member of. What cannot be read is no member, and is told when it is
-    /// written to.
+    /// The superblock of the array that a target is a member of. A target that cannot be read is not a member, and is
+    /// reported when it is written to.
     fn member(&self, target: &DeviceRef) -> Option<Member> {
         let (device, start, size) = self.stretch(target)?;
         let file = std::fs::File::open(&device.path).ok()?;

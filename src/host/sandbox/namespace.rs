@@ -88,7 +88,7 @@ impl Plan {
     }
 }
 
-/// A pipe by which the child tells what it could not do; an errno alone does not say that.
+/// A pipe for the child's error: which call failed, since an errno alone does not name it.
 pub(super) fn report_pipe() -> Result<(File, OwnedFd)> {
     let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     Ok((File::from(read), write))
