@@ -63,7 +63,9 @@ impl FromStr for Reference {
         if let Some(digest) = digest
             && super::read::sha256(digest).is_err()
         {
-            return Err(wrong("its digest is not of the form sha256: and 64 hexadecimal digits"));
+            return Err(wrong(
+                "its digest is not of the form sha256: and 64 hexadecimal digits",
+            ));
         }
         let version = digest.or(tag).ok_or_else(|| wrong("it has no tag"))?;
         if version.is_empty() || version.contains('/') {
