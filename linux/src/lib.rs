@@ -2,7 +2,8 @@
 //!
 //! No policy: what is done with a device or a mount is decided in the crates above.
 
-// Floor: watchdog, random test input
+// Floor: watchdog, consoles, random test input
+pub mod console;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 pub mod watchdog;

@@ -9,8 +9,6 @@ use std::io::Write as _;
 use std::sync::Mutex;
 
 use anyhow::{Context as _, Result};
-use nix::libc::O_NOCTTY;
-use std::os::unix::fs::OpenOptionsExt;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -84,16 +82,11 @@ impl<S: Subscriber> Layer<S> for Plain {
     }
 }
 
-/// Writes a line to every active console.
+/// Writes a line to every active console. One that takes no output is not waited for ([`crate::console`]).
 pub fn say(world: &World, line: &str) {
     for console in consoles(world) {
         let path = world.dev.join(&console);
-        let written = OpenOptions::new()
-            .write(true)
-            .custom_flags(O_NOCTTY)
-            .open(&path)
-            .and_then(|mut tty| tty.write_all(format!("{line}\n").as_bytes()));
-        if let Err(error) = written {
+        if let Err(error) = world.consoles.write(&path, line) {
             tracing::debug!("writing to {}: {error}", path.display());
         }
     }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use image::guid::Guid;
 use nix::time::{ClockId, clock_gettime};
 
+use crate::console::Consoles;
 use crate::watchdog::Watchdog;
 
 /// Where files are and what time it is.
@@ -31,6 +32,8 @@ pub struct World {
     pub clock: Clock,
     /// The watchdog; [`crate::waiter`] feeds it.
     pub watchdog: Watchdog,
+    /// The consoles that have been written to.
+    pub consoles: Consoles,
 }
 
 /// The time, real or a test's.
@@ -59,6 +62,7 @@ impl World {
             sysroot: root.join(image::paths::SYSROOT.trim_start_matches('/')),
             clock,
             watchdog: Watchdog::default(),
+            consoles: Consoles::default(),
         }
     }
 
