@@ -11,6 +11,7 @@
 //! | `slipway.report.url=` | where a failure report is posted |
 //! | `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=`, `nameserver=` | the network, see [`crate::network`] |
 //! | `slipway.debug` | debug messages in the kernel's log |
+//! | `systemd.watchdog_sec=` | the watchdog's time, here as for systemd: seconds, with `s`, `min` or `h` behind them as unit; `0` or `off`: none is armed |
 //!
 //! All other words are ignored: they are the kernel's or systemd's. Some loaders put the image's name
 //! first (`vmlinuz …`), so an unknown word is never an error.
@@ -35,6 +36,8 @@ pub const PLATFORM_ID: &str = "ignition.platform.id";
 pub const REPORT_URL: &str = "slipway.report.url";
 /// `slipway.debug`
 pub const DEBUG: &str = "slipway.debug";
+/// `systemd.watchdog_sec=`: systemd's own word, which replaces its `RuntimeWatchdogSec=` (kernel-command-line(7)).
+pub const WATCHDOG: &str = "systemd.watchdog_sec";
 
 /// The kernel reads this many bytes of its command line, the final NUL included (x86 and arm64: `COMMAND_LINE_SIZE`).
 pub const LIMIT: usize = 2048;
@@ -60,6 +63,8 @@ pub struct Cmdline {
     pub network: Network,
     /// Whether debug messages are logged.
     pub debug: bool,
+    /// The watchdog's time in seconds; 0: none is armed.
+    pub watchdog: Option<u32>,
 }
 
 impl Cmdline {
@@ -96,6 +101,7 @@ impl Cmdline {
                     Err(error) => wrong.push(format!("{key}: {error}")),
                 },
                 DEBUG => out.debug = value != "0",
+                WATCHDOG => out.watchdog = seconds(value),
                 key if Network::owns(key) => {
                     wrong.extend(out.network.take(key, value).err());
                 }
@@ -143,12 +149,30 @@ impl Cmdline {
                 .map(|id| format!("{PLATFORM_ID}={id}")),
             text(REPORT_URL, &self.report_url),
             self.debug.then(|| DEBUG.to_owned()),
+            self.watchdog.map(|seconds| format!("{WATCHDOG}={seconds}")),
         ]
         .into_iter()
         .flatten()
         .chain(self.network.words.iter().cloned())
         .collect()
     }
+}
+
+/// Seconds of a time as systemd reads it, in its simple forms; none for others and for `default`. No mistake is reported:
+/// the word is systemd's, and systemd passes over what it does not understand.
+fn seconds(text: &str) -> Option<u32> {
+    if text == "off" {
+        return Some(0);
+    }
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number: u32 = text[..text.len() - unit.len()].parse().ok()?;
+    let factor = match unit.trim() {
+        "" | "s" | "sec" => 1,
+        "m" | "min" => 60,
+        "h" | "hr" => 3600,
+        _ => return None,
+    };
+    number.checked_mul(factor)
 }
 
 /// Splits as the kernel does (`next_arg` in lib/cmdline.c): at white space outside double quotes, which are removed.
@@ -203,6 +227,7 @@ mod tests {
             platform: Some(PlatformId::of("qemu")),
             report_url: Some("http://10.0.2.2/report".into()),
             debug: true,
+            watchdog: Some(20),
         };
         let text = format!(
             "vmlinuz quiet {} ro console=ttyS0",
@@ -217,6 +242,25 @@ mod tests {
             "roothash=12 slipway.root=foo ip=dhpc ignition.platform.id=GCE ignition.config.path=/a";
         let wrong = Cmdline::parse(text).unwrap_err();
         assert_eq!(wrong.len(), 5, "{wrong:?}");
+    }
+
+    #[test]
+    fn the_watchdogs_time_is_read_as_by_systemd() {
+        for (value, expected) in [
+            ("20", Some(20)),
+            ("20s", Some(20)),
+            ("2min", Some(120)),
+            ("1h", Some(3600)),
+            ("0", Some(0)),
+            ("off", Some(0)),
+            ("default", None),
+            ("1min 30s", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            let cmdline = Cmdline::parse(&format!("{WATCHDOG}=\"{value}\"")).unwrap();
+            assert_eq!(cmdline.watchdog, expected, "{value}");
+        }
     }
 
     #[test]

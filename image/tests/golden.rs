@@ -93,6 +93,8 @@ fn cmdline_is_unchanged() {
         report_url: Some("http://192.0.2.1/report".into()),
         network: Network::default(),
         debug: true,
+        // systemd's word.
+        watchdog: None,
     };
     let text = cmdline.to_words().join(" ") + "\n";
     hold("cmdline.txt", &text);

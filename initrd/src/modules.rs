@@ -1,24 +1,34 @@
 //! Modules: what opens the root, with the drivers of this machine's disks; and the watchdog.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use image::cmdline::Cmdline;
 use image::fault::Fault;
 use image::modules as needed;
 use linux::modules::Modules;
+use linux::watchdog::TIMEOUT;
 use linux::world::World;
 
 use crate::context::Early;
 
-/// Loads what opens the root, at once with the drivers of this machine's disks, and arms the watchdog. The drivers of
-/// network cards wait until a source needs them.
+/// Loads what opens the root, at once with the drivers of this machine's disks, and arms the watchdog as soon as its driver
+/// is there. The drivers of network cards wait until a source needs them.
 ///
 /// # Errors
 /// A [`Fault`] if a module that the root needs does not load.
 pub(crate) fn load(early: &Early, cmdline: &Cmdline) -> Result<Modules> {
-    let modules = open_root(&early.world, cmdline)?;
-    arm_watchdog(&early.world, &modules);
+    let world = &early.world;
+    let seconds = cmdline.watchdog.map(u64::from);
+    let time = seconds.map_or(TIMEOUT, Duration::from_secs);
+    if !time.is_zero() {
+        world.watchdog.want(time);
+    }
+    let modules = open_root(world, cmdline)?;
+    if !time.is_zero() {
+        complete_watchdog(world, &modules);
+    }
     Ok(modules)
 }
 
@@ -40,16 +50,19 @@ fn open_root(world: &Arc<World>, cmdline: &Cmdline) -> Result<Modules> {
     Ok(modules)
 }
 
-/// The machine's own watchdog, else the kernel's. Best effort.
-fn arm_watchdog(world: &World, modules: &Modules) {
-    if !world.dev.join("watchdog0").exists()
+/// The kernel's own watchdog, where the machine has none. Loading a driver arms it; one that is built in is armed here. Best
+/// effort.
+fn complete_watchdog(world: &World, modules: &Modules) {
+    let device = world.dev.join("watchdog0");
+    if !device.exists()
         && let Err(error) = modules.load(&[needed::SOFT_WATCHDOG])
     {
         tracing::warn!("{error:#}");
     }
     match world.watchdog.arm(&world.dev, &world.sys) {
         Ok(Some(name)) => tracing::info!("watchdog: {name}"),
-        Ok(None) => tracing::warn!("this machine has no watchdog"),
+        Ok(None) if !device.exists() => tracing::warn!("this machine has no watchdog"),
+        Ok(None) => {}
         Err(error) => tracing::warn!("the watchdog is not armed: {error:#}"),
     }
 }

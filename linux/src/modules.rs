@@ -181,7 +181,10 @@ impl Modules {
             .map(|tried| tried.keys().cloned().collect())
             .unwrap_or_default();
         let plan = Plan::new(&self.index, wanted, &tried);
-        plan.run(LOADERS, |module| {
+        if plan.modules.is_empty() {
+            return;
+        }
+        let load = |module: &Module| {
             let result = self.insert(module);
             if let Err(error) = &result {
                 tracing::warn!("module {}: {error:#}", module.name);
@@ -190,7 +193,11 @@ impl Modules {
                 let error = result.err().map(|error| format!("{error:#}"));
                 tried.insert(module.name.clone(), error);
             }
-        });
+            if module.path.starts_with("kernel/drivers/watchdog/") {
+                arm_watchdog(&self.world);
+            }
+        };
+        plan.run(LOADERS, load);
     }
 
     fn insert(&self, module: &Module) -> Result<()> {
@@ -205,6 +212,15 @@ impl Modules {
         }
         tracing::debug!("module {}: {} µs", module.name, self.world.micros() - start);
         Ok(())
+    }
+}
+
+/// Arms the watchdog, if it is there by now. Best effort.
+fn arm_watchdog(world: &World) {
+    match world.watchdog.arm(&world.dev, &world.sys) {
+        Ok(Some(name)) => tracing::info!("watchdog: {name}"),
+        Ok(None) => {}
+        Err(error) => tracing::warn!("the watchdog is not armed: {error:#}"),
     }
 }
 

@@ -257,6 +257,7 @@ mod tests {
         // Each feeding writes one byte; a plain file counts them.
         let device = world.dev.join("watchdog0");
         fs::write(&device, "").unwrap();
+        world.watchdog.want(seconds(120));
         world.watchdog.arm(&world.dev, &world.sys).unwrap();
         let fed = || fs::metadata(&device).unwrap().len();
         let armed = fed();

@@ -6,19 +6,21 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How long the init may go without progress. Long enough for an fsck of a large disk between two feeds
-/// under software emulation; systemd sets its own time when it takes over.
+/// How long the init may go without progress, unless the kernel command line says otherwise. systemd sets its own time when
+/// it takes over.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The armed watchdog, or none.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     device: Mutex<Option<File>>,
+    /// The time with which it is armed once its driver is there.
+    wanted: Mutex<Option<Duration>>,
 }
 
 /// Setting the timeout is the one ioctl of the watchdog that the init needs.
@@ -38,26 +40,35 @@ mod ioctl {
 }
 
 impl Watchdog {
-    /// Opens the first watchdog, which arms it. Best effort: `Ok(None)` if the machine has none.
+    /// From now on [`Watchdog::arm`] arms it with this time; before, it does nothing.
+    pub fn want(&self, timeout: Duration) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
+    }
+
+    /// Opens the first watchdog, which arms it, and sets its time. Called after each of its drivers, so that a driver that
+    /// hangs beside it is counted already. Gives its name and the time that the hardware took; `Ok(None)` if it is not
+    /// wanted, armed already, or not there.
     ///
     /// # Errors
     /// If there is one that cannot be opened.
     pub fn arm(&self, dev: &Path, sys: &Path) -> Result<Option<String>> {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let path = dev.join("watchdog0");
-        if !path.exists() {
+        let Some(timeout) = wanted.filter(|_| path.exists()) else {
             return Ok(None);
-        }
+        };
         let device = OpenOptions::new()
             .write(true)
             .open(&path)
             .with_context(|| format!("opening {}", path.display()))?;
-        let seconds = i32::try_from(TIMEOUT.as_secs()).unwrap_or(i32::MAX);
+        let seconds = i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX);
         let took = ioctl::timeout(&device, seconds).unwrap_or(seconds);
         let name = std::fs::read_to_string(sys.join("class/watchdog/watchdog0/identity"))
             .unwrap_or_default();
         if let Ok(mut slot) = self.device.lock() {
             *slot = Some(device);
         }
+        *wanted = None;
         self.feed();
         Ok(Some(format!("{} ({took} s)", name.trim())))
     }
