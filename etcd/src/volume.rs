@@ -422,7 +422,14 @@ fn mount_volume(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
     let device = block::number_of(context.world, &volume.name)?;
     mount::mount(&volume.path, &target, "ext4", FLAGS, OPTIONS)?;
     // A volume that has become larger is used to its end.
-    if let Err(error) = ext4::grow("the etcd volume", &found, volume.size, &target, MIB) {
+    if let Err(error) = ext4::grow(
+        context.world,
+        "the etcd volume",
+        &found,
+        volume.size,
+        &target,
+        MIB,
+    ) {
         // It is mounted and serves as it is.
         tracing::warn!("{error:#}");
     }

@@ -6,6 +6,7 @@ use apply::fetched::Fetched;
 use apply::journal::files::FileJournal;
 use apply::provision::{self, Applied, DiskResults};
 use apply::target::Target;
+use linux::kernel_call;
 use platform::metadata::Metadata;
 
 use crate::context::Boot;
@@ -33,13 +34,16 @@ pub(crate) fn apply(
         mounted: mounted.folders.clone(),
         volumes: disks.volumes.clone(),
     };
+    let world = &boot.world;
     let applied = step.step("ignition.files", || {
-        provision::apply(target, fetched, &brought, &mut journal)
+        kernel_call::on_disks(world, "the disks to take the config's files", || {
+            provision::apply(target, fetched, &brought, &mut journal)
+        })
     })?;
     log(&applied);
     metadata::keep(state, boot.identity.platform, machine)?;
     // The marker must never be on the disk before what it vouches for.
-    nix::unistd::sync();
+    kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
     mounted.unmount()?;
     disks.close(&root.programs)?;
     state.mark_provisioned(boot, fetched)

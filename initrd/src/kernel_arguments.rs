@@ -21,6 +21,7 @@ use image::fault::Fault;
 use linux::atomic_file;
 use linux::esp;
 use linux::firmware;
+use linux::kernel_call;
 use linux::log::say;
 use linux::tools::load_module;
 use linux::world::World;
@@ -64,7 +65,8 @@ fn restart(world: &World) -> Result<Infallible> {
         world,
         "slipway: the kernel's arguments are changed; the node reboots once",
     );
-    nix::unistd::sync();
+    kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
+    world.consoles.release();
     reboot(RebootMode::RB_AUTOBOOT).context("rebooting with other kernel arguments")
 }
 

@@ -12,9 +12,11 @@ use std::time::Duration;
 use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
 use linux::firmware;
+use linux::kernel_call;
 use linux::log::say;
 use linux::refusal::report;
 use linux::waiter::Waiter;
+use linux::world::World;
 use nix::sys::reboot::{RebootMode, reboot};
 
 use self::policy::{Policy, policy, tries_left};
@@ -39,17 +41,22 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     match policy {
         Policy::Reboot => {
             Waiter::until(world, Duration::from_secs(SHOWN_SECONDS)).count_down(|_| ());
-            nix::unistd::sync();
+            sync(world);
+            world.consoles.release();
             let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
             say(world, &format!("slipway: the reboot failed: {error}"));
         }
         Policy::StayUp => {}
     }
-    nix::unistd::sync();
+    sync(world);
     loop {
         Waiter::until(world, REPEATED).count_down(|_| ());
         show(world, &report, Policy::StayUp);
     }
+}
+
+fn sync(world: &World) {
+    kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
 }
 
 /// A panic of the init is a failed boot like any other: it gets its report and the policy after it.

@@ -11,6 +11,7 @@ use linux::block::{self, Disk, Partition};
 use linux::ext4;
 use linux::filesystem::ext;
 use linux::mount::{self, Flags};
+use linux::world::World;
 
 use self::table::{Plan, Scope};
 use crate::context::Boot;
@@ -111,9 +112,10 @@ pub(crate) fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
 ///
 /// # Errors
 /// If the kernel refuses.
-pub(crate) fn grow(part: &Partition, target: &Path) -> Result<()> {
+pub(crate) fn grow(world: &World, part: &Partition, target: &Path) -> Result<()> {
+    let label = &part.label;
     match ext::read(&part.path)? {
-        Some(found) => ext4::grow(&part.label, &found, part.size, target, WORTH_GROWING),
+        Some(found) => ext4::grow(world, label, &found, part.size, target, WORTH_GROWING),
         None => Ok(()),
     }
 }

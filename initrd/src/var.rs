@@ -11,6 +11,7 @@ use apply::var::layers;
 use image::{layout, paths};
 use linux::atomic_file;
 use linux::filesystem::ext;
+use linux::kernel_call;
 use linux::mount::{self, Flags};
 
 use crate::context::Boot;
@@ -91,8 +92,12 @@ fn mount_own(
     if unclean {
         system_disk::check(root, device, layout::LABEL_VAR)?;
     }
-    boot.timeline
-        .step("var.mount", || own.mount(&root.programs, device, target))
+    boot.timeline.step("var.mount", || {
+        // Its log may have to be replayed.
+        kernel_call::on_disks(&boot.world, "/var to mount", || {
+            own.mount(&root.programs, device, target)
+        })
+    })
 }
 
 /// Mounts the partition `var`; gives the UUID of its file system.
@@ -110,7 +115,7 @@ fn mount_partition(
     }
     boot.timeline.step("var.mount", || {
         mount_ext4(root, &part, target, Flags::empty())?;
-        system_disk::grow(&part, target)
+        system_disk::grow(&boot.world, &part, target)
     })?;
     Ok(ext::read(&part.path)?.map(|found| found.uuid))
 }
@@ -152,7 +157,8 @@ fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
         .programs
         .sysroot
         .join(paths::FACTORY.trim_start_matches('/'));
-    let count = seed::copy(&factory.join("var"), &root.programs.sysroot.join("var"))
+    let (from, to) = (factory.join("var"), root.programs.sysroot.join("var"));
+    let count = kernel_call::on_disks(&boot.world, "/var to be seeded", || seed::copy(&from, &to))
         .context("seeding /var from the factory")?;
     for (_, target) in paths::VAR_LINKS {
         let below = target.trim_start_matches("../");

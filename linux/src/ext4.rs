@@ -8,8 +8,10 @@ use image::fault::Fault;
 
 use crate::filesystem::ext::Superblock;
 use crate::ioctl;
+use crate::kernel_call;
 use crate::programs::{self, Programs};
 use crate::tools::Tool;
+use crate::world::World;
 
 /// What the node's own ext4 file systems differ in.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +95,7 @@ pub fn check(root: &Programs, device: &Path, name: &str, fix: &str) -> Result<()
 /// # Errors
 /// If the kernel refuses.
 pub fn grow(
+    world: &World,
     name: &str,
     superblock: &Superblock,
     size: u64,
@@ -108,7 +111,9 @@ pub fn grow(
         superblock.blocks
     );
     let folder = File::open(mounted).with_context(|| format!("opening {}", mounted.display()))?;
-    ioctl::grow_ext4(&folder, blocks).with_context(|| format!("growing {name}"))
+    let what = format!("{name} to grow");
+    kernel_call::on_disks(world, &what, || ioctl::grow_ext4(&folder, blocks))
+        .with_context(|| format!("growing {name}"))
 }
 
 #[cfg(test)]

@@ -34,6 +34,9 @@ pub mod md;
 pub mod modprobe;
 pub mod uevent;
 
+// Floor: calls that take long
+pub mod kernel_call;
+
 // Floor: modules, programs
 pub mod esp;
 pub mod modules;

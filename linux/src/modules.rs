@@ -7,16 +7,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use image::modules::{Module, ModuleIndex, canonical};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 
+use crate::kernel_call;
 use crate::world::World;
 
 /// Threads that load. More do not help: each loader holds the kernel's module mutex for most of its computing.
 const LOADERS: usize = 4;
+/// How long drivers may look for their devices without a sign. Controllers of RAID arrays start their firmware meanwhile:
+/// the kernel waits 180 s for it (`MEGASAS_RESET_WAIT_TIME` in megaraid_sas.h, `startup_timeout` of aacraid).
+const PROBING: Duration = Duration::from_secs(300);
 
 /// The modules of the initramfs and which of them were loaded.
 #[derive(Debug)]
@@ -197,7 +202,9 @@ impl Modules {
                 arm_watchdog(&self.world);
             }
         };
-        plan.run(LOADERS, load);
+        kernel_call::with_silence(&self.world, "kernel modules to load", PROBING, || {
+            plan.run(LOADERS, load);
+        });
     }
 
     fn insert(&self, module: &Module) -> Result<()> {

@@ -130,7 +130,12 @@ impl<'a> Waiter<'a> {
         self.feed();
     }
 
-    // Time that passes is no progress, so that a loop that hangs starves the watchdog: nothing but the four above feeds.
+    /// Progress: the kernel, which is waited for, has done something since it was last looked at.
+    pub(crate) fn worked(&mut self) {
+        self.feed();
+    }
+
+    // Time that passes is no progress, so that a loop that hangs starves the watchdog: nothing but the five above feeds.
     fn feed(&mut self) {
         let elapsed = self.elapsed();
         if self.fed.is_none_or(|fed| elapsed >= fed + FEED_EVERY) {
@@ -269,11 +274,12 @@ mod tests {
         }
         assert_eq!(fed(), armed);
         let mut waiter = Waiter::for_ever(&world);
-        let progress: [fn(&mut Waiter<'_>); 4] = [
+        let progress: [fn(&mut Waiter<'_>); 5] = [
             |waiter| waiter.examined(),
             |waiter| waiter.received(1),
             |waiter| waiter.running(),
             |waiter| waiter.attempted(),
+            |waiter| waiter.worked(),
         ];
         for (progress, feedings) in progress.into_iter().zip(1..) {
             progress(&mut waiter);

@@ -1,0 +1,173 @@
+//! Calls of the kernel that may take minutes: a sync, growing a file system, mounting one, loading a driver.
+//!
+//! While one runs, a thread beside it prints what is waited for and feeds the watchdog, but only as long as the kernel shows
+//! that it works. A disk that answers no more starves the watchdog, which then resets the machine.
+
+use std::fs;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{Builder, scope};
+use std::time::Duration;
+
+use crate::block::entries;
+use crate::waiter::Waiter;
+use crate::world::World;
+
+/// How often the kernel's counters are read.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs `call`, which waits for disks. `what` is what the lines on the consoles call it.
+pub fn on_disks<T>(world: &World, what: &str, call: impl FnOnce() -> T) -> T {
+    watched(world, what, Duration::ZERO, LOOK_EVERY, call)
+}
+
+/// As [`on_disks`], and `silent` is how long the kernel may work at it without a sign.
+pub fn with_silence<T>(world: &World, what: &str, silent: Duration, call: impl FnOnce() -> T) -> T {
+    watched(world, what, silent, LOOK_EVERY, call)
+}
+
+fn watched<T>(
+    world: &World,
+    what: &str,
+    silent: Duration,
+    look_every: Duration,
+    call: impl FnOnce() -> T,
+) -> T {
+    let (done, ended) = channel();
+    scope(|scope| {
+        let watch = || watch(world, what, silent, look_every, ended);
+        // Without the thread the call runs as well, only unseen.
+        if let Err(error) = Builder::new().spawn_scoped(scope, watch) {
+            tracing::warn!("{what}: no thread to watch it: {error}");
+        }
+        let result = call();
+        drop(done);
+        result
+    })
+}
+
+fn watch(world: &World, what: &str, silent: Duration, look_every: Duration, ended: Receiver<()>) {
+    let mut waiter = Waiter::for_ever(world);
+    let mut signs = Signs::read(world);
+    while ended.recv_timeout(look_every) == Err(RecvTimeoutError::Timeout) {
+        let now = Signs::read(world);
+        if now != signs || waiter.elapsed() < silent {
+            signs = now;
+            waiter.worked();
+        }
+        waiter.say(what);
+    }
+}
+
+/// What changes while the kernel gets on.
+#[derive(Debug, PartialEq, Eq)]
+struct Signs {
+    /// Requests that the machine's disks have completed.
+    requests: u64,
+    /// Events of devices so far.
+    events: String,
+}
+
+impl Signs {
+    fn read(world: &World) -> Self {
+        let block = world.sys.join("block");
+        let disks = entries(&block);
+        let stats = disks
+            .iter()
+            .filter_map(|disk| fs::read_to_string(block.join(disk).join("stat")).ok());
+        Self {
+            requests: stats.map(|text| completed(&text)).sum(),
+            events: fs::read_to_string(world.sys.join("kernel/uevent_seqnum")).unwrap_or_default(),
+        }
+    }
+}
+
+/// Completed reads, writes, discards and flushes of a disk, by its file `stat` in sysfs
+/// (<https://docs.kernel.org/block/stat.html>).
+fn completed(stat: &str) -> u64 {
+    const COUNTERS: [usize; 4] = [0, 4, 11, 15];
+    let fields: Vec<u64> = stat
+        .split_whitespace()
+        .map(|field| field.parse().unwrap_or(0))
+        .collect();
+    COUNTERS.iter().filter_map(|at| fields.get(*at)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::atomic::AtomicI64;
+
+    use super::*;
+    use crate::world::Clock;
+
+    const LOOK: Duration = Duration::from_millis(2);
+
+    /// A machine with one disk and a watchdog, a plain file to which each feeding adds a byte.
+    fn world(folder: &Path) -> World {
+        let world = World::below(folder, Clock::Fake(AtomicI64::new(0)));
+        fs::create_dir_all(world.sys.join("block/vda")).unwrap();
+        fs::create_dir_all(&world.dev).unwrap();
+        for name in ["console", "watchdog0"] {
+            fs::write(world.dev.join(name), "").unwrap();
+        }
+        world.watchdog.want(Duration::from_secs(120));
+        world.watchdog.arm(&world.dev, &world.sys).unwrap();
+        world
+    }
+
+    fn fed(world: &World) -> u64 {
+        fs::metadata(world.dev.join("watchdog0")).unwrap().len()
+    }
+
+    /// Ten minutes in which the disk completes a request each second, if it works.
+    fn ten_minutes(world: &World, works: bool, silent: u64) -> u64 {
+        let before = fed(world);
+        let silent = Duration::from_secs(silent);
+        watched(world, "the disk", silent, LOOK, || {
+            for second in 0..600 {
+                if works {
+                    let stat = format!("1 0 0 0 {second} 0 0 0 1 9 9 0 0 0 0 0 0\n");
+                    fs::write(world.sys.join("block/vda/stat"), stat).unwrap();
+                }
+                world.sleep(Duration::from_secs(1));
+                std::thread::sleep(LOOK);
+            }
+        });
+        fed(world) - before
+    }
+
+    #[test]
+    fn a_disk_that_works_feeds_and_one_that_hangs_starves_the_watchdog() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path());
+        assert!(ten_minutes(&world, true, 0) > 60);
+        let console = fs::read_to_string(world.dev.join("console")).unwrap();
+        let line = console
+            .lines()
+            .find(|line| line.contains("for the disk ("))
+            .unwrap();
+        assert!(line.ends_with(" s, no deadline)"), "{line}");
+        assert_eq!(ten_minutes(&world, false, 0), 0);
+        // For a while the kernel may be silent.
+        let while_silent = ten_minutes(&world, false, 300);
+        assert!((30..=301).contains(&while_silent), "{while_silent}");
+    }
+
+    #[test]
+    fn the_result_is_the_calls() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path());
+        assert_eq!(on_disks(&world, "nothing", || 7), 7);
+        assert_eq!(fs::read_to_string(world.dev.join("console")).unwrap(), "");
+    }
+
+    #[test]
+    fn completed_requests_are_counted_by_the_kernels_columns() {
+        let stat = " 1000 5 80000 200 300 7 90000 400 2 500 600 30 0 4000 10 4 20\n";
+        assert_eq!(completed(stat), 1000 + 300 + 30 + 4);
+        // Before Linux 4.18 there were no discards, before 5.5 no flushes.
+        assert_eq!(completed("10 0 0 0 20 0 0 0 0 0 0"), 30);
+        assert_eq!(completed(""), 0);
+    }
+}
