@@ -211,7 +211,9 @@ impl FilesystemSpec {
                 "disks: making {} on {path}",
                 self.kind.map_or_else(String::new, |kind| kind.to_string())
             );
-            programs::succeed(root, &tool.find(root)?, &self.arguments(&path))
+            let kind = self.kind.map_or_else(String::new, |kind| kind.to_string());
+            let what = format!("{kind} to be made on {path}");
+            programs::succeed_on_disk(root, &tool.find(root)?, &self.arguments(&path), &what)
                 .with_context(|| format!("making the file system on {path}"))?;
         }
         Ok(())

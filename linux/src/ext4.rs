@@ -60,7 +60,8 @@ pub fn make(root: &Programs, device: &Path, options: Options<'_>) -> Result<()> 
     let mkfs = Tool::MkfsExt4.find(root)?;
     let mut arguments = options.arguments();
     arguments.push(device.to_string_lossy().into_owned());
-    programs::succeed(root, &mkfs, &arguments)?;
+    let what = format!("mkfs.ext4 of {}", device.display());
+    programs::succeed_on_disk(root, &mkfs, &arguments, &what)?;
     Ok(())
 }
 
@@ -73,7 +74,8 @@ pub fn check(root: &Programs, device: &Path, name: &str, fix: &str) -> Result<()
     tracing::info!("checking {name}, which was not unmounted cleanly");
     let e2fsck = Tool::E2fsck.find(root)?;
     let device = device.to_string_lossy();
-    let output = programs::run(root, &e2fsck, &["-p", &device])?;
+    let what = format!("e2fsck of {name}");
+    let output = programs::run_on_disk(root, &e2fsck, &["-p", &device], &what)?;
     // e2fsck(8): 1 and 2 say that errors were corrected; the reboot that 2 asks for is for mounted file systems only.
     match output.status.code() {
         Some(0..=2) => Ok(()),

@@ -9,22 +9,25 @@
     reason = "this is the door that the lint points to"
 )]
 
+mod running;
+
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
+use self::running::Running;
 use crate::waiter::Waiter;
 use crate::world::World;
 
-/// The longest that a program may run: an fsck of a disk with terabytes under emulation ends before.
+/// The longest that a program may run whose work does not grow with a disk.
 pub const DEADLINE: Duration = Duration::from_secs(1800);
+/// How often a running program is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A root file system and the programs in it.
 #[derive(Clone, Debug)]
@@ -77,49 +80,78 @@ pub struct Output {
     pub stderr: String,
 }
 
+/// How a program is waited for.
+#[derive(Clone, Copy, Debug)]
+struct Wait<'a> {
+    /// What messages call it.
+    name: &'a str,
+    /// When it is killed; none: never.
+    deadline: Option<Duration>,
+}
+
 /// Runs `program` (a path inside the root) with `args` and waits for its end, whatever it is.
 ///
 /// # Errors
 /// If it cannot be started or does not end within [`DEADLINE`]; the command is shown as it would be typed.
 pub fn run<A: AsRef<OsStr>>(root: &Programs, program: &str, args: &[A]) -> Result<Output> {
-    run_as(root, program, args, &typed(program, args))
+    let name = &typed(program, args);
+    let deadline = Some(DEADLINE);
+    run_as(root, program, args, Wait { name, deadline })
+}
+
+/// As [`run`], for a program that may take hours on a large disk and is therefore never killed. `what` is what the lines
+/// on the consoles call it.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn run_on_disk<A: AsRef<OsStr>>(
+    root: &Programs,
+    program: &str,
+    args: &[A],
+    what: &str,
+) -> Result<Output> {
+    let wait = Wait {
+        name: what,
+        deadline: None,
+    };
+    run_as(root, program, args, wait)
 }
 
 fn run_as<A: AsRef<OsStr>>(
     root: &Programs,
     program: &str,
     args: &[A],
-    typed: &str,
+    wait: Wait<'_>,
 ) -> Result<Output> {
-    let mut child = start(root, program, args).with_context(|| format!("starting {typed}"))?;
-    let done = collect(&mut child);
-    let mut waiter = Waiter::until(&root.world, DEADLINE);
-    let mut parts = (None, None);
-    while parts.0.is_none() || parts.1.is_none() {
-        match done.recv_timeout(waiter.pause(DEADLINE)) {
-            Ok((false, text)) => parts.0 = Some(text),
-            Ok((true, text)) => parts.1 = Some(text),
-            Err(RecvTimeoutError::Timeout) => {
-                // A pipe that is still open is held by the program or by one that it started.
-                waiter.running();
-                if let Some(waited) = waiter.line() {
-                    tracing::info!("{typed}: running for {waited}");
-                }
-                if waiter.is_over() {
-                    child.kill().with_context(|| format!("ending {typed}"))?;
-                    bail!("{typed} did not end within {} s", DEADLINE.as_secs());
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
+    let name = wait.name;
+    let mut running = start(root, program, args)
+        .map(Running::new)
+        .with_context(|| format!("starting {name}"))?;
+    let mut waiter = Waiter::new(&root.world, wait.deadline);
+    let status = loop {
+        if let Some(status) = running
+            .look(waiter.pause(LOOK_EVERY), waiter.elapsed())
+            .with_context(|| format!("waiting for {name}"))?
+        {
+            break status;
         }
-    }
-    let status = child
-        .wait()
-        .with_context(|| format!("waiting for {typed}"))?;
+        waiter.running();
+        waiter.say(name);
+        if waiter.is_over() {
+            let seconds = waiter.elapsed().as_secs();
+            return Err(match running.kill(&root.world) {
+                true => anyhow!("{name} did not end within {seconds} s and was killed"),
+                false => anyhow!(
+                    "{name} did not end within {seconds} s and cannot be killed: it waits for a device"
+                ),
+            });
+        }
+    };
+    running.reap();
     Ok(Output {
         status,
-        stdout: parts.0.unwrap_or_default(),
-        stderr: parts.1.unwrap_or_default(),
+        stdout: running.outputs.text(0),
+        stderr: running.outputs.text(1),
     })
 }
 
@@ -141,14 +173,37 @@ pub fn succeed_without<A: AsRef<OsStr>>(
     args: &[A],
     hidden: &[&str],
 ) -> Result<Output> {
-    let hide = |text: String| {
-        let given = hidden.iter().filter(|hidden| !hidden.is_empty());
-        given.fold(text, |text, hidden| text.replace(hidden, "…"))
-    };
-    let typed = hide(typed(program, args));
-    let output = run_as(root, program, args, &typed)?;
+    let name = &hide(typed(program, args), hidden);
+    let deadline = Some(DEADLINE);
+    let output = run_as(root, program, args, Wait { name, deadline })?;
+    succeeded(output, name, hidden)
+}
+
+/// As [`run_on_disk`], and anything but exit code 0 is an error with the command and the end of its output.
+///
+/// # Errors
+/// See above.
+pub fn succeed_on_disk<A: AsRef<OsStr>>(
+    root: &Programs,
+    program: &str,
+    args: &[A],
+    what: &str,
+) -> Result<Output> {
+    let output = run_on_disk(root, program, args, what)?;
+    succeeded(output, &typed(program, args), &[])
+}
+
+fn hide(text: String, hidden: &[&str]) -> String {
+    let given = hidden.iter().filter(|hidden| !hidden.is_empty());
+    given.fold(text, |text, hidden| text.replace(hidden, "…"))
+}
+
+fn succeeded(output: Output, typed: &str, hidden: &[&str]) -> Result<Output> {
     if !output.status.success() {
-        let text = hide([output.stdout.trim(), output.stderr.trim()].join("\n"));
+        let text = hide(
+            [output.stdout.trim(), output.stderr.trim()].join("\n"),
+            hidden,
+        );
         let from = text.char_indices().rev().nth(800).map_or(0, |(at, _)| at);
         bail!(
             "{typed} ended with {}: {}",
@@ -171,7 +226,11 @@ fn start<A: AsRef<OsStr>>(root: &Programs, program: &str, args: &[A]) -> Result<
         .env("TMPDIR", "/run")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .stderr(Stdio::piped())
+        // Its children are in the same group, and are killed with it. No control group: in another system's initrd these
+        // are systemd's. No namespace of processes: as its first process a program would ignore signals, and the ids that
+        // it writes into lock files would be others than those that /proc shows.
+        .process_group(0);
     if !root.has_udev() {
         // Without these mdadm and device mapper wait for udev to make their nodes.
         command
@@ -188,30 +247,6 @@ fn start<A: AsRef<OsStr>>(root: &Programs, program: &str, args: &[A]) -> Result<
         });
     }
     Ok(command.spawn()?)
-}
-
-/// Reads both pipes to their ends on threads of their own: (is it stderr, text).
-fn collect(child: &mut Child) -> Receiver<(bool, String)> {
-    let (send, receive) = channel();
-    let pipes: [(bool, Option<Box<dyn Read + Send>>); 2] = [
-        (false, child.stdout.take().map(|p| Box::new(p) as _)),
-        (true, child.stderr.take().map(|p| Box::new(p) as _)),
-    ];
-    for (is_stderr, pipe) in pipes {
-        let send = send.clone();
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            if let Some(mut pipe) = pipe
-                && let Err(error) = pipe.read_to_end(&mut bytes)
-            {
-                tracing::warn!("reading a program's output: {error}");
-            }
-            // The receiver is gone only if the program was killed at its deadline.
-            send.send((is_stderr, String::from_utf8_lossy(&bytes).into_owned()))
-                .unwrap_or_default();
-        });
-    }
-    receive
 }
 
 fn typed<A: AsRef<OsStr>>(program: &str, args: &[A]) -> String {
@@ -257,6 +292,95 @@ mod tests {
         assert!(!text.contains("/does/not"), "{text}");
         let output = succeed(&root, "/bin/echo", &["a", "b"]).unwrap();
         assert_eq!(output.stdout, "a b\n");
+    }
+
+    /// The ids of processes whose command line has this word.
+    fn with_word(word: &str) -> Vec<String> {
+        crate::block::entries(Path::new("/proc"))
+            .into_iter()
+            .filter(|id| {
+                let text = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&text)
+                    .split('\0')
+                    .any(|argument| argument == word)
+            })
+            .collect()
+    }
+
+    /// A program at its deadline with a child, one that has left its process group, and one whose parent has ended.
+    #[test]
+    fn what_is_killed_is_killed_with_its_children_and_reaped() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        // As process 1, this process adopts them.
+        nix::sys::prctl::set_child_subreaper(true).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut root = root(folder.path());
+        let world = Arc::get_mut(&mut root.world).unwrap();
+        world.proc = "/proc".into();
+        std::fs::create_dir_all(&world.dev).unwrap();
+        std::fs::write(world.dev.join("console"), "").unwrap();
+        let word = format!("3{}.5", std::process::id());
+        let script =
+            format!("sleep {word} & setsid sleep {word} & (sleep {word} &) & echo begun; wait");
+        let begun = std::time::Instant::now();
+        let wait = Wait {
+            name: "a script",
+            deadline: Some(Duration::from_secs(6)),
+        };
+        let seen = std::thread::spawn({
+            let word = word.clone();
+            move || {
+                std::thread::sleep(Duration::from_secs(2));
+                with_word(&word).len()
+            }
+        });
+        let error = run_as(&root, "/bin/sh", &["-c", &script], wait).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a script did not end within 6 s and was killed"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(seen.join().unwrap(), 3);
+        assert_eq!(with_word(&word), Vec::<String>::new());
+        // None is left as a zombie either: their parent is this process by now.
+        let own = std::process::id().to_string();
+        let zombies: Vec<String> = crate::block::entries(Path::new("/proc"))
+            .into_iter()
+            .filter_map(|id| std::fs::read_to_string(format!("/proc/{id}/stat")).ok())
+            .filter(|stat| {
+                let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
+                stat.contains("(sleep)") && fields[1] == "Z" && fields[2] == own
+            })
+            .collect();
+        assert_eq!(zombies, Vec::<String>::new());
+        // Before that a line said what is waited for.
+        let console = std::fs::read_to_string(root.world.dev.join("console")).unwrap();
+        assert_eq!(console, "slipway: waiting for a script (5 s of 6 s)\n");
+    }
+
+    /// What it started holds its output, and lives on.
+    #[test]
+    fn a_program_that_has_ended_is_not_waited_for_because_of_its_children() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let begun = std::time::Instant::now();
+        let script = "echo done; sleep 30 & echo $! >&2";
+        let root = root(Path::new("/nowhere"));
+        let output = run(&root, "/bin/sh", &["-c", script]).unwrap();
+        assert_eq!(output.stdout, "done\n");
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        let id = nix::unistd::Pid::from_raw(output.stderr.trim().parse().unwrap());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL).unwrap();
+        let output = run(
+            &root,
+            "/bin/sh",
+            &["-c", "exec >&- 2>&-; sleep 0.2; exit 3"],
+        )
+        .unwrap();
+        assert_eq!(output.status.code(), Some(3));
     }
 
     #[test]
