@@ -6,7 +6,7 @@
 mod find;
 mod memory;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -217,7 +217,7 @@ fn kernel_message(world: &World) -> Option<String> {
 }
 
 impl Root {
-    /// From here on a read of a damaged block panics the kernel, which reboots after ten seconds.
+    /// From here on a read of a damaged block panics the kernel, which reboots after ten seconds (`world`).
     ///
     /// # Errors
     /// If the kernel does not take the new table.
@@ -232,11 +232,6 @@ impl Root {
             &["panic_on_corruption"],
         );
         let bytes = verity.superblock.data_blocks * BLOCK;
-        verity.mapped.exchange(&verity_line(bytes, parameters))?;
-        let panic = self.programs.world.proc.join("sys/kernel/panic");
-        if fs::read_to_string(&panic)?.trim() == "0" {
-            fs::write(&panic, "10\n")?;
-        }
-        Ok(())
+        verity.mapped.exchange(&verity_line(bytes, parameters))
     }
 }

@@ -32,7 +32,21 @@ pub(crate) fn set_up(early: &Early) -> Result<()> {
         mount::mount(kind, path, kind, flags, options)?;
     }
     expedite(world, true);
+    restart_after_panic(world);
     Ok(())
+}
+
+/// A panic of the kernel, which the end of this program is too, restarts the machine after ten seconds unless the command line
+/// says otherwise: the kernel's own watchdog does not count any more then. Best effort.
+fn restart_after_panic(world: &World) {
+    let path = world.proc.join("sys/kernel/panic");
+    let done = fs::read_to_string(&path).and_then(|text| match text.trim() {
+        "0" => fs::write(&path, "10\n"),
+        _ => Ok(()),
+    });
+    if let Err(error) = done {
+        tracing::warn!("{}: {error}", path.display());
+    }
 }
 
 /// The kernel's own time, from its start until it started this program.
