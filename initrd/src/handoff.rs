@@ -8,15 +8,19 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use image::paths;
 use image::report::{HANDED_OFF, HANDOFF_LINE, Handoff};
 use nix::dir::{Dir, Type};
+use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, fstatat};
 use nix::sys::statfs::{FsType, fstatfs};
-use nix::unistd::{UnlinkatFlags, chdir, chroot, execve, unlinkat};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, UnlinkatFlags, chdir, chroot, execve, unlinkat};
 
 use crate::context::Boot;
 use crate::recovery::ledger;
@@ -24,14 +28,20 @@ use crate::root::Root;
 use crate::state::State;
 use linux::firmware;
 use linux::mount;
+use linux::waiter::Waiter;
 use linux::world::World;
 
+/// How long the end of a killed process is waited for.
+const KILLED: Duration = Duration::from_secs(5);
 /// The next init.
 const INIT: &CStr = c"/sbin/init";
 /// The kernel file systems that the root has bound, so that the initramfs lets go of its own.
 const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
 /// Leaves the initramfs and becomes the root's init, and reports whether the config differs from the one that was applied. Returns only if that fails.
+///
+/// The node has booted by now: fatal is only what the next init cannot do without (the network's description, a root whose
+/// damage is fatal, the root at `/`). Everything else is best effort: it is reported, and the boot goes on.
 ///
 /// # Errors
 /// What failed, with nothing left to go back to once the root has moved.
@@ -41,23 +51,31 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
         boot.timeline.add(span);
     }
     boot.network.hand_over()?;
-    boot.network.flush()?;
+    best_effort(world, "taking the network down", boot.network.flush());
     root.harden().context("making damage of the root fatal")?;
-    end_processes(world)?;
-    ledger::note_success(state.dir()?);
-    keep_records(boot, state)?;
+    end_processes(world);
+    if let Some(state) = state.made() {
+        ledger::note_success(state);
+    }
+    let timeline = boot.timeline.to_lines();
+    keep_records(world, &boot.manifest.to_text(), &timeline);
+    let kept = state.keep_timeline(&timeline);
+    best_effort(world, "keeping the boot's timeline in state", kept);
     world.watchdog.hand_over();
-    let old = open_folder(&world.initrd)?;
+    world.consoles.release();
+    let old = open_folder(&world.initrd);
     for name in KERNEL_FOLDERS {
-        mount::detach(&world.initrd.join(name))?;
+        let detached = mount::detach(&world.initrd.join(name));
+        best_effort(world, "letting go of the kernel's file systems", detached);
     }
     chdir(&root.programs.sysroot).context("changing into the root")?;
     mount::move_mount(&root.programs.sysroot, Path::new("/"))?;
     chroot(".").context("making the root the root")?;
     chdir("/").context("changing into the root")?;
-    delete_initramfs(old)?;
-    close_on_exec()?;
     let world = World::real();
+    let deleted = old.and_then(delete_initramfs);
+    best_effort(&world, "freeing the initramfs", deleted);
+    best_effort(&world, "closing what is open", close_on_exec());
     crate::world::expedite(&world, false);
     let handoff = Handoff {
         micros: world.micros(),
@@ -68,7 +86,17 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
     // For the kernel's log, whose times the rest of the boot has too.
     tracing::info!("{HANDED_OFF}");
     linux::log::say(&world, &format!("{HANDOFF_LINE}{line}"));
+    world.consoles.release();
     execve(INIT, &[INIT], &environment()).context("starting /sbin/init")
+}
+
+/// Reports a failure that the node can live with.
+fn best_effort(world: &World, doing: &str, done: Result<()>) {
+    if let Err(error) = done {
+        tracing::warn!("handoff: {doing}: {error:#}");
+        let line = format!("slipway: {doing} failed: {error:#}; the boot goes on");
+        linux::log::say(world, &line);
+    }
 }
 
 /// The most memory that this program was resident in, KiB, from the text of `/proc/self/status`.
@@ -92,41 +120,57 @@ fn environment() -> Vec<CString> {
     .collect()
 }
 
-/// The timeline and the manifest, where the running node finds them.
-fn keep_records(boot: &Boot, state: &State) -> Result<()> {
-    let lines = boot.timeline.to_lines();
+/// The manifest and the timeline, where the running node finds them.
+fn keep_records(world: &World, manifest: &str, timeline: &str) {
     for (path, text) in [
-        (paths::RUN_MANIFEST, boot.manifest.to_text()),
-        (paths::RUN_TIMELINE, lines.clone()),
+        (paths::RUN_MANIFEST, manifest),
+        (paths::RUN_TIMELINE, timeline),
     ] {
-        let path = boot.world.in_run(path);
-        mount::folder(path.parent().unwrap_or(&path), 0o755)?;
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        let kept = write_record(&world.in_run(path), text);
+        best_effort(world, "keeping a record of the boot", kept);
     }
-    state.keep_timeline(&lines)
+}
+
+fn write_record(path: &Path, text: &str) -> Result<()> {
+    mount::folder(path.parent().unwrap_or(path), 0o755)?;
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 /// Ends whatever still runs beside this program: there should be nothing.
-fn end_processes(world: &World) -> Result<()> {
+fn end_processes(world: &World) {
     let own = std::process::id();
     for name in linux::block::entries(&world.proc) {
-        let Ok(id) = name.parse::<u32>() else {
+        let Ok(id) = name.parse::<i32>() else {
             continue;
         };
         // The link is unreadable for kernel threads, which have no program.
         let program = fs::read_link(world.proc.join(&name).join("exe"));
         if let Ok(program) = program
-            && id != own
+            && i64::from(id) != i64::from(own)
         {
             tracing::warn!(
                 "process {id} ({}) still runs before the handoff; killing it",
                 program.display()
             );
-            let id = nix::unistd::Pid::from_raw(i32::try_from(id)?);
-            nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL)
-                .with_context(|| format!("ending process {id}"))?;
-            nix::sys::wait::waitpid(id, None).map_or_else(|_| (), |_| ());
+            let ended = end_process(world, Pid::from_raw(id));
+            best_effort(world, &format!("ending process {id}"), ended);
         }
+    }
+}
+
+/// Kills a process. One that has ended meanwhile is as good.
+fn end_process(world: &World, id: Pid) -> Result<()> {
+    match kill(id, Signal::SIGKILL) {
+        Ok(()) => {}
+        Err(Errno::ESRCH) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    let mut waiter = Waiter::until(world, KILLED);
+    // Anything but "still there" means that it has ended, or is not a child of this program.
+    while waitpid(id, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive) {
+        ensure!(!waiter.is_over(), "it waits for a device");
+        waiter.examined();
+        waiter.sleep(Duration::from_millis(1));
     }
     Ok(())
 }
@@ -199,7 +243,7 @@ fn close_on_exec() -> Result<()> {
         // list's own) makes fcntl fail with EBADF, which is ignored.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
         match fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)) {
-            Ok(_) | Err(nix::errno::Errno::EBADF) => Ok(()),
+            Ok(_) | Err(Errno::EBADF) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -208,7 +252,46 @@ fn close_on_exec() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use linux::world::Clock;
+
     use super::*;
+
+    fn world(folder: &Path) -> World {
+        let world = World::below(folder, Clock::Real);
+        fs::create_dir_all(&world.dev).unwrap();
+        fs::write(world.dev.join("console"), "").unwrap();
+        world
+    }
+
+    fn console(world: &World) -> String {
+        fs::read_to_string(world.dev.join("console")).unwrap()
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_does_not_end_the_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path());
+        // A file where the folder has to be made.
+        fs::write(&world.run, "").unwrap();
+        keep_records(&world, "{}", "");
+        let console = console(&world);
+        let line = "slipway: keeping a record of the boot failed: ";
+        assert_eq!(console.matches(line).count(), 2, "{console}");
+        assert_eq!(console.matches("; the boot goes on\n").count(), 2);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_meanwhile_does_not_end_the_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path());
+        // The largest id that the kernel never gives (PID_MAX_LIMIT is 4 Mi).
+        end_process(&world, Pid::from_raw(i32::MAX)).unwrap();
+        let place = world.proc.join(i32::MAX.to_string());
+        fs::create_dir_all(&place).unwrap();
+        std::os::unix::fs::symlink("/usr/sbin/gone", place.join("exe")).unwrap();
+        end_processes(&world);
+        assert_eq!(console(&world), "");
+    }
 
     #[test]
     fn the_peak_is_read_from_a_status() {
