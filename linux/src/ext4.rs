@@ -31,9 +31,9 @@ impl Options<'_> {
     /// The arguments of mkfs.ext4 before the device.
     fn arguments(&self) -> Vec<String> {
         // mke2fs makes an orphan file with up to 512 blocks, which every mount reads whole, one block after another (the
-        // kernel's `fs/ext4/orphan.c`). A few blocks are enough for the processors to share.
+        // kernel's `fs/ext4/orphan.c`). Eight blocks are enough for the processors to share.
         let (orphan_file, its_size) = match self.orphan_file {
-            true => ("orphan_file", ",orphan_file_size=128K"),
+            true => ("orphan_file", ",orphan_file_size=32K"),
             false => ("^orphan_file", ""),
         };
         // Nothing is discarded and no inode table zeroed here: the kernel does the latter later, in the background.
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(
             options.arguments().join(" "),
             "-q -m 1 -L var -O ^fast_commit,orphan_file \
-             -E lazy_itable_init=1,lazy_journal_init=1,nodiscard,orphan_file_size=128K -F"
+             -E lazy_itable_init=1,lazy_journal_init=1,nodiscard,orphan_file_size=32K -F"
         );
     }
 }

@@ -3,6 +3,7 @@
 //! Base and layers are merged in memory to one sorted list without surprises (parents first, no path through a link,
 //! nothing below a removed folder) and streamed to `mkfs.erofs --tar=f`: the tree never touches the disk as files.
 
+mod kubelet;
 mod merge;
 
 use std::fs::{self, File};
@@ -65,6 +66,7 @@ pub fn seal(
     let step = session.progress.step("root");
     let made = session.cache.step("root", &key, |folder| {
         let entries = merge::merge(rootfs.entries(), layers)?;
+        kubelet::check(&entries)?;
         let erofs = folder.join(EROFS);
         format(tools, &entries, folder, options, &key, epoch)?;
         step.note("hashing");

@@ -1,14 +1,19 @@
 //! The etcd disk.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use image::guid::Guid;
 use image::paths::ETCD;
 use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::{Content, digest, ext4_identity, remove};
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
+use slipway::vm::disks::{Node, copy_sparse};
+use slipway::vm::machine::{Bus, Disk, Format, Start};
 
 use crate::ignition::probes;
 
@@ -25,12 +30,12 @@ exec 3<>/dev/tcp/127.0.0.1/2379
 printf 'POST /v3/kv/range HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&3
 timeout 20 cat <&3 | grep -F '"value":"YWZsb2F0"'"#;
 
-/// Prints the file systems with an orphan file that should have none, or with one of more than 128 KiB.
+/// Prints the file systems with an orphan file that should have none, or with one of more than 32 KiB.
 const ORPHANS: &str = r#"for path in /var /var/lib/slipway/state /var/lib/etcd; do
     device=$(findmnt -nro SOURCE $path)
     inode=$(dumpe2fs -h $device 2>&1 | sed -n 's/^Orphan file inode: *//p')
     case $path in
-    /var) debugfs -R "stat <$inode>" $device 2>&1 | grep -q 'Size: 131072$' || echo "$path: inode $inode" ;;
+    /var) debugfs -R "stat <$inode>" $device 2>&1 | grep -q 'Size: 32768$' || echo "$path: inode $inode" ;;
     *) test -z "$inode" || echo "$path: inode $inode" ;;
     esac
 done"#;
@@ -141,6 +146,82 @@ pub(crate) fn unknown_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<
         );
     }
     Ok(())
+}
+
+/// A control plane takes neither of two disks that match. Once it has a volume, it formats no blank one in its place and
+/// accepts no other node's, unless its UUID is named; and it then keeps that one.
+pub(crate) fn a_node_takes_no_other_volume_than_its_own(lab: &mut Lab) -> Result<()> {
+    let [node, other] = [lab.node()?, lab.node()?];
+    // The second candidate is on a controller whose driver is loaded later.
+    let twin = Disk {
+        path: node.folder().join("twin.raw"),
+        format: Format::Raw,
+        bus: Bus::Sata,
+        ..node.etcd_disk(Bus::Virtio)?
+    };
+    copy_sparse(&node.etcd(), &twin.path)?;
+    let plan = BootOptions {
+        more: vec![twin.clone()],
+        ..BootOptions::default()
+    };
+    refused(lab, &node, &plan, &["more than one volume", "vdb", "sda"])
+        .context("two disks that match")?;
+    remove(&twin.path)?;
+    for node in [&node, &other] {
+        accepted(lab, node, "")?;
+    }
+    let own = node.folder().join("own.raw");
+    fs::rename(node.etcd(), &own)?;
+    let [uuid, others] = [&own, &other.etcd()].map(|disk| uuid(disk));
+    let (uuid, others) = (uuid?, others?);
+    let plan = BootOptions::default();
+    refused(lab, &node, &plan, &["not this node's", &uuid, "no ext"])
+        .context("a blank disk in place of its own")?;
+    remove(&node.etcd())?;
+    fs::rename(other.etcd(), node.etcd())?;
+    refused(lab, &node, &plan, &["not this node's", &uuid, &others])
+        .context("another node's volume in place of its own")?;
+    accepted(lab, &node, &format!(" slipway.etcd.adopt={others}"))
+        .context("a volume that is adopted")?;
+    fs::rename(node.etcd(), node.folder().join("adopted.raw"))?;
+    fs::rename(&own, node.etcd())?;
+    refused(lab, &node, &plan, &["not this node's", &uuid, &others])
+        .context("the former volume of a node that adopted another one")
+}
+
+/// Boots to the handoff with these words behind the command line, and cuts the power.
+fn accepted(lab: &mut Lab, node: &Node, words: &str) -> Result<()> {
+    let mut machine = lab.machine(node, &BootOptions::default())?;
+    if let Start::Direct { cmdline, .. } = &mut machine.start {
+        cmdline.push_str(words);
+    }
+    let running = lab.start(node, machine, None)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.vm.pull_plug();
+    Ok(())
+}
+
+/// Boots and expects a refusal with these words; the etcd disk does not change.
+fn refused(lab: &mut Lab, node: &Node, plan: &BootOptions, words: &[&str]) -> Result<()> {
+    // It is made by the first boot that wants it.
+    let disk = node.etcd_disk(plan.bus)?.path;
+    let before = digest(&disk)?;
+    let running = lab.boot(node, plan)?;
+    running.wait_console(words, timeouts::INIT)?;
+    // Time in which a wrong init would go on after the refusal.
+    std::thread::sleep(Duration::from_secs(3));
+    let text = running.vm.console().text();
+    ensure!(!text.contains(HANDOFF_LINE), "the node continued");
+    running.vm.pull_plug();
+    ensure!(digest(&disk)? == before, "the disk was changed");
+    Ok(())
+}
+
+/// The UUID of an ext4, as text.
+fn uuid(disk: &Path) -> Result<String> {
+    let identity = ext4_identity(disk, 0)?;
+    let bytes = identity.get(4..20).context("the UUID")?;
+    Ok(Guid(bytes.try_into()?).to_string())
 }
 
 /// The console's name for the content.

@@ -13,7 +13,8 @@ const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
 /// More links than this in one path are a circle, as for the kernel.
 const LINKS: usize = 40;
 
-type Tree = BTreeMap<String, Entry>;
+/// Entries by path.
+pub(super) type Tree = BTreeMap<String, Entry>;
 
 /// Does it.
 pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Vec<Entry>> {
@@ -137,7 +138,7 @@ fn remove(tree: &mut Tree, path: &str) {
 }
 
 /// Where a path leads when the links in it are followed; the last part only if asked.
-fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
+pub(super) fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
     let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
     let mut done = String::new();
     let mut links = 0;
