@@ -1,7 +1,7 @@
 //! Finding the etcd volume: by serial number, file system label or partition label, never by the kernel's name of a device,
 //! which changes between boots.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use image::node::EtcdFind;
@@ -9,6 +9,9 @@ use image::node::EtcdFind;
 use image::fault::Fault;
 use linux::block::Disk;
 use linux::filesystem::ext;
+
+/// The stable name of a disk without a serial number, which is none.
+const NO_SERIAL: &str = "serial none";
 
 /// A disk or partition, as a candidate for the etcd volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,13 +28,27 @@ pub struct Volume {
     pub read_only: bool,
 }
 
+impl fmt::Display for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.stable)
+    }
+}
+
 impl Volume {
+    /// Whether its stable name tells it from other disks.
+    pub fn is_known_by_name(&self) -> bool {
+        self.stable != NO_SERIAL
+    }
+
     fn disk(disk: &Disk) -> Self {
         Self {
             name: disk.name.clone(),
             path: disk.path.clone(),
             size: disk.size,
-            stable: format!("serial {}", disk.serial.as_deref().unwrap_or("none")),
+            stable: disk
+                .serial
+                .as_ref()
+                .map_or_else(|| NO_SERIAL.to_owned(), |serial| format!("serial {serial}")),
             read_only: disk.read_only,
         }
     }
@@ -54,17 +71,17 @@ impl Volume {
     }
 }
 
-/// The volume that the settings name among `disks`; none if it is not there (yet). `system` is the disk of the root.
+/// The volumes among `disks` that the settings name. `system` is the disk of the root.
 ///
 /// # Errors
-/// A [`Fault`] if several match or the match is the system disk.
-pub fn find(
+/// A [`Fault`] if the system disk is among them.
+pub fn matching(
     disks: &[Disk],
     wanted: &EtcdFind,
     system: Option<&Disk>,
-) -> Result<Option<Volume>, Fault> {
+) -> Result<Vec<Volume>, Fault> {
     let is_system = |disk: &&Disk| system.is_some_and(|system| system.name == disk.name);
-    let mut matches: Vec<Volume> = match wanted {
+    let matches = match wanted {
         EtcdFind::Serial(serial) => {
             let with_serial = |disk: &&Disk| disk.serial.as_deref() == Some(serial);
             if let Some(disk) = disks.iter().filter(with_serial).find(is_system) {
@@ -96,17 +113,22 @@ pub fn find(
             })
             .collect(),
     };
-    if matches.len() > 1 {
-        let names: Vec<String> = matches
-            .iter()
-            .map(|volume| format!("{} ({})", volume.name, volume.stable))
-            .collect();
-        return Err(Fault::new("more than one volume matches [etcd]")
-            .expected(format!("one volume with the {}", describe(wanted)))
-            .found(names.join(", "))
-            .fix("detach all but the right one, or name it unambiguously in [etcd]"));
+    Ok(matches)
+}
+
+/// The only one of `volumes`; none if there is none. `wanted` says in a message what each of them is.
+///
+/// # Errors
+/// A [`Fault`] if there are several.
+pub fn only(volumes: Vec<Volume>, wanted: &str) -> Result<Option<Volume>, Fault> {
+    if let [] | [_] = volumes[..] {
+        return Ok(volumes.into_iter().next());
     }
-    Ok(matches.pop())
+    let names: Vec<String> = volumes.iter().map(ToString::to_string).collect();
+    Err(Fault::new("more than one volume matches [etcd]")
+        .expected(format!("one volume with the {wanted}"))
+        .found(names.join(", "))
+        .fix("detach all but the right one, or name it unambiguously in [etcd]"))
 }
 
 /// The search criterion, for messages.
@@ -184,9 +206,8 @@ mod tests {
             disk("vdc", None, &[]),
         ];
         let by = |wanted| {
-            find(&disks, &wanted, Some(&disks[0]))
-                .unwrap()
-                .map(|volume| volume.name)
+            let volumes = matching(&disks, &wanted, Some(&disks[0])).unwrap();
+            only(volumes, "x").unwrap().map(|volume| volume.name)
         };
         assert_eq!(by(EtcdFind::Serial("etcd".into())).as_deref(), Some("vdb"));
         assert_eq!(
@@ -209,10 +230,11 @@ mod tests {
             EtcdFind::Serial("y".into()),
             EtcdFind::Partlabel("etcd".into()),
         ] {
-            let fault = find(&disks, &wanted, None).unwrap_err();
+            let volumes = matching(&disks, &wanted, None).unwrap();
+            let fault = only(volumes, &describe(&wanted)).unwrap_err();
             assert!(fault.found.unwrap().contains("vdb"), "{wanted:?}");
         }
-        let fault = find(&disks, &EtcdFind::Serial("x".into()), Some(&disks[0])).unwrap_err();
+        let fault = matching(&disks, &EtcdFind::Serial("x".into()), Some(&disks[0])).unwrap_err();
         assert!(fault.what.contains("system disk"));
     }
 
@@ -229,8 +251,10 @@ mod tests {
                 file.write_all_at(b"kept", 1144).unwrap();
             }
         }
-        let found = find(&disks, &EtcdFind::Label("kept".into()), None).unwrap();
-        assert_eq!(found.unwrap().name, "vdb");
+        let found = matching(&disks, &EtcdFind::Label("kept".into()), None).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "vdb");
+        assert!(!found[0].is_known_by_name());
         assert!(
             list(&disks).contains("vdb (serial none, 1024 MiB, data)"),
             "{}",

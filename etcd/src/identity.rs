@@ -1,4 +1,4 @@
-//! The identity file of the etcd file system, and the note in `state` that formatting began.
+//! The identity file of the etcd file system: the cluster and the member that the data belongs to.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,16 +7,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use image::node::EtcdIdentity;
 use image::paths::ETCD_IDENTITY;
-use serde::{Deserialize, Serialize};
 
-use crate::find::Volume;
 use image::fault::Fault;
 use linux::atomic_file;
 
 /// Version of the identity file's form.
 pub const VERSION: u32 = 1;
-/// Name of the note below `state`.
-const NOTE: &str = "etcd-format.json";
 
 /// Reads the identity file of the file system mounted at `mounted`, if there is one.
 ///
@@ -38,11 +34,17 @@ pub fn read(mounted: &Path) -> Result<Option<EtcdIdentity>> {
     })
 }
 
-/// Whether a file system with this UUID and identity is the one of `cluster`.
+/// Whether a file system with this UUID and identity is the one of `cluster`, and of `member` if the settings and the
+/// identity name one.
 ///
 /// # Errors
 /// A [`Fault`] with expected against found.
-pub fn check(identity: &EtcdIdentity, uuid: &str, cluster: &str) -> Result<(), Fault> {
+pub fn check(
+    identity: &EtcdIdentity,
+    uuid: &str,
+    cluster: &str,
+    member: Option<&str>,
+) -> Result<(), Fault> {
     let refuse = |what: &str, expected: String, found: String, fix: &str| {
         Err(Fault::new(what).expected(expected).found(found).fix(fix))
     };
@@ -60,6 +62,16 @@ pub fn check(identity: &EtcdIdentity, uuid: &str, cluster: &str) -> Result<(), F
             format!("the data of cluster {cluster:?}"),
             format!("the data of cluster {:?}", identity.cluster),
             "attach the right disk, or correct `cluster` in the node settings",
+        );
+    }
+    if let (Some(expected), Some(found)) = (member, &identity.member)
+        && expected != found
+    {
+        return refuse(
+            "the etcd volume belongs to another member of the cluster",
+            format!("the data of member {expected:?}"),
+            format!("the data of member {found:?}"),
+            "attach the right disk, or correct `member` in the node settings",
         );
     }
     if identity.filesystem != uuid {
@@ -84,51 +96,6 @@ pub fn write(mounted: &Path, identity: &EtcdIdentity) -> Result<()> {
         .context("writing the identity file of the etcd volume")
 }
 
-/// The note that this node is formatting a blank volume: it is in `state` from before the first write until the identity
-/// file is on the volume. After a power cut in between, the half-made file system is known to be this node's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Note {
-    /// The volume's stable name.
-    pub volume: String,
-    /// Bytes.
-    pub size: u64,
-    /// UUID that the file system gets.
-    pub filesystem: String,
-}
-
-impl Note {
-    /// Whether the note is about this volume.
-    pub fn is_of(&self, volume: &Volume) -> bool {
-        self.volume == volume.stable && self.size == volume.size
-    }
-
-    /// The note, if formatting began and did not end. One that cannot be parsed counts as none.
-    pub fn read(state: &Path) -> Option<Self> {
-        let text = fs::read(state.join(NOTE)).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-
-    /// Writes the note, on the disk when this returns.
-    ///
-    /// # Errors
-    /// If `state` cannot be written.
-    pub fn write(&self, state: &Path) -> Result<()> {
-        atomic_file::write(&state.join(NOTE), &serde_json::to_vec(self)?, 0o600)
-            .context("noting in state that the etcd volume is being formatted")
-    }
-
-    /// Removes the note.
-    ///
-    /// # Errors
-    /// If `state` cannot be written.
-    pub fn remove(state: &Path) -> Result<()> {
-        // It must not come back after a power cut, when the volume is in use.
-        atomic_file::remove(&state.join(NOTE))
-            .context("removing the note that the etcd volume is being formatted")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +104,7 @@ mod tests {
         EtcdIdentity {
             version: VERSION,
             cluster: "prod".to_owned(),
+            member: Some("a".to_owned()),
             filesystem: "01020304-0000-0000-0000-000000000000".to_owned(),
             created: 1,
             machine_id: "0".repeat(32),
@@ -156,9 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_volume_or_version_is_refused() {
+    fn another_cluster_member_volume_or_version_is_refused() {
         let own = identity();
-        check(&own, &own.filesystem, "prod").unwrap();
+        check(&own, &own.filesystem, "prod", None).unwrap();
+        check(&own, &own.filesystem, "prod", Some("a")).unwrap();
+        let fault = check(&own, &own.filesystem, "prod", Some("b")).unwrap_err();
+        assert!(fault.found.unwrap().contains("member \"a\""));
         let other_version = EtcdIdentity {
             version: 2,
             ..own.clone()
@@ -174,36 +145,10 @@ mod tests {
                 "version 2",
             ),
         ] {
-            let fault = check(identity, uuid, cluster).unwrap_err();
+            let fault = check(identity, uuid, cluster, None).unwrap_err();
             assert!(fault.expected.unwrap().contains(expected));
             assert!(fault.found.unwrap().contains(found));
             assert!(fault.fix.is_some());
         }
-    }
-
-    #[test]
-    fn a_note_is_about_one_volume() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Note::read(folder.path()), None);
-        Note::remove(folder.path()).unwrap();
-        let note = Note {
-            volume: "serial etcd".to_owned(),
-            size: 10,
-            filesystem: "x".to_owned(),
-        };
-        note.write(folder.path()).unwrap();
-        assert_eq!(Note::read(folder.path()), Some(note.clone()));
-        let mut volume = Volume {
-            name: "vdb".to_owned(),
-            path: "/dev/vdb".into(),
-            size: 10,
-            stable: "serial etcd".to_owned(),
-            read_only: false,
-        };
-        assert!(note.is_of(&volume));
-        volume.size = 11;
-        assert!(!note.is_of(&volume));
-        Note::remove(folder.path()).unwrap();
-        assert_eq!(Note::read(folder.path()), None);
     }
 }

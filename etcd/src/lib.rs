@@ -3,8 +3,19 @@
 // Floor: search
 pub mod find;
 
-// Floor: identity
+// Floor: identity, records
 pub mod identity;
+pub mod note;
+pub mod own;
 
-// Floor: format and mount
+// Floor: the node
+mod context;
+
+// Floor: formatting
+mod format;
+
+// Floor: acceptance
+mod accept;
+
+// Floor: mounting
 pub mod volume;

@@ -1,47 +1,44 @@
 //! The etcd disk: found by a stable name, formatted only when provably blank, proven to the kubelet gate.
 //!
 //! Nothing is written to a volume before it is known to be this cluster's: an unknown file system is mounted read-only and
-//! its journal is not replayed. A refusal names expected and found, and the node keeps waiting, since the right disk may
-//! still be attached.
+//! its journal is not replayed. A node that has a volume formats nothing and accepts nothing else. A refusal names expected
+//! and found, and the node keeps waiting, since the right disk may still be attached.
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use image::layout::{LABEL_ETCD, MIB};
-use image::node::{EtcdFormat, EtcdGate, EtcdIdentity, EtcdSettings, NodeSettings, Role};
-use image::paths::{ETCD, NODE_SETTINGS, RUN, RUN_ETCD_GATE, RUN_ETCD_LOOK};
-use image::report::LINE;
-
 use image::fault::Fault;
+use image::layout::MIB;
+use image::node::{EtcdAdopt, EtcdGate, NodeSettings};
+use image::paths::{ETCD, NODE_SETTINGS, RUN, RUN_ETCD_GATE};
+use image::report::LINE;
 use linux::block::{self, Disk};
 use linux::ext4;
-use linux::filesystem::ext;
+use linux::filesystem::ext::Superblock;
 use linux::log::say;
 use linux::modules::{Modules, Network};
-use linux::mount::{self, Flags};
+use linux::mount;
 use linux::probe::{Content, Stretch, probe};
 use linux::programs::Programs;
 use linux::refusal;
+use linux::settle::Settling;
 use linux::timeline::Timeline;
 use linux::uevent::Monitor;
 use linux::waiter::Waiter;
 use linux::world::World;
 
+use crate::accept::{self, superblock};
+use crate::context::{Context, FLAGS, OPTIONS};
 use crate::find::{self, Volume};
-use crate::identity::{self, Note};
+use crate::format;
+use crate::identity;
+use crate::note::Note;
+use crate::own::{self, Choice, Consent};
 
 /// How long the wait pauses at most before it searches the volume again, with or without a device event.
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
-/// The volume holds data only: no programs, no device nodes, no set-user-id files.
-const FLAGS: Flags = Flags::MS_NOATIME
-    .union(Flags::MS_NODEV)
-    .union(Flags::MS_NOSUID)
-    .union(Flags::MS_NOEXEC);
-/// Data is on the disk before the metadata that points to it, and after an error nothing more is written.
-const OPTIONS: &str = "data=ordered,errors=remount-ro";
 
 /// The node whose etcd volume it is.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +55,8 @@ pub struct Node<'a> {
     pub state: &'a Path,
     /// The machine id, 32 hexadecimal digits.
     pub machine_id: &'a str,
+    /// What the kernel command line consents to, before what the settings do.
+    pub adopt: Option<EtcdAdopt>,
 }
 
 /// Mounts the etcd volume of a control plane at [`ETCD`] below the root and writes what the kubelet's gate must find.
@@ -65,35 +64,33 @@ pub struct Node<'a> {
 /// there is nothing to do.
 ///
 /// # Errors
-/// If the settings name no volume, or something fails that waiting does not cure.
+/// If the settings name no volume or no cluster, or something fails that waiting does not cure.
 pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
-    let gate = match settings.role {
-        Role::Worker => EtcdGate {
+    let incomplete = |(expected, found): (String, String)| {
+        Fault::new("the node settings of a control plane are incomplete")
+            .expected(format!("{expected}, in {NODE_SETTINGS}"))
+            .found(found)
+            .fix("complete [etcd] in the node settings, or make the node a worker")
+    };
+    let gate = match settings.control_plane().map_err(incomplete)? {
+        None => EtcdGate {
             required: false,
             device: None,
             filesystem: None,
             reason: Some("a worker has no etcd volume".to_owned()),
         },
-        Role::ControlPlane => {
-            let etcd = settings.etcd.as_ref().ok_or_else(|| {
-                Fault::new("a control plane needs an etcd volume, and the node settings name none")
-                    .expected(format!(
-                        "[etcd] with serial, label or partlabel in {NODE_SETTINGS}"
-                    ))
-                    .found("role = \"control-plane\" without [etcd]")
-                    .fix("add [etcd] to the node settings, or make the node a worker")
-            })?;
-            wait(Context {
-                world: &node.programs.world,
-                timeline: node.timeline,
-                root: node.programs,
-                system_disk: node.system_disk,
-                modules: node.modules,
-                settings: etcd,
-                state: node.state,
-                machine_id: node.machine_id,
-            })?
-        }
+        Some((etcd, cluster)) => wait(Context {
+            world: &node.programs.world,
+            timeline: node.timeline,
+            root: node.programs,
+            system_disk: node.system_disk,
+            modules: node.modules,
+            settings: etcd,
+            cluster,
+            adopt: node.adopt.or(etcd.adopt),
+            state: node.state,
+            machine_id: node.machine_id,
+        })?,
     };
     let path = node.programs.world.in_run(RUN_ETCD_GATE);
     mount::folder(&node.programs.world.in_run(RUN), 0o755)?;
@@ -102,56 +99,39 @@ pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
     Ok(gate)
 }
 
-/// What every step on the volume needs.
-#[derive(Clone, Copy)]
-struct Context<'a> {
-    world: &'a World,
-    timeline: &'a Timeline,
-    root: &'a Programs,
-    system_disk: Option<&'a Disk>,
-    modules: &'a Modules,
-    settings: &'a EtcdSettings,
-    /// The folder of `state`.
-    state: &'a Path,
-    machine_id: &'a str,
+/// The outcome of one search.
+enum Search {
+    Mounted(EtcdGate),
+    /// Nothing matches.
+    Absent,
+    /// Something matches, and another device that matches too may be about to appear.
+    Unsettled,
 }
 
 /// Tries until the volume is mounted. A refusal is reported once and then repeated in a line every five seconds: a disk may
 /// be attached, or exchanged, at any time.
 fn wait(context: Context<'_>) -> Result<EtcdGate> {
-    let Context {
-        world,
-        modules,
-        settings,
-        ..
-    } = context;
+    let world = context.world;
     let monitor = Monitor::open()?;
-    let name = settings.find().map_err(|found| {
-        Fault::new("[etcd] does not name one volume")
-            .expected("exactly one of serial, label and partlabel")
-            .found(found)
-            .fix(format!("correct [etcd] in {NODE_SETTINGS}"))
-    })?;
+    let wanted = context.settings.find().map_err(anyhow::Error::msg)?;
+    let wanted = find::describe(&wanted);
     let mut waiter = Waiter::for_ever(world);
+    let mut settling = None;
     let mut reported = String::new();
     loop {
         waiter.examined();
         let disks = block::disks(world);
-        let attempt = find::find(&disks, &name, context.system_disk)
-            .map_err(anyhow::Error::from)
-            .and_then(|volume| {
-                volume
-                    .map(|volume| mount_checked(context, &volume))
-                    .transpose()
-            });
-        let waiting_for = match attempt {
-            Ok(Some(gate)) => return Ok(gate),
-            Ok(None) => {
+        let waiting_for = match search(context, &disks, &mut settling) {
+            Ok(Search::Mounted(gate)) => return Ok(gate),
+            Ok(Search::Unsettled) => {
+                monitor.wait(waiter.pause(Settling::pause()));
+                continue;
+            }
+            Ok(Search::Absent) => {
                 reported.clear();
-                modules.load_for_devices(Network::Without);
+                context.modules.load_for_devices(Network::Without);
                 format!(
-                    "the etcd disk with the {}; this machine has {}",
-                    find::describe(&name),
+                    "the etcd disk with the {wanted}; this machine has {}",
                     find::list(&disks)
                 )
             }
@@ -170,6 +150,36 @@ fn wait(context: Context<'_>) -> Result<EtcdGate> {
             }
         }
     }
+}
+
+/// Looks for the volume and mounts it. A node that has no volume yet takes none before the devices have settled, since the
+/// first match may not be the only one; one that knows its volume needs no wait.
+fn search<'a>(
+    context: Context<'a>,
+    disks: &[Disk],
+    settling: &mut Option<Settling<'a>>,
+) -> Result<Search> {
+    let own = own::read(context.state)?;
+    let wanted = context.settings.find().map_err(anyhow::Error::msg)?;
+    let matches = find::matching(disks, &wanted, context.system_disk)?;
+    if matches.is_empty() {
+        *settling = None;
+        return Ok(Search::Absent);
+    }
+    if own.is_none() {
+        let settling = settling.get_or_insert_with(|| {
+            context.modules.load_for_devices(Network::Without);
+            Settling::begin(context.world)
+        });
+        if !settling.is_over() {
+            return Ok(Search::Unsettled);
+        }
+    }
+    let wanted = find::describe(&wanted);
+    let choice = own::choose(matches, &wanted, own.as_ref(), context.adopt)?;
+    let gate = choice.map(|choice| mount_checked(context, &choice));
+    gate.transpose()
+        .map(|gate| gate.map_or(Search::Absent, Search::Mounted))
 }
 
 /// Writes a refusal to every console, as lines for people and one for machines, unless it is the one reported last.
@@ -194,15 +204,29 @@ fn report_refusal(world: &World, error: &anyhow::Error, reported: &mut String) {
     *reported = json;
 }
 
-/// Makes sure that the volume is this cluster's, formats it if it is blank and that is allowed, and mounts it.
-fn mount_checked(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
+/// Makes sure that the volume is this node's, formats it if it is blank and that is allowed, and mounts it.
+fn mount_checked(context: Context<'_>, choice: &Choice) -> Result<EtcdGate> {
+    let volume = &choice.volume;
     if volume.read_only {
         return Err(Fault::new("the etcd volume is read-only")
             .expected("a disk that accepts writes")
-            .found(format!("{} ({}) is read-only", volume.name, volume.stable))
+            .found(format!("{volume} is read-only"))
             .fix("attach the disk writable")
             .into());
     }
+    // The UUID of the node's own volume is proof enough for a mount; its identity file is read there.
+    if choice.consent == Consent::Own {
+        accept::prepare(context, volume, &superblock(volume)?)?;
+    } else {
+        examine(context, choice)?;
+    }
+    let mount = || mount_volume(context, choice);
+    context.timeline.step("etcd.mount", mount)
+}
+
+/// Probes a volume that is not known to be the node's: formats a blank one, accepts the cluster's own, refuses all else.
+fn examine(context: Context<'_>, choice: &Choice) -> Result<()> {
+    let Choice { volume, consent } = choice;
     let device =
         File::open(&volume.path).with_context(|| format!("opening {}", volume.path.display()))?;
     let content = context
@@ -214,141 +238,29 @@ fn mount_checked(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
     match (content, note) {
         // As below, when mkfs.ext4 had come as far as the superblock.
         (Content::Ext, Some(note)) if never_mounted(volume, &note)? => {
-            tracing::warn!(
-                "formatting {} was interrupted; formatting it again",
-                volume.name
-            );
-            format(context, volume, true)?;
+            format::format(context, volume, true)
         }
-        (Content::Ext, note) => accept(context, volume, note.as_ref())?,
+        (Content::Ext, note) => accept::accept(context, volume, *consent, note.as_ref()),
         (Content::Blank, _) => {
-            may_format(volume, context.settings)?;
-            context
-                .timeline
-                .step("etcd.format", || format(context, volume, false))?;
+            format::may_format(volume, context.settings)?;
+            let format = || format::format(context, volume, false);
+            context.timeline.step("etcd.format", format)
         }
         // This node began to format it when it was blank, and was interrupted.
-        (Content::Unknown(_), Some(_)) => {
-            tracing::warn!(
-                "formatting {} was interrupted; formatting it again",
-                volume.name
-            );
-            format(context, volume, true)?;
-        }
-        (foreign, _) => {
-            return Err(Fault::new("the etcd volume holds other data")
-                .expected(format!(
-                    "a blank disk, or the etcd volume of cluster {:?}",
-                    context.settings.cluster
-                ))
-                .found(format!(
-                    "{} ({}) holds {}",
-                    volume.name,
-                    volume.stable,
-                    foreign.describe()
-                ))
-                .fix("attach the right disk; if nothing on this one is needed, wipe it (`wipefs --all`, then its first and last MiB)")
-                .into());
-        }
+        (Content::Unknown(_), Some(_)) => format::format(context, volume, true),
+        (other, _) => Err(refused(context, volume, &other).into()),
     }
-    context
-        .timeline
-        .step("etcd.mount", || mount_volume(context, volume))
 }
 
-/// Checks that the settings allow formatting and that the volume is large enough.
-fn may_format(volume: &Volume, settings: &EtcdSettings) -> Result<()> {
-    let blank = format!("{} ({}) is blank", volume.name, volume.stable);
-    if settings.format != EtcdFormat::IfBlank {
-        return Err(Fault::new(
-            "the etcd volume is blank and [etcd] format does not allow formatting",
-        )
-        .expected("the etcd volume, or format = \"if-blank\" in [etcd]")
-        .found(blank)
-        .fix(format!(
-            "attach the right disk, or set format = \"if-blank\" in {NODE_SETTINGS}"
+/// The refusal of a volume that holds something else than a file system of etcd.
+fn refused(context: Context<'_>, volume: &Volume, content: &Content) -> Fault {
+    Fault::new("the etcd volume holds other data")
+        .expected(format!(
+            "a blank disk, or the etcd volume of cluster {:?}",
+            context.cluster
         ))
-        .into());
-    }
-    if volume.size < settings.minimum_size {
-        return Err(Fault::new("the etcd volume is too small")
-            .expected(format!("at least {} MiB", settings.minimum_size / MIB))
-            .found(format!("{blank} and has {} MiB", volume.size / MIB))
-            .fix("attach a larger disk, or set minimum-size in [etcd]")
-            .into());
-    }
-    Ok(())
-}
-
-/// Accepts a file system only with the right identity, and writes nothing to it before that.
-fn accept(context: Context<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
-    let found = superblock(volume)?;
-    let half_made = note.is_some_and(|note| note.filesystem == found.uuid);
-    if half_made && !found.clean {
-        // It is this node's own, so its journal may be replayed before its identity is read.
-        e2fsck(context.root, volume)?;
-    }
-    let folder = context.world.in_run(RUN_ETCD_LOOK);
-    mount::folder(&folder, 0o700)?;
-    // `noload` leaves the journal alone, which even a read-only mount would replay.
-    mount::mount(
-        &volume.path,
-        &folder,
-        "ext4",
-        FLAGS | Flags::MS_RDONLY,
-        "noload",
-    )
-    .context(
-        Fault::new("the file system on the etcd volume does not mount")
-            .expected("the ext4 of this cluster's etcd")
-            .fix("attach the right disk, or repair this one from a rescue system"),
-    )?;
-    let identity = identity::read(&folder);
-    mount::unmount(&folder)?;
-    match identity? {
-        Some(identity) => {
-            identity::check(&identity, &found.uuid, &context.settings.cluster)?;
-            Note::remove(context.state)?;
-            if identity.machine_id != context.machine_id {
-                tracing::warn!(
-                    "the etcd volume was formatted by another machine, {}",
-                    identity.machine_id
-                );
-            }
-        }
-        None if half_made => {
-            tracing::warn!(
-                "formatting {} was interrupted; writing its identity file",
-                volume.name
-            );
-            write_identity(context, volume, &found.uuid)?;
-        }
-        None => {
-            return Err(Fault::new("the etcd volume holds an unknown file system")
-                .expected(format!("the etcd volume of cluster {:?}", context.settings.cluster))
-                .found(format!(
-                    "{} ({}) holds an ext file system, label {:?}, UUID {}, without an identity file",
-                    volume.name, volume.stable, found.label, found.uuid
-                ))
-                .fix("attach the right disk; if nothing on this one is needed, wipe it (`wipefs --all`, then its first and last MiB)")
-                .into());
-        }
-    }
-    if found.fast_commit {
-        return Err(Fault::new(
-            "the etcd volume has the ext4 feature fast_commit, with which etcd loses data",
-        )
-        .expected("an ext4 file system without fast_commit")
-        .found(format!("{} ({}) has it", volume.name, volume.stable))
-        .fix("from a rescue system: tune2fs -O ^fast_commit on the volume")
-        .into());
-    }
-    if !found.clean {
-        context
-            .timeline
-            .step("etcd.check", || e2fsck(context.root, volume))?;
-    }
-    Ok(())
+        .found(format!("{volume} holds {}", content.describe()))
+        .fix("attach the right disk; if nothing on this one is needed, wipe it (`wipefs --all`, then its first and last MiB)")
 }
 
 /// Whether this is the file system that the note is about, as mkfs left it or was making it.
@@ -357,70 +269,19 @@ fn never_mounted(volume: &Volume, note: &Note) -> Result<bool> {
     Ok(found.uuid == note.filesystem && !found.ever_mounted)
 }
 
-fn superblock(volume: &Volume) -> Result<ext::Superblock> {
-    ext::read(&volume.path)?
-        .with_context(|| format!("the superblock of {} has disappeared", volume.name))
-}
-
-/// Makes the file system and writes its identity. With `again` it overwrites what this node's interrupted attempt left.
-fn format(context: Context<'_>, volume: &Volume, again: bool) -> Result<()> {
-    let uuid = context.world.random_guid()?.to_string();
-    Note {
-        volume: volume.stable.clone(),
-        size: volume.size,
-        filesystem: uuid.clone(),
-    }
-    .write(context.state)?;
-    tracing::info!(
-        "formatting the blank etcd volume {} ({})",
-        volume.name,
-        volume.stable
-    );
-    let options = ext4::Options {
-        label: LABEL_ETCD,
-        uuid: Some(&uuid),
-        orphan_file: false,
-        overwrite: again,
-    };
-    ext4::make(context.root, &volume.path, options).context("formatting the etcd volume")?;
-    write_identity(context, volume, &uuid)
-}
-
-/// Writes the identity file to a fresh file system, and unmounts it: what stands in the journal only, a mount that does not
-/// replay it would not see.
-fn write_identity(context: Context<'_>, volume: &Volume, uuid: &str) -> Result<()> {
-    let created = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
-    let identity = EtcdIdentity {
-        version: identity::VERSION,
-        cluster: context.settings.cluster.clone(),
-        filesystem: uuid.to_owned(),
-        created,
-        machine_id: context.machine_id.to_owned(),
-    };
-    let folder = context.world.in_run(RUN_ETCD_LOOK);
-    mount::folder(&folder, 0o700)?;
-    mount::mount(&volume.path, &folder, "ext4", FLAGS, OPTIONS)?;
-    let written = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))
-        .context("closing the etcd volume to others")
-        .and_then(|()| identity::write(&folder, &identity));
-    mount::unmount(&folder)?;
-    written?;
-    Note::remove(context.state)
-}
-
-fn e2fsck(root: &Programs, volume: &Volume) -> Result<()> {
-    let fix = "repair it from a rescue system, or replace this member of etcd";
-    ext4::check(root, &volume.path, "the etcd volume", fix)
-}
-
-fn mount_volume(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
-    let target: PathBuf = context.root.sysroot.join(ETCD.trim_start_matches('/'));
+fn mount_volume(context: Context<'_>, choice: &Choice) -> Result<EtcdGate> {
+    let volume = &choice.volume;
+    let target = context.root.sysroot.join(ETCD.trim_start_matches('/'));
     mount::folder(&target, 0o700)?;
     let found = superblock(volume)?;
     let device = block::number_of(context.world, &volume.name)?;
     mount::mount(&volume.path, &target, "ext4", FLAGS, OPTIONS)?;
+    if choice.consent == Consent::Own
+        && let Err(error) = confirm(context, volume, &found, &target)
+    {
+        mount::unmount(&target)?;
+        return Err(error);
+    }
     // A volume that has become larger is used to its end.
     if let Err(error) = ext4::grow(
         context.world,
@@ -445,4 +306,17 @@ fn mount_volume(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
         filesystem: Some(found.uuid),
         reason: None,
     })
+}
+
+/// Checks the identity of the node's own volume, which is mounted, and keeps the record up to date.
+fn confirm(
+    context: Context<'_>,
+    volume: &Volume,
+    found: &Superblock,
+    mounted: &Path,
+) -> Result<()> {
+    let identity =
+        identity::read(mounted)?.ok_or_else(|| accept::without_identity(context, volume, found))?;
+    accept::check(context, &identity, found)?;
+    format::record(context, &identity)
 }

@@ -9,6 +9,7 @@
 //! | `ignition.config.path=` | path of the config on that file system |
 //! | `ignition.platform.id=` | the platform; else one of the recipe's, by the firmware's tables |
 //! | `slipway.report.url=` | where a failure report is posted |
+//! | `slipway.etcd.adopt=` | the etcd volume that this node takes in place of its own, once: a UUID, or `blank` |
 //! | `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=`, `nameserver=` | the network, see [`crate::network`] |
 //! | `slipway.debug` | debug messages in the kernel's log |
 //! | `systemd.watchdog_sec=` | the watchdog's time, here as for systemd: seconds, with `s`, `min` or `h` behind them as unit; `0` or `off`: none is armed |
@@ -17,6 +18,7 @@
 //! first (`vmlinuz …`), so an unknown word is never an error.
 
 use crate::network::Network;
+use crate::node::EtcdAdopt;
 use crate::platform::PlatformId;
 use crate::verity::RootHash;
 
@@ -34,6 +36,8 @@ pub const CONFIG_PATH: &str = "ignition.config.path";
 pub const PLATFORM_ID: &str = "ignition.platform.id";
 /// `slipway.report.url=`
 pub const REPORT_URL: &str = "slipway.report.url";
+/// `slipway.etcd.adopt=`
+pub const ETCD_ADOPT: &str = "slipway.etcd.adopt";
 /// `slipway.debug`
 pub const DEBUG: &str = "slipway.debug";
 /// `systemd.watchdog_sec=`: systemd's own word, which replaces its `RuntimeWatchdogSec=` (kernel-command-line(7)).
@@ -59,6 +63,8 @@ pub struct Cmdline {
     pub platform: Option<PlatformId>,
     /// Where failures are posted.
     pub report_url: Option<String>,
+    /// The etcd volume that the node takes in place of its own; before the settings' one.
+    pub etcd_adopt: Option<EtcdAdopt>,
     /// The network before the handoff.
     pub network: Network,
     /// Whether debug messages are logged.
@@ -98,6 +104,10 @@ impl Cmdline {
                 CONFIG_DEVICE | CONFIG_PATH => wrong.push(format!("{key}: the value is empty")),
                 PLATFORM_ID => match value.parse() {
                     Ok(platform) => out.platform = Some(platform),
+                    Err(error) => wrong.push(format!("{key}: {error}")),
+                },
+                ETCD_ADOPT => match value.parse() {
+                    Ok(adopt) => out.etcd_adopt = Some(adopt),
                     Err(error) => wrong.push(format!("{key}: {error}")),
                 },
                 DEBUG => out.debug = value != "0",
@@ -148,6 +158,7 @@ impl Cmdline {
                 .as_ref()
                 .map(|id| format!("{PLATFORM_ID}={id}")),
             text(REPORT_URL, &self.report_url),
+            self.etcd_adopt.map(|adopt| format!("{ETCD_ADOPT}={adopt}")),
             self.debug.then(|| DEBUG.to_owned()),
             self.watchdog.map(|seconds| format!("{WATCHDOG}={seconds}")),
         ]
@@ -211,6 +222,7 @@ fn quote(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guid::Guid;
 
     #[test]
     fn writer_and_reader_agree() {
@@ -226,6 +238,7 @@ mod tests {
             config_path: Some("/config.ign".into()),
             platform: Some(PlatformId::of("qemu")),
             report_url: Some("http://10.0.2.2/report".into()),
+            etcd_adopt: Some(EtcdAdopt::Filesystem(Guid([0xab; 16]))),
             debug: true,
             watchdog: Some(20),
         };

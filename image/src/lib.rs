@@ -9,7 +9,6 @@ pub mod addon;
 pub mod fault;
 pub mod guid;
 pub mod mac;
-pub mod node;
 pub mod paths;
 pub mod platform;
 pub mod report;
@@ -20,6 +19,7 @@ pub mod timeline;
 pub mod kubelet;
 pub mod modules;
 pub mod network;
+pub mod node;
 pub mod verity;
 
 // Floor: the container, the disk, the network

@@ -1,6 +1,11 @@
 //! Node settings (`/etc/slipway/node.toml`) and what the etcd gate checks.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+
+use crate::guid::Guid;
 
 /// What a node is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,20 +47,53 @@ pub struct EtcdSettings {
     /// Whether a blank disk may be formatted.
     #[serde(default)]
     pub format: EtcdFormat,
-    /// Name of the cluster that the data belongs to; kept in the identity file.
-    #[serde(default = "default_cluster")]
-    pub cluster: String,
+    /// Name of the cluster that the data belongs to; kept in the identity file. A control plane has none without it:
+    /// see [`NodeSettings::control_plane`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cluster: Option<String>,
+    /// Name of the etcd member that the data belongs to; kept in the identity file. Without it, any member's data of the
+    /// cluster is accepted by a node that has no volume yet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub member: Option<String>,
+    /// The volume that a node takes in place of its own, once.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub adopt: Option<EtcdAdopt>,
     /// The smallest disk that may be formatted, in bytes.
     #[serde(default = "default_minimum")]
     pub minimum_size: u64,
 }
 
-fn default_cluster() -> String {
-    "default".to_owned()
-}
-
 const fn default_minimum() -> u64 {
     1 << 30
+}
+
+impl NodeSettings {
+    /// The etcd settings and the cluster's name of a control plane; none of a worker.
+    ///
+    /// # Errors
+    /// What a control plane lacks, as (expected, found).
+    pub fn control_plane(&self) -> Result<Option<(&EtcdSettings, &str)>, (String, String)> {
+        if self.role == Role::Worker {
+            return Ok(None);
+        }
+        let lacks = |expected: &str, found: &str| (expected.to_owned(), found.to_owned());
+        let etcd = self.etcd.as_ref().ok_or_else(|| {
+            lacks(
+                "[etcd] with cluster, and one of serial, label and partlabel",
+                "role = \"control-plane\" without [etcd]",
+            )
+        })?;
+        etcd.find()
+            .map_err(|found| lacks("exactly one of serial, label and partlabel", &found))?;
+        // A default would make every cluster's data look alike.
+        match etcd.cluster.as_deref() {
+            Some(cluster) if !cluster.is_empty() => Ok(Some((etcd, cluster))),
+            _ => Err(lacks(
+                "[etcd] cluster = \"NAME\", the cluster that the data belongs to",
+                "role = \"control-plane\" without a name of the cluster",
+            )),
+        }
+    }
 }
 
 impl EtcdSettings {
@@ -95,6 +133,52 @@ pub enum EtcdFormat {
     IfBlank,
 }
 
+/// Consent to another volume than the node's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum EtcdAdopt {
+    /// A blank disk, for an etcd member that begins anew.
+    Blank,
+    /// The etcd volume whose file system has this UUID.
+    Filesystem(Guid),
+}
+
+impl fmt::Display for EtcdAdopt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blank => f.write_str("blank"),
+            Self::Filesystem(uuid) => uuid.fmt(f),
+        }
+    }
+}
+
+impl FromStr for EtcdAdopt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "blank" => Ok(Self::Blank),
+            _ => text.parse().map(Self::Filesystem).map_err(|_| {
+                format!("{text:?} is neither \"blank\" nor the UUID of a file system")
+            }),
+        }
+    }
+}
+
+impl TryFrom<String> for EtcdAdopt {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<EtcdAdopt> for String {
+    fn from(adopt: EtcdAdopt) -> Self {
+        adopt.to_string()
+    }
+}
+
 /// The identity file at the root of the etcd file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -103,12 +187,33 @@ pub struct EtcdIdentity {
     pub version: u32,
     /// The cluster that the data belongs to.
     pub cluster: String,
+    /// The etcd member that it belongs to, if the settings named one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub member: Option<String>,
     /// UUID of the file system, which ties the file to this very disk.
     pub filesystem: String,
     /// When it was made, seconds since 1970.
     pub created: u64,
     /// Machine id of the node that made it.
     pub machine_id: String,
+}
+
+/// The etcd volume of a node, kept in its `state`: it formats nothing and accepts nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EtcdVolume {
+    /// Version of this file's form: 1.
+    pub version: u32,
+    /// UUID of the file system.
+    pub filesystem: String,
+    /// The cluster that the data belongs to.
+    pub cluster: String,
+    /// The etcd member that it belongs to, if the settings named one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub member: Option<String>,
+    /// The consent that was spent on this volume: it does not count again until the settings name another one, or none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub adopted: Option<EtcdAdopt>,
 }
 
 /// What the kubelet's gate must find in mountinfo before the kubelet starts.

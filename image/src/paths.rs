@@ -60,6 +60,8 @@ pub const STATE_FILES: &str = "files.json";
 pub const STATE_VAR: &str = "var.json";
 /// The network data of the config drive, unchanged, below [`STATE`].
 pub const STATE_NETWORK: &str = "network_data.json";
+/// The etcd volume of this node.
+pub const STATE_ETCD: &str = "etcd-volume.json";
 
 /// Folder below [`STATE`] with the keys of the volumes that `/var` is on.
 pub const STATE_KEYS: &str = "keys";

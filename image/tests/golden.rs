@@ -12,7 +12,7 @@ use image::guid::Guid;
 use image::layout::{self, Architecture, Sizes};
 use image::manifest::{CONTRACT, ImageId, Kubernetes, Manifest};
 use image::network::Network;
-use image::node::{EtcdFormat, EtcdSettings, NodeSettings, Role};
+use image::node::{EtcdAdopt, EtcdFormat, EtcdSettings, NodeSettings, Role};
 use image::platform::PlatformId;
 use image::verity::{RootHash, Superblock};
 
@@ -52,7 +52,9 @@ fn manifest() -> Manifest {
                 label: None,
                 partlabel: None,
                 format: EtcdFormat::IfBlank,
-                cluster: "demo".into(),
+                cluster: Some("demo".into()),
+                member: None,
+                adopt: None,
                 minimum_size: 1 << 30,
             }),
         },
@@ -92,6 +94,7 @@ fn cmdline_is_unchanged() {
         platform: Some(PlatformId::of("metal")),
         report_url: Some("http://192.0.2.1/report".into()),
         network: Network::default(),
+        etcd_adopt: Some(EtcdAdopt::Blank),
         debug: true,
         // systemd's word.
         watchdog: None,

@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::var::Var;
 use crate::{
     cmdline, config, disks, etc, etcd, handoff, ignition, kernel_arguments, kubelet, manifest,
-    metadata, modules, platform, recovery, root, state, var, world,
+    metadata, modules, platform, recovery, root, settle, state, var, world,
 };
 
 /// Boots. Never returns: a boot that fails ends in [`recovery::end`].
@@ -53,6 +53,7 @@ fn first_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     let step = &boot.timeline;
     let target = &target(boot, root);
     let config = step.step("config", || config::obtain(boot, root))?;
+    step.step("settle", || settle::wait(boot, root))?;
     step.step("kernel_arguments", || {
         kernel_arguments::apply(boot, root, &config.0.model)
     })?;

@@ -55,8 +55,10 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
                 for warning in &fetched.warnings {
                     tracing::warn!("config: {warning}");
                 }
-                if let Some(text) = node_settings(&fetched) {
-                    settings::over(&boot.manifest.node, text)?;
+                // Before the first write: a control plane that could not mount its volume would wait for ever.
+                match node_settings(&fetched) {
+                    Some(text) => settings::complete(&settings::over(&boot.manifest.node, text)?)?,
+                    None => settings::complete(&boot.manifest.node)?,
                 }
                 return Ok((fetched, metadata));
             }

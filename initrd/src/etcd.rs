@@ -21,6 +21,7 @@ pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, machine_id: &str) -
         timeline: &boot.timeline,
         state: state.dir()?,
         machine_id,
+        adopt: boot.cmdline.etcd_adopt,
     };
     volume::mount(node, &settings).map(drop)
 }

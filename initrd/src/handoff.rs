@@ -24,7 +24,7 @@ use nix::unistd::{Pid, UnlinkatFlags, chdir, chroot, execve, unlinkat};
 
 use crate::context::Boot;
 use crate::recovery::ledger;
-use crate::root::Root;
+use crate::root::{self, Root};
 use crate::state::State;
 use linux::firmware;
 use linux::mount;
@@ -47,6 +47,7 @@ const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 /// What failed, with nothing left to go back to once the root has moved.
 pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
     let world = &boot.world;
+    root::refuse_copies(boot, root)?;
     for span in firmware::firmware_times(world) {
         boot.timeline.add(span);
     }

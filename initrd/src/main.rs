@@ -18,6 +18,7 @@ mod world;
 mod root;
 
 // Floor: the system disk
+mod settle;
 mod system_disk;
 
 // Floor: the node's memory

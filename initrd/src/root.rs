@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use image::guid::Guid;
 use image::verity::{BLOCK, RootHash, SUPERBLOCK, Superblock};
 
 use crate::context::Boot;
@@ -43,6 +44,17 @@ pub(crate) struct Root {
     pub(crate) disk: Option<Disk>,
     /// The verity device; none only in tests.
     pub(crate) verity: Option<Verity>,
+    /// How it was found.
+    pub(crate) search: Search,
+}
+
+/// What the search for the root began with, to repeat it when more disks are there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Search {
+    /// The partition that the boot loader started from.
+    loader: Option<Guid>,
+    /// The kernel's names of the disks that were examined.
+    examined: Vec<String>,
 }
 
 /// An open verity device and what its table is made of.
@@ -77,11 +89,11 @@ pub(crate) fn open(boot: &Boot) -> Result<Root> {
             .found("no such word")
             .fix("boot the image's own UKI, or copy the command line that its build wrote")
     })?;
-    let (halves, disk) = match &boot.cmdline.root_url {
-        Some(url) => (memory::fetch(boot, url)?, None),
+    let (halves, disk, search) = match &boot.cmdline.root_url {
+        Some(url) => (memory::fetch(boot, url)?, None, Search::default()),
         None => {
-            let found = boot.timeline.step("root.find", || find(boot, &hash))?;
-            (found.0, Some(found.1))
+            let (halves, disk, search) = boot.timeline.step("root.find", || find(boot, &hash))?;
+            (halves, Some(disk), search)
         }
     };
     let verity = boot
@@ -96,16 +108,39 @@ pub(crate) fn open(boot: &Boot) -> Result<Root> {
         programs: Programs::of_image(Arc::clone(world)),
         disk,
         verity: Some(verity),
+        search,
     })
 }
 
-fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk)> {
+/// Refuses a second disk with the same root that has appeared since the root was found: which of both was meant is not
+/// known, and the first one that was visible may be the copy. Reads nothing but disks that are new.
+///
+/// # Errors
+/// A [`Fault`] that names both disks.
+pub(crate) fn refuse_copies(boot: &Boot, root: &Root) -> Result<()> {
+    let (Some(disk), Some(hash)) = (&root.disk, &boot.cmdline.roothash) else {
+        return Ok(());
+    };
+    let mut disks: Vec<Disk> = block::disk_names(&boot.world)
+        .iter()
+        .filter(|name| !root.search.examined.contains(name))
+        .filter_map(|name| block::disk(&boot.world, name))
+        .collect();
+    disks.push(disk.clone());
+    find::among(&disks, hash, root.search.loader, &boot.manifest)?;
+    Ok(())
+}
+
+fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk, Search)> {
     let world = &boot.world;
     let loader = find::loader_partition(boot);
+    let mut examined = Vec::new();
     let what = format!("the partitions of roothash={hash}");
     let began = world.micros();
     let found = uevent::wait_for(world, &what, Some(DEADLINE), || {
-        let found = find::among(&block::disks(world), hash, loader, &boot.manifest)?;
+        let disks = block::disks(world);
+        examined = disks.iter().map(|disk| disk.name.clone()).collect();
+        let found = find::among(&disks, hash, loader, &boot.manifest)?;
         if found.is_none() {
             boot.modules.load_for_disks();
             if world.micros() - began >= PATIENCE_WITH_EARLY {
@@ -124,7 +159,7 @@ fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk)> {
             .as_ref()
             .map_or_else(String::new, |serial| format!(" (serial {serial})"))
     );
-    Ok((halves, disk))
+    Ok((halves, disk, Search { loader, examined }))
 }
 
 fn verity(world: &World, halves: &Halves, hash: RootHash) -> Result<Verity> {

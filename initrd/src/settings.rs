@@ -52,6 +52,21 @@ pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings>
     Ok(settings)
 }
 
+/// Refuses a control plane whose settings do not say which volume is etcd's and which cluster its data belongs to.
+///
+/// # Errors
+/// A [`Fault`] with what is missing.
+pub(crate) fn complete(settings: &NodeSettings) -> Result<()> {
+    let incomplete = |(expected, found): (String, String)| {
+        Fault::new("the node settings of a control plane are incomplete")
+            .expected(format!("{expected}, in {}", paths::NODE_SETTINGS))
+            .found(found)
+            .fix("complete [etcd] in the node settings, or make the node a worker")
+    };
+    settings.control_plane().map_err(incomplete)?;
+    Ok(())
+}
+
 /// A mistake with its place, but without the line that it stands in and without a value of a wrong type: it may be a
 /// secret that got there by mistake. A word that is none of those that may stand there is shown.
 fn without_values(error: &toml::de::Error, text: &str) -> String {
@@ -104,7 +119,9 @@ mod tests {
                 label: None,
                 partlabel: None,
                 format: EtcdFormat::IfBlank,
-                cluster: "demo".into(),
+                cluster: Some("demo".into()),
+                member: None,
+                adopt: None,
                 minimum_size: 5,
             }),
         }
@@ -116,13 +133,31 @@ mod tests {
         assert_eq!(read(folder.path(), &defaults()).unwrap(), defaults());
         let etcd = |text: &str| over(&defaults(), text.as_bytes()).unwrap().etcd.unwrap();
         let cluster = etcd("[etcd]\ncluster = \"prod\"\n");
-        assert_eq!(cluster.cluster, "prod");
+        assert_eq!(cluster.cluster.as_deref(), Some("prod"));
         assert_eq!(cluster.find().unwrap(), EtcdFind::Serial("etcd".into()));
         assert_eq!(cluster.format, EtcdFormat::IfBlank);
         let label = etcd("[etcd]\nlabel = \"data\"\n");
         assert_eq!(label.find().unwrap(), EtcdFind::Label("data".into()));
         let worker = over(&defaults(), b"role = \"worker\"").unwrap();
         assert_eq!(worker.role, Role::Worker);
+    }
+
+    #[test]
+    fn a_control_plane_names_its_cluster_and_its_volume() {
+        complete(&NodeSettings::default()).unwrap();
+        complete(&defaults()).unwrap();
+        for (text, missing) in [
+            ("role = \"control-plane\"", "without [etcd]"),
+            (
+                "role = \"control-plane\"\netcd.serial = \"x\"",
+                "without a name of the cluster",
+            ),
+        ] {
+            let settings = over(&NodeSettings::default(), text.as_bytes()).unwrap();
+            let error = complete(&settings).unwrap_err();
+            let fault = error.downcast_ref::<Fault>().unwrap();
+            assert!(fault.found.as_deref().unwrap().contains(missing), "{fault}");
+        }
     }
 
     #[test]
@@ -133,6 +168,10 @@ mod tests {
             ("role = ", "line 1"),
             ("[etcd]\nminimum-size = 1\nklaster = 2", "line 3, column 1"),
             ("[etcd]\nserial = \"a\"\nlabel = \"b\"\n", "exactly one"),
+            (
+                "[etcd]\nadopt = \"sdb\"\n",
+                "neither \"blank\" nor the UUID",
+            ),
         ] {
             let error = over(&defaults(), text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -79,14 +79,23 @@ pub fn devices(world: &World) -> Vec<Disk> {
     named(world, |_| true)
 }
 
+/// The kernel's names of [`disks`], empty ones among them; nothing is read from a disk.
+pub fn disk_names(world: &World) -> Vec<String> {
+    names(world, |name| !starts_with_any(name, &STACKED))
+}
+
 fn named(world: &World, wanted: impl Fn(&str) -> bool) -> Vec<Disk> {
-    let mut disks: Vec<Disk> = entries(&world.sys.join("block"))
-        .into_iter()
-        .filter(|name| !starts_with_any(name, &VOLATILE) && wanted(name))
-        .filter_map(|name| disk(world, &name))
-        .collect();
-    disks.sort_by(|a, b| a.name.cmp(&b.name));
-    disks
+    names(world, wanted)
+        .iter()
+        .filter_map(|name| disk(world, name))
+        .collect()
+}
+
+fn names(world: &World, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut names = entries(&world.sys.join("block"));
+    names.retain(|name| !starts_with_any(name, &VOLATILE) && wanted(name));
+    names.sort();
+    names
 }
 
 fn starts_with_any(name: &str, prefixes: &[&str]) -> bool {

@@ -43,6 +43,7 @@ pub mod modules;
 pub mod programs;
 #[cfg(any(test, feature = "testing"))]
 pub mod samples;
+pub mod settle;
 
 // Floor: media, tools of the root
 pub mod media;

@@ -100,6 +100,7 @@ pub(super) fn forget(state: &Path) -> Result<()> {
         paths::STATE_LEDGER,
         paths::STATE_METADATA,
         paths::STATE_NETWORK,
+        paths::STATE_ETCD,
     ] {
         atomic_file::remove(&state.join(name))
             .with_context(|| format!("removing {name} from the state"))?;

@@ -42,6 +42,7 @@ const PROMISES: &[Promise] = promises![
     boot::a_second_boot_uses_no_network_and_formats_nothing,
     etcd_disk::without_it_the_kubelet_waits_and_the_console_says_why,
     etcd_disk::unknown_content_is_refused_and_unchanged,
+    etcd_disk::a_node_takes_no_other_volume_than_its_own,
     ignition::a_wrong_hash_leaves_nothing_applied,
     ignition::kernel_arguments_take_one_reboot,
     ignition::a_changed_config_is_reported_and_not_applied,

@@ -40,8 +40,10 @@ pub(super) struct RawEtcd {
     pub partlabel: Option<String>,
     /// Whether a blank disk may be formatted. Default: never.
     pub format: Option<RawEtcdFormat>,
-    /// Name of the cluster that the data belongs to. Default: default.
+    /// Name of the cluster that the data belongs to. Without it here, the config of each control plane names it.
     pub cluster: Option<String>,
+    /// Name of the etcd member that the data belongs to.
+    pub member: Option<String>,
     /// The smallest disk that may be formatted, as "1 GiB" or in bytes. Default: 1 GiB.
     pub minimum_size: Option<TextOrNumber>,
 }
@@ -81,6 +83,7 @@ fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
         partlabel,
         format,
         cluster,
+        member,
         minimum_size,
     } = raw;
     let minimum = size(check, "node.etcd.minimum-size", minimum_size.as_ref());
@@ -92,7 +95,10 @@ fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
             Some(RawEtcdFormat::IfBlank) => EtcdFormat::IfBlank,
             Some(RawEtcdFormat::Never) | None => EtcdFormat::Never,
         },
-        cluster: cluster.unwrap_or_else(|| "default".to_owned()),
+        cluster,
+        member,
+        // It is about one node's disk, so an image has none.
+        adopt: None,
         minimum_size: minimum.unwrap_or(image::layout::GIB),
     };
     let lost = |gone: &String| gone.starts_with("node.etcd.");

@@ -1,0 +1,29 @@
+//! Settle: before the first write of a first boot all devices are there, so that the choice between two that look alike is
+//! not left to chance.
+
+use anyhow::Result;
+use linux::modules::Network;
+use linux::settle::Settling;
+use linux::uevent::Monitor;
+use linux::waiter::Waiter;
+
+use crate::context::Boot;
+use crate::root::{self, Root};
+
+/// Loads the drivers of all devices, waits until the devices have settled, and refuses a second disk with this root.
+///
+/// # Errors
+/// A [`Fault`](image::fault::Fault) that names both disks.
+pub(crate) fn wait(boot: &Boot, root: &Root) -> Result<()> {
+    boot.modules.load_for_devices(Network::Without);
+    let monitor = Monitor::open()?;
+    let mut waiter = Waiter::for_ever(&boot.world);
+    let mut settling = Settling::begin(&boot.world);
+    while !settling.is_over() {
+        waiter.examined();
+        monitor.wait(Settling::pause());
+        // A driver may have uncovered a device whose driver is not loaded yet.
+        boot.modules.load_for_disks();
+    }
+    root::refuse_copies(boot, root)
+}
