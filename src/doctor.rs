@@ -271,7 +271,7 @@ fn ask(url: &str) -> anyhow::Result<Duration> {
     let mut want = fetch::Want::new(url, INRELEASE_BYTES);
     want.patience.attempts = Some(2);
     want.patience.header_timeout = Duration::from_secs(5);
-    client.bytes(&want, &|_| ())?;
+    client.bytes(&want, &|_| (), &|_| ())?;
     Ok(began.elapsed())
 }
 

@@ -6,19 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use fetch::{Client, Endpoints, Identity, Options, Patience, Proxy};
+use fetch::{Client, Endpoints, Identity, Options, Pace, Patience, Proxy};
 use ignition::contents::{Hash, gunzip, open};
 use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
+use linux::world::World;
 
 use crate::config_source::ConfigSource;
 use crate::fetched::{Contents, Fetched, Sources};
 
+pub mod amount;
 mod download;
 mod keys;
 
-/// The most that one source may hold, unpacked too. It is held in memory until it is written.
+/// The most that one source may hold, unpacked too.
 const LIMIT: u64 = 256 << 20;
+/// The time without a new byte after which a source is given up: then the caller begins anew, with a lease that still holds.
+const WITHOUT_BYTES: Duration = Duration::from_secs(600);
+/// Below 16 bytes a second a server has stopped answering, whatever it drips; systemd draws the line at 30.
+const SLOWEST: Pace = Pace {
+    bytes: 960,
+    within: Duration::from_secs(60),
+};
 /// Configs that may refer to one another in a chain.
 const DEEPEST: u32 = 16;
 
@@ -31,9 +40,16 @@ pub struct Settings {
     pub patience: Patience,
     /// Where the clouds' storage and its credentials are.
     pub endpoints: Endpoints,
-    /// Called with what is waited for, for the console.
-    pub on_wait: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Called with what keeps a source from coming, for the log.
+    pub on_wait: Say,
+    /// Called every five seconds with what has come so far and how long that took, for the consoles.
+    pub on_progress: Say,
+    /// The machine: its watchdog is fed by the bytes that come, its memory holds them.
+    pub world: Arc<World>,
 }
+
+/// Tells people something.
+pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,12 +67,14 @@ impl Default for Settings {
                 attempts: None,
                 header_timeout: Duration::from_secs(10),
                 first_wait: Duration::from_millis(200),
-                // Then the caller begins anew, with a lease that still holds.
-                total: Some(Duration::from_secs(600)),
+                without_bytes: Some(WITHOUT_BYTES),
+                slowest: Some(SLOWEST),
                 ..Patience::default()
             },
             endpoints: Endpoints::default(),
             on_wait: Arc::new(|_| ()),
+            on_progress: Arc::new(|_| ()),
+            world: Arc::new(World::real()),
         }
     }
 }
@@ -419,14 +437,12 @@ impl<'a> Gather<'a> {
             ..Options::default()
         };
         let client = Client::new(&options).map_err(failed)?;
-        download::all(
-            &client,
-            wanted,
-            self.patience,
-            LIMIT,
-            &self.settings.on_wait,
-        )
-        .map_err(failed)
+        let round = download::Round {
+            client,
+            settings: self.settings,
+            patience: self.patience,
+        };
+        round.fetch(wanted).map_err(failed)
     }
 }
 

@@ -61,9 +61,13 @@ impl Fetcher {
         let mut settings = Settings {
             ca_bundle: bundle(&self.world),
             on_wait: Arc::new(|text| tracing::warn!("{text}")),
+            on_progress: Arc::new(|text| tracing::info!("waiting for {text}")),
             ..Settings::default()
         };
+        // As Ignition: no limit but the config's and the stage's.
         settings.patience.total = total;
+        settings.patience.without_bytes = None;
+        settings.patience.slowest = None;
         settings
     }
 

@@ -91,6 +91,7 @@ fn with_machine<T>(
             })
         },
         say: &|text: &str| tracing::warn!("{text}"),
+        received: &|_, _| (),
     })
 }
 

@@ -40,9 +40,10 @@ impl Client {
         &self,
         want: &Want<'_>,
         on_wait: &(dyn Fn(&str) + Sync),
+        on_bytes: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<u8>, Failure> {
         self.runtime
-            .block_on(download::bytes(&self.client, want, on_wait))
+            .block_on(download::bytes(&self.client, want, on_wait, on_bytes))
     }
 
     /// See [`crate::file`].

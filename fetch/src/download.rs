@@ -16,10 +16,11 @@ use crate::request::{self, Resume};
 use crate::schemes::Source;
 use crate::sink::{File, Memory, Open, Sink};
 use crate::tftp::Piece;
-use crate::want::{LONGEST_WAIT, Want};
+use crate::want::{LONGEST_WAIT, Patience, Want};
 
 /// Fetches into memory. A body that is cut short goes on where it broke off if the server can tell that it is still the
-/// same content, and is fetched anew otherwise. `on_wait` is called with the reason before each new attempt, and every five seconds of silence.
+/// same content, and is fetched anew otherwise. `on_wait` is called with the reason before each new attempt, and every five
+/// seconds of silence; `on_bytes` with the number of bytes that each piece adds, as for [`file()`].
 ///
 /// # Errors
 /// [`Failure`], when the patience is over or trying again is of no use.
@@ -27,10 +28,11 @@ pub async fn bytes(
     client: &Client,
     want: &Want<'_>,
     on_wait: &(dyn Fn(&str) + Sync),
+    on_bytes: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<u8>, Failure> {
-    let mut sink = Memory::default();
-    receive(client, want, &mut sink, on_wait, &|_| ()).await?;
-    Ok(sink.0)
+    let mut sink = Memory::of(want);
+    receive(client, want, &mut sink, on_wait, on_bytes).await?;
+    Ok(sink.keep())
 }
 
 /// Fetches into the file `dest`: a temporary file beside it, synced and renamed once its digest is right. An attempt
@@ -90,15 +92,20 @@ struct Download<'a> {
     pieced: bool,
     /// What names the version of the content that is in the sink, if the server said so.
     validator: Option<HeaderValue>,
+    /// Since when the answer's pace is measured, and its bytes since then.
+    pace: (Instant, u64),
     watch: Watch<'a>,
     on_bytes: &'a (dyn Fn(u64) + Sync),
 }
 
-/// The deadline, and the callback for waits.
+/// The deadlines, and the callback for waits.
 #[derive(Clone, Copy)]
 struct Watch<'a> {
     url: &'a str,
-    deadline: Option<Instant>,
+    patience: Patience,
+    begin: Instant,
+    /// When the last byte came that had not come before.
+    last_byte: Instant,
     on_wait: &'a (dyn Fn(&str) + Sync),
 }
 
@@ -132,6 +139,7 @@ async fn receive(
         })?;
         headers.append(name, value);
     }
+    let begin = Instant::now();
     let download = Download {
         client,
         want,
@@ -144,9 +152,12 @@ async fn receive(
         reported: 0,
         pieced: false,
         validator: None,
+        pace: (begin, 0),
         watch: Watch {
             url: want.url,
-            deadline: want.patience.total.map(|total| Instant::now() + total),
+            patience: want.patience,
+            begin,
+            last_byte: begin,
             on_wait,
         },
         on_bytes,
@@ -155,6 +166,18 @@ async fn receive(
 }
 
 impl Watch<'_> {
+    /// When all attempts together end, and why.
+    fn deadline(&self) -> Option<(Instant, String)> {
+        let end = |since: Instant, limit: Option<Duration>, what: &str| {
+            let limit = limit?;
+            let seconds = limit.as_secs_f64();
+            Some((since + limit, format!("{what} within {seconds:.1} s")))
+        };
+        let whole = end(self.begin, self.patience.total, "not complete");
+        let bytes = end(self.last_byte, self.patience.without_bytes, "no new byte");
+        [whole, bytes].into_iter().flatten().min()
+    }
+
     /// Waits for `what` until its own limit or the whole download's, with a word to the watcher every five seconds.
     async fn within<T>(
         self,
@@ -163,9 +186,9 @@ impl Watch<'_> {
         what: impl Future<Output = Result<T, Ending>>,
     ) -> Result<T, Ending> {
         let begin = Instant::now();
-        let end = self
-            .deadline
-            .map_or(begin + limit, |total| total.min(begin + limit));
+        let deadline = self.deadline();
+        let last = deadline.as_ref().map(|(end, _)| *end);
+        let end = last.map_or(begin + limit, |last| last.min(begin + limit));
         let mut what = std::pin::pin!(what);
         let mut next_word = begin + LONGEST_WAIT;
         loop {
@@ -173,7 +196,11 @@ impl Watch<'_> {
                 Ok(result) => return result,
                 Err(_) if Instant::now() >= end => {
                     let seconds = begin.elapsed().as_secs_f64();
-                    return Err(Ending::broken(format!("{complaint} for {seconds:.1} s")));
+                    let why = match deadline {
+                        Some((last, why)) if last == end => why,
+                        _ => format!("{complaint} for {seconds:.1} s"),
+                    };
+                    return Err(Ending::broken(why));
                 }
                 Err(_) => {
                     let seconds = begin.elapsed().as_secs();
@@ -198,8 +225,8 @@ impl Download<'_> {
             };
             let pause = less_a_random_quarter(wait.min(LONGEST_WAIT));
             let pause = asked.map_or(pause, |asked| asked.max(pause));
-            let deadline = self.watch.deadline;
-            let out_of_time = deadline.is_some_and(|end| Instant::now() + pause >= end);
+            let deadline = self.watch.deadline();
+            let out_of_time = deadline.is_some_and(|(end, _)| Instant::now() + pause >= end);
             if patience.attempts.is_some_and(|most| attempt >= most) || out_of_time {
                 return Err(Failure::Unreachable {
                     url: shown(self.want.url),
@@ -241,6 +268,7 @@ impl Download<'_> {
             return self.transfer().await;
         }
         // Only a digest, or the server's word that the content is still the same, makes it safe to join two answers.
+        self.pace = (Instant::now(), 0);
         let resume = self.have > 0 && (self.digest.is_some() || self.validator.is_some());
         if !resume {
             self.restart()?;
@@ -373,10 +401,38 @@ impl Download<'_> {
         self.fits(after)?;
         self.sink.push(piece)?;
         self.hash.update(piece);
+        self.keeps_pace(after - self.have)?;
         self.have = after;
         if after > self.reported {
+            self.watch.last_byte = Instant::now();
             (self.on_bytes)(after - self.reported);
             self.reported = after;
+        }
+        Ok(())
+    }
+
+    /// Measures the answer's pace, from the first byte on.
+    fn keeps_pace(&mut self, bytes: u64) -> Result<(), Ending> {
+        let Some(slowest) = self.want.patience.slowest else {
+            return Ok(());
+        };
+        let (since, so_far) = self.pace;
+        if so_far == 0 {
+            self.pace = (Instant::now(), bytes);
+            return Ok(());
+        }
+        let so_far = so_far + bytes;
+        self.pace = (since, so_far);
+        let time = since.elapsed();
+        if time < slowest.within {
+            return Ok(());
+        }
+        self.pace = (Instant::now(), 0);
+        if so_far < slowest.bytes {
+            let seconds = time.as_secs_f64();
+            return Err(Ending::broken(format!(
+                "the answer comes too slowly, {so_far} bytes in {seconds:.1} s"
+            )));
         }
         Ok(())
     }

@@ -38,6 +38,13 @@ pub enum Failure {
         /// The most bytes that were acceptable.
         limit: u64,
     },
+    /// There is no memory left for the content and those that are fetched beside it.
+    NoRoom {
+        /// The address as it may be shown: without user and query.
+        url: String,
+        /// The bytes that all together may have.
+        room: u64,
+    },
     /// The content has another digest than expected.
     Digest {
         /// The address as it may be shown: without user and query.
@@ -95,6 +102,12 @@ impl fmt::Display for Failure {
                 write!(
                     f,
                     "fetching {url}: it is larger than the limit of {limit} bytes"
+                )
+            }
+            Self::NoRoom { url, room } => {
+                write!(
+                    f,
+                    "fetching {url}: with all that is fetched beside it, it needs more memory than {room} bytes"
                 )
             }
             Self::Digest {

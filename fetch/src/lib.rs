@@ -60,4 +60,4 @@ pub use identity::{Endpoints, Identity};
 pub use post::post_json;
 pub use proxy::Proxy;
 pub use repository::Repository;
-pub use want::{LONGEST_WAIT, Method, Patience, Want};
+pub use want::{LONGEST_WAIT, Method, Pace, Patience, Room, Want};

@@ -57,7 +57,7 @@ impl Repository {
                 },
                 ..Want::new(url, MANIFEST_LIMIT)
             };
-            download::bytes(client, &want, &|_| ()).await
+            download::bytes(client, &want, &|_| (), &|_| ()).await
         })
         .await
     }
@@ -105,7 +105,7 @@ impl Repository {
                     )));
                 };
                 let want = Want::new(&service, TOKEN_LIMIT);
-                let answer = download::bytes(client, &want, &|_| ()).await?;
+                let answer = download::bytes(client, &want, &|_| (), &|_| ()).await?;
                 let Some(token) = registry::token_of(&answer) else {
                     return Err(Failure::Refused {
                         url: shown(&service),

@@ -3,7 +3,8 @@
 use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, shown};
+use crate::want::{Room, Want};
 
 /// A place for bytes that can be emptied again.
 pub(crate) trait Sink: Send {
@@ -13,18 +14,63 @@ pub(crate) trait Sink: Send {
     fn restart(&mut self) -> Result<(), Failure>;
 }
 
-#[derive(Default)]
-pub(crate) struct Memory(pub(crate) Vec<u8>);
+/// Memory; what it takes of a shared room goes back if the download fails.
+pub(crate) struct Memory<'a> {
+    bytes: Vec<u8>,
+    url: &'a str,
+    room: Option<&'a Room>,
+}
 
-impl Sink for Memory {
+impl<'a> Memory<'a> {
+    pub(crate) fn of(want: &'a Want<'a>) -> Self {
+        Self {
+            bytes: Vec::new(),
+            url: want.url,
+            room: want.room,
+        }
+    }
+
+    /// The content, whose part of the room stays taken.
+    pub(crate) fn keep(mut self) -> Vec<u8> {
+        self.room = None;
+        std::mem::take(&mut self.bytes)
+    }
+
+    fn clear(&mut self) {
+        if let Some(room) = self.room {
+            room.give(length(&self.bytes));
+        }
+        self.bytes = Vec::new();
+    }
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+impl Sink for Memory<'_> {
     fn push(&mut self, piece: &[u8]) -> Result<(), Failure> {
-        self.0.extend_from_slice(piece);
+        if let Some(room) = self.room
+            && !room.take(length(piece))
+        {
+            return Err(Failure::NoRoom {
+                url: shown(self.url),
+                room: room.size(),
+            });
+        }
+        self.bytes.extend_from_slice(piece);
         Ok(())
     }
 
     fn restart(&mut self) -> Result<(), Failure> {
-        self.0.clear();
+        self.clear();
         Ok(())
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The description of a download: address, limits, retries.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::digest::Digest;
@@ -16,8 +17,21 @@ pub struct Patience {
     pub idle_timeout: Duration,
     /// For all attempts together; `None`: no limit.
     pub total: Option<Duration>,
+    /// The longest time without a new byte, over all attempts; bytes that come again are not new. `None`: no limit.
+    pub without_bytes: Option<Duration>,
+    /// An answer that comes slower than this is broken off and asked for anew. `None`: no answer is too slow.
+    pub slowest: Option<Pace>,
     /// Wait before the second attempt; it doubles up to [`LONGEST_WAIT`], less a random quarter.
     pub first_wait: Duration,
+}
+
+/// So many bytes in so much time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Bytes.
+    pub bytes: u64,
+    /// The time in which they come.
+    pub within: Duration,
 }
 
 /// No wait between two attempts is longer than this, and no silence passes without a word to the watcher.
@@ -30,6 +44,8 @@ impl Default for Patience {
             header_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(30),
             total: None,
+            without_bytes: None,
+            slowest: None,
             first_wait: Duration::from_millis(250),
         }
     }
@@ -68,6 +84,53 @@ pub struct Want<'a> {
     pub source_ports: Option<RangeInclusive<u16>>,
     /// How long and how often is tried.
     pub patience: Patience,
+    /// The memory that this download shares with others; none: as much as `limit`. Only what is fetched into memory counts.
+    pub room: Option<&'a Room>,
+}
+
+/// Memory that several downloads share, in bytes.
+#[derive(Debug)]
+pub struct Room {
+    size: u64,
+    left: AtomicU64,
+}
+
+impl Room {
+    /// So many bytes.
+    #[must_use]
+    pub const fn new(size: u64) -> Self {
+        Self {
+            size,
+            left: AtomicU64::new(size),
+        }
+    }
+
+    /// The bytes that it had at first.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The bytes that nobody has taken.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Takes so many bytes; whether there were as many.
+    #[must_use]
+    pub fn take(&self, bytes: u64) -> bool {
+        let less = |left: u64| left.checked_sub(bytes);
+        let taken = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        taken.is_ok()
+    }
+
+    /// Gives bytes back that were taken.
+    pub fn give(&self, bytes: u64) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 impl<'a> Want<'a> {
@@ -83,6 +146,7 @@ impl<'a> Want<'a> {
             repeat: &[],
             source_ports: None,
             patience: Patience::default(),
+            room: None,
         }
     }
 

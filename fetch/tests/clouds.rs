@@ -99,8 +99,8 @@ fn fetch(options: Options, url: &str) -> Result<Vec<u8>, Failure> {
         attempts: Some(3),
         header_timeout: Duration::from_secs(3),
         idle_timeout: Duration::from_secs(3),
-        total: None,
         first_wait: Duration::from_millis(10),
+        ..Patience::default()
     };
     let want = Want {
         patience,
@@ -108,7 +108,7 @@ fn fetch(options: Options, url: &str) -> Result<Vec<u8>, Failure> {
     };
     blocking::Client::new(&options)
         .unwrap()
-        .bytes(&want, &|_| ())
+        .bytes(&want, &|_| (), &|_| ())
 }
 
 const KEYS: &str = r#"{"Code":"Success","LastUpdated":"2026-01-01T00:00:00Z","Type":"AWS-HMAC",

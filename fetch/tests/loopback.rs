@@ -11,6 +11,8 @@ use fetch::{Digest, Failure, Options, Patience, Want, blocking};
 
 #[path = "loopback/polite.rs"]
 mod polite;
+#[path = "loopback/slow.rs"]
+mod slow;
 #[path = "loopback/source_port.rs"]
 mod source_port;
 
@@ -100,8 +102,8 @@ fn impatient(attempts: u32) -> Patience {
         attempts: Some(attempts),
         header_timeout: Duration::from_millis(400),
         idle_timeout: Duration::from_millis(400),
-        total: None,
         first_wait: Duration::from_millis(10),
+        ..Patience::default()
     }
 }
 
@@ -166,9 +168,11 @@ fn a_busy_server_is_asked_again() {
     let (url, requests) = serve(vec![busy.clone(), busy, Reply::Bytes(ok(BODY))]);
     let words = Mutex::new(Vec::new());
     let content = client()
-        .bytes(&want(&url, 3), &|word| {
-            words.lock().unwrap().push(word.to_owned())
-        })
+        .bytes(
+            &want(&url, 3),
+            &|word| words.lock().unwrap().push(word.to_owned()),
+            &|_| (),
+        )
         .unwrap();
     assert_eq!(content, BODY);
     assert_eq!(requests.lock().unwrap().len(), 3);
@@ -350,7 +354,9 @@ fn all_attempts_together_end_at_the_total() {
         ..impatient(1)
     };
     let begin = Instant::now();
-    let failure = client().bytes(&want_for_ever, &|_| ()).unwrap_err();
+    let failure = client()
+        .bytes(&want_for_ever, &|_| (), &|_| ())
+        .unwrap_err();
     assert!(
         matches!(failure, Failure::Unreachable { attempts: 2.., .. }),
         "{failure}"

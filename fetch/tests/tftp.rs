@@ -151,14 +151,14 @@ fn get(address: SocketAddr, limit: u64, attempts: u32) -> Result<Vec<u8>, Failur
         attempts: Some(attempts),
         header_timeout: Duration::from_secs(2),
         idle_timeout: Duration::from_secs(2),
-        total: None,
         first_wait: Duration::from_millis(10),
+        ..Patience::default()
     };
     let want = Want {
         patience,
         ..Want::new(&url, limit)
     };
-    client.bytes(&want, &|_| ())
+    client.bytes(&want, &|_| (), &|_| ())
 }
 
 fn content(len: usize) -> Vec<u8> {

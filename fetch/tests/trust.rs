@@ -68,7 +68,7 @@ fn fetch(url: &str, roots: &[u8]) -> Result<Vec<u8>, Failure> {
     };
     blocking::Client::new(&options)
         .unwrap()
-        .bytes(&want, &|_| ())
+        .bytes(&want, &|_| (), &|_| ())
 }
 
 #[test]

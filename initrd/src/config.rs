@@ -27,7 +27,9 @@ use apply::fetched::Fetched;
 use apply::gather::{ConfigProblems, Gather, Settings};
 use image::fault::Fault;
 use linux::certificates::ca_bundle;
+use linux::log::say;
 use linux::waiter::Waiter;
+use linux::world::World;
 
 /// Waits between two attempts, each with a line every five seconds.
 const WAITS: [u64; 4] = [5, 10, 20, 60];
@@ -39,15 +41,7 @@ const WAITS: [u64; 4] = [5, 10, 20, 60];
 /// All mistakes of a config that came from no server.
 pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
     let base = source::base(&boot.world)?;
-    let world = Arc::clone(&boot.world);
-    let settings = Settings {
-        ca_bundle: ca_bundle(&boot.world, &root.programs.sysroot),
-        on_wait: Arc::new(move |text| {
-            Waiter::for_ever(&world).attempted();
-            tracing::warn!("config: {text}");
-        }),
-        ..Settings::default()
-    };
+    let settings = fetch_settings(&boot.world, ca_bundle(&boot.world, &root.programs.sysroot));
     let network = || boot.network.up(&boot.modules);
     for attempt in 0.. {
         let wrong = match once(boot, &settings, &network, base.as_ref()) {
@@ -82,6 +76,24 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
         });
     }
     unreachable!("the attempts have no end")
+}
+
+/// How a config and what it names are fetched.
+fn fetch_settings(world: &Arc<World>, ca_bundle: Option<Vec<u8>>) -> Settings {
+    let (waiting, receiving) = (Arc::clone(world), Arc::clone(world));
+    Settings {
+        ca_bundle,
+        on_wait: Arc::new(move |text| {
+            Waiter::for_ever(&waiting).attempted();
+            tracing::warn!("config: {text}");
+        }),
+        on_progress: Arc::new(move |text| {
+            say(&receiving, &format!("slipway: waiting for {text}"));
+            tracing::debug!("config: waiting for {text}");
+        }),
+        world: Arc::clone(world),
+        ..Settings::default()
+    }
 }
 
 /// On a later boot: reports a config that is not the one that was applied, by what every boot has at hand. Gives whether it

@@ -12,6 +12,8 @@ use crate::problem::Problem;
 
 /// How the network is brought up: returns when it is up, or when the flag says stop.
 pub type Network<'a> = &'a (dyn Fn(&AtomicBool) -> anyhow::Result<()> + Sync);
+/// What is done when bytes of an address have come.
+pub type Received<'a> = &'a (dyn Fn(&str, u64) + Sync);
 /// How a medium is mounted: the folder of its root, or none if there is no such medium now.
 pub type Mount<'a> = &'a (dyn Fn(&Medium<'_>) -> anyhow::Result<Option<PathBuf>> + Sync);
 
@@ -42,6 +44,8 @@ pub struct Machine<'a> {
     pub mount: Mount<'a>,
     /// Logs what is waited for, at least every five seconds.
     pub say: &'a (dyn Fn(&str) + Sync),
+    /// Called with an address, without its query, and the number of bytes that have come from it since the last call.
+    pub received: Received<'a>,
 }
 
 impl fmt::Debug for Machine<'_> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fetch::{Failure, Method, Options, Patience, Want, blocking};
 use serde::de::DeserializeOwned;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Received};
 use crate::problem::Problem;
 use crate::userdata::LIMIT;
 
@@ -20,6 +20,7 @@ pub(crate) struct Service<'a> {
     headers: Vec<(String, String)>,
     patience: Patience,
     say: &'a (dyn Fn(&str) + Sync),
+    received: Received<'a>,
 }
 
 /// A request beside a plain GET.
@@ -76,6 +77,7 @@ impl<'a> Service<'a> {
             headers: owned(headers),
             patience: machine.patience,
             say: machine.say,
+            received: machine.received,
         })
     }
 
@@ -95,7 +97,9 @@ impl<'a> Service<'a> {
             },
             ..Want::new(&url, ask.limit.unwrap_or(SMALL))
         };
-        self.client.bytes(&want, self.say)
+        let address = ignition::source::shown(&url);
+        let received = |bytes| (self.received)(&address, bytes);
+        self.client.bytes(&want, self.say, &received)
     }
 
     /// The answer at `path`; none if it is absent.

@@ -52,6 +52,7 @@ impl Bench {
             idle_timeout: Duration::from_secs(5),
             total: Some(Duration::from_secs(20)),
             first_wait: Duration::from_millis(5),
+            ..Patience::default()
         };
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -135,6 +136,7 @@ impl Bench {
             network: &network,
             mount: &mount,
             say: &say,
+            received: &|_, _| (),
         })
     }
 

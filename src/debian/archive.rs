@@ -147,7 +147,11 @@ fn read_suite(
     let read = || -> Result<(Release, Vec<String>)> {
         let client = blocking::Client::new(&fetch::Options::default())?;
         let url = format!("{suite_base}/InRelease");
-        let message = client.bytes(&Want::new(&url, RELEASE_LIMIT), &|word| step.note(word))?;
+        let message = client.bytes(
+            &Want::new(&url, RELEASE_LIMIT),
+            &|word| step.note(word),
+            &|_| (),
+        )?;
         let message = String::from_utf8(message).context("its InRelease is not text")?;
         let release = request
             .keyring

@@ -1,13 +1,22 @@
 //! Downloads at the same time, each with its headers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use fetch::{Client, Failure, Patience, Want};
 use ignition::model::Resource;
 use ignition::source::shown;
+use linux::waiter::Waiter;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{LIMIT, Settings, amount};
+
+/// How often the bytes that have come are counted.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Downloads that run at the same time.
 const AT_ONCE: usize = 32;
@@ -17,44 +26,151 @@ const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=
 /// The number that came with a resource, and its bytes or why there are none.
 pub(super) type Answer = (usize, Result<Vec<u8>, String>);
 
-/// Fetches all; each answer with the number that came with its resource.
-///
-/// # Errors
-/// Only if no runtime can be made: what fails to download is an answer.
-pub(super) fn all(
-    client: &Client,
-    wanted: &[(usize, &Resource)],
-    patience: Patience,
-    limit: u64,
-    on_wait: &Arc<dyn Fn(&str) + Send + Sync>,
-) -> Result<Vec<Answer>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    tokio::task::LocalSet::new().block_on(&runtime, async {
-        let mut tasks = JoinSet::new();
-        let gate = Arc::new(Semaphore::new(AT_ONCE));
-        for (index, resource) in wanted {
-            let (client, on_wait, gate) = (client.clone(), Arc::clone(on_wait), Arc::clone(&gate));
-            let (index, url, headers) = (
-                *index,
-                resource.source.clone().unwrap_or_default(),
-                headers(resource),
-            );
-            tasks.spawn_local(async move {
-                let _turn = gate.acquire().await;
-                let want = Want {
-                    headers,
-                    patience,
-                    ..Want::new(&url, limit)
-                };
-                let on_wait = |text: &str| on_wait(&redact(text, &url));
-                let got = fetch::bytes(&client, &want, &on_wait).await;
-                (index, got.map_err(|failure| why(&failure, &url)))
-            });
+/// Downloads that run at the same time, and what they have in common.
+pub(super) struct Round<'a> {
+    pub(super) client: Client,
+    pub(super) settings: &'a Settings,
+    pub(super) patience: Patience,
+}
+
+/// A download.
+#[derive(Default)]
+struct Download {
+    /// Its address as it may be shown.
+    url: String,
+    runs: AtomicBool,
+    /// The bytes that have come.
+    bytes: AtomicU64,
+}
+
+impl Round<'_> {
+    /// Fetches all; each answer with the number that came with its resource.
+    ///
+    /// # Errors
+    /// Only if no runtime can be made: what fails to download is an answer.
+    pub(super) fn fetch(&self, wanted: &[(usize, &Resource)]) -> Result<Vec<Answer>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let mut tasks = JoinSet::new();
+            let gate = Arc::new(Semaphore::new(AT_ONCE));
+            let mut progress = Progress::new(self.settings);
+            for (index, resource) in wanted {
+                let download = Arc::new(Download {
+                    url: shown(resource.source.as_deref().unwrap_or_default()),
+                    ..Download::default()
+                });
+                progress.downloads.push(Arc::clone(&download));
+                let work = self.one(resource, download, Arc::clone(&gate));
+                let index = *index;
+                tasks.spawn_local(async move { (index, work.await) });
+            }
+            let mut answers = Vec::new();
+            loop {
+                match timeout(LOOK_EVERY, tasks.join_next()).await {
+                    Ok(Some(answer)) => {
+                        answers.push(answer.context("a download has panicked")?);
+                        progress.ended();
+                    }
+                    Ok(None) => return Ok(answers),
+                    Err(_) => progress.look(),
+                }
+            }
+        })
+    }
+
+    /// One download, when it is its turn.
+    fn one(
+        &self,
+        resource: &Resource,
+        download: Arc<Download>,
+        gate: Arc<Semaphore>,
+    ) -> impl Future<Output = Result<Vec<u8>, String>> + use<> {
+        let (client, on_wait) = (self.client.clone(), Arc::clone(&self.settings.on_wait));
+        let patience = self.patience;
+        let url = resource.source.clone().unwrap_or_default();
+        let headers = headers(resource);
+        async move {
+            let _turn = gate.acquire().await;
+            download.runs.store(true, Ordering::Relaxed);
+            let want = Want {
+                headers,
+                patience,
+                ..Want::new(&url, LIMIT)
+            };
+            let on_wait = |text: &str| on_wait(&redact(text, &url));
+            let on_bytes = |more| {
+                download.bytes.fetch_add(more, Ordering::Relaxed);
+            };
+            let got = fetch::bytes(&client, &want, &on_wait, &on_bytes).await;
+            download.runs.store(false, Ordering::Relaxed);
+            got.map_err(|failure| why(&failure, &url))
         }
-        Ok(tasks.join_all().await)
-    })
+    }
+}
+
+/// What has come so far: it feeds the watchdog, and is said every five seconds.
+struct Progress<'a> {
+    settings: &'a Settings,
+    waiter: Waiter<'a>,
+    downloads: Vec<Arc<Download>>,
+    /// The bytes of the last look.
+    before: u64,
+}
+
+impl<'a> Progress<'a> {
+    fn new(settings: &'a Settings) -> Self {
+        Self {
+            settings,
+            waiter: Waiter::for_ever(&settings.world),
+            downloads: Vec::new(),
+            before: 0,
+        }
+    }
+
+    /// A download has ended.
+    fn ended(&mut self) {
+        self.waiter.attempted();
+        self.line();
+    }
+
+    fn look(&mut self) {
+        let bytes = self.downloads.iter().map(|download| download.received());
+        let bytes = bytes.sum();
+        self.waiter.received(bytes - self.before);
+        self.before = bytes;
+        self.line();
+    }
+
+    fn line(&mut self) {
+        if let Some(waited) = self.waiter.line() {
+            let running = self.downloads.iter();
+            let running = running.filter(|download| download.runs.load(Ordering::Relaxed));
+            let text = list(&running.map(Arc::as_ref).collect::<Vec<_>>());
+            (self.settings.on_progress)(&format!("{text} ({waited})"));
+        }
+    }
+}
+
+impl Download {
+    fn received(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The downloads that run, the first few by their addresses.
+fn list(running: &[&Download]) -> String {
+    const SHOWN: usize = 3;
+    let mut out: Vec<String> = running
+        .iter()
+        .take(SHOWN)
+        .map(|one| format!("{}, {} so far", one.url, amount::text(one.received())))
+        .collect();
+    if running.len() > SHOWN {
+        out.push(format!("and {} more", running.len() - SHOWN));
+    }
+    out.join("; ")
 }
 
 /// A text of the download's with the address as it may be shown: its query may hold a token.

@@ -18,7 +18,7 @@ fn parts(etag: &str) -> (Reply, Vec<u8>) {
 fn without_digest(url: &str) -> Result<Vec<u8>, Failure> {
     let mut want = want(url, 3);
     want.digest = None;
-    client().bytes(&want, &|_| ())
+    client().bytes(&want, &|_| (), &|_| ())
 }
 
 #[test]
@@ -61,7 +61,10 @@ fn a_server_that_names_a_time_is_not_asked_before() {
         let busy = answer(status, &headers, b"");
         let (url, requests) = serve(vec![Reply::Bytes(busy), Reply::Bytes(ok(BODY))]);
         let begin = Instant::now();
-        assert_eq!(client().bytes(&want(&url, 2), &|_| ()).unwrap(), BODY);
+        assert_eq!(
+            client().bytes(&want(&url, 2), &|_| (), &|_| ()).unwrap(),
+            BODY
+        );
         assert!(begin.elapsed() >= Duration::from_secs(1), "{status}");
         assert_eq!(requests.lock().unwrap().len(), 2);
     }
@@ -77,7 +80,7 @@ fn a_time_beyond_the_total_is_not_waited_for() {
     let mut want = want(&url, 5);
     want.patience.total = Some(Duration::from_secs(2));
     let begin = Instant::now();
-    let failure = client().bytes(&want, &|_| ()).unwrap_err();
+    let failure = client().bytes(&want, &|_| (), &|_| ()).unwrap_err();
     assert!(
         matches!(failure, Failure::Unreachable { attempts: 1, .. }),
         "{failure}"
@@ -91,7 +94,7 @@ fn further_statuses_are_repeated_when_the_caller_says_so() {
     let (url, requests) = serve(vec![gone, Reply::Bytes(ok(BODY))]);
     let mut want = want(&url, 2);
     want.repeat = &[404];
-    assert_eq!(client().bytes(&want, &|_| ()).unwrap(), BODY);
+    assert_eq!(client().bytes(&want, &|_| (), &|_| ()).unwrap(), BODY);
     assert_eq!(requests.lock().unwrap().len(), 2);
 }
 
@@ -105,7 +108,7 @@ fn a_redirect_is_followed_without_the_callers_headers() {
     for (name, value) in [("X-Auth", "secret"), ("Accept", "application/json")] {
         want.headers.push((name.to_owned(), value.to_owned()));
     }
-    assert_eq!(client().bytes(&want, &|_| ()).unwrap(), BODY);
+    assert_eq!(client().bytes(&want, &|_| (), &|_| ()).unwrap(), BODY);
     let first = requests.lock().unwrap()[0].to_lowercase();
     assert!(first.contains("x-auth: secret") && first.contains("accept: application/json"));
     let second = there_requests.lock().unwrap()[0].to_lowercase();
@@ -122,7 +125,9 @@ fn redirects_in_a_circle_end() {
     ];
     let moved = Reply::Bytes(answer("301 Moved Permanently", &headers, b""));
     let (url, requests) = serve(vec![moved; 20]);
-    let failure = client().bytes(&want(&url, 1), &|_| ()).unwrap_err();
+    let failure = client()
+        .bytes(&want(&url, 1), &|_| (), &|_| ())
+        .unwrap_err();
     assert!(
         failure.to_string().contains("more than 10 times"),
         "{failure}"
@@ -136,7 +141,7 @@ fn a_put_without_a_body_says_so() {
     let mut want = want(&url, 1);
     want.method = fetch::Method::Put;
     want.digest = None;
-    assert_eq!(client().bytes(&want, &|_| ()).unwrap(), b"token");
+    assert_eq!(client().bytes(&want, &|_| (), &|_| ()).unwrap(), b"token");
     let request = requests.lock().unwrap()[0].to_lowercase();
     assert!(
         request.starts_with("put /pool/x.deb http/1.1\r\n"),

@@ -47,7 +47,7 @@ fn get(url: &str, ports: RangeInclusive<u16>) -> Result<u16, Failure> {
         },
         ..Want::new(url, 99)
     };
-    let body = super::client().bytes(&want, &|_| ())?;
+    let body = super::client().bytes(&want, &|_| (), &|_| ())?;
     Ok(String::from_utf8(body).unwrap().parse().unwrap())
 }
 

@@ -1,8 +1,10 @@
 //! What a provider needs of the init to be asked: the network, media, kernel modules, waiting.
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
+use apply::gather::amount;
 use linux::media::Media;
 use linux::waiter::Waiter;
 use platform::config_source::{self, Named};
@@ -42,6 +44,16 @@ pub(super) fn user_config(
         Waiter::for_ever(world).attempted();
         tracing::warn!("config: {text}");
     };
+    let progress = Mutex::new((Waiter::for_ever(world), 0));
+    let received = |address: &str, more: u64| {
+        let Ok(mut progress) = progress.lock() else {
+            return;
+        };
+        let (waiter, bytes) = &mut *progress;
+        *bytes += more;
+        waiter.received(more);
+        waiter.say(&format!("{address}, {} so far", amount::text(*bytes)));
+    };
     let machine = Machine {
         service: None,
         sys: &world.sys,
@@ -50,6 +62,7 @@ pub(super) fn user_config(
         // A service is asked without end: the boot cannot do without its answer.
         patience: fetch::Patience {
             total: None,
+            without_bytes: None,
             ..patience
         },
         look_every: LOOK_EVERY,
@@ -58,6 +71,7 @@ pub(super) fn user_config(
         network: &network,
         mount: &mount,
         say: &say,
+        received: &received,
     };
     let named = Named::from(&boot.cmdline);
     config_source::user(boot.identity.platform, &named, &machine)

@@ -4,11 +4,14 @@ use super::source::User;
 use super::*;
 use apply::gather::{ConfigProblems, Gather, Settings};
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use linux::world::Clock;
 use sha2::{Digest, Sha256};
 
 /// A server on loopback: each request goes to a function with its number, path and headers.
@@ -333,6 +336,55 @@ fn cut_answers_and_overload_are_survived() {
     );
     let fetched = gathered(None, Some(text_of("user", &file("/x", &contents)))).unwrap();
     assert_eq!(fetched.files[0].contents.as_ref(), Some(&body));
+}
+
+/// A machine with a console, and a watchdog to which each feeding adds a byte.
+fn machine(folder: &Path) -> Arc<World> {
+    let world = World::below(folder, Clock::Real);
+    fs::create_dir_all(&world.dev).unwrap();
+    fs::create_dir_all(&world.proc).unwrap();
+    for name in ["console", "watchdog0"] {
+        fs::write(world.dev.join(name), "").unwrap();
+    }
+    world.watchdog.want(Duration::from_secs(120));
+    world.watchdog.arm(&world.dev, &world.sys).unwrap();
+    Arc::new(world)
+}
+
+#[test]
+fn a_slow_download_feeds_the_watchdog_and_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = machine(folder.path());
+    let server = serve(Box::new(|_, _, stream| {
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n")
+            .unwrap();
+        for _ in 0..70 {
+            std::thread::sleep(Duration::from_millis(100));
+            stream.write_all(b"x").unwrap();
+        }
+    }));
+    let address = format!("{}/slow", server.base);
+    let text = file(
+        "/slow",
+        &format!(r#"{{"source": "{address}?token=SECRET"}}"#),
+    );
+    let settings = fetch_settings(&world, None);
+    let user = Some(text_of("user", &text));
+    let fetched = gathered_with(&settings, Metadata::default(), None, user).unwrap();
+    assert_eq!(fetched.files[0].contents.as_ref().unwrap().len(), 70);
+    // Once when it was armed, then about once a second.
+    let fed = fs::metadata(world.dev.join("watchdog0")).unwrap().len();
+    assert!((5..=9).contains(&fed), "{fed}");
+    let console = fs::read_to_string(world.dev.join("console")).unwrap();
+    assert_eq!(console.lines().count(), 1, "{console}");
+    let start = format!("slipway: waiting for {address}, ");
+    assert!(console.starts_with(&start), "{console}");
+    assert!(
+        console.ends_with(" bytes so far (5 s, no deadline)\n")
+            || console.ends_with(" bytes so far (6 s, no deadline)\n"),
+        "{console}"
+    );
 }
 
 #[test]

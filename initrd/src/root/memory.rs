@@ -75,7 +75,7 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     let mut want = Want::new(url, boot.manifest.sizes.root + boot.manifest.sizes.verity);
     want.patience = Patience {
         attempts: None,
-        total: Some(PATIENCE),
+        without_bytes: Some(PATIENCE),
         ..Patience::default()
     };
     let file = File::create_new(path).with_context(|| format!("making {}", path.display()))?;

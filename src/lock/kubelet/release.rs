@@ -19,6 +19,8 @@ const PATIENCE: Patience = Patience {
     header_timeout: Duration::from_secs(10),
     idle_timeout: Duration::from_secs(20),
     total: None,
+    without_bytes: None,
+    slowest: None,
     first_wait: Duration::from_millis(250),
 };
 /// The most bytes of a version or a digest.
@@ -98,6 +100,6 @@ fn text(client: &blocking::Client, url: &str) -> Result<String> {
         patience: PATIENCE,
         ..Want::new(url, SMALL)
     };
-    let bytes = client.bytes(&want, &|_| ())?;
+    let bytes = client.bytes(&want, &|_| (), &|_| ())?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }

@@ -151,10 +151,13 @@ async fn ask_service(
     };
     loop {
         let problem = match fetch::Client::new(&options()) {
-            Ok(client) => match present(fetch::bytes(&client, &want, machine.say).await) {
-                Ok(data) => return data,
-                Err(problem) => problem.what,
-            },
+            Ok(client) => {
+                let received = |bytes| (machine.received)(&url, bytes);
+                match present(fetch::bytes(&client, &want, machine.say, &received).await) {
+                    Ok(data) => return data,
+                    Err(problem) => problem.what,
+                }
+            }
             Err(error) => format!("{error:#}"),
         };
         (machine.say)(&format!("{problem}; asking again in {PAUSE:?}"));
