@@ -1,5 +1,6 @@
 //! Files, directories and links: checked against the root before the first write, then made.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 
@@ -67,6 +68,14 @@ pub(crate) fn plan<'a>(
     let hard = |entry: &Entry<'_>| matches!(entry.kind, Kind::Link { hard: true, .. });
     out.sort_by_key(|entry| (hard(entry), entry.path.matches('/').count()));
     out
+}
+
+/// A file's content. The usual file has nothing appended, and is not copied for it: it may be hundreds of MiB.
+fn joined<'a>(contents: &'a [u8], append: &[Vec<u8>]) -> Cow<'a, [u8]> {
+    match append {
+        [] => contents.into(),
+        _ => [contents, &append.concat()].concat().into(),
+    }
 }
 
 /// A directory entry for one of the node's own links into `/var` means the folder behind it.
@@ -185,9 +194,9 @@ impl EntryPlanner<'_> {
             let why = "it exists and is not a regular file; overwrite is not set";
             self.wrong(at, path, why);
         } else if let Some(contents) = &wanted.contents {
-            let all = [contents.as_slice(), &wanted.append.concat()].concat();
+            let all = joined(contents, &wanted.append);
             let found = self.tree.find(path).and_then(|entry| entry.read().ok());
-            if found != Some(all) {
+            if found.as_deref() != Some(&*all) {
                 let why = "it exists with other contents; overwrite is not set";
                 self.wrong(at, path, why);
             }
@@ -270,7 +279,7 @@ impl Entry<'_> {
         match &self.kind {
             Kind::Directory => intent.folder(tree, &self.path),
             Kind::File { contents, append } => {
-                let whole = [contents.unwrap_or_default(), &append.concat()].concat();
+                let whole = joined(contents.unwrap_or_default(), append);
                 intent.file(tree, &self.path, Some(&whole))
             }
             Kind::Link { hard: true, .. } => intent.link(tree, &self.path, None),
@@ -350,13 +359,12 @@ impl Entry<'_> {
             }
             None => None,
         };
-        let tail = append.concat();
         let wanted = match (contents, &old) {
-            (Some(contents), _) => [contents, &tail].concat(),
-            (None, Some(old)) if repeated && old.ends_with(&tail) => old.clone(),
-            (None, old) => [old.as_deref().unwrap_or_default(), &tail].concat(),
+            (Some(contents), _) => joined(contents, append),
+            (None, Some(old)) if repeated && old.ends_with(&append.concat()) => old.into(),
+            (None, old) => joined(old.as_deref().unwrap_or_default(), append),
         };
-        if old.as_ref() == Some(&wanted) {
+        if old.as_deref() == Some(&*wanted) {
             return self.permissions(tree, entry);
         }
         // Contents make a new file; appending keeps mode and owner of the existing one.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use fetch::{Client, Endpoints, Identity, Options, Pace, Patience, Proxy};
+use fetch::{Client, Endpoints, Identity, Options, Pace, Patience, Proxy, Room};
 use ignition::contents::{Hash, gunzip, open};
 use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
@@ -18,6 +18,7 @@ use crate::fetched::{Contents, Fetched, Sources};
 pub mod amount;
 mod download;
 mod keys;
+mod memory;
 
 /// The most that one source may hold, unpacked too.
 const LIMIT: u64 = 256 << 20;
@@ -103,6 +104,9 @@ pub struct Gather<'a> {
     pub authorities: Vec<u8>,
     proxy: Option<Proxy>,
     identity: Identity,
+    /// The memory that everything fetched may have, until it is written. There is no disk to put it on before all of it is
+    /// verified: the config decides what becomes of the disks.
+    room: Arc<Room>,
     remote: bool,
     /// Warnings about the configs.
     pub warnings: Vec<String>,
@@ -131,6 +135,7 @@ impl<'a> Gather<'a> {
             authorities: Vec::new(),
             proxy: None,
             identity,
+            room: Arc::new(Room::new(memory::half(&settings.world))),
             remote: false,
             warnings: Vec::new(),
         }
@@ -233,9 +238,8 @@ impl<'a> Gather<'a> {
     /// A config may be packed with gzip, recognised by its magic number (RFC 1952).
     fn unpacked(&self, text: Vec<u8>, name: &str) -> Result<Vec<u8>, ConfigProblems> {
         match text.starts_with(&[0x1f, 0x8b]) {
-            true => {
-                gunzip(&text, LIMIT).map_err(|error| self.wrong(vec![format!("{name}: {error}")]))
-            }
+            true => memory::within(&self.room, text, true, |text, limit| gunzip(&text, limit))
+                .map_err(|error| self.wrong(vec![format!("{name}: {error}")])),
             false => Ok(text),
         }
     }
@@ -378,7 +382,7 @@ impl<'a> Gather<'a> {
         for (i, (path, resource)) in wanted.iter().enumerate() {
             let url = resource.source.as_deref().unwrap_or_default();
             match source::split(url).map(|url| url.scheme).as_deref() {
-                Ok("data") => match ignition::data_url::decode(url) {
+                Ok("data") => match memory::decode(url, &self.room) {
                     Ok(data) => out[i] = data,
                     Err(why) => lines.push(format!("{path}.source: {why}")),
                 },
@@ -397,7 +401,7 @@ impl<'a> Gather<'a> {
             }
         }
         for (data, (path, resource)) in out.iter_mut().zip(wanted) {
-            if let Err(why) = verify(data, resource) {
+            if let Err(why) = verify(data, resource, &self.room) {
                 lines.push(format!("{path}: {why}"));
             }
         }
@@ -441,18 +445,22 @@ impl<'a> Gather<'a> {
             client,
             settings: self.settings,
             patience: self.patience,
+            room: &self.room,
         };
         round.fetch(wanted).map_err(failed)
     }
 }
 
-fn verify(data: &mut Vec<u8>, resource: &Resource) -> Result<(), String> {
+fn verify(data: &mut Vec<u8>, resource: &Resource, room: &Room) -> Result<(), String> {
     let hash = resource
         .verification
         .as_ref()
         .and_then(|verification| verification.hash.as_deref());
     let hash = hash.map(|hash| Hash::parse(hash, 7)).transpose()?;
     let gzip = resource.compression.as_deref() == Some("gzip");
-    *data = open(std::mem::take(data), gzip, hash.as_ref(), LIMIT)?;
+    let packed = std::mem::take(data);
+    *data = memory::within(room, packed, gzip, |packed, limit| {
+        open(packed, gzip, hash.as_ref(), limit)
+    })?;
     Ok(())
 }

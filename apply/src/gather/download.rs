@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use fetch::{Client, Failure, Patience, Want};
+use fetch::{Client, Failure, Patience, Room, Want};
 use ignition::model::Resource;
 use ignition::source::shown;
 use linux::waiter::Waiter;
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{LIMIT, Settings, amount};
+use super::{LIMIT, Settings, amount, memory};
 
 /// How often the bytes that have come are counted.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +31,7 @@ pub(super) struct Round<'a> {
     pub(super) client: Client,
     pub(super) settings: &'a Settings,
     pub(super) patience: Patience,
+    pub(super) room: &'a Arc<Room>,
 }
 
 /// A download.
@@ -88,7 +89,7 @@ impl Round<'_> {
         gate: Arc<Semaphore>,
     ) -> impl Future<Output = Result<Vec<u8>, String>> + use<> {
         let (client, on_wait) = (self.client.clone(), Arc::clone(&self.settings.on_wait));
-        let patience = self.patience;
+        let (patience, room) = (self.patience, Arc::clone(self.room));
         let url = resource.source.clone().unwrap_or_default();
         let headers = headers(resource);
         async move {
@@ -97,6 +98,7 @@ impl Round<'_> {
             let want = Want {
                 headers,
                 patience,
+                room: Some(&room),
                 ..Want::new(&url, LIMIT)
             };
             let on_wait = |text: &str| on_wait(&redact(text, &url));
@@ -105,7 +107,7 @@ impl Round<'_> {
             };
             let got = fetch::bytes(&client, &want, &on_wait, &on_bytes).await;
             download.runs.store(false, Ordering::Relaxed);
-            got.map_err(|failure| why(&failure, &url))
+            got.map_err(|failure| why(&failure, &url, &room))
         }
     }
 }
@@ -182,13 +184,14 @@ fn redact(text: &str, url: &str) -> String {
     }
 }
 
-fn why(failure: &Failure, url: &str) -> String {
+fn why(failure: &Failure, url: &str, room: &Room) -> String {
     let url_shown = shown(url);
     match failure {
         Failure::Status { code, .. } => format!("fetching {url_shown}: the server answered {code}"),
         Failure::TooLarge { limit, .. } => {
             format!("fetching {url_shown}: it is larger than {limit} bytes")
         }
+        Failure::NoRoom { .. } => format!("fetching {url_shown}: {}", memory::full(room)),
         Failure::Unreachable { attempts, why, .. } => {
             format!(
                 "fetching {url_shown}: given up after {attempts} attempts: {}",

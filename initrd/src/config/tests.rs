@@ -388,6 +388,61 @@ fn a_slow_download_feeds_the_watchdog_and_is_shown() {
 }
 
 #[test]
+fn sources_that_do_not_fit_into_memory_together_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = machine(folder.path());
+    fs::write(world.proc.join("meminfo"), "MemAvailable: 200 kB\n").unwrap();
+    let server = serve(Box::new(|_, _, stream| {
+        reply(stream, "200 OK", &[b'x'; 60_000])
+    }));
+    let base = &server.base;
+    let one =
+        |name: &str| format!(r#"{{"path": "/{name}", "contents": {{"source": "{base}/{name}"}}}}"#);
+    let with = |files: &[String]| {
+        let text = config(&format!(
+            r#", "storage": {{"files": [{}]}}"#,
+            files.join(",")
+        ));
+        let user = Some(text_of("user", &text));
+        gathered_with(
+            &fetch_settings(&world, None),
+            Metadata::default(),
+            None,
+            user,
+        )
+    };
+    assert_eq!(with(&[one("a")]).unwrap().files.len(), 1);
+    let wrong = with(&[one("a"), one("b")]).unwrap_err();
+    let text = wrong.to_string();
+    assert!(
+        wrong.remote && text.contains("/b: what the config names may have 100 KiB together")
+            || text.contains("/a: what the config names may have 100 KiB together"),
+        "{text}"
+    );
+    // gzip of 200,000 zeros.
+    let packed = ignition::contents::gzip(&[0; 200_000]);
+    let server = serve(Box::new(move |_, _, stream| {
+        reply(stream, "200 OK", &packed)
+    }));
+    let text = file(
+        "/z",
+        &format!(
+            r#"{{"source": "{}/z", "compression": "gzip"}}"#,
+            server.base
+        ),
+    );
+    let user = Some(text_of("user", &text));
+    let wrong = gathered_with(
+        &fetch_settings(&world, None),
+        Metadata::default(),
+        None,
+        user,
+    );
+    let text = wrong.unwrap_err().to_string();
+    assert!(text.contains("may have 100 KiB together"), "{text}");
+}
+
+#[test]
 fn every_failed_source_is_told_with_its_place_and_without_its_secrets() {
     let server = serve(Box::new(|_, path, stream| match path {
         "/wrong" => reply(stream, "200 OK", b"SECRET contents"),
