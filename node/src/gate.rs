@@ -135,6 +135,7 @@ mod tests {
         let identity = EtcdIdentity {
             version: 1,
             cluster: "c".to_owned(),
+            member: None,
             filesystem: "u-u-i-d".to_owned(),
             created: 1,
             machine_id: "m".to_owned(),
