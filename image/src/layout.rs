@@ -10,6 +10,9 @@ use crate::verity::RootHash;
 pub const MIB: u64 = 1 << 20;
 /// Bytes in a GiB.
 pub const GIB: u64 = 1 << 30;
+
+/// How often the boot loader tries an image before it prefers another: the first value of the counter in the UKI's name.
+pub const BOOT_TRIES: u32 = 3;
 /// Bytes in a logical sector. An image serves disks of 512-byte sectors; the table of a 4 KiB-sector disk differs.
 pub const SECTOR: u64 = 512;
 /// Partitions begin on multiples of this, in bytes: the alignment of every common partitioning tool.

@@ -56,9 +56,76 @@ pub struct Report {
     pub fix: Option<String>,
 }
 
+impl Report {
+    /// A code of the failure that is the same at each boot: its step and sentence without what may differ between two
+    /// boots, as `root/the-hash-tree-on-is-damaged`. Kernel names of devices, numbers, UUIDs, paths, addresses and quoted
+    /// words are left out.
+    #[must_use]
+    pub fn code(&self) -> String {
+        let words = self
+            .what
+            .split_whitespace()
+            .filter(|word| is_constant(word));
+        let words: Vec<String> = words
+            .map(|word| {
+                let letters = word.chars().filter(|c| c.is_alphanumeric() || *c == '-');
+                letters.collect::<String>().to_lowercase()
+            })
+            .filter(|word| !word.is_empty())
+            .collect();
+        format!("{}/{}", self.step, words.join("-"))
+    }
+}
+
+/// Whether a word of a sentence is neither a name nor a number.
+fn is_constant(word: &str) -> bool {
+    let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+    let is_disk = ["sd", "vd", "hd", "xvd"].iter().any(|prefix| {
+        bare.strip_prefix(prefix).is_some_and(|rest| {
+            (1..=2).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_lowercase())
+        })
+    });
+    !is_disk && !word.contains(|c: char| c.is_ascii_digit() || ['"', '/', '='].contains(&c))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_leaves_out_what_differs_between_two_boots() {
+        let code = |step: &str, what: &str| {
+            let report = Report {
+                step: step.to_owned(),
+                what: what.to_owned(),
+                expected: None,
+                found: None,
+                fix: None,
+            };
+            report.code()
+        };
+        for (one, other, code_of_both) in [
+            (
+                "the hash tree on vda3 is damaged",
+                "the hash tree on nvme0n1p3 is damaged",
+                "root/the-hash-tree-on-is-damaged",
+            ),
+            (
+                "mounting /dev/sda at /var: Input/output error (os error 5)",
+                "mounting /dev/sdb at /var: Input/output error (os error 6)",
+                "root/mounting-at-error-os-error",
+            ),
+            (
+                "probing sda: the device is gone",
+                "probing sdaa: the device is gone",
+                "root/probing-the-device-is-gone",
+            ),
+        ] {
+            assert_eq!(code("root", one), code_of_both);
+            assert_eq!(code("root", other), code_of_both);
+        }
+        assert_ne!(code("root", "a"), code("etcd", "a"));
+    }
 
     #[test]
     fn the_last_whole_handoff_is_found() {

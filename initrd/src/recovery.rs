@@ -19,7 +19,7 @@ use linux::waiter::Waiter;
 use linux::world::World;
 use nix::sys::reboot::{RebootMode, reboot};
 
-use self::policy::{Policy, policy, tries_left};
+use self::policy::{Policy, counter, policy};
 use self::screen::{SHOWN_SECONDS, show};
 use crate::context::Early;
 
@@ -34,8 +34,8 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     let report = report(step, error);
     let places = [world.in_sysroot(STATE), world.in_run(RUN_STATE)];
     let ledger = places.iter().find_map(|state| ledger::note(state, &report));
-    let tries = firmware::loader_variable(world, "LoaderBootCountPath");
-    let policy = policy(ledger, tries.as_deref().and_then(tries_left));
+    let entry = firmware::loader_variable(world, "LoaderBootCountPath");
+    let policy = policy(ledger, entry.as_deref().and_then(counter));
     show(world, &report, policy);
     send::send(early, &report);
     match policy {

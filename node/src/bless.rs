@@ -85,6 +85,21 @@ mod tests {
         }
     }
 
+    /// `systemd-bless-boot` leaves both names and says nothing, so that the healthy entry runs out of tries
+    /// (systemd issue 33504).
+    #[test]
+    fn an_older_file_under_the_plain_name_is_replaced() {
+        let esp = tempfile::tempdir().unwrap();
+        let folder = esp.path().join("EFI/Linux");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("demo_1.0.efi"), "older").unwrap();
+        fs::write(folder.join("demo_1.0+0-3.efi"), "healthy").unwrap();
+        let good = bless(esp.path(), "\\EFI\\Linux\\demo_1.0+0-3.efi").unwrap();
+        assert_eq!(good.as_deref(), Some("demo_1.0.efi"));
+        assert_eq!(block::entries(&folder), ["demo_1.0.efi"]);
+        assert_eq!(fs::read(folder.join("demo_1.0.efi")).unwrap(), b"healthy");
+    }
+
     #[test]
     fn the_entry_is_renamed_once_and_another_is_left_alone() {
         let esp = tempfile::tempdir().unwrap();

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use image::addon;
 use image::layout::{
-    ALIGNMENT, ATTRIBUTE_NO_AUTO, ATTRIBUTE_READ_ONLY, Architecture, LABEL_ESP, LABEL_ROOT_A,
-    LABEL_VERITY_A, Sizes, TYPE_ESP, root_guid, verity_guid,
+    ALIGNMENT, ATTRIBUTE_NO_AUTO, ATTRIBUTE_READ_ONLY, Architecture, BOOT_TRIES, LABEL_ESP,
+    LABEL_ROOT_A, LABEL_VERITY_A, Sizes, TYPE_ESP, root_guid, verity_guid,
 };
 use image::manifest::ImageId;
 use image::verity::RootHash;
@@ -43,9 +43,6 @@ const LOADER_CONF: &str = "/loader/loader.conf";
 pub const SBOM: &str = "/slipway/sbom.cdx.json";
 /// systemd-boot starts the newest entry at once; holding a key still shows the menu.
 const LOADER_CONF_TEXT: &[u8] = b"timeout 0\neditor no\n";
-/// How often a UKI is tried before another is preferred.
-const TRIES: u32 = 3;
-
 /// A written disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -86,7 +83,7 @@ pub struct Parts<'a> {
 #[must_use]
 pub fn uki_path(image: &ImageId) -> String {
     let version = image.version.replace('+', "-");
-    format!("/EFI/Linux/{}_{version}+{TRIES}-0.efi", image.name)
+    format!("/EFI/Linux/{}_{version}+{BOOT_TRIES}-0.efi", image.name)
 }
 
 /// Which partitions the disk has and where. The root lies last and has the size of its content, `root` bytes, so that the

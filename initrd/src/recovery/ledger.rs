@@ -19,18 +19,15 @@ struct Entry {
     report: Option<Report>,
 }
 
-/// How many boots in a row, up to now, ended with the same step and sentence as `report`.
+/// How many boots in a row, up to now, ended with the same failure as `report`. By its code: the same disk has another name
+/// at the next boot.
 fn in_a_row(ledger: &str, report: &Report) -> usize {
+    let code = report.code();
     ledger
         .lines()
         .rev()
         .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
-        .take_while(|entry| {
-            entry
-                .report
-                .as_ref()
-                .is_some_and(|old| old.step == report.step && old.what == report.what)
-        })
+        .take_while(|entry| entry.report.as_ref().is_some_and(|old| old.code() == code))
         .count()
 }
 

@@ -1,4 +1,6 @@
-//! What is done after a report: reboot, or stay up with it.
+//! The policy after a report: reboot, or stay up with it.
+
+use image::layout::BOOT_TRIES;
 
 /// How many reboots for one reason are enough.
 const ENOUGH: usize = 3;
@@ -12,24 +14,45 @@ pub(super) enum Policy {
     StayUp,
 }
 
-/// The policy of DESIGN.md: with a readable ledger the third failure in a row for one reason stays up; without one the
-/// boot counter decides, and where there is none left the node stays up.
-pub(super) fn policy(ledger: Option<usize>, tries_left: Option<u32>) -> Policy {
-    match (ledger, tries_left) {
-        (Some(count), _) if count < ENOUGH => Policy::Reboot,
-        (None, Some(1..)) => Policy::Reboot,
+/// The boot loader's counter of the entry that this boot came from, as it stands in the name after the loader counted this
+/// boot: `+LEFT-DONE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counter {
+    /// Tries that are left.
+    left: u32,
+    /// Boots that were not blessed, this one among them.
+    done: u32,
+}
+
+/// The policy of DESIGN.md. While the loader counts, it takes another slot sooner or later, and a reboot lets it; once it
+/// has none left, or does not count, the third failure in a row for one reason (`ledger`, if it is readable) stays up.
+pub(super) fn policy(ledger: Option<usize>, counter: Option<Counter>) -> Policy {
+    if counter.is_some_and(loader_may_choose_another) {
+        return Policy::Reboot;
+    }
+    match ledger {
+        Some(count) if count < ENOUGH => Policy::Reboot,
         _ => Policy::StayUp,
     }
 }
 
-/// How often the boot loader will still try this image; none without boot counting.
-///
-/// The variable names the boot entry's file with its counter, as `\EFI\Linux\demo+2-1.efi`
+/// Whether a reboot can lead to another image. With tries left this one is tried again, and not for ever. Without, the
+/// loader sorts it behind every other entry: it comes again, with one more boot done, only if it is the last that there is
+/// (`boot_entry_compare` and `boot_entry_bump_counters` in systemd's `src/boot/boot.c`).
+fn loader_may_choose_another(counter: Counter) -> bool {
+    counter.left > 0 || counter.done <= BOOT_TRIES
+}
+
+/// The counter in the name of the boot entry's file, as `\EFI\Linux\demo+2-1.efi`; none if the entry is not counted
 /// (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>).
-pub(super) fn tries_left(path: &str) -> Option<u32> {
+pub(super) fn counter(path: &str) -> Option<Counter> {
     let stem = path.rsplit_once('.')?.0;
     let counter = stem.rsplit_once('+')?.1;
-    counter.split('-').next()?.parse().ok()
+    let (left, done) = counter.split_once('-').unwrap_or((counter, "0"));
+    Some(Counter {
+        left: left.parse().ok()?,
+        done: done.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -47,10 +70,11 @@ mod tests {
     fn the_third_failure_for_one_reason_stays_up() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(STATE_MARK), "").unwrap();
-        let one = report("config", &anyhow!("broken"));
+        let one = report("config", &anyhow!("broken on vda"));
+        let the_same = report("config", &anyhow!("broken on vdb"));
         let other = report("config", &anyhow!("otherwise"));
         let mut seen = Vec::new();
-        for report in [&one, &one, &other, &one, &one, &one] {
+        for report in [&one, &one, &other, &one, &the_same, &one] {
             seen.push(policy(note(folder.path(), report), None));
         }
         let (r, s) = (Policy::Reboot, Policy::StayUp);
@@ -60,17 +84,25 @@ mod tests {
     }
 
     #[test]
-    fn without_a_ledger_the_boot_counter_decides() {
-        let folder = tempfile::tempdir().unwrap();
-        let report = report("root", &anyhow!("broken"));
-        assert_eq!(note(folder.path(), &report), None);
-        for (path, expected) in [
-            ("\\EFI\\Linux\\demo_1+2-1.efi", Policy::Reboot),
-            ("\\EFI\\Linux\\demo_1+3.efi", Policy::Reboot),
-            ("\\EFI\\Linux\\demo_1+0-3.efi", Policy::StayUp),
-            ("\\EFI\\Linux\\demo_1.efi", Policy::StayUp),
+    fn a_node_reboots_as_long_as_the_loader_may_choose_another_entry() {
+        let (reboot, stay) = (Policy::Reboot, Policy::StayUp);
+        for (entry, without_ledger, third_failure) in [
+            ("demo_1+2-1", reboot, reboot),
+            ("demo_1+3", reboot, reboot),
+            // The last try: the other slot is next, if there is one.
+            ("demo_1+0-3", reboot, reboot),
+            // The loader had the choice and came back.
+            ("demo_1+0-4", stay, stay),
+            // Marked as bad by hand.
+            ("demo_1+0-1", reboot, reboot),
+            // Blessed: the loader chooses it again.
+            ("demo_1", stay, stay),
+            ("demo+x-1", stay, stay),
         ] {
-            assert_eq!(policy(None, tries_left(path)), expected, "{path}");
+            let counter = counter(&format!("\\EFI\\Linux\\{entry}.efi"));
+            assert_eq!(policy(None, counter), without_ledger, "{entry}");
+            assert_eq!(policy(Some(ENOUGH), counter), third_failure, "{entry}");
+            assert_eq!(policy(Some(1), counter), reboot, "{entry}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod etcd_disk;
 mod ignition;
 mod kubelet;
 mod leave;
+mod loader;
 mod network;
 mod power;
 mod pxe;
@@ -59,6 +60,7 @@ const PROMISES: &[Promise] = promises![
     stack::the_drop_in_for_ignition_makes_arrays_and_volumes,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
     verity::a_flipped_byte_that_systemd_reads_panics_and_uses_up_a_try,
+    loader::a_broken_image_gives_way_to_the_other_entry,
     network::a_static_address_fetches_the_config_and_is_handed_over,
     network::a_vlan_over_a_bond_tags_its_packets,
     report::a_report_goes_to_the_port_and_to_the_server,

@@ -1,0 +1,66 @@
+//! The boot loader's counters and the failure policy, with the loader that the images ship.
+
+use anyhow::{Result, ensure};
+use image::report::HANDOFF_LINE;
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::timeouts;
+use slipway::vm::channel::Waited;
+
+/// Adds a second boot entry, which is newer and has its last try: a copy of the image's UKI whose command line the init
+/// refuses. The words have the same length.
+const ADD_BROKEN: &str = r#"set -e
+mkdir -p /run/esp
+mount -t vfat "$(findfs PARTLABEL=ESP)" /run/esp
+cd /run/esp/EFI/Linux
+cp demo_*.efi demo_9.9.9+1-2.efi
+LC_ALL=C sed -i 's/rcupdate.rcu_expedited=1/ip=dhpc                 /' demo_9.9.9+1-2.efi
+grep -q 'ip=dhpc   ' demo_9.9.9+1-2.efi
+cd /
+umount /run/esp"#;
+
+/// Leaves the broken entry only, and prints its name.
+const KEEP_BROKEN: &str = r#"set -e
+mount -t vfat "$(findfs PARTLABEL=ESP)" /run/esp
+cd /run/esp/EFI/Linux
+rm demo_[0-8]*.efi
+ls
+cd /
+umount /run/esp"#;
+
+/// An image that fails at its last try gives way to the other entry by itself, whatever the failure policy has counted; one
+/// that the loader starts again although it has no tries left is the last one, and stays up with its report.
+pub(crate) fn a_broken_image_gives_way_to_the_other_entry(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let plan = BootOptions {
+        direct: false,
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    running.run(ADD_BROKEN)?;
+    running.power_off()?;
+
+    let running = lab.boot(&node, &plan)?;
+    running.wait_console(&["ip: ", "dhpc", "The node reboots in"], timeouts::HANDOFF)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    let left = running.run(KEEP_BROKEN)?;
+    ensure!(
+        left == "demo_9.9.9+0-3.efi",
+        "after its last try the broken entry is {left:?}"
+    );
+    running.power_off()?;
+
+    let running = lab.boot(&node, &plan)?;
+    let stays = "The node stays up with this report";
+    running.wait_console(&["ip: ", "dhpc", stays], timeouts::HANDOFF)?;
+    let waited = running.vm.console().wait(timeouts::STAYS_UP, |text| {
+        (text.matches("Linux version").count() > 1 || text.contains(HANDOFF_LINE)).then_some(())
+    });
+    ensure!(
+        waited == Waited::Late,
+        "the node did not stay up: {waited:?}"
+    );
+    Ok(())
+}
