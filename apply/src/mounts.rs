@@ -9,6 +9,7 @@ use image::paths;
 use crate::journal::files::FileJournal;
 use crate::target::Rules;
 use linux::filesystem::Kind;
+use linux::kernel_call;
 use linux::mount;
 use linux::mount::Flags;
 use linux::programs::Programs;
@@ -152,7 +153,12 @@ pub fn attach(
     };
     let loaded = load_modules(root, name);
     let (flags, data): (Flags, String) = mount::options(options);
-    match (mount::mount(device, target, name, flags, &data), loaded) {
+    // The log of a file system that was not unmounted is replayed.
+    let what = format!("the {name} on {} to mount", device.display());
+    let mounted = kernel_call::on_disks(&root.world, &what, || {
+        mount::mount(device, target, name, flags, &data)
+    });
+    match (mounted, loaded) {
         (Ok(()), Ok(())) => Ok(()),
         (Ok(()), Err(error)) => {
             tracing::warn!("disks: {error:#}");

@@ -92,12 +92,8 @@ fn mount_own(
     if unclean {
         system_disk::check(root, device, layout::LABEL_VAR)?;
     }
-    boot.timeline.step("var.mount", || {
-        // Its log may have to be replayed.
-        kernel_call::on_disks(&boot.world, "/var to mount", || {
-            own.mount(&root.programs, device, target)
-        })
-    })
+    boot.timeline
+        .step("var.mount", || own.mount(&root.programs, device, target))
 }
 
 /// Mounts the partition `var`; gives the UUID of its file system.
