@@ -92,3 +92,35 @@ impl Watchdog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn it_is_armed_once_with_the_time_that_is_wanted_and_when_it_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dev, sys) = (folder.path().join("dev"), folder.path().join("sys"));
+        let identity = sys.join("class/watchdog/watchdog0/identity");
+        for path in [&dev, identity.parent().unwrap()] {
+            fs::create_dir_all(path).unwrap();
+        }
+        fs::write(&identity, "a watchdog\n").unwrap();
+        let watchdog = Watchdog::default();
+        let device = dev.join("watchdog0");
+        watchdog.want(Duration::from_secs(20));
+        assert_eq!(watchdog.arm(&dev, &sys).unwrap(), None);
+        fs::write(&device, "").unwrap();
+        let armed = watchdog.arm(&dev, &sys).unwrap();
+        assert_eq!(armed.as_deref(), Some("a watchdog (20 s)"));
+        assert_eq!(watchdog.arm(&dev, &sys).unwrap(), None);
+        // Once when it was armed, once when it is handed over; then no more, and never the V that would disarm it.
+        watchdog.hand_over();
+        watchdog.feed();
+        assert_eq!(fs::read(&device).unwrap(), b"\0\0");
+        // Nobody wants it.
+        assert_eq!(Watchdog::default().arm(&dev, &sys).unwrap(), None);
+    }
+}
