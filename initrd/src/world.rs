@@ -68,3 +68,23 @@ pub(crate) fn expedite(world: &World, on: bool) {
         tracing::warn!("{}: {error}", path.display());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use linux::world::Clock;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_restarts_the_machine_unless_the_command_line_says_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let setting = world.proc.join("sys/kernel/panic");
+        fs::create_dir_all(setting.parent().unwrap()).unwrap();
+        for (before, after) in [("0\n", "10\n"), ("-1\n", "-1\n"), ("30\n", "30\n")] {
+            fs::write(&setting, before).unwrap();
+            restart_after_panic(&world);
+            assert_eq!(fs::read_to_string(&setting).unwrap(), after);
+        }
+    }
+}
