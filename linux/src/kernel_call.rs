@@ -15,19 +15,28 @@ use crate::world::World;
 /// How often the kernel's counters are read.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// What the lines on the consoles call a call, asked anew for each.
+type Name<'a> = &'a (dyn Fn() -> String + Sync);
+
 /// Runs `call`, which waits for disks. `what` is what the lines on the consoles call it.
 pub fn on_disks<T>(world: &World, what: &str, call: impl FnOnce() -> T) -> T {
-    watched(world, what, Duration::ZERO, LOOK_EVERY, call)
+    let what = || what.to_owned();
+    watched(world, &what, Duration::ZERO, LOOK_EVERY, call)
 }
 
-/// As [`on_disks`], and `silent` is how long the kernel may work at it without a sign.
-pub fn with_silence<T>(world: &World, what: &str, silent: Duration, call: impl FnOnce() -> T) -> T {
+/// As [`on_disks`], and `silent` is how long the kernel may work at it without a sign. `what` is asked for each line.
+pub fn with_silence<T>(
+    world: &World,
+    what: Name<'_>,
+    silent: Duration,
+    call: impl FnOnce() -> T,
+) -> T {
     watched(world, what, silent, LOOK_EVERY, call)
 }
 
 fn watched<T>(
     world: &World,
-    what: &str,
+    what: Name<'_>,
     silent: Duration,
     look_every: Duration,
     call: impl FnOnce() -> T,
@@ -37,7 +46,7 @@ fn watched<T>(
         let watch = || watch(world, what, silent, look_every, ended);
         // Without the thread the call runs as well, only unseen.
         if let Err(error) = Builder::new().spawn_scoped(scope, watch) {
-            tracing::warn!("{what}: no thread to watch it: {error}");
+            tracing::warn!("{}: no thread to watch it: {error}", what());
         }
         let result = call();
         drop(done);
@@ -45,16 +54,24 @@ fn watched<T>(
     })
 }
 
-fn watch(world: &World, what: &str, silent: Duration, look_every: Duration, ended: Receiver<()>) {
+fn watch(
+    world: &World,
+    what: Name<'_>,
+    silent: Duration,
+    look_every: Duration,
+    ended: Receiver<()>,
+) {
     let mut waiter = Waiter::for_ever(world);
-    let mut signs = Signs::read(world);
+    // The usual call has ended before the first look, and costs none.
+    let mut before: Option<Signs> = None;
     while ended.recv_timeout(look_every) == Err(RecvTimeoutError::Timeout) {
         let now = Signs::read(world);
-        if now != signs || waiter.elapsed() < silent {
-            signs = now;
+        let works = before.as_ref().is_some_and(|before| *before != now);
+        before = Some(now);
+        if works || waiter.elapsed() < silent {
             waiter.worked();
         }
-        waiter.say(what);
+        waiter.say(&what());
     }
 }
 
@@ -124,7 +141,7 @@ mod tests {
     fn ten_minutes(world: &World, works: bool, silent: u64) -> u64 {
         let before = fed(world);
         let silent = Duration::from_secs(silent);
-        watched(world, "the disk", silent, LOOK, || {
+        watched(world, &|| "the disk".to_owned(), silent, LOOK, || {
             for second in 0..600 {
                 if works {
                     let stat = format!("1 0 0 0 {second} 0 0 0 1 9 9 0 0 0 0 0 0\n");

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -189,8 +189,13 @@ impl Modules {
         if plan.modules.is_empty() {
             return;
         }
+        // Those that are being loaded: a line names the driver that hangs.
+        let loading = Mutex::new(BTreeSet::new());
+        let set = || loading.lock().unwrap_or_else(PoisonError::into_inner);
         let load = |module: &Module| {
+            set().insert(module.name.clone());
             let result = self.insert(module);
+            set().remove(&module.name);
             if let Err(error) = &result {
                 tracing::warn!("module {}: {error:#}", module.name);
             }
@@ -202,7 +207,11 @@ impl Modules {
                 arm_watchdog(&self.world);
             }
         };
-        kernel_call::with_silence(&self.world, "kernel modules to load", PROBING, || {
+        let what = || {
+            let names: Vec<String> = set().iter().cloned().collect();
+            format!("the kernel to load {}", names.join(", "))
+        };
+        kernel_call::with_silence(&self.world, &what, PROBING, || {
             plan.run(LOADERS, load);
         });
     }
