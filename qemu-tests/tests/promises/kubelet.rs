@@ -31,6 +31,38 @@ pub(crate) fn etcd_is_healthy_with_its_data_on_the_etcd_disk(lab: &mut Lab) -> R
     Ok(())
 }
 
+/// Commands about the running node, and what they print, as a security team asks for it.
+const HARDENED: &[(&str, &str)] = &[
+    (
+        "for key in kptr_restrict yama/ptrace_scope kexec_load_disabled; do cat /proc/sys/kernel/$key; done | tr -d '\\n'",
+        "111",
+    ),
+    // LLMNR and multicast DNS.
+    ("ss -Hlnu '( sport = :5355 or sport = :5353 )'", ""),
+    (
+        "systemctl list-units --all --no-legend '*.automount' | grep -E 'boot|efi' || true",
+        "",
+    ),
+    (
+        "find /usr/lib/slipway/kubelet -xdev -perm /6000 -type f 2>&1 | head -3",
+        "",
+    ),
+];
+
+/// Nothing listens for names on the link, the kernel keeps its addresses and itself, the boot loader's partition is not
+/// mounted on access, and no program in the kubelet's container gives other rights than its user's.
+pub(crate) fn the_running_node_is_closed(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    for (command, expected) in HARDENED {
+        let found = node.run(command)?;
+        ensure!(
+            found == *expected,
+            "{command}: expected {expected:?}, found {found:?}"
+        );
+    }
+    Ok(())
+}
+
 /// Once the kubelet is READY the boot entry has no counter, so the loader does not count this slot down any more.
 pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;

@@ -37,6 +37,7 @@ const PROMISES: &[Promise] = promises![
     ignition::files_units_and_users_are_applied,
     kubelet::etcd_is_healthy_with_its_data_on_the_etcd_disk,
     kubelet::a_ready_kubelet_blesses_the_boot_entry,
+    kubelet::the_running_node_is_closed,
     kubelet::a_killed_kubelet_restarts_and_leaks_no_mounts,
     timeline::each_boot_leaves_a_timeline_that_the_tool_draws,
     etcd_disk::a_blank_disk_is_formatted_once_and_keeps_its_data,

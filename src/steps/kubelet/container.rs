@@ -75,7 +75,7 @@ pub(super) fn image(
 }
 
 fn key(rootfs: &Rootfs, program: &Program) -> Key {
-    Key::of("kubelet container", 1)
+    Key::of("kubelet container", 2)
         .key("rootfs", &rootfs.key)
         .text("program", &program.sha256)
         .text("mounts", &format!("{MOUNTS:?}{LINKS:?}{VAR_LINKS:?}"))
@@ -96,7 +96,7 @@ fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
                 .iter()
                 .any(|link| is_at_or_below(&entry.path, &link.path))
         })
-        .map(|entry| (entry.path.clone(), entry.clone()))
+        .map(|entry| (entry.path.clone(), without_set_id(entry)))
         .collect();
     let targets = MOUNTS.iter().map(|mount| match mount.source {
         MountSource::File(_) => Entry::file(mount.target, 0o644, ""),
@@ -115,6 +115,15 @@ fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
         entries.entry(entry.path.clone()).or_insert(entry);
     }
     entries.into_values().collect()
+}
+
+/// The container's processes are root already: a file that gives other rights than its user's only serves an attacker.
+fn without_set_id(entry: &Entry) -> Entry {
+    let mut entry = entry.clone();
+    if !matches!(entry.kind, Kind::Directory) {
+        entry.mode &= !0o6000;
+    }
+    entry
 }
 
 fn is_at_or_below(path: &str, folder: &str) -> bool {
@@ -151,6 +160,29 @@ mod tests {
             for (at, _) in mount.target.match_indices('/').skip(1) {
                 assert_eq!(files[&mount.target[..at]], Kind::Directory);
             }
+        }
+    }
+
+    #[test]
+    fn no_file_gives_the_rights_of_another_user() {
+        let program = Program {
+            version: "v1.36.3".to_owned(),
+            sha256: "0".to_owned(),
+            path: "/k".into(),
+        };
+        let packages = [
+            Entry::directory("/", 0o755),
+            Entry::directory("/shared", 0o2775),
+            Entry::file("/usr/bin/su", 0o4755, ""),
+            Entry::file("/usr/bin/wall", 0o2755, ""),
+        ];
+        for entry in files(&packages, &program) {
+            let expected = match entry.path.as_str() {
+                "/shared" => 0o2775,
+                "/usr/bin/su" | "/usr/bin/wall" => 0o755,
+                _ => continue,
+            };
+            assert_eq!(entry.mode, expected, "{}", entry.path);
         }
     }
 

@@ -15,6 +15,25 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
     let mut entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),
         Entry::file(NODE_PROGRAM, 0o755, program),
+        Entry::directory("/usr/lib/sysctl.d", 0o755),
+        Entry::file(
+            "/usr/lib/sysctl.d/50-slipway.conf",
+            0o644,
+            include_str!("node/sysctl.conf"),
+        ),
+        Entry::directory("/usr/lib/systemd/resolved.conf.d", 0o755),
+        Entry::file(
+            "/usr/lib/systemd/resolved.conf.d/50-slipway.conf",
+            0o644,
+            include_str!("node/resolved.conf"),
+        ),
+        // It would mount the boot loader's partition at /boot, writable, whenever somebody looks there. The init mounts all
+        // that the image has; `slipway-node` mounts that partition where nobody sees it, while it needs it.
+        Entry::directory("/usr/lib/systemd/system-generators", 0o755),
+        Entry::symlink(
+            "/usr/lib/systemd/system-generators/systemd-gpt-auto-generator",
+            "/dev/null",
+        ),
     ];
     if recipe.kubernetes.is_some() {
         let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));
