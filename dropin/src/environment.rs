@@ -114,9 +114,20 @@ impl Environment {
                 .find_map(value)
                 .filter(|value| !value.is_empty())
         };
+        let device = match (last(cmdline::CONFIG_DEVICE), last(cmdline::CONFIG_PATH)) {
+            (Some(device), Some(path)) => Some((device, path)),
+            (None, None) => None,
+            // With the platform's config instead the node would be another than the one that was asked for.
+            (device, _) => bail!(
+                "the kernel command line has only {}=; {}= and {}= are required together",
+                device.map_or(cmdline::CONFIG_PATH, |_| cmdline::CONFIG_DEVICE),
+                cmdline::CONFIG_DEVICE,
+                cmdline::CONFIG_PATH
+            ),
+        };
         Ok(Named {
             url: last(cmdline::CONFIG_URL),
-            device: last(cmdline::CONFIG_DEVICE).zip(last(cmdline::CONFIG_PATH)),
+            device,
         })
     }
 }
@@ -186,6 +197,31 @@ mod tests {
         );
         assert!(found.key_fragment);
         assert_eq!(found.config_file, PathBuf::from("config.ign"));
+    }
+
+    #[test]
+    fn a_device_without_a_path_is_refused_and_the_reverse() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cmdline");
+        let variable = |name: &str| (name == "IGNITION_KERNEL_CMDLINE_PATH").then(|| path.clone());
+        let environment = Environment::from_variables(&variable).unwrap();
+        let device = |text: &str| {
+            fs::write(&path, text).unwrap();
+            environment.cmdline_config().map(|named| named.device)
+        };
+        let (one, other) = ("ignition.config.device=data", "ignition.config.path=/a.ign");
+        assert_eq!(device("quiet").unwrap(), None);
+        assert_eq!(
+            device(&format!("{one} {other}")).unwrap(),
+            Some(("data".to_owned(), "/a.ign".to_owned()))
+        );
+        for (text, found) in [
+            (one, "only ignition.config.device="),
+            (other, "only ignition.config.path="),
+        ] {
+            let error = device(text).unwrap_err().to_string();
+            assert!(error.contains(found), "{error}");
+        }
     }
 
     #[test]

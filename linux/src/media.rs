@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -11,9 +12,10 @@ use anyhow::{Context, Result};
 use image::modules::{MEDIA, UDF};
 
 use crate::block;
-use crate::filesystem::fat;
+use crate::filesystem::{self, Kind};
 use crate::modules::Modules;
 use crate::mount::{self, Flags};
+use crate::probe::Stretch;
 use crate::world::World;
 
 /// Where they are mounted, each in a folder by its device's name.
@@ -70,6 +72,11 @@ impl<'a> Media<'a> {
         let Some((name, kinds)) = find(self.world, &wanted) else {
             return Ok(None);
         };
+        for (kind, _) in kinds {
+            if self.modules.index().module(kind).is_some() {
+                self.modules.load(&[kind])?;
+            }
+        }
         let mut mounted = self
             .mounted
             .lock()
@@ -87,11 +94,14 @@ impl<'a> Media<'a> {
     }
 }
 
-fn mount_one_of(device: &Path, folder: &Path, kinds: &[&str]) -> Result<()> {
+/// Types of a file system that a medium may have, each with the options that keep a journal from being replayed.
+type Kinds = &'static [(&'static str, &'static str)];
+
+fn mount_one_of(device: &Path, folder: &Path, kinds: Kinds) -> Result<()> {
     let flags = Flags::MS_RDONLY | Flags::MS_NOSUID | Flags::MS_NODEV | Flags::MS_NOEXEC;
     let mut result = Ok(());
-    for kind in kinds {
-        result = mount::mount(device, folder, kind, flags, "");
+    for (kind, options) in kinds {
+        result = mount::mount(device, folder, kind, flags, options);
         if result.is_ok() {
             break;
         }
@@ -117,21 +127,17 @@ impl Drop for Media<'_> {
 }
 
 /// The device that holds the medium, and the types that its file system may have.
-fn find(world: &World, wanted: &Medium<'_>) -> Option<(String, &'static [&'static str])> {
-    let mut names: Vec<String> = block::entries(&world.sys.join("class/block"))
-        .into_iter()
-        .filter(|name| {
-            !["loop", "ram", "zram", "dm-", "fd", "md", "nbd"]
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-        })
-        .collect();
+fn find(world: &World, wanted: &Medium<'_>) -> Option<(String, Kinds)> {
+    // A floppy drive is slow to say that it is empty; a network device that is not connected waits.
+    let slow = |name: &String| name.starts_with("fd") || name.starts_with("nbd");
+    let mut names = block::entries(&world.sys.join("class/block"));
+    names.retain(|name| !slow(name));
     names.sort();
     names.into_iter().find_map(|name| {
         let path = world.dev.join(&name);
         match wanted {
             Medium::Disc => (name.starts_with("sr") && File::open(&path).is_ok())
-                .then_some((name, ["udf", "iso9660"].as_slice())),
+                .then_some((name, [("udf", ""), ("iso9660", "")].as_slice())),
             Medium::Labels(labels) => {
                 let (label, kind) = label(&path)?;
                 labels.contains(&label.as_str()).then_some((name, kind))
@@ -140,20 +146,27 @@ fn find(world: &World, wanted: &Medium<'_>) -> Option<(String, &'static [&'stati
     })
 }
 
-/// Label and type of the file system on a device, if it is ISO 9660 or VFAT. A drive without a disc does not open.
-fn label(path: &Path) -> Option<(String, &'static [&'static str])> {
-    let file = File::open(path).ok()?;
-    let read = |offset: u64| {
-        let mut sector = [0; 512];
-        file.read_exact_at(&mut sector, offset)
-            .ok()
-            .map(|()| sector)
-    };
-    if let Some(label) = read(ISO_DESCRIPTOR).as_ref().and_then(iso_label) {
-        return Some((label, &["iso9660"]));
+/// Label and type of the file system on a device. A drive without a disc does not open.
+fn label(path: &Path) -> Option<(String, Kinds)> {
+    let mut file = File::open(path).ok()?;
+    let size = file.seek(SeekFrom::End(0)).ok()?;
+    let mut sector = [0; 512];
+    if file.read_exact_at(&mut sector, ISO_DESCRIPTOR).is_ok()
+        && let Some(label) = iso_label(&sector)
+    {
+        return Some((label, &[("iso9660", "")]));
     }
-    let sector = read(0).filter(|sector| sector[510..] == [0x55, 0xaa])?;
-    Some((fat::parse(&sector)?.label, &["vfat"]))
+    let found = filesystem::read(Stretch::whole(&file, size)).ok()?;
+    found.into_iter().find_map(|found| {
+        let kinds: Kinds = match found.kind {
+            Kind::Ext3 | Kind::Ext4 => &[("ext4", "noload")],
+            Kind::Xfs => &[("xfs", "norecovery")],
+            Kind::Btrfs => &[("btrfs", "")],
+            Kind::Vfat => &[("vfat", "")],
+            Kind::Swap | Kind::Luks1 | Kind::Luks2 => return None,
+        };
+        Some((found.label, kinds))
+    })
 }
 
 /// The primary volume descriptor stands in sector 16 of 2,048 bytes (ECMA-119, 8.4).
@@ -204,19 +217,27 @@ mod tests {
         assert_eq!(find(&world, &wanted), None);
         add("vda", &[0; 8192]);
         add("vda1", &fat("ESP", 71, (82, b"FAT32   ")));
-        add("loop0", &iso("config-2"));
+        add("fd0", &iso("config-2"));
         assert_eq!(find(&world, &wanted), None);
         add("vdb", &fat("CONFIG-2", 43, (54, b"FAT12   ")));
         let found = find(&world, &wanted).unwrap();
-        assert_eq!((found.0.as_str(), found.1), ("vdb", ["vfat"].as_slice()));
+        assert_eq!((found.0.as_str(), found.1[0].0), ("vdb", "vfat"));
         add("sr0", &iso("config-2"));
         let found = find(&world, &wanted).unwrap();
-        assert_eq!((found.0.as_str(), found.1), ("sr0", ["iso9660"].as_slice()));
+        assert_eq!((found.0.as_str(), found.1[0].0), ("sr0", "iso9660"));
         let found = find(&world, &Medium::Disc).unwrap();
         assert_eq!(found.0, "sr0");
         let cidata = ["cidata"];
         assert_eq!(find(&world, &Medium::Labels(&cidata)), None);
         add("vdc", &fat("cidata", 71, (82, b"FAT32   ")));
         assert_eq!(find(&world, &Medium::Labels(&cidata)).unwrap().0, "vdc");
+        // An array or a mapped device in Ignition's place; its journal is not replayed.
+        let mut ext = vec![0; 128 * 1024];
+        ext[1080..1082].copy_from_slice(b"\x53\xef");
+        ext[1144..1148].copy_from_slice(b"data");
+        add("md127", &ext);
+        let data = find(&world, &Medium::Labels(&["data"])).unwrap();
+        assert_eq!(data.0, "md127");
+        assert_eq!(data.1, [("ext4", "noload")]);
     }
 }

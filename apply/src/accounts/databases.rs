@@ -198,7 +198,8 @@ impl Defaults {
             ),
             home_mode: number("HOME_MODE", 0o700),
             home: setting("HOME").unwrap_or_else(|| "/home".to_owned()),
-            shell: setting("SHELL").unwrap_or_else(|| "/bin/sh".to_owned()),
+            // The shell that shadow-utils' useradd has compiled in.
+            shell: setting("SHELL").unwrap_or_else(|| "/bin/bash".to_owned()),
             group: setting("GROUP")
                 .and_then(|group| group.parse().ok())
                 .unwrap_or(100),
