@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use image::layout::{LABEL_STATE, LABEL_VAR};
 use image::paths::{
-    ETC_UPPER, ETC_WORK, ETCD_IDENTITY, IGNITION_RESULT, STATE_DISKS, STATE_FILES,
+    ETC_UPPER, ETC_WORK, ETCD_IDENTITY, IGNITION_RESULT, STATE_DISKS, STATE_ETCD, STATE_FILES,
     STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
 };
 use qemu_tests::disk_content::{debugfs, dump, ext4_identity, partitions, same};
@@ -323,6 +323,8 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
         without(json()?, &["provisioningBootID", "provisioningDate"])
     } else if name == ETCD_IDENTITY {
         without(json()?, &["filesystem", "created", "machineId"])
+    } else if path == format!("state:/{STATE_ETCD}") {
+        without(json()?, &["filesystem"])
     } else if path == format!("state:/{STATE_FILES}") {
         without(json()?, &["etc"])
     } else {
