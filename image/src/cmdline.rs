@@ -13,6 +13,7 @@
 //! | `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=`, `nameserver=` | the network, see [`crate::network`] |
 //! | `slipway.debug` | debug messages in the kernel's log |
 //! | `systemd.watchdog_sec=` | the watchdog's time, here as for systemd: seconds, with `s`, `min` or `h` behind them as unit; `0` or `off`: none is armed |
+//! | `MODULE.OPTION=`, `modprobe.blacklist=`, `rd.driver.blacklist=` | kernel modules, see [`crate::module_words`] |
 //!
 //! All other words are ignored: they are the kernel's or systemd's. Some loaders put the image's name
 //! first (`vmlinuz …`), so an unknown word is never an error.

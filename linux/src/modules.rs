@@ -4,13 +4,15 @@
 //! RCU), so independent modules are loaded by several threads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use image::modules::{Module, ModuleIndex, canonical};
+use image::module_words::ModuleWords;
+use image::modules::{BOND, Module, ModuleIndex, canonical};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 
@@ -23,12 +25,18 @@ const LOADERS: usize = 4;
 /// the kernel waits 180 s for it (`MEGASAS_RESET_WAIT_TIME` in megaraid_sas.h, `startup_timeout` of aacraid).
 const PROBING: Duration = Duration::from_secs(300);
 
+/// Options that come before those of the command line. A bond that the module makes by itself would have the default mode
+/// under the name that a configuration gives to its own.
+const DEFAULTS: &[(&str, &str)] = &[(BOND, "max_bonds=0")];
+
 /// The modules of the initramfs and which of them were loaded.
 #[derive(Debug)]
 pub struct Modules {
     world: Arc<World>,
     folder: PathBuf,
     index: ModuleIndex,
+    /// What the kernel command line says of modules.
+    words: ModuleWords,
     /// Loaded, or tried in vain: (name, error).
     tried: Mutex<BTreeMap<String, Option<String>>>,
 }
@@ -53,7 +61,10 @@ impl Modules {
         let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         let index: ModuleIndex =
             serde_json::from_slice(&text).with_context(|| format!("parsing {}", path.display()))?;
+        // A test's machine may have none.
+        let cmdline = fs::read_to_string(world.proc.join("cmdline")).unwrap_or_default();
         Ok(Self {
+            words: ModuleWords::parse(&cmdline),
             world,
             folder,
             index,
@@ -67,6 +78,7 @@ impl Modules {
             folder: world.in_initrd(image::paths::INITRD_MODULES),
             world,
             index: ModuleIndex::default(),
+            words: ModuleWords::default(),
             tried: Mutex::default(),
         }
     }
@@ -164,6 +176,8 @@ impl Modules {
             .modules
             .iter()
             .filter(|module| choose(module) && !seen.contains(&module.name))
+            // As modprobe does it: only what an alias would load, never what is named or what another one needs.
+            .filter(|module| !self.words.is_blacklisted(&module.name))
             .filter(|module| {
                 module.aliases.iter().any(|pattern| {
                     aliases
@@ -220,14 +234,34 @@ impl Modules {
         let start = self.world.micros();
         let path = self.folder.join(&module.path);
         let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-        match finit_module(file, c"", ModuleInitFlags::empty()) {
+        let options = self.options(&module.name);
+        let text = CString::new(options.as_str()).context("reading its options")?;
+        match finit_module(file, &text, ModuleInitFlags::empty()) {
             Ok(()) | Err(Errno::EEXIST) => {}
             // A driver that finds none of its devices, or hardware without the instructions that it uses.
             Err(Errno::ENODEV) => tracing::debug!("module {}: no device for it", module.name),
+            Err(Errno::EPERM) if self.words.is_refused(&module.name) => {
+                bail!("the kernel refuses it: module_blacklist= on the command line names it")
+            }
+            Err(error) if !options.is_empty() => {
+                return Err(error).with_context(|| format!("loading it with {options}"));
+            }
             Err(error) => return Err(error.into()),
         }
-        tracing::debug!("module {}: {} µs", module.name, self.world.micros() - start);
+        tracing::debug!(
+            "module {}: {} µs {options}",
+            module.name,
+            self.world.micros() - start
+        );
         Ok(())
+    }
+
+    /// A module's options: the last of a repeated one wins.
+    fn options(&self, name: &str) -> String {
+        let own = DEFAULTS.iter().filter(|(module, _)| *module == name);
+        let own = own.map(|(_, options)| *options);
+        let given = Some(self.words.options(name)).filter(|options| !options.is_empty());
+        own.chain(given).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -478,5 +512,30 @@ mod tests {
             .to_string();
         assert!(error.contains("virtio_blk: opening"), "{error}");
         assert!(error.contains("nothing: neither"), "{error}");
+    }
+
+    #[test]
+    fn the_command_line_gives_options_and_keeps_modules_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = Arc::new(World::below(folder.path(), Clock::Real));
+        let device = world.sys.join("bus/virtio/devices/virtio0");
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("modalias"), "virtio:d00000002v00001AF4\n").unwrap();
+        fs::create_dir_all(&world.proc).unwrap();
+        let cmdline =
+            "bonding.max_bonds=2 dm-verity.prefetch_cluster=1 modprobe.blacklist=virtio-blk\n";
+        fs::write(world.proc.join("cmdline"), cmdline).unwrap();
+        let folder = world.in_initrd(image::paths::INITRD_MODULES).join("6.12");
+        fs::create_dir_all(&folder).unwrap();
+        let text = serde_json::to_string(&index()).unwrap();
+        fs::write(folder.join(image::paths::INITRD_MODULES_INDEX), text).unwrap();
+        let modules = Modules::open(Arc::clone(&world), "6.12").unwrap();
+        assert_eq!(modules.options("dm_verity"), "prefetch_cluster=1");
+        assert_eq!(modules.options("bonding"), "max_bonds=0 max_bonds=2");
+        assert_eq!(modules.options("dm_mod"), "");
+        // The device alone does not load it; its name does, here in vain.
+        assert!(modules.load_for_devices(Network::With).is_empty());
+        let error = modules.load(&["virtio_blk"]).unwrap_err().to_string();
+        assert!(error.contains("virtio_blk: opening"), "{error}");
     }
 }

@@ -204,7 +204,9 @@ pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
 /// are refused by name.
 pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
     const REBOOTS: &str = "the node reboots once";
-    const WORDS: &str = "slipway.probe=afloat nosmt";
+    // The options of a module that the init loads, and a driver that it leaves out.
+    const WORDS: &str =
+        "slipway.probe=afloat nosmt dm-verity.prefetch_cluster=131072 modprobe.blacklist=i6300esb";
     let config = json!({
         "ignition": { "version": "3.4.0" },
         "kernelArguments": { "shouldExist": [WORDS], "shouldNotExist": ["slipway.never"] },
@@ -236,6 +238,15 @@ pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
         ensure!(
             cmdline.ends_with(WORDS),
             "the {boot} boot's command line is {cmdline:?}"
+        );
+        let modules = running.run(
+            "cat /sys/module/dm_verity/parameters/prefetch_cluster; cut -d' ' -f1 /proc/modules",
+        )?;
+        ensure!(
+            modules.starts_with("131072\n")
+                && modules.contains("softdog")
+                && !modules.contains("i6300esb"),
+            "the {boot} boot has the modules {modules}"
         );
         let found = running.vm.console().text().matches(REBOOTS).count();
         ensure!(found == reboots, "{found} reboots in the {boot} boot");
