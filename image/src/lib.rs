@@ -6,6 +6,7 @@
 
 // Floor: values
 pub mod addon;
+pub mod bond;
 pub mod fault;
 pub mod guid;
 pub mod mac;

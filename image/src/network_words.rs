@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use crate::bond;
 use crate::mac::Mac;
 use crate::network::{
     Bond, HOST_NAME_LENGTH, Interface, Method, Network, Route, Vlan, is_host_name,
@@ -36,7 +37,7 @@ impl Network {
         let taken = match key {
             "ip" => self.ip(value),
             "vlan" => vlan(value).map(|vlan| self.vlans.push(vlan)),
-            "bond" => bond(value).map(|bond| self.bonds.push(bond)),
+            "bond" => bonded(value).map(|bond| self.bonds.push(bond)),
             "rd.route" => route(value).map(|route| self.routes.push(route)),
             "nameserver" => address(value).map(|address| self.resolvers.push(address)),
             "ifname" => ifname(value).map(|pair| self.names.push(pair)),
@@ -247,7 +248,7 @@ fn vlan(value: &str) -> Result<Vlan, String> {
     })
 }
 
-fn bond(value: &str) -> Result<Bond, String> {
+fn bonded(value: &str) -> Result<Bond, String> {
     let fields = split(value)?;
     let field = |at: usize| fields.get(at).map_or("", String::as_str);
     if fields.len() > 4 {
@@ -265,7 +266,7 @@ fn bond(value: &str) -> Result<Bond, String> {
             .ok_or_else(|| {
                 format!("{option:?} is not a bond option; expected as mode=active-backup")
             })?;
-        options.push((key.to_owned(), value.to_owned()));
+        options.push((key.to_owned(), bond::named(key, value)?));
     }
     Ok(Bond {
         name: name(if field(0).is_empty() {
@@ -367,6 +368,7 @@ mod tests {
             "vlan=bond0.12:bond0",
             "bond=bond0:eth0,eth1:mode=active-backup,miimon=100:1450",
             "bond=",
+            "bond=bond2:eth0:mode=4,lacp_rate=1",
             "rd.route=198.51.100.0/24:192.0.2.1:eth0",
             "rd.route=[2001:db8:1::/48]:[fe80::1]",
             "nameserver=192.0.2.53",
@@ -384,6 +386,12 @@ mod tests {
         assert_eq!(bond.options[1], ("miimon".to_owned(), "100".to_owned()));
         assert_eq!(bond.mtu, Some(1450));
         assert_eq!(network.bonds[1].name, "bond0");
+        let named: Vec<&str> = network.bonds[2]
+            .options
+            .iter()
+            .map(|(_, value)| value.as_str())
+            .collect();
+        assert_eq!(named, ["802.3ad", "fast"]);
         assert_eq!(network.routes[0].interface.as_deref(), Some("eth0"));
         assert_eq!(
             (network.routes[1].prefix, network.routes[1].gateway),
@@ -417,6 +425,7 @@ mod tests {
             ("vlan=eth0", "expected NAME:INTERFACE"),
             ("vlan=vlan4095:eth0", "no VLAN number"),
             ("bond=bond0:eth0:mode", "not a bond option"),
+            ("bond=bond0:eth0:mode=lacp", "not a mode"),
             ("rd.route=198.51.100.0/24", "expected NETWORK"),
             (
                 "rd.route=198.51.100.0/24:[2001:db8::1]",

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use image::bond::PRIMARY;
 use image::network::{Bond, Interface, Method, Network};
 
 use crate::identity::iaid;
@@ -93,26 +94,15 @@ fn netdev(bond: &Bond) -> String {
     }
     text += "\n[Bond]\n";
     for (key, value) in &bond.options {
-        // The kernel's names, as networkd has them (systemd.netdev(5)).
-        let (key, unit) = match key.as_str() {
-            "mode" => ("Mode", ""),
-            "miimon" => ("MIIMonitorSec", "ms"),
-            "updelay" => ("UpDelaySec", "ms"),
-            "downdelay" => ("DownDelaySec", "ms"),
-            "lacp_rate" => ("LACPTransmitRate", ""),
-            "xmit_hash_policy" => ("TransmitHashPolicy", ""),
-            "ad_select" => ("AdSelect", ""),
-            "fail_over_mac" => ("FailOverMACPolicy", ""),
-            "min_links" => ("MinLinks", ""),
-            "primary_reselect" => ("PrimaryReselectPolicy", ""),
-            "arp_interval" => ("ARPIntervalSec", "ms"),
-            "arp_ip_target" => ("ARPIPTargets", ""),
-            "num_grat_arp" => ("GratuitousARP", ""),
-            "resend_igmp" => ("ResendIGMP", ""),
-            // `primary` stands in the member's own file.
-            _ => continue,
-        };
-        text += &format!("{key}={value}{unit}\n");
+        match image::bond::networkd(key, value) {
+            Some(line) => text += &format!("{line}\n"),
+            // It stands in the member's own file.
+            None if key == PRIMARY => {}
+            None => tracing::warn!(
+                "net: {}: systemd-networkd has no word for {key}; the running node's bond has its default",
+                bond.name
+            ),
+        }
     }
     text
 }
@@ -141,7 +131,7 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
         .find(|bond| bond.members.iter().any(|member| member == name));
     if let Some(bond) = bond {
         text += &format!("Bond={}\n", bond.name);
-        let primary = bond.options.iter().find(|(key, _)| key == "primary");
+        let primary = bond.options.iter().find(|(key, _)| key == PRIMARY);
         if primary.is_some_and(|(_, primary)| primary == name) {
             text += "PrimarySlave=yes\n";
         }

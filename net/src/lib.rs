@@ -23,6 +23,9 @@ mod dhcp6;
 // Floor: one client of either protocol
 mod dhcp;
 
+// Floor: bonds
+mod bond;
+
 // Floor: one interface
 mod exchange;
 mod handover;

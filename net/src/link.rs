@@ -7,6 +7,7 @@ use crate::netlink::{CREATE, DUMP, EXCLUSIVE, INET6, Netlink};
 
 // linux/rtnetlink.h
 const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 const SET_LINK: u16 = 19;
 // linux/if.h, linux/if_arp.h
@@ -49,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) master: Option<u32>,
     /// A bond or a VLAN, which carries the Ethernet address of what is below it.
     pub(crate) stacked: bool,
+    /// A VLAN's number, and the link below it.
+    pub(crate) tag: Option<(u16, u32)>,
     /// What the last router advertisement says of DHCPv6.
     pub(crate) advertised: Advertised,
 }
@@ -120,6 +123,17 @@ impl Netlink {
         self.change(index, MASTER, &bond.to_ne_bytes())
     }
 
+    /// Takes a link out of its bond.
+    pub(crate) fn release(&mut self, index: u32) -> Result<()> {
+        self.change(index, MASTER, &0_u32.to_ne_bytes())
+    }
+
+    /// Removes a virtual link. A bond gives its members their own Ethernet addresses back.
+    pub(crate) fn delete(&mut self, index: u32) -> Result<()> {
+        self.request(DELETE_LINK, 0, &link_header(index, 0, 0))?;
+        Ok(())
+    }
+
     /// Names a link, which must be down.
     pub(crate) fn rename(&mut self, index: u32, name: &str) -> Result<()> {
         self.change(index, NAME, format!("{name}\0").as_bytes())
@@ -163,8 +177,10 @@ fn link(body: &[u8]) -> Option<Link> {
         ethernet: half(body, 2)? == ETHERNET,
         master: None,
         stacked: false,
+        tag: None,
         advertised: Advertised::default(),
     };
+    let (mut number, mut below) = (None, None);
     let inner = |value, wanted| attributes(value, 0).find(|(kind, _)| *kind == wanted);
     for (kind, value) in attributes(body, 16) {
         match kind {
@@ -172,6 +188,10 @@ fn link(body: &[u8]) -> Option<Link> {
             INFO => {
                 let kind = inner(value, INFO_KIND).map(|(_, kind)| kind);
                 out.stacked = matches!(kind, Some(b"bond\0" | b"vlan\0" | b"bond" | b"vlan"));
+                if matches!(kind, Some(b"vlan\0" | b"vlan")) {
+                    let data = inner(value, INFO_DATA).and_then(|(_, data)| inner(data, VLAN_ID));
+                    number = data.and_then(|(_, id)| half(id, 0));
+                }
             }
             FAMILIES => {
                 let flags = inner(value, INET6.into())
@@ -185,6 +205,7 @@ fn link(body: &[u8]) -> Option<Link> {
             }
             PERMANENT => out.permanent = Some(value.to_vec()),
             MASTER => out.master = word(value, 0),
+            LINK => below = word(value, 0),
             NAME => {
                 out.name = String::from_utf8_lossy(value)
                     .trim_end_matches('\0')
@@ -193,6 +214,7 @@ fn link(body: &[u8]) -> Option<Link> {
             _ => {}
         }
     }
+    out.tag = number.zip(below);
     Some(out)
 }
 

@@ -214,6 +214,23 @@ fn flush_links(state: &State) -> Result<()> {
                 .with_context(|| format!("taking the link {name} down"))?;
         }
     }
+    delete_virtual(&mut netlink, &state.plan)
+}
+
+/// Removes the bonds and VLANs of a plan: systemd-networkd makes them at every boot from the same plan, on the first one too.
+fn delete_virtual(netlink: &mut Netlink, plan: &Plan) -> Result<()> {
+    let vlans = plan.vlans.iter().map(|vlan| &vlan.name);
+    let bonds = plan.bonds.iter().map(|bond| &bond.name);
+    // A bond takes the VLANs above it along.
+    for name in vlans.chain(bonds) {
+        let links = netlink.links()?;
+        let own = links.iter().find(|link| link.name == *name && link.stacked);
+        if let Some(link) = own {
+            netlink
+                .delete(link.index)
+                .with_context(|| format!("removing the link {name}"))?;
+        }
+    }
     Ok(())
 }
 

@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use data_encoding::HEXLOWER;
+use image::bond::MODE;
 use image::mac::Mac;
 use image::network::{Bond, Network, Vlan};
 
+use crate::bond::Options;
 use crate::link::Link;
 use crate::netlink::Netlink;
 use linux::block;
@@ -21,6 +23,8 @@ use linux::world::World;
 #[derive(Debug, Default)]
 pub(crate) struct Shaper {
     logged: BTreeSet<String>,
+    /// Options that the kernel has refused, by the bond's index.
+    refused: BTreeSet<(u32, String)>,
 }
 
 impl Shaper {
@@ -46,7 +50,7 @@ impl Shaper {
             }
         }
         for bond in &plan.bonds {
-            let done = make_bond(world, netlink, plan, bond);
+            let done = self.make_bond(world, netlink, plan, bond);
             self.log_once(done.with_context(|| format!("making the bond {}", bond.name)));
         }
         for vlan in &plan.vlans {
@@ -54,6 +58,87 @@ impl Shaper {
             self.log_once(done.with_context(|| format!("making the VLAN {}", vlan.name)));
         }
         Ok(())
+    }
+
+    /// Makes a bond, unless it is there, with its options and those of its members that are there. Which of the two made it,
+    /// this program or the kernel's module, makes no difference to its options.
+    fn make_bond(
+        &mut self,
+        world: &World,
+        netlink: &mut Netlink,
+        plan: &Network,
+        bond: &Bond,
+    ) -> Result<()> {
+        let mut links = netlink.links()?;
+        if !links.iter().any(|link| link.name == bond.name) {
+            netlink.add_bond(&bond.name)?;
+            links = netlink.links()?;
+        }
+        let own = links.iter().find(|link| link.name == bond.name).cloned();
+        let own = own.context("the kernel made it and does not list it")?;
+        let options = Options::new(world, bond);
+        if self.set_options(netlink, &links, &own, &options)? {
+            links = netlink.links()?;
+        }
+        for member in &bond.members {
+            let Some(link) = find(world, plan, &links, member) else {
+                continue;
+            };
+            if link.master != Some(own.index) {
+                netlink.set_up(link.index, false)?;
+                netlink
+                    .enslave(link.index, own.index)
+                    .with_context(|| format!("adding {}", link.name))?;
+                tracing::info!("net: {}: added {}", bond.name, link.name);
+            }
+            // The kernel knows its members by its own names.
+            let of_member = options.of_members().filter(|(_, value)| value == member);
+            for (key, _) in of_member.filter(|(key, _)| !options.has(key, &link.name)) {
+                self.try_option(&own, &options, key, &link.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the options that differ; says whether there were any. A mode that the kernel refuses is an error, so that no link
+    /// is added to a bond of another mode; any other option is left out with a warning.
+    fn set_options(
+        &mut self,
+        netlink: &mut Netlink,
+        links: &[Link],
+        own: &Link,
+        options: &Options<'_>,
+    ) -> Result<bool> {
+        let is_open =
+            |(key, _): &&(String, String)| !self.refused.contains(&(own.index, key.clone()));
+        let differing: Vec<_> = options.differing().into_iter().filter(is_open).collect();
+        if differing.is_empty() {
+            return Ok(false);
+        }
+        // Some options are changed only while the bond is down (Documentation/networking/bonding.rst).
+        netlink.set_up(own.index, false)?;
+        if Options::need_no_members(&differing) {
+            release(netlink, links, own)?;
+        }
+        for (key, value) in &differing {
+            match key.as_str() {
+                MODE => options.set(key, value)?,
+                key => self.try_option(own, options, key, value),
+            }
+        }
+        tracing::info!("net: {}: {}", own.name, options.shown());
+        Ok(true)
+    }
+
+    fn try_option(&mut self, own: &Link, options: &Options<'_>, key: &str, value: &str) {
+        let refused = (own.index, key.to_owned());
+        if self.refused.contains(&refused) {
+            return;
+        }
+        if let Err(error) = options.set(key, value) {
+            tracing::warn!("net: {}: {error:#}; it is left out", own.name);
+            self.refused.insert(refused);
+        }
     }
 
     fn log_once(&mut self, done: Result<()>) {
@@ -71,52 +156,46 @@ fn rename(netlink: &mut Netlink, link: &Link, name: &str) -> Result<()> {
     netlink.rename(link.index, name)
 }
 
-fn make_bond(world: &World, netlink: &mut Netlink, plan: &Network, bond: &Bond) -> Result<()> {
-    let find = |links: &[Link], name: &str| {
-        links
-            .iter()
-            .find(|link| names(world, plan, link).iter().any(|own| own == name))
-            .cloned()
-    };
-    let mut links = netlink.links()?;
-    if find(&links, &bond.name).is_none() {
-        netlink.add_bond(&bond.name)?;
-        // Before the first member: the kernel refuses to change `mode` of a bond that has members
-        // (Documentation/networking/bonding.rst).
-        let folder = world.sys.join("class/net").join(&bond.name).join("bonding");
-        for (key, value) in &bond.options {
-            fs::write(folder.join(key), value)
-                .with_context(|| format!("setting {key} to {value}"))?;
-        }
-        links = netlink.links()?;
-    }
-    let own = find(&links, &bond.name).context("the kernel made it and does not list it")?;
-    for member in &bond.members {
-        let Some(link) = find(&links, member) else {
-            continue;
-        };
-        if link.master != Some(own.index) {
-            netlink.set_up(link.index, false)?;
-            netlink
-                .enslave(link.index, own.index)
-                .with_context(|| format!("adding {}", link.name))?;
-        }
+/// The link that goes by a name.
+fn find<'a>(world: &World, plan: &Network, links: &'a [Link], name: &str) -> Option<&'a Link> {
+    let is = |link: &&Link| names(world, plan, link).iter().any(|own| own == name);
+    links.iter().find(is)
+}
+
+fn release(netlink: &mut Netlink, links: &[Link], bond: &Link) -> Result<()> {
+    let members = links.iter().filter(|link| link.master == Some(bond.index));
+    for member in members {
+        netlink
+            .release(member.index)
+            .with_context(|| format!("taking out {}", member.name))?;
     }
     Ok(())
 }
 
+/// Makes a VLAN once the link below it is there, and makes one anew that is another than requested.
 fn make_vlan(world: &World, netlink: &mut Netlink, plan: &Network, vlan: &Vlan) -> Result<()> {
     let links = netlink.links()?;
-    if links.iter().any(|link| link.name == vlan.name) {
+    let Some(parent) = find(world, plan, &links, &vlan.parent) else {
         return Ok(());
+    };
+    let is_it = |link: &Link| link.tag == Some((vlan.id, parent.index));
+    let own = |links: &[Link]| links.iter().find(|link| link.name == vlan.name).cloned();
+    match own(&links) {
+        Some(link) if is_it(&link) => return Ok(()),
+        Some(link) if link.tag.is_some() => netlink.delete(link.index)?,
+        Some(_) => bail!("another link has this name"),
+        None => {}
     }
-    let parent = links
-        .iter()
-        .find(|link| names(world, plan, link).contains(&vlan.parent));
-    match parent {
-        Some(parent) => netlink.add_vlan(&vlan.name, vlan.id, parent.index),
-        None => Ok(()),
-    }
+    netlink.add_vlan(&vlan.name, vlan.id, parent.index)?;
+    let made = own(&netlink.links()?);
+    ensure!(
+        made.as_ref().is_some_and(is_it),
+        "expected the tag {} on {}, found {made:?}",
+        vlan.id,
+        parent.name
+    );
+    tracing::info!("net: {}: tag {} on {}", vlan.name, vlan.id, parent.name);
+    Ok(())
 }
 
 /// All names by which a plan may mean an interface: those of [`udev_names`], and the plan's aliases of its Ethernet address.
@@ -265,6 +344,7 @@ mod tests {
             master: None,
             permanent: None,
             stacked: false,
+            tag: None,
             advertised: Advertised::default(),
         };
         assert_eq!(

@@ -326,6 +326,7 @@ fn the_status_names_what_is_missing() {
         master: None,
         permanent: None,
         stacked: false,
+        tag: None,
         advertised: Advertised::default(),
     };
     let candidate = Candidate {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{How, Kind, Link, Network};
 use data_encoding::HEXLOWER;
+use image::bond::PRIMARY;
 use image::network::{Bond, Interface, Method, Network as Plan, Route, Vlan};
 
 /// The plan that a description makes. A device goes by a name made of its Ethernet address, whatever the kernel calls it;
@@ -11,6 +12,11 @@ use image::network::{Bond, Interface, Method, Network as Plan, Route, Vlan};
 pub fn plan(described: &Network) -> Plan {
     let names = names(described);
     let name = |id: &String| names.get(id).cloned().unwrap_or_default();
+    // The one option whose value is a link.
+    let renamed = |(key, value): &(String, String)| match names.get(value) {
+        Some(name) if key == PRIMARY => (key.clone(), name.clone()),
+        _ => (key.clone(), value.clone()),
+    };
     let mut out = Plan {
         resolvers: described.resolvers.clone(),
         ..Plan::default()
@@ -22,7 +28,7 @@ pub fn plan(described: &Network) -> Plan {
             Kind::Bond { members, options } => out.bonds.push(Bond {
                 name: own.clone(),
                 members: members.iter().map(name).collect(),
-                options: options.clone(),
+                options: options.iter().map(renamed).collect(),
                 mtu: link.mtu,
             }),
             Kind::Vlan { parent, number } => out.vlans.push(Vlan {
@@ -120,7 +126,7 @@ mod tests {
         {"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:0a", "mtu": 9000},
         {"id": "b", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:0b", "mtu": 9000},
         {"id": "c", "type": "bond", "bond_links": ["a", "b"], "bond_mode": "active-backup", "bond_miimon": 100,
-            "ethernet_mac_address": "52:54:00:00:00:0a"},
+            "bond_primary": "b", "ethernet_mac_address": "52:54:00:00:00:0a"},
         {"id": "d", "type": "vlan", "vlan_link": "c", "vlan_id": 7, "vlan_mac_address": null},
         {"id": "e", "type": "vlan", "vlan_link": "b", "vlan_id": 7, "vlan_mac_address": null}],
       "networks": [
@@ -134,7 +140,7 @@ mod tests {
         let mut found = described(BONDED);
         let (a, b) = ("enx52540000000a", "enx52540000000b");
         let mut same = words(&format!(
-            "bond=bond0:{a},{b}:mode=active-backup,miimon=100 vlan=vlan7:bond0 vlan=e.7:{b} \
+            "bond=bond0:{a},{b}:mode=active-backup,miimon=100,primary={b} vlan=vlan7:bond0 vlan=e.7:{b} \
              ip=192.0.2.7:::24::vlan7:auto6 rd.route=0.0.0.0/0:192.0.2.1:vlan7 nameserver=192.0.2.53"
         ));
         // Words cannot say this name.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 
+use image::bond::{self, MODE, MODES};
 use image::mac::Mac;
 use serde_json::{Map, Value};
 
@@ -10,16 +11,6 @@ use super::{Addressing, How, Kind, Link, Network, Route};
 
 /// The most that a description may hold, in bytes.
 const LIMIT: usize = 1 << 20;
-/// The kernel's modes of bonds (bonding.rst).
-const MODES: [&str; 7] = [
-    "balance-rr",
-    "active-backup",
-    "balance-xor",
-    "broadcast",
-    "802.3ad",
-    "balance-tlb",
-    "balance-alb",
-];
 
 /// Reads `network_data.json`; `name` is its name in messages.
 ///
@@ -178,7 +169,7 @@ impl Reader {
     }
 
     fn bond(&mut self, value: &Value, at: &str) -> Option<Kind> {
-        let mode = |text: &str| MODES.contains(&text).then(|| text.to_owned());
+        let mode = |text: &str| bond::named(MODE, text).ok();
         let mode = self.needed(value, at, "bond_mode", mode, &MODES.join(", "));
         let mut members = Vec::new();
         for (at, member) in self.list(&value["bond_links"], &format!("{at}.bond_links")) {
@@ -191,7 +182,7 @@ impl Reader {
             self.wrong(&format!("{at}.bond_links"), &"nothing", "the ids of links");
         }
         // Before all others, as the kernel wants it.
-        let mut options = vec![("mode".to_owned(), mode?)];
+        let mut options = vec![(MODE.to_owned(), mode?)];
         for (key, option) in value.as_object().into_iter().flat_map(Map::iter) {
             let Some(own) = key
                 .strip_prefix("bond_")
@@ -207,9 +198,12 @@ impl Reader {
                 _ => String::new(),
             };
             let is_name = own.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') && word(own);
-            match is_name && word(&text) {
-                true => options.push((own.to_owned(), text)),
-                false => self.wrong(&format!("{at}.{key}"), option, "an option of a bond"),
+            match bond::named(own, &text)
+                .ok()
+                .filter(|_| is_name && word(&text))
+            {
+                Some(text) => options.push((own.to_owned(), text)),
+                None => self.wrong(&format!("{at}.{key}"), option, "an option of a bond"),
             }
         }
         Some(Kind::Bond { members, options })
