@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use image::guid::Guid;
 
+pub mod nets;
 #[cfg(test)]
 mod tests;
+
+use nets::Net;
 
 /// Where the folders of a machine's files appear inside the tools tree.
 pub const INSIDE: &str = "/run/vm";
@@ -199,7 +202,9 @@ pub struct Machine {
     pub forwards: Vec<Forward>,
     /// Names of the virtio serial ports.
     pub ports: Vec<String>,
-    /// Whether all that the network card sends and receives is kept in `net.pcap`.
+    /// The networks, each with its cards.
+    pub nets: Vec<Net>,
+    /// Whether all that the cards of the first network send and receive is kept in `net.pcap`.
     pub capture: bool,
     /// What a reset does.
     pub on_reset: OnReset,
@@ -452,20 +457,31 @@ impl Machine {
     }
 
     fn network(&self, line: &mut Line) {
-        let mut user = "user,id=net".to_owned();
-        let mut card = "virtio-net-pci,netdev=net,mac=52:54:00:51:1b:0a".to_owned();
-        if let Start::Network { script } = &self.start {
-            user += &format!(",bootfile={}", escape(script));
-            card += ",bootindex=0";
-        } else {
-            // No option ROM: nothing boots from the network, and the firmware is spared from reading it.
-            card += ",romfile=";
+        let mut cards = 0;
+        for (number, net) in self.nets.iter().enumerate() {
+            let first = number == 0;
+            let mut user = String::new();
+            if let (true, Start::Network { script }) = (first, &self.start) {
+                user += &format!(",bootfile={}", escape(script));
+            }
+            for forward in self.forwards.iter().filter(|_| first) {
+                user += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest);
+            }
+            let (backends, ids) = net.backends(number, &user, &format!("{INSIDE}/0"));
+            for backend in backends {
+                line.arg("-netdev", backend);
+            }
+            for id in ids {
+                let mut card = format!("virtio-net-pci,netdev={id},mac={}", nets::mac(cards));
+                match (&self.start, cards) {
+                    (Start::Network { .. }, 0) => card += ",bootindex=0",
+                    // No option ROM: nothing boots from the network, and the firmware is spared from reading it.
+                    _ => card += ",romfile=",
+                }
+                line.arg("-device", card);
+                cards += 1;
+            }
         }
-        for forward in &self.forwards {
-            user += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest);
-        }
-        line.arg("-netdev", user);
-        line.arg("-device", card);
         if self.capture {
             line.arg(
                 "-object",

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::accel::{self, Choice};
 use super::disks::{self, Node};
+use super::machine::nets::Net;
 use super::machine::{Accel, Bus, Clock, Forward, Machine, OnReset, Start};
 use super::process::Vm;
 use super::terminal::{self, Keys, Left};
@@ -170,6 +171,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
         config: options.ignition.clone(),
         forwards: options.forwards.clone(),
         ports: Vec::new(),
+        nets: vec![Net::default()],
         capture: false,
         on_reset: OnReset::Restart,
         record: None,

@@ -31,6 +31,7 @@ fn machine(folder: &Path) -> Machine {
             guest: 22,
         }],
         ports: vec!["slipway.verdict".into()],
+        nets: vec![Net::default()],
         capture: false,
         on_reset: OnReset::Stop,
         record: None,
