@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::hosts::{self, Host};
+use crate::http::Http;
 use crate::identity::{Cloud, Endpoints, Identity};
+use crate::links::Links;
 use crate::proxy::Proxy;
 use crate::trust;
 
@@ -22,6 +25,10 @@ pub struct Options {
     pub identity: Identity,
     /// Where the clouds' services are.
     pub endpoints: Endpoints,
+    /// Over which links servers are asked.
+    pub links: Links,
+    /// Names that are not looked up, beside those of [`hosts`].
+    pub hosts: Vec<Host>,
 }
 
 impl Default for Options {
@@ -33,14 +40,18 @@ impl Default for Options {
             proxy: None,
             identity: Identity::Anonymous,
             endpoints: Endpoints::default(),
+            links: Links::default(),
+            hosts: Vec::new(),
         }
     }
 }
 
+type Build = Box<dyn Fn(Option<&str>) -> reqwest::Result<reqwest::Client> + Send + Sync>;
+
 /// A connection pool with its trust. The proxy variables of the environment are honoured, unless it is direct.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) http: reqwest::Client,
+    pub(crate) http: Http,
     pub(crate) cloud: Arc<Cloud>,
 }
 
@@ -51,21 +62,42 @@ impl Client {
     /// If the given bundle is not PEM, or a file that the environment names cannot be read.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
         let trust = trust::config(options.ca_bundle.as_deref())?;
-        let builder = || {
-            reqwest::Client::builder()
+        let hosts: Vec<Host> = hosts::fixed()
+            .into_iter()
+            .chain(options.hosts.clone())
+            .collect();
+        let (agent, known) = (options.user_agent.clone(), hosts.clone());
+        let builder = move |link: Option<&str>| {
+            let mut builder = reqwest::Client::builder()
                 .tls_backend_preconfigured(trust.clone())
-                .user_agent(&options.user_agent)
+                .user_agent(&agent)
                 .connect_timeout(Duration::from_secs(20))
-                .redirect(reqwest::redirect::Policy::none())
+                .redirect(reqwest::redirect::Policy::none());
+            for (name, addresses) in &known {
+                builder = builder.resolve_to_addrs(name, addresses);
+            }
+            match link {
+                Some(link) => builder.interface(link),
+                None => builder,
+            }
         };
-        let direct = builder().no_proxy().build()?;
+        let http = |build| Http::new(build, options.links.clone(), hosts.clone());
+        let past = builder.clone();
+        let direct = Http::new(
+            move |link| past(link).no_proxy().build(),
+            options.links.clone(),
+            hosts.clone(),
+        )?;
         let http = match &options.proxy {
             _ if options.direct => direct.clone(),
-            None => builder().build()?,
+            None => http(Box::new(move |link: Option<&str>| builder(link).build()) as Build)?,
             Some(proxy) => {
-                let rules = proxy.rules()?;
-                let proxy = reqwest::Proxy::custom(move |url| rules.of(url));
-                builder().proxy(proxy).build()?
+                let rules = Arc::new(proxy.rules()?);
+                http(Box::new(move |link: Option<&str>| {
+                    let rules = Arc::clone(&rules);
+                    let proxy = reqwest::Proxy::custom(move |url| rules.of(url));
+                    builder(link).proxy(proxy).build()
+                }) as Build)?
             }
         };
         let cloud = Cloud::new(options.identity, options.endpoints.clone(), direct);

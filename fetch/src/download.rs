@@ -218,7 +218,7 @@ impl Download<'_> {
         let mut wait = patience.first_wait;
         let mut attempt = 1;
         loop {
-            let (why, asked) = match self.once().await {
+            let (why, asked) = match self.once(attempt).await {
                 Ok(()) => return Ok(()),
                 Err(Ending::Final(failure)) => return Err(failure),
                 Err(Ending::Broken(why, asked)) => (why, asked),
@@ -263,9 +263,15 @@ impl Download<'_> {
     }
 
     /// One request and its answer.
-    async fn once(&mut self) -> Result<(), Ending> {
+    async fn once(&mut self, attempt: u32) -> Result<(), Ending> {
         if let Source::Tftp(_) = self.source {
-            return self.transfer().await;
+            let links = &self.client.http.links;
+            let link = links.of_attempt(attempt - 1);
+            let done = self.transfer(link.as_deref()).await;
+            if let (Ok(()), Some(link)) = (&done, &link) {
+                links.answered(link);
+            }
+            return done;
         }
         // Only a digest, or the server's word that the content is still the same, makes it safe to join two answers.
         self.pace = (Instant::now(), 0);
@@ -338,7 +344,7 @@ impl Download<'_> {
     }
 
     /// One transfer by TFTP, which can only begin at the start.
-    async fn transfer(&mut self) -> Result<(), Ending> {
+    async fn transfer(&mut self, link: Option<&str>) -> Result<(), Ending> {
         self.restart()?;
         let Source::Tftp(place) = &self.source else {
             return Err(Ending::broken("expected a TFTP source"));
@@ -347,7 +353,7 @@ impl Download<'_> {
         let patience = self.want.patience;
         let mut transfer = self
             .watch
-            .within(patience.header_timeout, "no answer", place.open())
+            .within(patience.header_timeout, "no answer", place.open(link))
             .await?;
         let mut limit = patience.header_timeout;
         loop {

@@ -12,6 +12,8 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use crate::ending::Ending;
+use crate::hosts;
+use crate::http::Http;
 use crate::request::{Small, small};
 use crate::sigv4::{Credentials, stamp};
 use crate::want::Method;
@@ -38,7 +40,7 @@ pub enum Identity {
 pub struct Endpoints {
     /// EC2's instance metadata service.
     pub ec2: String,
-    /// Compute Engine's metadata server, by address: names may not resolve this early.
+    /// Compute Engine's metadata server.
     pub compute: String,
     /// S3 for all regions, asked by path; none: AWS's own, one for each region.
     pub s3: Option<String>,
@@ -48,10 +50,9 @@ pub struct Endpoints {
 
 impl Default for Endpoints {
     fn default() -> Self {
-        let link_local = || "http://169.254.169.254".to_owned();
         Self {
-            ec2: link_local(),
-            compute: link_local(),
+            ec2: hosts::EC2.to_owned(),
+            compute: hosts::COMPUTE.to_owned(),
             s3: None,
             gs: "https://storage.googleapis.com".to_owned(),
         }
@@ -63,7 +64,7 @@ pub(crate) struct Cloud {
     pub(crate) endpoints: Endpoints,
     identity: Identity,
     /// Connects without a proxy: metadata services are link-local.
-    direct: reqwest::Client,
+    direct: Http,
     role: Mutex<Option<Role>>,
     account: Mutex<Option<Account>>,
     /// Regions of buckets.
@@ -98,7 +99,7 @@ struct Account {
 }
 
 impl Cloud {
-    pub(crate) fn new(identity: Identity, endpoints: Endpoints, direct: reqwest::Client) -> Self {
+    pub(crate) fn new(identity: Identity, endpoints: Endpoints, direct: Http) -> Self {
         Self {
             endpoints,
             identity,

@@ -4,6 +4,8 @@
 
 // Floor: values
 mod digest;
+pub mod hosts;
+mod links;
 mod pause;
 mod percent;
 mod sigv4;
@@ -17,6 +19,7 @@ mod want;
 
 // Floor: one answer
 mod ending;
+mod http;
 mod proxy;
 mod sink;
 mod source_port;
@@ -57,6 +60,7 @@ pub use digest::Digest;
 pub use download::{bytes, file, verified_elsewhere};
 pub use failure::Failure;
 pub use identity::{Endpoints, Identity};
+pub use links::Links;
 pub use post::post_json;
 pub use proxy::Proxy;
 pub use repository::Repository;

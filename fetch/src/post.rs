@@ -23,18 +23,25 @@ pub async fn post_json(
     total: Duration,
 ) -> Result<(), Failure> {
     let until = Instant::now() + total;
+    let address = reqwest::Url::parse(url).map_err(|error| Failure::Address {
+        url: shown(url),
+        why: error.to_string(),
+    })?;
     let (mut attempts, mut wait) = (0, Duration::from_millis(250));
     loop {
         attempts += 1;
         let left = until.saturating_duration_since(Instant::now());
-        let sent = client
+        let request = client
             .http
-            .post(url)
+            .request(reqwest::Method::POST, address.clone())
             .header("content-type", "application/json")
             .timeout(HEADER.min(left))
             .body(text.to_owned())
-            .send()
-            .await;
+            .build();
+        let sent = match request {
+            Ok(request) => client.http.execute(request).await,
+            Err(error) => Err(error),
+        };
         let why = match sent.map(|answer| answer.status()) {
             Ok(status) if status.is_success() => return Ok(()),
             Ok(status) if status.is_client_error() && !MENDABLE.contains(&status.as_u16()) => {

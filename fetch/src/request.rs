@@ -11,6 +11,7 @@ use reqwest::{Response, StatusCode, Url};
 use crate::digest::Digest;
 use crate::ending::Ending;
 use crate::failure::chain;
+use crate::http::Http;
 use crate::source_port;
 use crate::want::Method;
 
@@ -62,7 +63,7 @@ pub(crate) struct Resume<'a> {
 /// # Errors
 /// Why there was no answer.
 pub(crate) async fn send(
-    client: &reqwest::Client,
+    client: &Http,
     method: Method,
     mut address: Url,
     mut headers: HeaderMap,
@@ -72,9 +73,12 @@ pub(crate) async fn send(
     let failed = |error: reqwest::Error| chain(&error.without_url());
     for _ in 0..=HOPS {
         let mut request = match method {
-            Method::Get => client.get(address.clone()),
-            Method::Head => client.head(address.clone()),
-            Method::Put => client.put(address.clone()).header(CONTENT_LENGTH, 0),
+            Method::Get => client.request(reqwest::Method::GET, address.clone()),
+            Method::Head => client.request(reqwest::Method::HEAD, address.clone()),
+            Method::Put => {
+                let request = client.request(reqwest::Method::PUT, address.clone());
+                request.header(CONTENT_LENGTH, 0)
+            }
         };
         request = request.headers(headers.clone());
         if let Some(resume) = &resume {
@@ -85,7 +89,7 @@ pub(crate) async fn send(
         }
         let request = request.build().map_err(failed)?;
         let response = match source_ports.take() {
-            Some(ports) => source_port::execute(ports, request).await?,
+            Some(ports) => source_port::execute(ports, request, &client.links).await?,
             None => client.execute(request).await.map_err(failed)?,
         };
         match target(&response, method) {
@@ -109,7 +113,7 @@ pub(crate) struct Small {
 
 /// Asks for something small, of at most `limit` bytes. The caller has the deadline.
 pub(crate) async fn small(
-    client: &reqwest::Client,
+    client: &Http,
     method: Method,
     url: &str,
     headers: &[(&str, &str)],
@@ -130,7 +134,7 @@ pub(crate) async fn small(
 
 /// As [`small`].
 pub(crate) async fn small_with(
-    client: &reqwest::Client,
+    client: &Http,
     method: Method,
     url: &str,
     headers: HeaderMap,

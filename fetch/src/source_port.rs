@@ -4,14 +4,20 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
 use reqwest::{Body, Response, ResponseBuilderExt as _, Url};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::time::timeout;
 
 use crate::failure::chain;
+use crate::links::Links;
+
+/// How long one link is tried.
+const PER_LINK: Duration = Duration::from_secs(3);
 
 /// Sends a request over plain HTTP, straight to the server, from the first of these ports that is free.
 ///
@@ -20,9 +26,10 @@ use crate::failure::chain;
 pub(crate) async fn execute(
     ports: &RangeInclusive<u16>,
     request: reqwest::Request,
+    links: &Links,
 ) -> Result<Response, String> {
     let url = request.url().clone();
-    let stream = connect(&url, ports)
+    let stream = connect_over(&url, ports, links)
         .await
         .map_err(|error| format!("connecting from a port of {ports:?}: {error}"))?;
     exchange(stream, &url, request)
@@ -30,14 +37,42 @@ pub(crate) async fn execute(
         .map_err(|error| chain(&*error))
 }
 
-async fn connect(url: &Url, ports: &RangeInclusive<u16>) -> io::Result<TcpStream> {
+/// Connects over the first link that leads to the server.
+async fn connect_over(
+    url: &Url,
+    ports: &RangeInclusive<u16>,
+    links: &Links,
+) -> io::Result<TcpStream> {
+    let names = links.names();
+    if names.is_empty() {
+        return connect(url, ports, None).await;
+    }
+    let mut last = io::Error::from(ErrorKind::HostUnreachable);
+    for link in names {
+        match timeout(PER_LINK, connect(url, ports, Some(&link))).await {
+            Ok(Ok(stream)) => {
+                links.answered(&link);
+                return Ok(stream);
+            }
+            Ok(Err(error)) => last = error,
+            Err(_) => last = ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
+}
+
+async fn connect(
+    url: &Url,
+    ports: &RangeInclusive<u16>,
+    link: Option<&str>,
+) -> io::Result<TcpStream> {
     let host = url.host_str().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut found = lookup_host((host, url.port_or_known_default().unwrap_or(80))).await?;
     let server = found.next().ok_or(ErrorKind::HostUnreachable)?;
     let mut last = io::Error::from(ErrorKind::AddrInUse);
     for port in in_random_order(ports) {
-        match connect_from(port, server).await {
+        match connect_from(port, server, link).await {
             // Bound by something else, or by an earlier connection to this server that is not forgotten yet.
             Err(error) if is_taken(&error) => last = error,
             answer => return answer,
@@ -46,13 +81,16 @@ async fn connect(url: &Url, ports: &RangeInclusive<u16>) -> io::Result<TcpStream
     Err(last)
 }
 
-async fn connect_from(port: u16, server: SocketAddr) -> io::Result<TcpStream> {
+async fn connect_from(port: u16, server: SocketAddr, link: Option<&str>) -> io::Result<TcpStream> {
     let (socket, here) = match server {
         SocketAddr::V4(_) => (TcpSocket::new_v4()?, (Ipv4Addr::UNSPECIFIED, port).into()),
         SocketAddr::V6(_) => (TcpSocket::new_v6()?, (Ipv6Addr::UNSPECIFIED, port).into()),
     };
     // Else a port would be taken for a minute after each of its connections (TIME-WAIT).
     socket.set_reuseaddr(true)?;
+    if let Some(link) = link {
+        socket.bind_device(Some(link.as_bytes()))?;
+    }
     socket.bind(here)?;
     socket.connect(server).await
 }

@@ -43,8 +43,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Asks for the file. The answers come by [`Transfer::next`].
-    pub(crate) async fn open(&self) -> Result<Transfer, Ending> {
+    /// Asks for the file, over a link if one is named. The answers come by [`Transfer::next`].
+    pub(crate) async fn open(&self, link: Option<&str>) -> Result<Transfer, Ending> {
         let mut addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
             .await
             .map_err(|error| chain(&error))?;
@@ -56,6 +56,10 @@ impl Place {
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let socket = UdpSocket::bind(own).await.map_err(|error| chain(&error))?;
+        if let Some(link) = link {
+            let bound = socket.bind_device(Some(link.as_bytes()));
+            bound.map_err(|error| chain(&error))?;
+        }
         let mut request = READ.to_be_bytes().to_vec();
         let mut words = vec![self.path.clone(), "octet".to_owned()];
         if self.options {

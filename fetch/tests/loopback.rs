@@ -107,6 +107,40 @@ fn impatient(attempts: u32) -> Patience {
     }
 }
 
+/// A service whose first address answers nothing and whose second one is of version 6. It sees the first as its host.
+#[test]
+fn a_service_is_reached_by_either_version_of_ip() {
+    let listener = TcpListener::bind("[::1]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut request = [0; 1024];
+        let count = connection.read(&mut request).unwrap();
+        connection.write_all(&ok(b"six")).unwrap();
+        String::from_utf8_lossy(&request[..count]).to_lowercase()
+    });
+    let addresses: [std::net::IpAddr; 2] = ["127.0.0.1", "::1"].map(|ip| ip.parse().unwrap());
+    let options = Options {
+        ca_bundle: Some(Vec::new()),
+        direct: true,
+        hosts: vec![(
+            "metadata.example".to_owned(),
+            addresses.map(|ip| (ip, 0).into()).to_vec(),
+        )],
+        ..Options::default()
+    };
+    let client = blocking::Client::new(&options).unwrap();
+    let url = format!("http://metadata.example:{port}/x");
+    let mut want = Want::new(&url, 1000);
+    want.patience.attempts = Some(1);
+    assert_eq!(client.bytes(&want, &|_| (), &|_| ()).unwrap(), b"six");
+    let request = serving.join().unwrap();
+    assert!(
+        request.contains(&format!("host: 127.0.0.1:{port}\r\n")),
+        "{request}"
+    );
+}
+
 const BODY: &[u8] = b"The quick brown fox jumps over the lazy dog";
 const BODY_SHA256: &str = "d7a8fbb307d7809469ca9abcb0082e4f8d5651e46d3cdb762d02d0bf37c9e592";
 

@@ -1,0 +1,74 @@
+//! Metadata services by name. Their names resolve nowhere this early, their addresses are fixed, and some have one of each
+//! version of IP: with both under one name the first that connects is used.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Where most services are (RFC 3927).
+const LINK_LOCAL: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// Base of EC2's instance metadata service
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html>).
+pub const EC2: &str = "http://instance-data.ec2.internal";
+/// Base of Compute Engine's metadata server
+/// (<https://cloud.google.com/compute/docs/metadata/querying-metadata>).
+pub const COMPUTE: &str = "http://metadata.google.internal";
+/// Base of OpenStack's metadata service; its address of version 6 is link-local, so that [`openstack`] makes it for the links
+/// of a machine.
+pub const OPENSTACK: &str = "http://metadata.openstack.internal";
+
+const EC2_SIX: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+const COMPUTE_SIX: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
+/// <https://docs.openstack.org/neutron/latest/admin/config-ipv6.html>
+const OPENSTACK_SIX: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
+
+/// A name and its addresses, of port 0: the request's own counts.
+pub type Host = (String, Vec<SocketAddr>);
+
+/// The services whose addresses do not depend on the machine.
+pub(crate) fn fixed() -> Vec<Host> {
+    [(EC2, EC2_SIX), (COMPUTE, COMPUTE_SIX)]
+        .into_iter()
+        .map(|(base, six)| {
+            let addresses: [IpAddr; 2] = [LINK_LOCAL.into(), six.into()];
+            (
+                name(base),
+                addresses.map(|address| (address, 0).into()).to_vec(),
+            )
+        })
+        .collect()
+}
+
+/// OpenStack's service on a machine whose links have these indices.
+#[must_use]
+pub fn openstack(links: &[u32]) -> Host {
+    let four = SocketAddr::from((LINK_LOCAL, 0));
+    let six = links
+        .iter()
+        .map(|index| std::net::SocketAddrV6::new(OPENSTACK_SIX, 0, 0, *index).into());
+    (name(OPENSTACK), [four].into_iter().chain(six).collect())
+}
+
+/// What a request to a host of this list is to name as its host: the address, as by any other client.
+pub(crate) fn header<'a>(hosts: &'a [Host], name: &str) -> Option<&'a SocketAddr> {
+    let (_, addresses) = hosts.iter().find(|(own, _)| own == name)?;
+    addresses.first()
+}
+
+fn name(base: &str) -> String {
+    base.trim_start_matches("http://").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_have_an_address_of_each_version() {
+        for (name, addresses) in fixed().into_iter().chain([openstack(&[2, 3])]) {
+            assert_eq!(addresses[0].to_string(), "169.254.169.254:0", "{name}");
+            assert!(addresses.len() > 1 && addresses[1..].iter().all(SocketAddr::is_ipv6));
+        }
+        assert_eq!(fixed()[0].1[1].to_string(), "[fd00:ec2::254]:0");
+        assert_eq!(openstack(&[3]).1[1].to_string(), "[fe80::a9fe:a9fe%3]:0");
+    }
+}

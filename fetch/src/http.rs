@@ -1,0 +1,125 @@
+//! HTTP connections. Where a machine has several links, the same request goes over the next one when no answer comes soon, and
+//! the first answer counts: a link that leads nowhere costs a second, and later requests go first over the one that answered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{HOST, HeaderValue};
+use reqwest::{Request, Response};
+use tokio::task::JoinSet;
+
+use crate::hosts::{self, Host};
+use crate::links::Links;
+
+/// How long a link is waited for before the next one is asked too. A link that refuses at once costs nothing.
+const HEAD_START: Duration = Duration::from_secs(1);
+
+type Build = dyn Fn(Option<&str>) -> reqwest::Result<reqwest::Client> + Send + Sync;
+
+/// Pools of connections: one that is bound to no link, and one for each link.
+#[derive(Clone)]
+pub(crate) struct Http {
+    unbound: reqwest::Client,
+    build: Arc<Build>,
+    bound: Arc<Mutex<BTreeMap<String, reqwest::Client>>>,
+    pub(crate) links: Links,
+    hosts: Arc<Vec<Host>>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { links, .. } = self;
+        f.debug_struct("Http")
+            .field("links", links)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Http {
+    /// `build` makes a pool whose connections are bound to a link, or to none.
+    pub(crate) fn new(
+        build: impl Fn(Option<&str>) -> reqwest::Result<reqwest::Client> + Send + Sync + 'static,
+        links: Links,
+        hosts: Vec<Host>,
+    ) -> reqwest::Result<Self> {
+        Ok(Self {
+            unbound: build(None)?,
+            build: Arc::new(build),
+            bound: Arc::default(),
+            links,
+            hosts: Arc::new(hosts),
+        })
+    }
+
+    /// A request in the making.
+    pub(crate) fn request(
+        &self,
+        method: reqwest::Method,
+        url: reqwest::Url,
+    ) -> reqwest::RequestBuilder {
+        self.unbound.request(method, url)
+    }
+
+    /// Sends a request over the links in turn; without any, as the kernel's routes lead.
+    pub(crate) async fn execute(&self, mut request: Request) -> reqwest::Result<Response> {
+        let name = request.url().host_str().unwrap_or_default();
+        if let Some(address) = hosts::header(&self.hosts, name) {
+            let host = match request.url().port() {
+                Some(port) => SocketAddr::new(address.ip(), port).to_string(),
+                None => address.ip().to_string(),
+            };
+            if let Ok(value) = HeaderValue::from_str(&host) {
+                request.headers_mut().entry(HOST).or_insert(value);
+            }
+        }
+        if self.links.names().is_empty() {
+            return self.unbound.execute(request).await;
+        }
+        self.race(request).await
+    }
+
+    async fn race(&self, request: Request) -> reqwest::Result<Response> {
+        let mut open = JoinSet::new();
+        let mut asked: Vec<String> = Vec::new();
+        loop {
+            // One that has come up since is asked too.
+            let names = self.links.names();
+            let next = names.into_iter().find(|name| !asked.contains(name));
+            if let Some((link, copy)) = next.zip(request.try_clone()) {
+                let client = self.bound_to(&link)?;
+                asked.push(link.clone());
+                open.spawn(async move { (link, client.execute(copy).await) });
+            } else if open.is_empty() {
+                // The request cannot be repeated.
+                return self.unbound.execute(request).await;
+            }
+            match tokio::time::timeout(HEAD_START, open.join_next()).await {
+                Ok(Some(Ok((link, Ok(response))))) => {
+                    self.links.answered(&link);
+                    return Ok(response);
+                }
+                Ok(Some(Ok((_, Err(error))))) => {
+                    let names = self.links.names();
+                    if open.is_empty() && names.iter().all(|name| asked.contains(name)) {
+                        return Err(error);
+                    }
+                }
+                // No answer yet, or a task that was ended with the runtime.
+                Err(_) | Ok(Some(Err(_)) | None) => {}
+            }
+        }
+    }
+
+    fn bound_to(&self, link: &str) -> reqwest::Result<reqwest::Client> {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = bound.get(link) {
+            return Ok(client.clone());
+        }
+        let client = (self.build)(Some(link))?;
+        bound.insert(link.to_owned(), client.clone());
+        Ok(client)
+    }
+}
