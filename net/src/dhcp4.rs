@@ -34,6 +34,8 @@ pub(crate) struct Client {
     mac: Vec<u8>,
     xid: u32,
     phase: Phase,
+    /// The address that the link has already.
+    wished: Option<Ipv4Addr>,
     /// When the next message is due; time since the client was made.
     due: Duration,
     wait: Duration,
@@ -49,11 +51,18 @@ impl Client {
             mac: mac.to_vec(),
             xid,
             phase: Phase::Discovering,
+            wished: None,
             due: Duration::ZERO,
             wait: FIRST,
             sent: 0,
             attempts: 0,
         }
+    }
+
+    /// The same with an address that it would like to keep (RFC 2131, section 4.4.1).
+    pub(crate) fn wishing(mut self, address: Option<Ipv4Addr>) -> Self {
+        self.wished = address;
+        self
     }
 
     /// When [`Client::send`] has a message.
@@ -115,6 +124,9 @@ impl Client {
         match self.phase {
             Phase::Discovering => {
                 options.insert(DhcpOption::MessageType(MessageType::Discover));
+                if let Some(address) = self.wished {
+                    options.insert(DhcpOption::RequestedIpAddress(address));
+                }
             }
             Phase::Requesting { address, server } => {
                 options.insert(DhcpOption::MessageType(MessageType::Request));

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -28,6 +28,13 @@ pub(crate) enum Protocol {
     Information,
 }
 
+impl Protocol {
+    /// Whether it is of version 6.
+    pub(crate) const fn is_six(self) -> bool {
+        !matches!(self, Self::Dhcp4)
+    }
+}
+
 /// An exchange with the DHCP servers of one link.
 #[derive(Debug)]
 pub(crate) struct Exchange {
@@ -41,13 +48,25 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Starts an exchange. `iaid` distinguishes the VLANs of one Ethernet address in DHCPv6.
-    pub(crate) fn new(link: &Link, protocol: Protocol, iaid: u32, now: Duration) -> Result<Self> {
+    /// Starts an exchange. `iaid` distinguishes the VLANs of one Ethernet address in DHCPv6; `wished` is the lease that the link
+    /// has, if it has one.
+    pub(crate) fn new(
+        link: &Link,
+        protocol: Protocol,
+        iaid: u32,
+        wished: Option<&Lease>,
+        now: Duration,
+    ) -> Result<Self> {
         let random = RandomState::new().build_hasher().finish();
         let (client, socket, to) = match protocol {
             Protocol::Dhcp4 => {
                 let xid = u32::try_from(random & u64::from(u32::MAX))?;
-                let client = Client::V4(dhcp4::Client::new(&link.mac, xid));
+                let wished = wished.and_then(|lease| lease.addresses.first());
+                let wished = wished.and_then(|(address, _)| match address {
+                    IpAddr::V4(address) => Some(*address),
+                    IpAddr::V6(_) => None,
+                });
+                let client = Client::V4(dhcp4::Client::new(&link.mac, xid).wishing(wished));
                 let socket = bound(link, AddressFamily::Inet, &SockaddrIn::new(0, 0, 0, 0, 68))?;
                 socket.set_broadcast(true)?;
                 let to = (Ipv4Addr::BROADCAST, 67).into();

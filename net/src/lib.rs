@@ -34,5 +34,8 @@ mod shape;
 // Floor: what each interface waits for
 mod progress;
 
+// Floor: all interfaces of a plan
+mod worker;
+
 // Floor: the network
 pub mod network;

@@ -1,26 +1,24 @@
 //! The network of one boot, brought up only when a source needs it: as the kernel command line describes it, else the
-//! platform's network data, else the default (DHCP and router advertisements on the first interface that gets an address).
+//! platform's network data, else the default (DHCP and router advertisements on every interface).
 //!
-//! All interfaces are configured at the same time and without a deadline; every five seconds a line names what each of them
-//! waits for. [`Network::flush`] undoes it before the handoff.
+//! All interfaces are configured at the same time and without a deadline; while somebody waits, every five seconds a line names
+//! what each of them waits for. By default a source is asked as soon as one of them has an address. The others go on, and
+//! [`Network::links`] has those over which a source can be asked. [`Network::flush`] ends it before the handoff.
 
 #[cfg(test)]
 mod tests;
 
-use std::fs;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::handover;
-use crate::netlink::Netlink;
-use crate::progress::{Candidate, Progress};
-use crate::shape::{self, Shaper};
+use crate::worker::{Worker, flush_links};
 use image::fault::Fault;
 use image::modules::{BOND, VLAN};
 use image::network::Network as Plan;
@@ -28,18 +26,17 @@ use linux::modules::{self, Modules};
 use linux::waiter::Waiter;
 use linux::world::World;
 
-/// How often the wait examines its stop flag.
+/// How often a wait examines its stop flag.
 const STOP_EVERY: Duration = Duration::from_millis(500);
-
-/// Validity of a network without a lease.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The network of one boot: the requested configuration, and what is set up of it.
 #[derive(Debug)]
 pub struct Network {
     world: Arc<World>,
     requested: Mutex<Requested>,
-    state: Mutex<State>,
+    running: Mutex<Option<Running>>,
+    /// The link over which a source has answered last.
+    answered: Mutex<Option<String>>,
 }
 
 /// The requested configuration, by source.
@@ -49,25 +46,106 @@ struct Requested {
     platform: Option<Plan>,
 }
 
-/// What is set up: by which plan, until when its leases are valid, and the indices of the links.
-#[derive(Debug, Default)]
-struct State {
-    until: Option<Instant>,
-    links: Vec<u32>,
+/// A worker on a thread, and the plan that it follows.
+#[derive(Debug)]
+struct Running {
     plan: Plan,
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
 }
 
-impl State {
-    /// Flushes what another plan has set up.
-    fn adopt(&mut self, plan: &Plan) -> Result<()> {
-        if self.plan != *plan {
-            flush_links(self)?;
-            *self = Self {
-                plan: plan.clone(),
-                ..Self::default()
-            };
+/// What a worker shows of itself after each look at the links.
+#[derive(Debug)]
+struct Shared {
+    view: Mutex<View>,
+    changed: Condvar,
+    ended: AtomicBool,
+    /// Wakes the worker.
+    wake: EventFd,
+}
+
+#[derive(Debug, Default)]
+struct View {
+    /// How often the worker has looked.
+    looks: u64,
+    enough: bool,
+    /// The kernel's names of the links that are ready.
+    ready: Vec<String>,
+    status: String,
+    /// The indices of the links that were set up.
+    links: Vec<u32>,
+    /// Why the worker has ended by itself.
+    failure: Option<String>,
+}
+
+impl Shared {
+    fn new() -> Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self {
+            view: Mutex::default(),
+            changed: Condvar::new(),
+            ended: AtomicBool::new(false),
+            wake: EventFd::from_flags(flags).context("making an event descriptor")?,
+        })
+    }
+
+    fn publish(&self, worker: &Worker) {
+        let mut view = lock(&self.view);
+        view.looks += 1;
+        view.enough = worker.is_enough();
+        view.ready = worker
+            .progress
+            .ready
+            .iter()
+            .map(|one| one.link.clone())
+            .collect();
+        view.status = worker.status();
+        view.links.clone_from(&worker.links);
+        self.changed.notify_all();
+    }
+
+    /// Runs until it is ended, or until the kernel's network configuration cannot be reached any more.
+    fn run(&self, mut worker: Worker) {
+        while !self.ended.load(Ordering::Relaxed) {
+            let done = worker.examine().and_then(|pause| {
+                self.publish(&worker);
+                worker.wait(pause, Some(self.wake.as_fd()))
+            });
+            if let Err(error) = done {
+                lock(&self.view).failure = Some(format!("{error:#}"));
+                return self.changed.notify_all();
+            }
         }
-        Ok(())
+    }
+}
+
+impl Running {
+    fn start(world: &Arc<World>, plan: &Plan) -> Result<Self> {
+        let shared = Arc::new(Shared::new()?);
+        let worker = Worker::new(Arc::clone(world), plan.clone())?;
+        let inside = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("network".to_owned())
+            .spawn(move || inside.run(worker))
+            .context("starting the network's thread")?;
+        Ok(Self {
+            plan: plan.clone(),
+            shared,
+            thread,
+        })
+    }
+
+    /// Ends the worker, and undoes what it has set up.
+    fn end(self) -> Result<()> {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        self.shared
+            .wake
+            .write(1)
+            .context("waking the network's thread")?;
+        if self.thread.join().is_err() {
+            bail!("the network's thread panicked");
+        }
+        flush_links(&lock(&self.shared.view).links, &self.plan)
     }
 }
 
@@ -78,7 +156,8 @@ impl Network {
         Self {
             world,
             requested: Mutex::default(),
-            state: Mutex::default(),
+            running: Mutex::default(),
+            answered: Mutex::default(),
         }
     }
 
@@ -106,7 +185,7 @@ impl Network {
     }
 
     /// Brings the network up unless it is up. Returns when one interface is configured or, if the plan names interfaces,
-    /// all of those; waits for that without a deadline.
+    /// all of those; waits for that without a deadline. Interfaces that come later are configured all the same.
     ///
     /// # Errors
     /// What waiting does not help with: no netlink, no socket, a kernel module that does not load.
@@ -119,25 +198,79 @@ impl Network {
     /// # Errors
     /// As [`Network::up`], and when `stop` is set.
     pub fn up_unless(&self, modules: &Modules, stop: &AtomicBool) -> Result<()> {
-        let mut state = lock(&self.state);
-        let plan = &self.plan();
-        state.adopt(plan)?;
-        if state.until.is_some_and(|until| Instant::now() < until) {
-            return Ok(());
+        let shared = self.started(modules)?;
+        let mut waiter = Waiter::for_ever(&self.world);
+        let mut view = lock(&shared.view);
+        let mut looks = view.looks;
+        loop {
+            if let Some(failure) = &view.failure {
+                bail!("{failure}");
+            }
+            if view.enough {
+                return Ok(());
+            }
+            if stop.load(Ordering::Relaxed) {
+                bail!("the network is not needed any more");
+            }
+            if view.looks != looks {
+                looks = view.looks;
+                waiter.examined();
+            }
+            if let Some(waited) = waiter.line() {
+                tracing::warn!("net: waiting ({waited}): {}", view.status);
+                drop(view);
+                // A device that the bus finds late has its driver loaded late.
+                modules.load_for_devices(modules::Network::With);
+                view = lock(&shared.view);
+                continue;
+            }
+            let timeout = waiter.pause(STOP_EVERY);
+            let woken = shared.changed.wait_timeout(view, timeout);
+            view = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        prepare(modules, plan)?;
-        let drivers = || {
-            modules.load_for_devices(modules::Network::With);
-        };
-        let ready = wait(&self.world, plan, &mut state, &drivers, stop)?;
-        let path = self.world.in_initrd(image::paths::RESOLV_CONF);
-        linux::mount::folder(&self.world.in_initrd("/etc"), 0o755)?;
-        fs::write(&path, resolv_conf(plan, &ready))
-            .with_context(|| format!("writing {}", path.display()))?;
-        let leases = ready.ready.iter().flat_map(|one| &one.leases);
-        let time = leases.map(|lease| lease.time / 2).min().unwrap_or(FOREVER);
-        state.until = Some(Instant::now() + time);
-        Ok(())
+    }
+
+    /// The worker of the plan in force, started if there is none; what another plan has set up is flushed before.
+    fn started(&self, modules: &Modules) -> Result<Arc<Shared>> {
+        let mut running = lock(&self.running);
+        let plan = self.plan();
+        let is_it = |one: &Running| one.plan == plan && lock(&one.shared.view).failure.is_none();
+        if let Some(one) = running.as_ref().filter(|one| is_it(one)) {
+            return Ok(Arc::clone(&one.shared));
+        }
+        if let Some(other) = running.take() {
+            other.end()?;
+        }
+        prepare(modules, &plan)?;
+        modules.load_for_devices(modules::Network::With);
+        let one = running.insert(Running::start(&self.world, &plan)?);
+        Ok(Arc::clone(&one.shared))
+    }
+
+    /// The links over which a source can be asked now, by the kernel's names: the one that answered last first.
+    #[must_use]
+    pub fn links(&self) -> Vec<String> {
+        let answered = lock(&self.answered).clone();
+        let mut links = self.ready();
+        // The others keep their order.
+        links.sort_by_key(|link| Some(link) != answered.as_ref());
+        links
+    }
+
+    fn ready(&self) -> Vec<String> {
+        let running = lock(&self.running);
+        let view = running.as_ref().map(|one| lock(&one.shared.view));
+        view.map_or_else(Vec::new, |view| view.ready.clone())
+    }
+
+    /// Records that a source has answered over this link.
+    pub fn answered(&self, link: &str) {
+        let others = self.ready().len() > 1;
+        let mut answered = lock(&self.answered);
+        if others && answered.as_deref() != Some(link) {
+            tracing::info!("net: {link}: a source has answered; it is asked over this link first");
+        }
+        *answered = Some(link.to_owned());
     }
 
     /// Writes the configuration as files of systemd-networkd, so that the running node has the same network.
@@ -153,7 +286,10 @@ impl Network {
     /// # Errors
     /// Names the link.
     pub fn flush(&self) -> Result<()> {
-        flush_links(&std::mem::take(&mut *lock(&self.state)))
+        match lock(&self.running).take() {
+            Some(running) => running.end(),
+            None => Ok(()),
+        }
     }
 }
 
@@ -178,154 +314,4 @@ fn prepare(modules: &Modules, plan: &Plan) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// resolv.conf(5) for the C library's resolver: a dead server costs one second, not five.
-fn resolv_conf(plan: &Plan, progress: &Progress) -> String {
-    let mut servers = [plan.resolvers.as_slice(), &progress.advertised].concat();
-    let mut search: Vec<&str> = Vec::new();
-    for lease in progress.ready.iter().flat_map(|one| &one.leases) {
-        servers.extend(&lease.resolvers);
-        search.extend(lease.search.iter().map(String::as_str));
-    }
-    let mut out = String::new();
-    for server in servers.iter().take(3) {
-        out.push_str(&format!("nameserver {server}\n"));
-    }
-    if !search.is_empty() {
-        out.push_str(&format!("search {}\n", search.join(" ")));
-    }
-    out.push_str("options timeout:1 attempts:2\n");
-    out
-}
-
-/// Removes the addresses of the links that were set up, and sets them down.
-fn flush_links(state: &State) -> Result<()> {
-    if state.links.is_empty() {
-        return Ok(());
-    }
-    let mut netlink = Netlink::open()?;
-    for link in netlink.links()? {
-        if state.links.contains(&link.index) {
-            let name = &link.name;
-            netlink
-                .flush_addresses(link.index)
-                .and_then(|()| netlink.set_up(link.index, false))
-                .with_context(|| format!("taking the link {name} down"))?;
-        }
-    }
-    delete_virtual(&mut netlink, &state.plan)
-}
-
-/// Removes the bonds and VLANs of a plan: systemd-networkd makes them at every boot from the same plan, on the first one too.
-fn delete_virtual(netlink: &mut Netlink, plan: &Plan) -> Result<()> {
-    let vlans = plan.vlans.iter().map(|vlan| &vlan.name);
-    let bonds = plan.bonds.iter().map(|bond| &bond.name);
-    // A bond takes the VLANs above it along.
-    for name in vlans.chain(bonds) {
-        let links = netlink.links()?;
-        let own = links.iter().find(|link| link.name == *name && link.stacked);
-        if let Some(link) = own {
-            netlink
-                .delete(link.index)
-                .with_context(|| format!("removing the link {name}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Configures interfaces until the plan's are ready.
-fn wait(
-    world: &World,
-    plan: &Plan,
-    state: &mut State,
-    drivers: &dyn Fn(),
-    stop: &AtomicBool,
-) -> Result<Progress> {
-    let mut netlink = Netlink::open()?;
-    let monitor = Netlink::monitor()?;
-    let mut shaper = Shaper::default();
-    let mut waiter = Waiter::for_ever(world);
-    let mut progress = Progress::default();
-    drivers();
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            bail!("the network is not needed any more");
-        }
-        waiter.examined();
-        progress.advertised.extend(monitor.drain());
-        shaper.shape(world, &mut netlink, plan)?;
-        let links = candidates(world, &mut netlink, plan)?;
-        set_links_up(&mut netlink, &links, state);
-        progress.start_exchanges(&mut netlink, plan, &links, waiter.elapsed());
-        progress.update_ready(&mut netlink, plan, &links, waiter.elapsed());
-        if progress.is_enough(plan) {
-            return Ok(progress);
-        }
-        if let Some(waited) = waiter.line() {
-            tracing::warn!("net: waiting ({waited}): {}", progress.status(plan, &links));
-            // A device that the bus finds late has its driver loaded late.
-            drivers();
-        }
-        let mut pause = waiter.pause(STOP_EVERY);
-        for one in progress.exchanges.values_mut() {
-            one.send(waiter.elapsed())?;
-            pause = pause.min(one.due().saturating_sub(waiter.elapsed()));
-        }
-        poll_sockets(&monitor, &progress, pause)?;
-        progress.receive(&mut netlink, waiter.elapsed());
-    }
-}
-
-/// Waits for an event of a link or a message of a server, at most as long as `left`.
-fn poll_sockets(monitor: &Netlink, progress: &Progress, left: Duration) -> Result<()> {
-    let left = left.max(Duration::from_millis(1));
-    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::from(1000_u16));
-    let mut fds = vec![PollFd::new(monitor.as_fd(), PollFlags::POLLIN)];
-    let sockets = progress.exchanges.values();
-    fds.extend(sockets.map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN)));
-    match poll(&mut fds, timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error).context("waiting for the network"),
-    }
-}
-
-/// The links that the plan configures.
-fn candidates(world: &World, netlink: &mut Netlink, plan: &Plan) -> Result<Vec<Candidate>> {
-    let mut links = netlink.links()?;
-    links.retain(|link| link.ethernet && link.mac.len() == 6);
-    let candidate = links.into_iter().map(|link| {
-        let names = shape::names(world, plan, &link);
-        Candidate {
-            settings: plan.interface(&names),
-            below: plan.is_below(&names),
-            link,
-        }
-    });
-    Ok(candidate
-        .filter(|one| one.settings.wants_address() || one.below)
-        .collect())
-}
-
-/// Sets the links up that are down. An Ethernet address or MTU that the device does not take is best effort.
-fn set_links_up(netlink: &mut Netlink, links: &[Candidate], state: &mut State) {
-    for Candidate { link, settings, .. } in links.iter().filter(|one| !one.link.up) {
-        if let Some(mac) = settings.mac
-            && let Err(error) = netlink.set_mac(link.index, &mac.0)
-        {
-            tracing::warn!("net: {}: address {mac}: {error:#}", link.name);
-        }
-        if let Some(mtu) = settings.mtu
-            && let Err(error) = netlink.set_mtu(link.index, mtu)
-        {
-            tracing::warn!("net: {}: MTU {mtu}: {error:#}", link.name);
-        }
-        match netlink.set_up(link.index, true) {
-            Ok(()) => tracing::info!("net: {}: set up", link.name),
-            Err(error) => tracing::warn!("net: {}: {error:#}", link.name),
-        }
-        if !state.links.contains(&link.index) {
-            state.links.push(link.index);
-        }
-    }
 }

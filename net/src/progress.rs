@@ -18,6 +18,12 @@ use crate::route::Route;
 
 /// How long an interface with an address waits for a name server from DHCPv6, if it has no other.
 const RESOLVER_WAIT: Duration = Duration::from_secs(5);
+/// A server that grants shorter leases than twice this is not asked more often.
+const SHORTEST_RENEWAL: Duration = Duration::from_secs(1);
+/// The metric of a route, to which the link's index is added: each link has its own routes, whatever networks they share. Below
+/// those of the kernel's routes by routers' advertisements (1024) for what the configuration itself names, above for leases.
+const FIXED_METRIC: u32 = 512;
+const LEASED_METRIC: u32 = 2048;
 
 /// A link that the plan configures.
 #[derive(Debug)]
@@ -57,15 +63,42 @@ impl Candidate {
 pub(crate) struct Ready {
     /// The plan's name of it, else the kernel's.
     pub(crate) name: String,
+    /// The kernel's name.
+    pub(crate) link: String,
     pub(crate) index: u32,
-    pub(crate) leases: Vec<Lease>,
 }
 
-/// The state of all interfaces while the network is brought up.
+/// A lease that a link is configured by. All times are on the clock of the exchanges.
+#[derive(Debug)]
+struct Held {
+    lease: Lease,
+    protocol: Protocol,
+    ends: Duration,
+    /// When the server is asked again; at once after the link was without a carrier.
+    renew: Duration,
+    /// Whether the link was not without a carrier since.
+    confirmed: bool,
+}
+
+impl Held {
+    fn new(lease: Lease, protocol: Protocol, now: Duration) -> Self {
+        Self {
+            ends: now.saturating_add(lease.time),
+            // T1 of both versions (RFC 2131, section 4.4.5; RFC 8415, section 14.2).
+            renew: now.saturating_add((lease.time / 2).max(SHORTEST_RENEWAL)),
+            confirmed: true,
+            lease,
+            protocol,
+        }
+    }
+}
+
+/// The state of all interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// By the link's index, and whether it is version 6.
     pub(crate) exchanges: BTreeMap<(u32, bool), Exchange>,
+    held: BTreeMap<(u32, bool), Held>,
     pub(crate) ready: Vec<Ready>,
     /// Name servers that routers advertised.
     pub(crate) advertised: Vec<IpAddr>,
@@ -88,8 +121,53 @@ impl Progress {
         named.all(|name| self.ready.iter().any(|one| one.name == *name))
     }
 
+    /// The leases that links are configured by.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.held.values().map(|held| &held.lease)
+    }
+
     fn is_ready(&self, index: u32) -> bool {
         self.ready.iter().any(|one| one.index == index)
+    }
+
+    /// Drops what is over: leases that have ended, and what was of links that are gone or without a carrier. A lease of the
+    /// latter is asked for anew once the carrier is back, since the link may be in another network then.
+    pub(crate) fn drop_ended(&mut self, netlink: &mut Netlink, links: &[Candidate], now: Duration) {
+        let find = |index: u32| links.iter().find(|one| one.link.index == index);
+        self.held.retain(|(index, _), held| {
+            let Some(one) = find(*index) else {
+                return false;
+            };
+            if now >= held.ends {
+                tracing::warn!(
+                    "net: {}: the lease of {} has ended",
+                    one.link.name,
+                    list(&held.lease)
+                );
+                remove_lease(netlink, &one.link, &held.lease.addresses);
+                return false;
+            }
+            if !one.link.carrier {
+                (held.confirmed, held.renew) = (false, now);
+            }
+            true
+        });
+        let held = &self.held;
+        self.ready.retain(|ready| {
+            let found = find(ready.index);
+            let carrier = found.is_some_and(|one| one.link.carrier);
+            let leased = [false, true].map(|six| (ready.index, six));
+            let method = found.map_or(Method::Off, |one| one.settings.method);
+            let kept = method == Method::Off
+                || leased.iter().any(|key| held.contains_key(key))
+                // What routers give, the kernel keeps and takes back.
+                || (method.hears_routers()
+                    && netlink.addresses(ready.index, true).is_ok_and(|found| !found.is_empty()));
+            if !carrier {
+                tracing::warn!("net: {}: lost its carrier", ready.link);
+            }
+            carrier && kept
+        });
     }
 
     /// Starts the exchanges that interfaces need, and ends those that they need no more. DHCPv6 sends from the link-local
@@ -101,29 +179,34 @@ impl Progress {
         links: &[Candidate],
         now: Duration,
     ) {
-        let open: Vec<&Candidate> = links
-            .iter()
-            .filter(|one| !self.is_ready(one.link.index))
-            .collect();
-        let wants = |index: u32, protocol: Protocol| {
-            let mut all = open.iter().filter(|one| one.link.index == index);
-            all.any(|one| one.protocols().any(|own| own == protocol))
+        let held = &self.held;
+        let wants = |one: &Candidate, protocol: Protocol| {
+            let key = (one.link.index, protocol.is_six());
+            let due = |held: &Held| held.protocol != protocol || now >= held.renew;
+            one.protocols().any(|own| own == protocol) && held.get(&key).is_none_or(due)
         };
-        self.exchanges
-            .retain(|(index, _), one| wants(*index, one.protocol));
-        for one in open {
+        self.exchanges.retain(|(index, _), exchange| {
+            let mut own = links.iter().filter(|one| one.link.index == *index);
+            own.any(|one| wants(one, exchange.protocol))
+        });
+        for one in links {
             let Link { index, name, .. } = &one.link;
-            for protocol in one.protocols() {
-                let six = protocol != Protocol::Dhcp4;
+            for protocol in one.protocols().filter(|protocol| wants(one, *protocol)) {
+                let six = protocol.is_six();
+                let key = (*index, six);
                 let later = six && !netlink.has_link_local(*index).unwrap_or(false);
-                if later || self.exchanges.contains_key(&(*index, six)) {
+                if later || self.exchanges.contains_key(&key) {
                     continue;
                 }
-                tracing::info!("net: {name}: carrier; {}", first_message(protocol));
+                match held.get(&key) {
+                    Some(held) => tracing::info!("net: {name}: renewing {}", list(&held.lease)),
+                    None => tracing::info!("net: {name}: carrier; {}", first_message(protocol)),
+                }
                 let iaid = iaid(plan, &one.name());
-                match Exchange::new(&one.link, protocol, iaid, now) {
+                let wished = held.get(&key).map(|held| &held.lease);
+                match Exchange::new(&one.link, protocol, iaid, wished, now) {
                     Ok(exchange) => {
-                        self.exchanges.insert((*index, six), exchange);
+                        self.exchanges.insert(key, exchange);
                     }
                     Err(error) => tracing::warn!("net: {name}: {error:#}"),
                 }
@@ -142,14 +225,14 @@ impl Progress {
                 Ok(()) => one.granted = Some(lease),
                 Err(error) => {
                     tracing::warn!("net: {}: unusable lease: {error:#}", one.link.name);
-                    remove_lease(netlink, &one.link, &lease);
+                    remove_lease(netlink, &one.link, &lease.addresses);
                     one.reject(now);
                 }
             }
         }
     }
 
-    /// Adds fixed addresses, and records the interfaces that are configured.
+    /// Adds fixed addresses, and records the leases that are in use and the interfaces that are configured.
     pub(crate) fn update_ready(
         &mut self,
         netlink: &mut Netlink,
@@ -159,19 +242,19 @@ impl Progress {
     ) {
         for one in links.iter().filter(|one| one.link.carrier) {
             let Link { index, name, .. } = &one.link;
+            if let Err(error) = self.hold_leases(netlink, &one.link, now) {
+                tracing::warn!("net: {name}: {error:#}");
+            }
             if self.is_ready(*index) || !one.settings.wants_address() {
                 continue;
             }
-            match self.is_configured(netlink, plan, one, now) {
+            match self.is_configured(netlink, plan, one) {
                 Ok(true) => {
                     tracing::info!("net: {name}: configured");
-                    let keys = [(*index, false), (*index, true)];
-                    let done = keys.iter().filter_map(|key| self.exchanges.remove(key));
-                    let leases = done.filter_map(|exchange| exchange.granted).collect();
                     self.ready.push(Ready {
                         name: one.name(),
+                        link: name.clone(),
                         index: *index,
-                        leases,
                     });
                 }
                 Ok(false) => {}
@@ -180,24 +263,46 @@ impl Progress {
         }
     }
 
+    /// Ends the exchanges whose leases are in use.
+    fn hold_leases(&mut self, netlink: &mut Netlink, link: &Link, now: Duration) -> Result<()> {
+        for key in [(link.index, false), (link.index, true)] {
+            let Some(exchange) = self.exchanges.get_mut(&key) else {
+                continue;
+            };
+            let information = exchange.protocol == Protocol::Information;
+            if !is_in_use(netlink, exchange, now)? && !information {
+                continue;
+            }
+            let Some(lease) = exchange.granted.take() else {
+                continue;
+            };
+            let protocol = exchange.protocol;
+            self.exchanges.remove(&key);
+            let held = Held::new(lease, protocol, now);
+            if let Some(before) = self.held.insert(key, held) {
+                // The server has given another address.
+                let mut gone = before.lease.addresses;
+                gone.retain(|one| !self.held[&key].lease.addresses.contains(one));
+                remove_lease(netlink, link, &gone);
+            }
+        }
+        Ok(())
+    }
+
     fn is_configured(
         &mut self,
         netlink: &mut Netlink,
         plan: &Plan,
         one: &Candidate,
-        now: Duration,
     ) -> Result<bool> {
         let index = one.link.index;
         let mut fixed = true;
         for address in &one.settings.addresses {
             fixed &= apply_fixed(netlink, plan, one, *address)?;
         }
-        let mut leased = false;
-        for six in [false, true] {
-            if let Some(exchange) = self.exchanges.get_mut(&(index, six)) {
-                leased |= is_in_use(netlink, exchange, now)?;
-            }
-        }
+        let is_used = |held: &Held| held.confirmed && !held.lease.addresses.is_empty();
+        let of_link = self.held.range((index, false)..=(index, true));
+        let leased = of_link.into_iter().any(|(_, held)| is_used(held));
         let is_fixed = |found: &IpAddr| one.settings.addresses.iter().any(|own| own.0 == *found);
         let automatic = one.settings.method.hears_routers() && {
             let found = netlink.addresses(index, true)?;
@@ -210,15 +315,14 @@ impl Progress {
     }
 
     /// Whether an interface with an address waits for a name server: it has none, and a DHCPv6 exchange may bring one. Not
-    /// for long: there may be no server although routers advertise one.
+    /// for long: there may be no server although routers advertise one. Nor beside a lease of version 4, which has what its
+    /// server wants to say: what comes later is used once it is there.
     fn waits_for_resolver(&mut self, plan: &Plan, index: u32) -> bool {
-        let of_leases = self.exchanges.range((index, false)..=(index, true));
-        let granted = of_leases.filter_map(|(_, one)| one.granted.as_ref());
         let known = !plan.resolvers.is_empty()
             || !self.advertised.is_empty()
-            || granted.into_iter().any(|lease| !lease.resolvers.is_empty());
-        let exchange = self.exchanges.get(&(index, true));
-        if known || exchange.is_none_or(|one| one.granted.is_some()) {
+            || self.held.contains_key(&(index, false))
+            || self.leases().any(|lease| !lease.resolvers.is_empty());
+        if known || !self.exchanges.contains_key(&(index, true)) {
             return false;
         }
         let since = self
@@ -233,6 +337,23 @@ impl Progress {
             RESOLVER_WAIT.as_secs()
         );
         false
+    }
+
+    /// When something is to be done that no event brings: a message, a renewal, the end of a lease.
+    pub(crate) fn due(&self, now: Duration) -> Option<Duration> {
+        let messages = self.exchanges.values().map(Exchange::due);
+        let held = self.held.values();
+        // A renewal that was due before has its exchange, or waits for the link.
+        let later = held
+            .flat_map(|held| [held.renew, held.ends])
+            .filter(|at| *at > now);
+        messages.chain(later).min()
+    }
+
+    /// Whether an interface still waits for something.
+    pub(crate) fn is_open(&self, links: &[Candidate]) -> bool {
+        let mut wanting = links.iter().filter(|one| one.settings.wants_address());
+        !self.exchanges.is_empty() || wanting.any(|one| !self.is_ready(one.link.index))
     }
 
     /// What each interface waits for, for the console.
@@ -301,7 +422,7 @@ fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> R
                     "net: {}: another host uses {address}: declining it",
                     exchange.link.name
                 );
-                remove_lease(netlink, &exchange.link, lease);
+                remove_lease(netlink, &exchange.link, &lease.addresses);
                 exchange.decline(now);
                 return Ok(false);
             }
@@ -350,7 +471,7 @@ fn apply_fixed(
             gateway,
         };
         netlink
-            .add_route(index, route, on_link)
+            .add_route(index, route, on_link, FIXED_METRIC + index)
             .with_context(|| format!("routing {network}/{length} through {gateway}"))?;
     }
     Ok(true)
@@ -378,19 +499,52 @@ fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> 
             .add_address(link.index, *address, *prefix)
             .with_context(|| format!("adding {address}/{prefix}"))?;
     }
+    let is_near = |gateway: IpAddr| {
+        let mut own = lease.addresses.iter();
+        own.any(|(address, prefix)| same_network(*address, *prefix, gateway))
+    };
+    let metric = LEASED_METRIC + link.index;
     for route in &lease.routes {
-        let own = |(address, prefix): &(IpAddr, u8)| same_network(*address, *prefix, route.gateway);
-        let on_link = !lease.addresses.iter().any(own);
         netlink
-            .add_route(link.index, *route, on_link)
+            .add_route(link.index, *route, !is_near(route.gateway), metric)
             .with_context(|| format!("routing {}/{}", route.network, route.prefix))?;
+    }
+    // The name servers of each link are asked over it, as by systemd-networkd (RoutesToDNS=). Best effort: a server may be
+    // reached otherwise.
+    let default = lease.routes.iter().find(|route| route.prefix == 0);
+    for resolver in lease.resolvers.iter().filter(|one| !is_near(**one)) {
+        let Some(default) = default.filter(|route| route.network.is_ipv4() == resolver.is_ipv4())
+        else {
+            continue;
+        };
+        let route = Route {
+            network: *resolver,
+            prefix: 32,
+            gateway: default.gateway,
+        };
+        if let Err(error) = netlink.add_route(link.index, route, !is_near(route.gateway), metric) {
+            tracing::debug!("net: {}: routing {resolver}: {error:#}", link.name);
+        }
     }
     Ok(())
 }
 
-/// Removes the addresses of a lease from a link, as far as it has them.
-fn remove_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) {
-    for (address, prefix) in &lease.addresses {
+/// The addresses of a lease, for the log.
+fn list(lease: &Lease) -> String {
+    let mut addresses: Vec<String> = lease
+        .addresses
+        .iter()
+        .map(|(one, _)| one.to_string())
+        .collect();
+    if addresses.is_empty() {
+        addresses.push("name servers".to_owned());
+    }
+    addresses.join(", ")
+}
+
+/// Removes addresses of a lease from a link, as far as it has them.
+fn remove_lease(netlink: &mut Netlink, link: &Link, addresses: &[(IpAddr, u8)]) {
+    for (address, prefix) in addresses {
         if let Err(error) = netlink.remove_address(link.index, *address, *prefix) {
             tracing::debug!("net: {}: removing {address}: {error:#}", link.name);
         }

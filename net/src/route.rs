@@ -20,6 +20,7 @@ const ON_LINK: u32 = 4;
 const DESTINATION: u16 = 1;
 const OUTPUT: u16 = 4;
 const GATEWAY: u16 = 5;
+const PRIORITY: u16 = 6;
 
 /// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,14 @@ pub(crate) struct Route {
 }
 
 impl Netlink {
-    /// Adds a route.
-    pub(crate) fn add_route(&mut self, index: u32, route: Route, on_link: bool) -> Result<()> {
+    /// Adds a route. Of two to the same network, the one with the lower metric is used.
+    pub(crate) fn add_route(
+        &mut self,
+        index: u32,
+        route: Route,
+        on_link: bool,
+        metric: u32,
+    ) -> Result<()> {
         let through = !route.gateway.is_unspecified();
         let scope = if through || route.network.is_ipv6() {
             SCOPE_UNIVERSE
@@ -56,6 +63,7 @@ impl Netlink {
             attribute(&mut body, DESTINATION, &octets(route.network));
         }
         attribute(&mut body, OUTPUT, &index.to_ne_bytes());
+        attribute(&mut body, PRIORITY, &metric.to_ne_bytes());
         if through {
             attribute(&mut body, GATEWAY, &octets(route.gateway));
         }

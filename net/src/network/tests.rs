@@ -3,13 +3,16 @@
 
 #![allow(unsafe_code)]
 
+mod links;
 mod six;
 
 use std::ffi::OsString;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::Instant;
 
 use dhcproto::v4::{DhcpOption, Message, MessageType, OptionCode};
 use dhcproto::{Decodable, Decoder};
@@ -17,8 +20,46 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::*;
+use crate::lease::Lease;
 use crate::link::{Advertised, Link};
+use crate::netlink::Netlink;
+use crate::progress::{Candidate, Progress};
+use crate::worker::resolv_conf;
 use linux::world::Clock;
+
+/// Lets a worker configure the links until a source can be asked. A test that waits for ever fails.
+fn brought_up(world: &Arc<World>, plan: &Plan) -> Worker {
+    let mut worker = Worker::new(Arc::clone(world), plan.clone()).unwrap();
+    work_until(&mut worker, Worker::is_enough);
+    worker
+}
+
+/// Lets a worker work until this is true of it.
+fn work_until(worker: &mut Worker, is_true: impl Fn(&Worker) -> bool) {
+    let began = Instant::now();
+    loop {
+        let pause = worker.examine().unwrap();
+        if is_true(worker) {
+            return;
+        }
+        let status = worker.status();
+        assert!(began.elapsed() < Duration::from_secs(60), "{status}");
+        worker.wait(pause, None).unwrap();
+    }
+}
+
+fn leases(worker: &Worker) -> Vec<&Lease> {
+    worker.progress.leases().collect()
+}
+
+/// A machine in a folder.
+fn machine(folder: &Path) -> Arc<World> {
+    Arc::new(World::below(folder, Clock::Real))
+}
+
+fn words(text: &str) -> Plan {
+    image::cmdline::Cmdline::parse(text).unwrap().network
+}
 
 fn fresh_network() {
     unshare(CloneFlags::CLONE_NEWNET).expect("making a network namespace");
@@ -134,14 +175,13 @@ fn leased(silent: usize, spoiled: usize) {
         pair(&mut netlink, &other);
         go.send(()).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let world = World::below(folder.path(), Clock::Real);
-        let mut state = State::default();
+        let world = machine(folder.path());
         let plan = Plan::default();
-        let ready = wait(&world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-        assert_eq!(ready.ready[0].name, "eth0");
+        let worker = brought_up(&world, &plan);
+        assert_eq!(worker.progress.ready[0].name, "eth0");
         let leased = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 77));
-        assert_eq!(ready.ready[0].leases[0].addresses, [(leased, 24)]);
-        let text = resolv_conf(&plan, &ready);
+        assert_eq!(leases(&worker)[0].addresses, [(leased, 24)]);
+        let text = fs::read_to_string(world.in_initrd(image::paths::RESOLV_CONF)).unwrap();
         assert_eq!(
             text,
             "nameserver 10.9.8.53\nsearch nodes.example\noptions timeout:1 attempts:2\n"
@@ -155,7 +195,7 @@ fn leased(silent: usize, spoiled: usize) {
         socket.connect("10.9.8.1:9").unwrap();
         assert_eq!(socket.local_addr().unwrap().ip(), leased);
 
-        flush_links(&state).unwrap();
+        flush_links(&worker.links, &plan).unwrap();
         let link = netlink
             .links()
             .unwrap()
@@ -191,7 +231,7 @@ fn a_lease_that_no_kernel_takes_does_not_end_the_exchange() {
 }
 
 /// Runs a test in a network namespace of its own with one pair of links, `eth0` and `peer0`, whose other end is up.
-fn with_peer(name: &str, test: impl FnOnce(&mut Netlink, &World) + Send) {
+fn with_peer(name: &str, test: impl FnOnce(&mut Netlink, &Arc<World>) + Send) {
     with_rights(name, || {
         let alone = || {
             fresh_network();
@@ -200,7 +240,7 @@ fn with_peer(name: &str, test: impl FnOnce(&mut Netlink, &World) + Send) {
             let peer = by_name(&mut netlink, "peer0");
             netlink.set_up(peer.index, true).unwrap();
             let folder = tempfile::tempdir().unwrap();
-            test(&mut netlink, &World::below(folder.path(), Clock::Real));
+            test(&mut netlink, &machine(folder.path()));
         };
         std::thread::scope(|scope| scope.spawn(alone).join().unwrap());
     });
@@ -213,12 +253,11 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
     with_peer(name, |netlink, world| {
         let cmdline = "ip=10.9.8.7::10.9.8.1:24:node7:eth0:off:1400 nameserver=10.9.8.53 \
                        rd.route=10.7.0.0/16:10.9.8.9:eth0";
-        let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
-        let mut state = State::default();
-        let ready = wait(world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-        assert_eq!(ready.ready.len(), 1);
-        assert_eq!(ready.ready[0].name, "eth0");
-        assert!(resolv_conf(&plan, &ready).starts_with("nameserver 10.9.8.53\n"));
+        let plan = words(cmdline);
+        let worker = brought_up(world, &plan);
+        assert_eq!(worker.progress.ready.len(), 1);
+        assert_eq!(worker.progress.ready[0].name, "eth0");
+        assert!(resolv_conf(&plan, &worker.progress).starts_with("nameserver 10.9.8.53\n"));
         let link = by_name(netlink, "eth0");
         let found = netlink.addresses(link.index, false).unwrap();
         assert_eq!(found, [(IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7)), 24)]);
@@ -226,9 +265,9 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
         assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
         assert!(routes.contains("eth0\t0000070A\t0908090A"), "{routes}");
         // The other end was not asked for and is left alone.
-        assert_eq!(state.links, [link.index]);
+        assert_eq!(worker.links, [link.index]);
 
-        flush_links(&state).unwrap();
+        flush_links(&worker.links, &plan).unwrap();
         assert!(!by_name(netlink, "eth0").up);
         assert!(netlink.addresses(link.index, false).unwrap().is_empty());
     });
@@ -240,14 +279,12 @@ fn a_described_network_takes_the_place_of_the_usual_one() {
     let name = "network::tests::a_described_network_takes_the_place_of_the_usual_one";
     with_peer(name, |netlink, world| {
         let link = by_name(netlink, "eth0");
-        let mut state = State::default();
-        let mut brought = |plan: &Plan| {
-            state.adopt(plan).unwrap();
-            wait(world, plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
-            state.links.clone()
-        };
-        let earlier = "ip=10.9.8.7:::24::eth0:off";
-        brought(&image::cmdline::Cmdline::parse(earlier).unwrap().network);
+        let network = Network::new(Arc::clone(world));
+        let modules = Modules::none(Arc::clone(world));
+        network.set_platform_data(words("ip=10.9.8.7:::24::eth0:off"));
+        network.up(&modules).unwrap();
+        let four = netlink.addresses(link.index, false).unwrap();
+        assert_eq!(four, [("10.9.8.7".parse().unwrap(), 24)]);
         let mac: Vec<String> = link.mac.iter().map(|b| format!("{b:02X}")).collect();
         let text = format!(
             r#"{{"links": [{{"id": "tap0", "type": "ovs", "mtu": 1400, "ethernet_mac_address": "{}"}}],
@@ -258,14 +295,17 @@ fn a_described_network_takes_the_place_of_the_usual_one() {
             mac.join(":")
         );
         let described = platform::network::read(text.as_bytes(), "n").unwrap();
-        let links = brought(&platform::network::plan(&described));
-        assert_eq!(links, [link.index]);
+        network.set_platform_data(platform::network::plan(&described));
+        network.up(&modules).unwrap();
+        assert_eq!(network.links(), ["eth0"]);
         let four = netlink.addresses(link.index, false).unwrap();
         assert_eq!(four, [("10.9.8.9".parse().unwrap(), 24)]);
         let six = netlink.addresses(link.index, true).unwrap();
         assert_eq!(six, [("2001:db8::9".parse().unwrap(), 64)]);
         let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
         assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
+        network.flush().unwrap();
+        assert!(!by_name(netlink, "eth0").up && network.links().is_empty());
     });
 }
 
@@ -296,10 +336,9 @@ fn an_address_of_version_6_is_used_after_duplicate_address_detection() {
     with_peer(name, |netlink, world| {
         let cmdline =
             "ip=[2001:db8::7]::[2001:db8::1]:64::eth0:off ifname=uplink:02:00:00:00:00:99";
-        let plan = image::cmdline::Cmdline::parse(cmdline).unwrap().network;
-        let mut state = State::default();
+        let plan = words(cmdline);
         let began = Instant::now();
-        wait(world, &plan, &mut state, &|| (), &AtomicBool::new(false)).unwrap();
+        brought_up(world, &plan);
         assert!(began.elapsed() < Duration::from_secs(20));
         let link = by_name(netlink, "eth0");
         let found = netlink.addresses(link.index, true).unwrap();

@@ -129,8 +129,8 @@ fn router(index: u32) -> UdpSocket {
 /// Brings `eth0` up by these words against that network. `look` sees what came of it, in the node's network namespace.
 fn meet(
     network: Network,
-    words: &'static str,
-    look: impl FnOnce(&mut Netlink, u32, &Progress, &Plan) + Send + 'static,
+    text: &'static str,
+    look: impl FnOnce(&mut Netlink, u32, &Worker, &Plan) + Send + 'static,
 ) -> Vec<u8> {
     let (ready, namespace) = channel();
     let (go, begin) = channel();
@@ -144,26 +144,11 @@ fn meet(
         pair(&mut netlink, &other);
         go.send(()).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let world = World::below(folder.path(), Clock::Real);
-        let plan = image::cmdline::Cmdline::parse(words).unwrap().network;
-        let mut state = State::default();
-        let late = AtomicBool::new(false);
-        let ready = std::thread::scope(|scope| {
-            // A test that waits for ever fails.
-            let (done, over) = channel::<()>();
-            let late = &late;
-            scope.spawn(move || {
-                let limit = Duration::from_secs(60);
-                let waited = over.recv_timeout(limit);
-                late.store(waited.is_err(), Ordering::Relaxed);
-            });
-            let ready = wait(&world, &plan, &mut state, &|| (), late);
-            done.send(()).unwrap_or_default();
-            ready.unwrap()
-        });
+        let plan = words(text);
+        let worker = brought_up(&machine(folder.path()), &plan);
         let index = by_name(&mut netlink, "eth0").index;
-        look(&mut netlink, index, &ready, &plan);
-        flush_links(&state).unwrap();
+        look(&mut netlink, index, &worker, &plan);
+        flush_links(&worker.links, &plan).unwrap();
         assert!(netlink.addresses(index, true).unwrap().is_empty());
     });
     let looked = node.join();
@@ -193,8 +178,8 @@ fn an_address_of_version_6_is_leased_and_taken_back() {
         let heard = meet(network, "ip=eth0:dhcp6", |netlink, index, ready, plan| {
             let found = netlink.addresses(index, true).unwrap();
             assert_eq!(found, [(ADDRESS.parse().unwrap(), 128)]);
-            assert_eq!(ready.ready[0].leases.len(), 1);
-            assert_eq!(resolv_conf(plan, ready), NAMED);
+            assert_eq!(leases(ready).len(), 1);
+            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
         });
         assert_eq!(heard, [SOLICIT, REQUEST]);
     });
@@ -212,7 +197,7 @@ fn routers_that_manage_addresses_make_the_client_ask() {
         let heard = meet(network, "ip=auto6", |netlink, index, ready, plan| {
             let found = netlink.addresses(index, true).unwrap();
             assert_eq!(found, [(ADDRESS.parse().unwrap(), 128)]);
-            assert_eq!(resolv_conf(plan, ready), NAMED);
+            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
             assert!(default_route());
         });
         // Rapid commit: no request.
@@ -234,7 +219,7 @@ fn routers_without_name_servers_make_the_client_ask_for_these_alone() {
             let found = netlink.addresses(index, true).unwrap();
             assert!(found.iter().all(|(_, prefix)| *prefix == 64), "{found:?}");
             assert_eq!(found.len(), 1);
-            assert_eq!(resolv_conf(plan, ready), NAMED);
+            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
             assert!(default_route());
         });
         assert_eq!(heard, [INFORMATION]);

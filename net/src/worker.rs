@@ -1,0 +1,241 @@
+//! Worker: configures the interfaces of a plan, and keeps them so until it is ended. Others come up after the first one is
+//! ready, leases are renewed, and a link whose carrier comes back is asked for anew.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use image::network::Network as Plan;
+use linux::mount;
+use linux::world::World;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::netlink::Netlink;
+use crate::progress::{Candidate, Progress};
+use crate::shape::{self, Shaper};
+
+/// How often the links are examined while one of them still waits, and else: events come in between.
+const WHILE_OPEN: Duration = Duration::from_millis(500);
+const ELSE: Duration = Duration::from_secs(5);
+/// Name servers that the C library's resolver asks (`MAXNS`).
+const RESOLVERS: usize = 3;
+
+/// The configuration of the interfaces, with its sockets.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    world: Arc<World>,
+    plan: Plan,
+    netlink: Netlink,
+    monitor: Netlink,
+    shaper: Shaper,
+    pub(crate) progress: Progress,
+    /// The links as they were when they were last examined.
+    candidates: Vec<Candidate>,
+    /// The indices of the links that were set up.
+    pub(crate) links: Vec<u32>,
+    began: Instant,
+    /// What resolv.conf holds.
+    names: String,
+}
+
+impl Worker {
+    pub(crate) fn new(world: Arc<World>, plan: Plan) -> Result<Self> {
+        Ok(Self {
+            world,
+            plan,
+            netlink: Netlink::open()?,
+            monitor: Netlink::monitor()?,
+            shaper: Shaper::default(),
+            progress: Progress::default(),
+            candidates: Vec::new(),
+            links: Vec::new(),
+            began: Instant::now(),
+            names: String::new(),
+        })
+    }
+
+    /// Whether a source can be asked now.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.progress.is_enough(&self.plan)
+    }
+
+    /// What each interface waits for, for the console.
+    pub(crate) fn status(&self) -> String {
+        self.progress.status(&self.plan, &self.candidates)
+    }
+
+    /// Does what can be done now. Gives how long [`Worker::wait`] may wait.
+    pub(crate) fn examine(&mut self) -> Result<Duration> {
+        let now = self.began.elapsed();
+        let Self {
+            netlink,
+            plan,
+            progress,
+            ..
+        } = self;
+        for server in self.monitor.drain() {
+            if !progress.advertised.contains(&server) {
+                progress.advertised.push(server);
+            }
+        }
+        self.shaper.shape(&self.world, netlink, plan)?;
+        self.candidates = candidates(&self.world, netlink, plan)?;
+        set_links_up(netlink, &self.candidates, &mut self.links);
+        progress.drop_ended(netlink, &self.candidates, now);
+        progress.start_exchanges(netlink, plan, &self.candidates, now);
+        progress.update_ready(netlink, plan, &self.candidates, now);
+        for one in progress.exchanges.values_mut() {
+            one.send(now)?;
+        }
+        let longest = match progress.is_open(&self.candidates) {
+            true => WHILE_OPEN,
+            false => ELSE,
+        };
+        let due = progress.due(now).map(|due| due.saturating_sub(now));
+        self.write_names()?;
+        Ok(due.map_or(longest, |due| due.min(longest)))
+    }
+
+    /// Waits for an event of a link, a message of a server or `wake`, at most as long as `left`, and takes the messages.
+    pub(crate) fn wait(&mut self, left: Duration, wake: Option<BorrowedFd<'_>>) -> Result<()> {
+        let left = left.max(Duration::from_millis(1));
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::from(1000_u16));
+        let exchanges = self.progress.exchanges.values().map(AsFd::as_fd);
+        let all = [self.monitor.as_fd()]
+            .into_iter()
+            .chain(wake)
+            .chain(exchanges);
+        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error).context("waiting for the network"),
+        }
+        let now = self.began.elapsed();
+        self.progress.receive(&mut self.netlink, now);
+        Ok(())
+    }
+
+    /// Writes resolv.conf once a link is ready and whenever its content changes. A name server that comes late is used by
+    /// the next lookup.
+    fn write_names(&mut self) -> Result<()> {
+        let text = resolv_conf(&self.plan, &self.progress);
+        if self.progress.ready.is_empty() || text == self.names {
+            return Ok(());
+        }
+        let path = self.world.in_initrd(image::paths::RESOLV_CONF);
+        mount::folder(&self.world.in_initrd("/etc"), 0o755)?;
+        fs::write(&path, &text).with_context(|| format!("writing {}", path.display()))?;
+        self.names = text;
+        Ok(())
+    }
+}
+
+/// resolv.conf(5) for the C library's resolver: a dead server costs one second, not five. With several links, the first name
+/// server of each comes before the second of any.
+pub(crate) fn resolv_conf(plan: &Plan, progress: &Progress) -> String {
+    let mut servers = [plan.resolvers.as_slice(), &progress.advertised].concat();
+    let mut search: Vec<&str> = Vec::new();
+    for lease in progress.leases() {
+        search.extend(lease.search.iter().map(String::as_str));
+    }
+    let longest = progress.leases().map(|lease| lease.resolvers.len()).max();
+    for at in 0..longest.unwrap_or(0) {
+        servers.extend(
+            progress
+                .leases()
+                .filter_map(|lease| lease.resolvers.get(at)),
+        );
+    }
+    let mut out = String::new();
+    let mut seen: Vec<IpAddr> = Vec::new();
+    for server in servers {
+        if !seen.contains(&server) && seen.len() < RESOLVERS {
+            out.push_str(&format!("nameserver {server}\n"));
+            seen.push(server);
+        }
+    }
+    if !search.is_empty() {
+        out.push_str(&format!("search {}\n", search.join(" ")));
+    }
+    out.push_str("options timeout:1 attempts:2\n");
+    out
+}
+
+/// The links that the plan configures.
+fn candidates(world: &World, netlink: &mut Netlink, plan: &Plan) -> Result<Vec<Candidate>> {
+    let mut links = netlink.links()?;
+    links.retain(|link| link.ethernet && link.mac.len() == 6);
+    let candidate = links.into_iter().map(|link| {
+        let names = shape::names(world, plan, &link);
+        Candidate {
+            settings: plan.interface(&names),
+            below: plan.is_below(&names),
+            link,
+        }
+    });
+    Ok(candidate
+        .filter(|one| one.settings.wants_address() || one.below)
+        .collect())
+}
+
+/// Sets the links up that are down. An Ethernet address or MTU that the device does not take is best effort.
+fn set_links_up(netlink: &mut Netlink, candidates: &[Candidate], set_up: &mut Vec<u32>) {
+    for Candidate { link, settings, .. } in candidates.iter().filter(|one| !one.link.up) {
+        if let Some(mac) = settings.mac
+            && let Err(error) = netlink.set_mac(link.index, &mac.0)
+        {
+            tracing::warn!("net: {}: address {mac}: {error:#}", link.name);
+        }
+        if let Some(mtu) = settings.mtu
+            && let Err(error) = netlink.set_mtu(link.index, mtu)
+        {
+            tracing::warn!("net: {}: MTU {mtu}: {error:#}", link.name);
+        }
+        match netlink.set_up(link.index, true) {
+            Ok(()) => tracing::info!("net: {}: set up", link.name),
+            Err(error) => tracing::warn!("net: {}: {error:#}", link.name),
+        }
+        if !set_up.contains(&link.index) {
+            set_up.push(link.index);
+        }
+    }
+}
+
+/// Removes the addresses of the links that were set up and sets them down; then removes the bonds and VLANs of their plan.
+pub(crate) fn flush_links(links: &[u32], plan: &Plan) -> Result<()> {
+    if links.is_empty() {
+        return Ok(());
+    }
+    let mut netlink = Netlink::open()?;
+    for link in netlink.links()? {
+        if links.contains(&link.index) {
+            let name = &link.name;
+            netlink
+                .flush_addresses(link.index)
+                .and_then(|()| netlink.set_up(link.index, false))
+                .with_context(|| format!("taking the link {name} down"))?;
+        }
+    }
+    delete_virtual(&mut netlink, plan)
+}
+
+/// Removes the bonds and VLANs of a plan: systemd-networkd makes them at every boot from the same plan, on the first one too.
+fn delete_virtual(netlink: &mut Netlink, plan: &Plan) -> Result<()> {
+    let vlans = plan.vlans.iter().map(|vlan| &vlan.name);
+    let bonds = plan.bonds.iter().map(|bond| &bond.name);
+    // A bond takes the VLANs above it along.
+    for name in vlans.chain(bonds) {
+        let links = netlink.links()?;
+        let own = links.iter().find(|link| link.name == *name && link.stacked);
+        if let Some(link) = own {
+            netlink
+                .delete(link.index)
+                .with_context(|| format!("removing the link {name}"))?;
+        }
+    }
+    Ok(())
+}
