@@ -1,6 +1,6 @@
 //! The network before the handoff, as the kernel command line asks for it. [`crate::network_words`] reads its words.
 //!
-//! Without any of these words every interface asks by DHCP, version 4.
+//! Without any of these words every interface asks by DHCP, version 4, and listens to routers' advertisements.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,6 @@ pub enum Method {
     /// Not by itself: the address that is given, if one is.
     Off,
     /// DHCP, version 4: `dhcp`, `on`, `any`.
-    #[default]
     Dhcp4,
     /// DHCP, version 6: `dhcp6`.
     Dhcp6,
@@ -57,7 +56,8 @@ pub enum Method {
     Auto6,
     /// By the routers' advertisements or by DHCP, version 6: `either6`.
     Either6,
-    /// By DHCP, version 4, or as [`Method::Auto6`], whichever is first: `both`.
+    /// By DHCP, version 4, and as [`Method::Auto6`]: `both`. Whichever is first is enough to begin with.
+    #[default]
     Both,
 }
 

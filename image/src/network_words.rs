@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(all.interface(&["eth1".to_owned()]).method, Method::Auto6);
         assert_eq!(
             Network::default().interface(&["eth0".to_owned()]).method,
-            Method::Dhcp4
+            Method::Both
         );
     }
 }

@@ -185,6 +185,30 @@ fn an_address_of_version_6_is_leased_and_taken_back() {
     });
 }
 
+/// Without a word on the command line, and nobody who answers by version 4.
+#[test]
+fn a_network_of_version_6_alone_is_enough_by_default() {
+    let name = "network::tests::six::a_network_of_version_6_alone_is_enough_by_default";
+    with_rights(name, || {
+        let network = Network {
+            router: Some(OTHER),
+            autonomous: true,
+            ..Network::default()
+        };
+        let heard = meet(network, "quiet", |netlink, index, ready, plan| {
+            assert!(plan.is_default());
+            let found = netlink.addresses(index, true).unwrap();
+            assert_eq!(found.len(), 1);
+            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
+            assert!(default_route());
+            // Version 4 is asked for all the same.
+            assert!(ready.status().ends_with("configured"));
+            assert!(ready.progress.exchanges.contains_key(&(index, false)));
+        });
+        assert_eq!(heard, [INFORMATION]);
+    });
+}
+
 #[test]
 fn routers_that_manage_addresses_make_the_client_ask() {
     let name = "network::tests::six::routers_that_manage_addresses_make_the_client_ask";
