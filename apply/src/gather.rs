@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use fetch::{Client, Endpoints, Identity, Options, Pace, Patience, Proxy, Room};
+use fetch::{Client, Endpoints, Identity, Links, Options, Pace, Patience, Proxy, Room};
 use ignition::contents::{Hash, gunzip, open};
 use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
@@ -41,6 +41,8 @@ pub struct Settings {
     pub patience: Patience,
     /// Where the clouds' storage and its credentials are.
     pub endpoints: Endpoints,
+    /// Over which links servers are asked.
+    pub links: Links,
     /// Called with what keeps a source from coming, for the log.
     pub on_wait: Say,
     /// Called every five seconds with what has come so far and how long that took, for the consoles.
@@ -73,6 +75,7 @@ impl Default for Settings {
                 ..Patience::default()
             },
             endpoints: Endpoints::default(),
+            links: Links::default(),
             on_wait: Arc::new(|_| ()),
             on_progress: Arc::new(|_| ()),
             world: Arc::new(World::real()),
@@ -438,6 +441,7 @@ impl<'a> Gather<'a> {
             proxy: self.proxy.clone(),
             identity: self.identity,
             endpoints: self.settings.endpoints.clone(),
+            links: self.settings.links.clone(),
             ..Options::default()
         };
         let client = Client::new(&options).map_err(failed)?;

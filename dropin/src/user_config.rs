@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
-use fetch::Patience;
+use fetch::{Links, Patience};
 use image::modules::FW_CFG;
 use platform::config_source::{self, Source};
 use platform::machine::{LOOK_EVERY, MEDIA_WAIT, Machine};
@@ -83,6 +83,8 @@ fn with_machine<T>(
         look_every: LOOK_EVERY,
         media_wait: MEDIA_WAIT,
         load_modules: &|names: &[&str]| load_modules(&world, names),
+        // The initrd's own network decides.
+        links: &Links::default(),
         network: &network,
         mount: &|medium: &Medium<'_>| {
             media.mount(match medium {

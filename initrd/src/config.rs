@@ -41,7 +41,10 @@ const WAITS: [u64; 4] = [5, 10, 20, 60];
 /// All mistakes of a config that came from no server.
 pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
     let base = source::base(&boot.world)?;
-    let settings = fetch_settings(&boot.world, ca_bundle(&boot.world, &root.programs.sysroot));
+    let settings = Settings {
+        links: boot.links(),
+        ..fetch_settings(&boot.world, ca_bundle(&boot.world, &root.programs.sysroot))
+    };
     let network = || boot.network.up(&boot.modules);
     for attempt in 0.. {
         let wrong = match once(boot, &settings, &network, base.as_ref()) {

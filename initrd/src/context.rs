@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fetch::Links;
 use image::cmdline::Cmdline;
 use image::manifest::Manifest;
 use linux::modules::Modules;
@@ -50,6 +51,19 @@ pub(crate) struct Boot {
     pub(crate) identity: Identity,
     /// The modules of the initramfs: `boot.modules.load(&["qemu_fw_cfg"])`.
     pub(crate) modules: Arc<Modules>,
+}
+
+impl Boot {
+    /// Over which links servers are asked.
+    pub(crate) fn links(&self) -> Links {
+        links(&self.network)
+    }
+}
+
+/// The links of a network, for a download.
+pub(crate) fn links(network: &Arc<Network>) -> Links {
+    let (names, answered) = (Arc::clone(network), Arc::clone(network));
+    Links::new(move || names.links(), move |link| answered.answered(link))
 }
 
 /// Which machine this is.

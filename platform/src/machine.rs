@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use fetch::Patience;
+use fetch::{Links, Patience};
 
 use crate::medium::Medium;
 use crate::problem::Problem;
@@ -38,6 +38,8 @@ pub struct Machine<'a> {
     /// Loads those of these kernel modules that the kernel has as modules. What does not load is logged by it: a config
     /// may be elsewhere.
     pub load_modules: &'a (dyn Fn(&[&str]) + Sync),
+    /// Over which links a service is asked.
+    pub links: &'a Links,
     /// Brings the network up. Called only by providers that need it, before their first request.
     pub network: Network<'a>,
     /// Mounts a medium read-only.

@@ -1,9 +1,10 @@
 //! Metadata services: requests over one connection; absence and failure are two answers.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
-use fetch::{Failure, Method, Options, Patience, Want, blocking};
+use fetch::{Failure, Method, Options, Patience, Want, blocking, hosts};
 use serde::de::DeserializeOwned;
 
 use crate::machine::{Machine, Received};
@@ -42,18 +43,30 @@ pub(crate) struct Ask<'a> {
 /// Where metadata services usually are: by address, since names may not resolve this early (RFC 3927, link-local).
 const LINK_LOCAL: &str = "http://169.254.169.254";
 
-/// The base of the service's URLs, without a slash at the end.
-pub(crate) fn base<'a>(machine: &Machine<'a>) -> &'a str {
-    machine.service.unwrap_or(LINK_LOCAL)
-}
-
 /// A client for metadata services: never by a proxy, and without certificates, since all speak plain HTTP.
-pub(crate) fn options() -> Options {
+pub(crate) fn options(machine: &Machine<'_>) -> Options {
     Options {
         ca_bundle: Some(Vec::new()),
         direct: true,
+        links: machine.links.clone(),
+        hosts: vec![hosts::openstack(&indices(machine.sys))],
         ..Options::default()
     }
+}
+
+/// The indices of the machine's links.
+fn indices(sys: &Path) -> Vec<u32> {
+    let links = std::fs::read_dir(sys.join("class/net"))
+        .into_iter()
+        .flatten();
+    let index = |link: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(link.ok()?.path().join("ifindex")).ok()?;
+        // The first is the loopback.
+        text.trim().parse().ok().filter(|index| *index > 1)
+    };
+    let mut out: Vec<u32> = links.filter_map(index).collect();
+    out.sort_unstable();
+    out
 }
 
 impl<'a> Service<'a> {
@@ -72,7 +85,7 @@ impl<'a> Service<'a> {
         let failed = |error: anyhow::Error| Problem::remote(format!("{error:#}"));
         (machine.network)(&never).map_err(failed)?;
         Ok(Self {
-            client: blocking::Client::new(&options()).map_err(failed)?,
+            client: blocking::Client::new(&options(machine)).map_err(failed)?,
             base: machine.service.unwrap_or(base),
             headers: owned(headers),
             patience: machine.patience,
@@ -205,6 +218,23 @@ mod tests {
     use super::*;
     use crate::testing::Bench;
     use crate::testing::server::{Request, ok, serve};
+
+    #[test]
+    fn links_are_known_by_their_indices() {
+        let sys = tempfile::tempdir().unwrap();
+        for (link, index) in [
+            ("lo", "1\n"),
+            ("eth1", "12\n"),
+            ("eth0", "2\n"),
+            ("odd", "x\n"),
+        ] {
+            let folder = sys.path().join("class/net").join(link);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("ifindex"), index).unwrap();
+        }
+        assert_eq!(indices(sys.path()), [2, 12]);
+        assert!(indices(&sys.path().join("none")).is_empty());
+    }
 
     #[test]
     fn a_service_may_have_its_own_address_and_want_certain_ports() {

@@ -133,6 +133,7 @@ impl Bench {
             patience: self.patience,
             look_every: Duration::from_millis(5),
             media_wait: Duration::from_millis(100),
+            links: &fetch::Links::default(),
             network: &network,
             mount: &mount,
             say: &say,

@@ -68,6 +68,7 @@ pub(super) fn user_config(
         look_every: LOOK_EVERY,
         media_wait: MEDIA_WAIT,
         load_modules: &load_modules,
+        links: &boot.links(),
         network: &network,
         mount: &mount,
         say: &say,

@@ -15,7 +15,7 @@ use image::cmdline::Cmdline;
 use image::report::{LINE, PORT, Report};
 use nix::libc::O_NONBLOCK;
 
-use crate::context::Early;
+use crate::context::{Early, links};
 use linux::block;
 use linux::certificates::ca_bundle;
 use linux::log::say;
@@ -96,6 +96,7 @@ fn post(early: &Early, modules: Modules, url: String, text: String) -> Result<()
         let client = || {
             fetch::blocking::Client::new(&fetch::Options {
                 ca_bundle: ca_bundle(&inside, &inside.sysroot),
+                links: links(&network),
                 ..fetch::Options::default()
             })
         };

@@ -70,6 +70,7 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     let world = &boot.world;
     let client = fetch::blocking::Client::new(&Options {
         ca_bundle: linux::certificates::ca_bundle(world, &world.sysroot),
+        links: boot.links(),
         ..Options::default()
     })?;
     let mut want = Want::new(url, boot.manifest.sizes.root + boot.manifest.sizes.verity);

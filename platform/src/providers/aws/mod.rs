@@ -1,11 +1,12 @@
 //! EC2's instance metadata service, version 2: a token first, then everything else with it.
 //!
+//! Its addresses of version 4 and 6 are asked, the latter where an instance has no other.
 //! A service that has no tokens (404, as compatible clouds) is asked the old way. A token that has expired in between
 //! (401) is renewed. <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html>
 
 use std::cell::RefCell;
 
-use fetch::{Failure, Identity, Method};
+use fetch::{Failure, Identity, Method, hosts};
 use serde::Deserialize;
 
 use crate::dmi::Dmi;
@@ -71,7 +72,7 @@ struct Imds<'a> {
 }
 
 fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let service = Service::new(machine, &[])?;
+    let service = Service::at(machine, hosts::EC2, &[])?;
     let imds = Imds {
         token: RefCell::new(token(&service)?),
         service,

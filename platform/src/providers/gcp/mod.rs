@@ -2,7 +2,7 @@
 //!
 //! <https://cloud.google.com/compute/docs/metadata/querying-metadata>
 
-use fetch::Identity;
+use fetch::{Identity, hosts};
 use serde::Deserialize;
 
 use crate::base64;
@@ -94,7 +94,7 @@ struct Attributes {
 
 fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let flavor = [("Metadata-Flavor", "Google")];
-    let service = Service::new(machine, &flavor)?;
+    let service = Service::at(machine, hosts::COMPUTE, &flavor)?;
     let data = service.user_data(&format!("{ROOT}/instance/attributes/user-data"))?;
     let instance: Instance = service
         .json(&format!("{ROOT}/instance/?recursive=true&alt=json"))?

@@ -1,14 +1,14 @@
 //! OpenStack: a config drive and the metadata service are asked at the same time; the first answer counts.
 //!
 //! A deployment has one of them, both or none, and a machine cannot know which: neither is given up while the other is
-//! silent, and the network is brought up meanwhile. The service's IPv6 address (`fe80::a9fe:a9fe`) is not asked.
+//! silent, and the network is brought up meanwhile. The service has a link-local address of each version of IP.
 //! <https://docs.openstack.org/nova/latest/user/metadata.html>
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fetch::{Identity, Want};
+use fetch::{Identity, Want, hosts};
 use tokio::sync::oneshot;
 
 use crate::config_drive::{self, Ec2, Nova};
@@ -20,7 +20,7 @@ use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::problem::Problem;
 use crate::provider::{Detection, Provider};
-use crate::service::{self, Service, options, present};
+use crate::service::{Service, options, present};
 use crate::userdata::{self, Foreign, LIMIT};
 
 const USER_DATA: &str = "/openstack/latest/user_data";
@@ -144,13 +144,13 @@ async fn ask_service(
         }
         Err(_) => std::future::pending().await,
     }
-    let url = format!("{}{USER_DATA}", service::base(machine));
+    let url = format!("{}{USER_DATA}", machine.service.unwrap_or(hosts::OPENSTACK));
     let want = Want {
         patience: machine.patience,
         ..Want::new(&url, LIMIT)
     };
     loop {
-        let problem = match fetch::Client::new(&options()) {
+        let problem = match fetch::Client::new(&options(machine)) {
             Ok(client) => {
                 let received = |bytes| (machine.received)(&url, bytes);
                 match present(fetch::bytes(&client, &want, machine.say, &received).await) {
@@ -168,7 +168,7 @@ async fn ask_service(
 fn by_service(machine: &Machine<'_>, data: Option<Vec<u8>>) -> Result<Found, Problem> {
     let name = "OpenStack's user data";
     let config = userdata::only(data, name, Foreign::Refuse, true)?;
-    let service = Service::new(machine, &[])?;
+    let service = Service::at(machine, hosts::OPENSTACK, &[])?;
     let nova: Nova = service.json(META_DATA)?.unwrap_or_default();
     let one = |key: &str| service.text(&format!("/latest/meta-data/{key}"));
     let ec2 = Ec2 {
