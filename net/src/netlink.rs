@@ -11,7 +11,7 @@ use nix::sys::socket::{
     socket,
 };
 
-use crate::message::{message, messages};
+use crate::message::{message, messages, word};
 
 // linux/netlink.h
 const REQUEST: u16 = 1;
@@ -78,14 +78,15 @@ impl Netlink {
         })
     }
 
-    /// Reads the pending events of a monitor, and returns the name servers that routers advertised.
-    pub(crate) fn drain(&self) -> Vec<IpAddr> {
+    /// Reads the pending events of a monitor, and returns the name servers that routers advertised, each with its link's index.
+    pub(crate) fn drain(&self) -> Vec<(u32, IpAddr)> {
         let mut out = Vec::new();
         let mut buffer = [0; 8192];
         while let Ok(len @ 1..) = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
             for (header, body) in messages(&buffer[..len]) {
                 if header.kind == NEW_ND {
-                    out.extend(resolvers(body));
+                    let index = word(body, 4).unwrap_or(0);
+                    out.extend(resolvers(body).into_iter().map(|server| (index, server)));
                 }
             }
         }

@@ -35,8 +35,6 @@ pub struct Network {
     world: Arc<World>,
     requested: Mutex<Requested>,
     running: Mutex<Option<Running>>,
-    /// The link over which a source has answered last.
-    answered: Mutex<Option<String>>,
 }
 
 /// The requested configuration, by source.
@@ -71,6 +69,8 @@ struct View {
     enough: bool,
     /// The kernel's names of the links that are ready.
     ready: Vec<String>,
+    /// The link over which a source has answered.
+    answered: Option<String>,
     status: String,
     /// The indices of the links that were set up.
     links: Vec<u32>,
@@ -107,10 +107,13 @@ impl Shared {
     /// Runs until it is ended, or until the kernel's network configuration cannot be reached any more.
     fn run(&self, mut worker: Worker) {
         while !self.ended.load(Ordering::Relaxed) {
-            let done = worker.examine().and_then(|pause| {
+            let answered = lock(&self.view).answered.clone();
+            let done = worker.examine(answered.as_deref()).and_then(|pause| {
                 self.publish(&worker);
                 worker.wait(pause, Some(self.wake.as_fd()))
             });
+            // Nothing to read: it was not woken.
+            self.wake.read().unwrap_or_default();
             if let Err(error) = done {
                 lock(&self.view).failure = Some(format!("{error:#}"));
                 return self.changed.notify_all();
@@ -157,7 +160,6 @@ impl Network {
             world,
             requested: Mutex::default(),
             running: Mutex::default(),
-            answered: Mutex::default(),
         }
     }
 
@@ -250,27 +252,34 @@ impl Network {
     /// The links over which a source can be asked now, by the kernel's names: the one that answered last first.
     #[must_use]
     pub fn links(&self) -> Vec<String> {
-        let answered = lock(&self.answered).clone();
-        let mut links = self.ready();
-        // The others keep their order.
-        links.sort_by_key(|link| Some(link) != answered.as_ref());
-        links
-    }
-
-    fn ready(&self) -> Vec<String> {
         let running = lock(&self.running);
-        let view = running.as_ref().map(|one| lock(&one.shared.view));
-        view.map_or_else(Vec::new, |view| view.ready.clone())
+        let Some(view) = running.as_ref().map(|one| lock(&one.shared.view)) else {
+            return Vec::new();
+        };
+        let mut links = view.ready.clone();
+        // The others keep their order.
+        links.sort_by_key(|link| Some(link) != view.answered.as_ref());
+        links
     }
 
     /// Records that a source has answered over this link.
     pub fn answered(&self, link: &str) {
-        let others = self.ready().len() > 1;
-        let mut answered = lock(&self.answered);
-        if others && answered.as_deref() != Some(link) {
+        let running = lock(&self.running);
+        let Some(shared) = running.as_ref().map(|one| &one.shared) else {
+            return;
+        };
+        let mut view = lock(&shared.view);
+        if view.answered.as_deref() == Some(link) {
+            return;
+        }
+        if view.ready.len() > 1 {
             tracing::info!("net: {link}: a source has answered; it is asked over this link first");
         }
-        *answered = Some(link.to_owned());
+        view.answered = Some(link.to_owned());
+        // Its name servers come first then.
+        if let Err(error) = shared.wake.write(1) {
+            tracing::debug!("net: waking the network's thread: {error}");
+        }
     }
 
     /// Writes the configuration as files of systemd-networkd, so that the running node has the same network.

@@ -16,6 +16,8 @@ use crate::link::Link;
 use crate::netlink::Netlink;
 use crate::route::Route;
 
+/// What an interface without a router waits for.
+const NO_ROUTER: &str = "no router has advertised a prefix";
 /// How long an interface with an address waits for a name server from DHCPv6, if it has no other.
 const RESOLVER_WAIT: Duration = Duration::from_secs(5);
 /// A server that grants shorter leases than twice this is not asked more often.
@@ -100,8 +102,8 @@ pub(crate) struct Progress {
     pub(crate) exchanges: BTreeMap<(u32, bool), Exchange>,
     held: BTreeMap<(u32, bool), Held>,
     pub(crate) ready: Vec<Ready>,
-    /// Name servers that routers advertised.
-    pub(crate) advertised: Vec<IpAddr>,
+    /// Name servers that routers advertised, each with its link's index.
+    pub(crate) advertised: Vec<(u32, IpAddr)>,
     /// Interfaces that have an address and no name server, by index, and since when.
     without_resolver: BTreeMap<u32, Instant>,
 }
@@ -124,6 +126,18 @@ impl Progress {
     /// The leases that links are configured by.
     pub(crate) fn leases(&self) -> impl Iterator<Item = &Lease> {
         self.held.values().map(|held| &held.lease)
+    }
+
+    /// The name servers of each link, by its index.
+    pub(crate) fn resolvers(&self) -> BTreeMap<u32, Vec<IpAddr>> {
+        let mut out: BTreeMap<u32, Vec<IpAddr>> = BTreeMap::new();
+        for (index, server) in &self.advertised {
+            out.entry(*index).or_default().push(*server);
+        }
+        for ((index, _), held) in &self.held {
+            out.entry(*index).or_default().extend(&held.lease.resolvers);
+        }
+        out
     }
 
     fn is_ready(&self, index: u32) -> bool {
@@ -385,12 +399,15 @@ impl Progress {
         }
         let range = (link.index, false)..=(link.index, true);
         let status = self.exchanges.range(range).map(|(_, one)| one.status());
-        let status: Vec<String> = status.collect();
+        let mut status: Vec<String> = status.collect();
+        if settings.method == Method::Both && !self.exchanges.contains_key(&(link.index, true)) {
+            status.extend(link.carrier.then(|| NO_ROUTER.to_owned()));
+        }
         match status.is_empty() {
             false => format!("{name}: {}", status.join(", ")),
             true if !link.carrier => format!("{name}: no carrier"),
             true if settings.method == Method::Auto6 => {
-                format!("{name}: no router has advertised a prefix")
+                format!("{name}: {NO_ROUTER}")
             }
             true => format!("{name}: duplicate address detection is under way"),
         }

@@ -15,12 +15,14 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::netlink::Netlink;
-use crate::progress::{Candidate, Progress};
+use crate::progress::{Candidate, Progress, Ready};
 use crate::shape::{self, Shaper};
 
 /// How often the links are examined while one of them still waits, and else: events come in between.
 const WHILE_OPEN: Duration = Duration::from_millis(500);
 const ELSE: Duration = Duration::from_secs(5);
+/// How long the name servers of one link are asked first while no source has answered.
+const TURN: Duration = Duration::from_secs(10);
 /// Name servers that the C library's resolver asks (`MAXNS`).
 const RESOLVERS: usize = 3;
 
@@ -68,8 +70,9 @@ impl Worker {
         self.progress.status(&self.plan, &self.candidates)
     }
 
-    /// Does what can be done now. Gives how long [`Worker::wait`] may wait.
-    pub(crate) fn examine(&mut self) -> Result<Duration> {
+    /// Does what can be done now. Gives how long [`Worker::wait`] may wait. `answered` is the link over which a source has
+    /// answered.
+    pub(crate) fn examine(&mut self, answered: Option<&str>) -> Result<Duration> {
         let now = self.began.elapsed();
         let Self {
             netlink,
@@ -96,7 +99,7 @@ impl Worker {
             false => ELSE,
         };
         let due = progress.due(now).map(|due| due.saturating_sub(now));
-        self.write_names()?;
+        self.write_names(answered)?;
         Ok(due.map_or(longest, |due| due.min(longest)))
     }
 
@@ -121,9 +124,11 @@ impl Worker {
 
     /// Writes resolv.conf once a link is ready and whenever its content changes. A name server that comes late is used by
     /// the next lookup.
-    fn write_names(&mut self) -> Result<()> {
-        let text = resolv_conf(&self.plan, &self.progress);
-        if self.progress.ready.is_empty() || text == self.names {
+    fn write_names(&mut self, answered: Option<&str>) -> Result<()> {
+        let ready = &self.progress.ready;
+        let first = turn(ready, answered, self.began.elapsed());
+        let text = resolv_conf(&self.plan, &self.progress, first);
+        if ready.is_empty() || text == self.names {
             return Ok(());
         }
         let path = self.world.in_initrd(image::paths::RESOLV_CONF);
@@ -134,21 +139,29 @@ impl Worker {
     }
 }
 
-/// resolv.conf(5) for the C library's resolver: a dead server costs one second, not five. With several links, the first name
-/// server of each comes before the second of any.
-pub(crate) fn resolv_conf(plan: &Plan, progress: &Progress) -> String {
-    let mut servers = [plan.resolvers.as_slice(), &progress.advertised].concat();
-    let mut search: Vec<&str> = Vec::new();
-    for lease in progress.leases() {
-        search.extend(lease.search.iter().map(String::as_str));
-    }
-    let longest = progress.leases().map(|lease| lease.resolvers.len()).max();
-    for at in 0..longest.unwrap_or(0) {
-        servers.extend(
-            progress
-                .leases()
-                .filter_map(|lease| lease.resolvers.get(at)),
-        );
+/// The index of the link whose name servers are asked first: that over which a source has answered, else each in turn, since a
+/// server that does not know a name of another network denies it, and no other one is asked then.
+fn turn(ready: &[Ready], answered: Option<&str>, elapsed: Duration) -> Option<u32> {
+    let count = u64::try_from(ready.len()).ok().filter(|count| *count > 0)?;
+    let turn = usize::try_from(elapsed.as_secs() / TURN.as_secs() % count).ok()?;
+    let has_answered = |one: &&Ready| Some(one.link.as_str()) == answered;
+    let first = ready.iter().find(has_answered).or(ready.get(turn));
+    first.map(|one| one.index)
+}
+
+/// resolv.conf(5) for the C library's resolver: a dead server costs one second, not five. The name servers of the link `first`
+/// come first, then one of each other link, then the rest.
+pub(crate) fn resolv_conf(plan: &Plan, progress: &Progress, first: Option<u32>) -> String {
+    let mut servers = plan.resolvers.clone();
+    let mut of_links = progress.resolvers();
+    servers.extend(
+        first
+            .and_then(|first| of_links.remove(&first))
+            .unwrap_or_default(),
+    );
+    let longest = of_links.values().map(Vec::len).max().unwrap_or(0);
+    for at in 0..longest {
+        servers.extend(of_links.values().filter_map(|own| own.get(at)));
     }
     let mut out = String::new();
     let mut seen: Vec<IpAddr> = Vec::new();
@@ -158,6 +171,8 @@ pub(crate) fn resolv_conf(plan: &Plan, progress: &Progress) -> String {
             seen.push(server);
         }
     }
+    let search = progress.leases().flat_map(|lease| &lease.search);
+    let search: Vec<&str> = search.map(String::as_str).collect();
     if !search.is_empty() {
         out.push_str(&format!("search {}\n", search.join(" ")));
     }
@@ -238,4 +253,25 @@ fn delete_virtual(netlink: &mut Netlink, plan: &Plan) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_link_has_its_turn_until_one_has_answered() {
+        let ready = ["eth0", "eth1"].map(|link| Ready {
+            name: link.to_owned(),
+            link: link.to_owned(),
+            index: u32::from(link.as_bytes()[3] - b'0') + 2,
+        });
+        let at = |seconds| Duration::from_secs(seconds);
+        for (seconds, index) in [(0, 2), (9, 2), (10, 3), (20, 2), (35, 3)] {
+            assert_eq!(turn(&ready, None, at(seconds)), Some(index), "{seconds}");
+            assert_eq!(turn(&ready, Some("eth1"), at(seconds)), Some(3));
+            assert_eq!(turn(&ready, Some("eth7"), at(seconds)), Some(index));
+        }
+        assert_eq!(turn(&[], None, at(0)), None);
+    }
 }

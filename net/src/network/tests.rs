@@ -38,7 +38,7 @@ fn brought_up(world: &Arc<World>, plan: &Plan) -> Worker {
 fn work_until(worker: &mut Worker, is_true: impl Fn(&Worker) -> bool) {
     let began = Instant::now();
     loop {
-        let pause = worker.examine().unwrap();
+        let pause = worker.examine(None).unwrap();
         if is_true(worker) {
             return;
         }
@@ -257,7 +257,7 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
         let worker = brought_up(world, &plan);
         assert_eq!(worker.progress.ready.len(), 1);
         assert_eq!(worker.progress.ready[0].name, "eth0");
-        assert!(resolv_conf(&plan, &worker.progress).starts_with("nameserver 10.9.8.53\n"));
+        assert!(resolv_conf(&plan, &worker.progress, None).starts_with("nameserver 10.9.8.53\n"));
         let link = by_name(netlink, "eth0");
         let found = netlink.addresses(link.index, false).unwrap();
         assert_eq!(found, [(IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7)), 24)]);
@@ -374,9 +374,15 @@ fn the_status_names_what_is_missing() {
         link,
     };
     assert_eq!(
-        Progress::default().status(&plan, &[candidate]),
+        Progress::default().status(&plan, std::slice::from_ref(&candidate)),
         "eth0: no router has advertised a prefix; enp9s0: no such interface"
     );
+    let both = Candidate {
+        settings: Plan::default().interface(&["eth0".to_owned()]),
+        ..candidate
+    };
+    let status = Progress::default().status(&Plan::default(), &[both]);
+    assert_eq!(status, "eth0: no router has advertised a prefix");
     assert!(!Progress::default().is_enough(&plan));
 }
 

@@ -179,7 +179,7 @@ fn an_address_of_version_6_is_leased_and_taken_back() {
             let found = netlink.addresses(index, true).unwrap();
             assert_eq!(found, [(ADDRESS.parse().unwrap(), 128)]);
             assert_eq!(leases(ready).len(), 1);
-            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
+            assert_eq!(resolv_conf(plan, &ready.progress, None), NAMED);
         });
         assert_eq!(heard, [SOLICIT, REQUEST]);
     });
@@ -199,7 +199,7 @@ fn a_network_of_version_6_alone_is_enough_by_default() {
             assert!(plan.is_default());
             let found = netlink.addresses(index, true).unwrap();
             assert_eq!(found.len(), 1);
-            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
+            assert_eq!(resolv_conf(plan, &ready.progress, None), NAMED);
             assert!(default_route());
             // Version 4 is asked for all the same.
             assert!(ready.status().ends_with("configured"));
@@ -221,7 +221,7 @@ fn routers_that_manage_addresses_make_the_client_ask() {
         let heard = meet(network, "ip=auto6", |netlink, index, ready, plan| {
             let found = netlink.addresses(index, true).unwrap();
             assert_eq!(found, [(ADDRESS.parse().unwrap(), 128)]);
-            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
+            assert_eq!(resolv_conf(plan, &ready.progress, None), NAMED);
             assert!(default_route());
         });
         // Rapid commit: no request.
@@ -243,7 +243,7 @@ fn routers_without_name_servers_make_the_client_ask_for_these_alone() {
             let found = netlink.addresses(index, true).unwrap();
             assert!(found.iter().all(|(_, prefix)| *prefix == 64), "{found:?}");
             assert_eq!(found.len(), 1);
-            assert_eq!(resolv_conf(plan, &ready.progress), NAMED);
+            assert_eq!(resolv_conf(plan, &ready.progress, None), NAMED);
             assert!(default_route());
         });
         assert_eq!(heard, [INFORMATION]);
