@@ -14,11 +14,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use image::guid::Guid;
 use image::layout::{Architecture, GIB, LABEL_VERITY_A, MIB, Sizes};
 use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::modules::ModuleIndex;
 use slipway::artifact::{self, Inputs};
-use slipway::format::cpio;
+use slipway::format::{cpio, verity};
 use slipway::host::cache::Key;
 use slipway::host::progress::Kind;
 use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
@@ -69,9 +70,10 @@ fn main() -> Result<()> {
     let bench = Bench::new()?;
     for (name, proof) in [
         (
-            "ukify_lays_the_same_bytes",
-            Bench::ukify as fn(&Bench) -> Result<()>,
+            "veritysetup_makes_the_same_tree",
+            Bench::tree as fn(&Bench) -> Result<()>,
         ),
+        ("ukify_lays_the_same_bytes", Bench::ukify),
         ("cpio_and_zstd_read_the_initramfs", Bench::initramfs),
         ("modprobe_loads_in_the_same_order", Bench::module_order),
         ("sgdisk_finds_no_fault_in_the_table", Bench::table),
@@ -212,6 +214,39 @@ impl Bench {
         )?;
         for word in ["\"/usr/program\"", "\"amd64\"", "program -> usr/program"] {
             ensure!(said.contains(word), "skopeo's copy has no {word}: {said}");
+        }
+        Ok(())
+    }
+
+    /// Superblock, hash tree and root hash are those of `veritysetup format`, to the byte: of one block, of one level and of
+    /// two, with a salt of a usual length and with the shortest one.
+    fn tree(&self) -> Result<()> {
+        let place = self.place.path();
+        let uuid = Guid::constant("11111111-2222-3333-4444-555555555555");
+        for (blocks, salt) in [(1, vec![0xa5; 32]), (128, vec![0x00, 0xff]), (129, vec![7])] {
+            let data: Vec<u8> = (0..blocks * 4096_usize)
+                .map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1])
+                .collect();
+            fs::write(place.join("tree.data"), data)?;
+            let hex: String = salt.iter().map(|byte| format!("{byte:02x}")).collect();
+            self.shell(&format!(
+                "/usr/sbin/veritysetup format tree.data tree.theirs --salt={hex} --uuid={uuid} --root-hash-file=tree.hash"
+            ))?;
+            let hash = verity::write(
+                &place.join("tree.data"),
+                &place.join("tree.ours"),
+                &salt,
+                uuid,
+            )?;
+            let theirs = fs::read_to_string(place.join("tree.hash"))?;
+            ensure!(
+                hash.to_string() == theirs.trim(),
+                "{blocks} blocks: the root hash is {hash}, veritysetup's {theirs}"
+            );
+            ensure!(
+                fs::read(place.join("tree.ours"))? == fs::read(place.join("tree.theirs"))?,
+                "{blocks} blocks: another superblock or tree than veritysetup's"
+            );
         }
         Ok(())
     }
