@@ -29,12 +29,17 @@ use linux::world::World;
 /// How often a wait examines its stop flag.
 const STOP_EVERY: Duration = Duration::from_millis(500);
 
+/// As long as a switch may take to let a port through (802.1D: two forward delays and the age of its information).
+const FOR_OTHERS: Duration = Duration::from_secs(60);
+
 /// The network of one boot: the requested configuration, and what is set up of it.
 #[derive(Debug)]
 pub struct Network {
     world: Arc<World>,
     requested: Mutex<Requested>,
     running: Mutex<Option<Running>>,
+    /// How long the other links of a plan that names them are waited for once one is ready.
+    for_others: Duration,
 }
 
 /// The requested configuration, by source.
@@ -71,6 +76,8 @@ struct View {
     ready: Vec<String>,
     /// The link over which a source has answered.
     answered: Option<String>,
+    /// Whether the links that are not ready have been waited for long enough.
+    without_others: bool,
     status: String,
     /// The indices of the links that were set up.
     links: Vec<u32>,
@@ -160,6 +167,7 @@ impl Network {
             world,
             requested: Mutex::default(),
             running: Mutex::default(),
+            for_others: FOR_OTHERS,
         }
     }
 
@@ -187,7 +195,8 @@ impl Network {
     }
 
     /// Brings the network up unless it is up. Returns when one interface is configured or, if the plan names interfaces,
-    /// all of those; waits for that without a deadline. Interfaces that come later are configured all the same.
+    /// all of those; waits for one without a deadline, for the others of a plan a minute. Interfaces that come later are
+    /// configured all the same.
     ///
     /// # Errors
     /// What waiting does not help with: no netlink, no socket, a kernel module that does not load.
@@ -208,7 +217,16 @@ impl Network {
             if let Some(failure) = &view.failure {
                 bail!("{failure}");
             }
-            if view.enough {
+            if view.enough || (view.without_others && !view.ready.is_empty()) {
+                return Ok(());
+            }
+            if !view.ready.is_empty() && waiter.elapsed() >= self.for_others {
+                tracing::warn!(
+                    "net: going on with {}: {}",
+                    view.ready.join(", "),
+                    view.status
+                );
+                view.without_others = true;
                 return Ok(());
             }
             if stop.load(Ordering::Relaxed) {

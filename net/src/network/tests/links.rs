@@ -177,6 +177,34 @@ fn alone(name: &str, test: impl FnOnce(&mut Netlink, Arc<Network>) + Send) {
     });
 }
 
+/// A link that is named and has no server holds nobody up for ever.
+#[test]
+fn a_named_link_without_a_server_does_not_hold_the_others_up() {
+    alone(
+        "a_named_link_without_a_server_does_not_hold_the_others_up",
+        |netlink, network| {
+            let lines = Lines::lay(netlink, vec![Far::new(8, false), Far::new(9, true)]);
+            let network = Network {
+                for_others: Duration::from_secs(3),
+                ..Network::new(Arc::clone(&network.world))
+            };
+            network.set_cmdline(&words("ip=eth0:dhcp ip=eth1:dhcp"));
+            let began = Instant::now();
+            up(&network);
+            assert!(began.elapsed() >= network.for_others);
+            assert_eq!(network.links(), ["eth1"]);
+            // Once is enough, and the other one may still come.
+            let again = Instant::now();
+            up(&network);
+            assert!(again.elapsed() < network.for_others);
+            lines.answers(0, true);
+            wait_until("the other link", || network.links().len() == 2);
+            network.flush().unwrap();
+            lines.end();
+        },
+    );
+}
+
 fn up(network: &Network) {
     network
         .up(&Modules::none(Arc::clone(&network.world)))
