@@ -144,6 +144,7 @@ impl Bench {
             ca_bundle: None,
             platforms: &[Platform::named("qemu").unwrap()],
             modules: &[],
+            files: &[],
         };
         let initramfs = initramfs::pack(&session, &kernel, &contents)?;
         let root = root(&tools, place.path())?;

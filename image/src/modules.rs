@@ -65,6 +65,12 @@ pub struct Module {
     /// Patterns of the devices and names that it serves, as in `modules.alias`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
+    /// Its options by the recipe's modprobe.d(5); those of the kernel command line come behind them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub options: String,
+    /// Whether the recipe's modprobe.d(5) keeps devices from loading it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blacklisted: bool,
 }
 
 /// One module that is part of the kernel itself.

@@ -177,7 +177,7 @@ impl Modules {
             .iter()
             .filter(|module| choose(module) && !seen.contains(&module.name))
             // As modprobe does it: only what an alias would load, never what is named or what another one needs.
-            .filter(|module| !self.words.is_blacklisted(&module.name))
+            .filter(|module| !module.blacklisted && !self.words.is_blacklisted(&module.name))
             .filter(|module| {
                 module.aliases.iter().any(|pattern| {
                     aliases
@@ -260,7 +260,9 @@ impl Modules {
     fn options(&self, name: &str) -> String {
         let own = DEFAULTS.iter().filter(|(module, _)| *module == name);
         let own = own.map(|(_, options)| *options);
-        let given = Some(self.words.options(name)).filter(|options| !options.is_empty());
+        let of_recipe = self.index.module(name).map_or("", |module| &module.options);
+        let given = [of_recipe, self.words.options(name)];
+        let given = given.into_iter().filter(|options| !options.is_empty());
         own.chain(given).collect::<Vec<_>>().join(" ")
     }
 }
@@ -527,10 +529,15 @@ mod tests {
         fs::write(world.proc.join("cmdline"), cmdline).unwrap();
         let folder = world.in_initrd(image::paths::INITRD_MODULES).join("6.12");
         fs::create_dir_all(&folder).unwrap();
-        let text = serde_json::to_string(&index()).unwrap();
+        let mut index = index();
+        index.modules[2].options = "error_behavior=1".to_owned();
+        index.modules[3].blacklisted = true;
+        index.modules[3].aliases = index.modules[4].aliases.clone();
+        let text = serde_json::to_string(&index).unwrap();
         fs::write(folder.join(image::paths::INITRD_MODULES_INDEX), text).unwrap();
         let modules = Modules::open(Arc::clone(&world), "6.12").unwrap();
-        assert_eq!(modules.options("dm_verity"), "prefetch_cluster=1");
+        let both = "error_behavior=1 prefetch_cluster=1";
+        assert_eq!(modules.options("dm_verity"), both);
         assert_eq!(modules.options("bonding"), "max_bonds=0 max_bonds=2");
         assert_eq!(modules.options("dm_mod"), "");
         // The device alone does not load it; its name does, here in vain.

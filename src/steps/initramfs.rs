@@ -4,6 +4,7 @@
 //! unpacks it faster. Same input, same bytes.
 
 pub mod drivers;
+mod modprobe;
 
 use std::fs;
 use std::io::Read;
@@ -19,10 +20,11 @@ use crate::format::cpio;
 use crate::host::cache::Key;
 use crate::host::session::Session;
 use crate::lock::LockedRecipe;
-use crate::recipe::Platform;
+use crate::recipe::{FileEntry, Platform};
 use crate::steps::identity::Identity;
 use crate::steps::kernel::Kernel;
 use crate::steps::kernel::catalogue::Catalogue;
+use modprobe::Rules;
 
 /// Best that takes seconds: one in the hundred smaller would cost twice the time.
 const LEVEL: i32 = 19;
@@ -59,6 +61,8 @@ pub struct Contents<'a> {
     pub platforms: &'a [Platform],
     /// More modules, from the recipe.
     pub modules: &'a [String],
+    /// The recipe's files, of which those of modprobe.d(5) concern the modules.
+    pub files: &'a [FileEntry],
 }
 
 /// What the initramfs of a recipe's image holds.
@@ -75,6 +79,7 @@ pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Content
         ca_bundle: None,
         platforms: &recipe.kernel.platforms,
         modules: &recipe.kernel.modules,
+        files: &recipe.files,
     }
 }
 
@@ -85,10 +90,12 @@ pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Content
 pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<Initramfs> {
     let step = session.progress.step("initramfs");
     let manifest = contents.manifest.to_text();
+    let rules = Rules::read(contents.files)?;
     let mut key = Key::of("initramfs", 2)
         .key("kernel", &kernel.key)
         .bytes("init", contents.init)
         .text("manifest", &manifest)
+        .text("modprobe.d", &rules.text)
         .text("level", &LEVEL.to_string());
     for (name, bytes) in [
         ("config", contents.base_config),
@@ -103,7 +110,7 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     }
     let key = key.finish();
     let made = session.cache.step("initramfs", &key, |folder| {
-        let archive = archive(kernel, contents, &manifest)?;
+        let archive = archive(kernel, contents, &manifest, &rules)?;
         let packed = zstd::bulk::compress(&archive, LEVEL).context("compressing the initramfs")?;
         fs::write(folder.join(FILE), packed).context("writing the initramfs")
     })?;
@@ -130,16 +137,18 @@ fn module_names(contents: &Contents) -> Vec<String> {
     out
 }
 
-fn archive(kernel: &Kernel, contents: &Contents, manifest: &str) -> Result<Vec<u8>> {
-    let catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
+fn archive(kernel: &Kernel, contents: &Contents, manifest: &str, rules: &Rules) -> Result<Vec<u8>> {
+    let mut catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
+    catalogue.add_soft(&rules.soft);
     let mut names = module_names(contents);
     let optional = drivers::optional()
         .into_iter()
         .filter(|name| catalogue.knows(name));
     names.extend(optional.map(str::to_owned));
-    let index = catalogue
+    let mut index = catalogue
         .choose(names.iter().map(String::as_str))
         .context("choosing modules for the initramfs")?;
+    rules.mark(&mut index);
     let mut archive = cpio::Archive::new();
     for folder in FOLDERS {
         archive.directory(folder)?;

@@ -60,23 +60,7 @@ impl Catalogue {
                 out.loadable.insert(name_of(path), (path.to_owned(), needs));
             }
         }
-        for line in soft.lines() {
-            let mut words = line.split_whitespace();
-            if words.next() != Some("softdep") {
-                continue;
-            }
-            let Some(name) = words.next() else { continue };
-            let (before, after) = out.soft.entry(canonical(name)).or_default();
-            let mut list = None;
-            for word in words {
-                match (word, &mut list) {
-                    ("pre:", _) => list = Some(&mut *before),
-                    ("post:", _) => list = Some(&mut *after),
-                    (other, Some(list)) => list.push(other.to_owned()),
-                    (_, None) => {}
-                }
-            }
-        }
+        out.add_soft(soft);
         for line in aliases.lines() {
             let mut words = line.split_whitespace();
             if let (Some("alias"), Some(pattern), Some(name)) =
@@ -100,6 +84,27 @@ impl Catalogue {
             }
         }
         out
+    }
+
+    /// Adds lines as `softdep NAME pre: A B post: C`.
+    pub fn add_soft(&mut self, text: &str) {
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            if words.next() != Some("softdep") {
+                continue;
+            }
+            let Some(name) = words.next() else { continue };
+            let (before, after) = self.soft.entry(canonical(name)).or_default();
+            let mut list = None;
+            for word in words {
+                match (word, &mut list) {
+                    ("pre:", _) => list = Some(&mut *before),
+                    ("post:", _) => list = Some(&mut *after),
+                    (other, Some(list)) => list.push(other.to_owned()),
+                    (_, None) => {}
+                }
+            }
+        }
     }
 
     /// Whether the kernel has it, loadable or built in.
@@ -146,6 +151,7 @@ impl Catalogue {
                 soft,
                 post,
                 aliases: self.aliases.get(name).cloned().unwrap_or_default(),
+                ..Module::default()
             })
         };
         Ok(ModuleIndex {
