@@ -1,5 +1,6 @@
 //! State: the partition with the node's identity, mounted before the config is looked for and made on a first boot.
 
+mod identity;
 mod marker;
 
 use std::fs::{self, File};
@@ -10,7 +11,8 @@ use image::layout;
 use image::paths::{self, RUN_STATE, STATE_MARK};
 use image::timeline;
 
-use self::marker::{Identity, Verdict};
+use self::identity::Identity;
+use self::marker::Verdict;
 use crate::context::Boot;
 use crate::root::Root;
 use crate::system_disk::table::{self, Plan, Scope};
@@ -20,6 +22,7 @@ use apply::journal::disks::DiskJournal;
 use apply::journal::files::FileJournal;
 use apply::plan::SystemDisk;
 use linux::block::{self, Partition};
+use linux::disk_identity::DiskIdentity;
 use linux::filesystem::ext;
 use linux::mount::{self, Flags};
 use linux::world::World;
@@ -46,10 +49,9 @@ pub(crate) struct State {
 /// # Errors
 /// If it is there and cannot be checked, mounted or read.
 pub(crate) fn open(boot: &Boot, root: &Root) -> Result<State> {
-    let identity = Identity {
-        instance: boot.identity.instance.clone(),
-        disk: root.disk.as_ref().and_then(|disk| disk.serial.clone()),
-    };
+    let disk = root.disk.as_ref();
+    let disk = disk.map(|disk| DiskIdentity::read(&boot.world, &disk.name));
+    let identity = Identity::of(boot.identity.instance.clone(), disk);
     let mut state = State {
         first_boot: true,
         dir: None,
@@ -207,10 +209,10 @@ impl State {
         Ok(())
     }
 
-    /// Whether this is a first boot. A node whose disk and instance are both others than the marker names is a copy: it is
-    /// provisioned anew and `var` made anew.
+    /// Whether this is a first boot. A copy of another node's disk is provisioned anew and `var` made anew.
     fn judge(&mut self, dir: &Path) -> Result<()> {
-        match marker::judge(marker::read(dir)?.as_ref(), &self.identity) {
+        let marker = marker::read(dir)?;
+        match marker::judge(marker.as_ref(), &self.identity) {
             Verdict::First => {}
             Verdict::Same => self.first_boot = false,
             Verdict::Changed(what) => {
@@ -224,6 +226,9 @@ impl State {
                 FileJournal::remove(dir)?;
                 self.copied = true;
             }
+        }
+        if !self.first_boot {
+            marker::renew(dir, marker, &self.identity)?;
         }
         Ok(())
     }

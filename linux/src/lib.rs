@@ -37,7 +37,8 @@ pub mod uevent;
 // Floor: calls that take long
 pub mod kernel_call;
 
-// Floor: modules, programs
+// Floor: names of devices, modules, programs
+pub mod disk_identity;
 pub mod esp;
 pub mod modules;
 pub mod programs;

@@ -7,18 +7,10 @@ use image::manifest::ImageId;
 use image::paths;
 use serde::{Deserialize, Serialize};
 
+use super::identity::Identity;
 use apply::fetched::Sources;
 use linux::atomic_file;
-
-/// What a provisioned node is bound to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Identity {
-    /// Instance id, else the SMBIOS UUID.
-    pub(super) instance: Option<String>,
-    /// Serial number of the system disk.
-    pub(super) disk: Option<String>,
-}
+use linux::disk_identity::Comparison;
 
 /// The marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,31 +31,60 @@ pub(super) struct Provisioned {
 pub(super) enum Verdict {
     /// Never provisioned.
     First,
-    /// This node, this disk.
+    /// This node.
     Same,
-    /// One of both is another: the node moved, or has a new disk with its old content.
+    /// This node, but its machine or its disk is another: a board was replaced, a snapshot restored.
     Changed(String),
-    /// Both are others: a copy.
+    /// A copy of another node's disk.
     Copied(String),
 }
 
+/// The verdict, by whether machine and disk are the marker's. `docs/architecture.md` has the same table.
+///
+/// One that is the same decides for the node. Where neither can be told, as on a machine without a UUID whose disk has no
+/// name, the node is kept: a reboot must never be a first boot.
 pub(super) fn judge(marker: Option<&Provisioned>, now: &Identity) -> Verdict {
+    use Comparison::{Other, Same, Unknown};
     let Some(marker) = marker else {
         return Verdict::First;
     };
     let was = &marker.identity;
-    let say = |name: &str, was: &Option<String>, now: &Option<String>| {
+    let instance = || {
         let text = |id: &Option<String>| id.clone().unwrap_or_else(|| "none".to_owned());
-        format!("the {name} was {} and is {}", text(was), text(now))
+        format!(
+            "the machine's UUID was {} and is {}",
+            text(&was.instance),
+            text(&now.instance)
+        )
     };
-    let instance = say("instance", &was.instance, &now.instance);
-    let disk = say("disk's serial number", &was.disk, &now.disk);
-    match (was.instance == now.instance, was.disk == now.disk) {
-        (true, true) => Verdict::Same,
-        (false, true) => Verdict::Changed(instance),
-        (true, false) => Verdict::Changed(disk),
-        (false, false) => Verdict::Copied(format!("{instance}, {disk}")),
+    let disk = || {
+        let (was, now) = (was.describe_disk(), now.describe_disk());
+        match was == now {
+            true => format!("the disk's names ({now}) are those of copies too"),
+            false => format!("the disk's names were {was} and are {now}"),
+        }
+    };
+    match (now.compare_instance(was), now.compare_disk(was)) {
+        (Same, Same | Unknown) | (Unknown, Same | Unknown) => Verdict::Same,
+        (Same, Other) => Verdict::Changed(disk()),
+        (Other, Same) => Verdict::Changed(instance()),
+        (Unknown, Other) => Verdict::Copied(disk()),
+        (Other, Other | Unknown) => Verdict::Copied(format!("{}, {}", instance(), disk())),
     }
+}
+
+/// Writes the identity of this boot into the marker, if it says more or other than the marker: the next change is then
+/// compared with this one.
+pub(super) fn renew(state: &Path, marker: Option<Provisioned>, now: &Identity) -> Result<()> {
+    let Some(mut marker) = marker else {
+        return Ok(());
+    };
+    let renewed = now.after(&marker.identity);
+    if renewed.is_written_as(&marker.identity) {
+        return Ok(());
+    }
+    marker.identity = renewed;
+    put(state, &marker)
 }
 
 /// The marker; none if the node was never provisioned. One that does not parse is no marker: it was cut off while it
@@ -87,8 +108,12 @@ pub(super) fn write(
         config,
         sources: Some(sources),
     };
+    put(state, &marker)
+}
+
+fn put(state: &Path, marker: &Provisioned) -> Result<()> {
     let path = state.join(paths::STATE_PROVISIONED);
-    atomic_file::write(&path, &serde_json::to_vec_pretty(&marker)?, 0o644)
+    atomic_file::write(&path, &serde_json::to_vec_pretty(marker)?, 0o644)
         .with_context(|| format!("writing {}", path.display()))
 }
 
@@ -111,32 +136,161 @@ pub(super) fn forget(state: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linux::disk_identity::DiskIdentity;
+
+    /// Kinds and names of a disk.
+    type Names = &'static [(&'static str, &'static str)];
+    /// The machine and the disk that were, those that are, whether the disk's names are proof, and the verdict.
+    type Row = (&'static str, Names, &'static str, Names, bool, &'static str);
+
+    /// A node with this UUID and these names of its disk.
+    fn node(instance: &str, disk: &[(&str, &str)], proof: bool) -> Identity {
+        let names = disk
+            .iter()
+            .map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned()));
+        let disk = DiskIdentity {
+            names: names.collect(),
+            proof,
+        };
+        let instance = (!instance.is_empty()).then(|| instance.to_owned());
+        Identity::of(instance, Some(disk))
+    }
+
+    fn marker(identity: &Identity) -> Provisioned {
+        // As it was written and is read: what this boot alone knows is gone.
+        let text = serde_json::to_string(identity).unwrap();
+        Provisioned {
+            identity: serde_json::from_str(&text).unwrap(),
+            image: ImageId {
+                name: "demo".into(),
+                version: "1".into(),
+            },
+            config: "00".into(),
+            sources: None,
+        }
+    }
+
+    /// The table of `docs/architecture.md`: the machine, the disk, the verdict.
+    #[test]
+    fn copies_are_provisioned_and_a_reboot_never_is() {
+        const ONE: &str = "1b4e28ba-2fa1-11d2-883f-0016d3cca427";
+        const SWAPPED: &str = "ba284e1b-a12f-d211-883f-0016d3cca427";
+        const TWO: &str = "2b4e28ba-2fa1-11d2-883f-0016d3cca427";
+        const JUNK: &str = "03000200-0400-0500-0006-000700080009";
+        let (same, changed, copied) = ("same", "changed", "copied");
+        let own: Names = &[("wwn", "5000c500a1"), ("serial", "S1")];
+        let other: Names = &[("wwn", "5000c500a2"), ("serial", "S2")];
+        let cloud: Names = &[("namespace", "1"), ("serial", "nvme_card-pd")];
+        let none: Names = &[];
+        let rows: [Row; 25] = [
+            // The same machine: whatever its disk is, it is this node.
+            (ONE, own, ONE, own, true, same),
+            (ONE, own, ONE, other, true, changed),
+            (ONE, own, ONE, none, false, same),
+            (ONE, none, ONE, own, true, same),
+            (ONE, none, ONE, none, false, same),
+            (ONE, cloud, ONE, cloud, false, same),
+            (ONE, own, SWAPPED, own, true, same),
+            (ONE, cloud, SWAPPED, cloud, false, same),
+            // Another machine: only a disk that proves to be the same one is this node's.
+            (ONE, own, TWO, own, true, changed),
+            (ONE, own, TWO, other, true, copied),
+            (ONE, own, TWO, none, false, copied),
+            (ONE, none, TWO, none, false, copied),
+            (ONE, none, TWO, own, true, copied),
+            (ONE, cloud, TWO, cloud, false, copied),
+            (ONE, own, TWO, own, false, copied),
+            ("", none, ONE, none, false, copied),
+            (ONE, cloud, "", none, false, copied),
+            ("", own, ONE, own, true, changed),
+            // A machine that nothing names: its disk decides, and where that has no name either it is kept.
+            ("", own, "", own, true, same),
+            ("", own, "", other, true, copied),
+            ("", own, "", none, false, same),
+            ("", none, "", own, true, same),
+            ("", none, "", none, false, same),
+            ("", cloud, "", cloud, false, same),
+            (JUNK, none, JUNK, none, false, same),
+        ];
+        for (was, was_disk, now, now_disk, proof, expected) in rows {
+            let marker = marker(&node(was, was_disk, proof));
+            let verdict = judge(Some(&marker), &node(now, now_disk, proof));
+            let found = match verdict {
+                Verdict::First => "first",
+                Verdict::Same => same,
+                Verdict::Changed(_) => changed,
+                Verdict::Copied(_) => copied,
+            };
+            assert_eq!(found, expected, "{was:?} {was_disk:?} {now:?} {now_disk:?}");
+        }
+        assert_eq!(judge(None, &node(ONE, own, true)), Verdict::First);
+    }
 
     #[test]
-    fn only_a_node_with_both_changed_is_a_copy() {
+    fn a_marker_of_an_earlier_release_is_understood() {
+        let text = r#"{"identity": {"instance": "a", "disk": "S1"}, "image": {"name": "demo", "version": "1"}, "config": "00"}"#;
+        let old: Provisioned = serde_json::from_str(text).unwrap();
+        let full: &[(&str, &str)] = &[("eui", "0025385b71b0e4a1"), ("serial", "S1")];
+        for (instance, names, proof, copy) in [
+            ("a", full, true, false),
+            ("b", full, true, false),
+            ("b", full, false, true),
+            ("b", &[("serial", "S2")], true, true),
+        ] {
+            let verdict = judge(Some(&old), &node(instance, names, proof));
+            assert_eq!(matches!(verdict, Verdict::Copied(_)), copy, "{verdict:?}");
+        }
+        // One of a machine that gave neither.
+        let text = text.replace(r#""a""#, "null").replace(r#""S1""#, "null");
+        let old: Provisioned = serde_json::from_str(&text).unwrap();
+        for (names, proof) in [(full, true), (&[][..], false)] {
+            assert_eq!(judge(Some(&old), &node("", names, proof)), Verdict::Same);
+        }
+    }
+
+    #[test]
+    fn one_repair_after_another_keeps_the_node() {
         let folder = tempfile::tempdir().unwrap();
-        let id = |instance: &str, disk: Option<&str>| Identity {
-            instance: Some(instance.to_owned()),
-            disk: disk.map(str::to_owned),
-        };
-        let was = id("a", Some("1"));
-        assert_eq!(
-            judge(read(folder.path()).unwrap().as_ref(), &was),
-            Verdict::First
-        );
-        let image = ImageId {
-            name: "demo".into(),
-            version: "1".into(),
-        };
+        let disk = |id| [("wwn", id)];
+        let first = node("a", &disk("1f"), true);
+        let image = marker(&first).image;
+        assert_eq!(read(folder.path()).unwrap(), None);
         let sources = Sources::from([("fw_cfg".to_owned(), "01".to_owned())]);
-        write(folder.path(), &was, &image, "00".into(), sources.clone()).unwrap();
-        let marker = read(folder.path()).unwrap();
-        assert_eq!(marker.as_ref().unwrap().sources, Some(sources));
-        let judge = |now: &Identity| judge(marker.as_ref(), now);
-        assert_eq!(judge(&was), Verdict::Same);
-        assert!(matches!(judge(&id("b", Some("1"))), Verdict::Changed(_)));
-        assert!(matches!(judge(&id("a", Some("2"))), Verdict::Changed(_)));
-        assert!(matches!(judge(&id("b", None)), Verdict::Copied(_)));
+        write(folder.path(), &first, &image, "00".into(), sources.clone()).unwrap();
+        let path = folder.path().join(paths::STATE_PROVISIONED);
+        let written = || std::fs::read(&path).unwrap();
+        let before = written();
+        // The board, then the disk; and a boot on which neither can be read in between.
+        for (instance, names) in [
+            ("a", &disk("1f")[..]),
+            ("b", &disk("1f")),
+            ("b", &[]),
+            ("b", &disk("2f")),
+            ("b", &disk("2f")),
+        ] {
+            let now = node(instance, names, true);
+            let marker = read(folder.path()).unwrap();
+            let verdict = judge(marker.as_ref(), &now);
+            assert!(
+                matches!(verdict, Verdict::Same | Verdict::Changed(_)),
+                "{verdict:?}"
+            );
+            renew(folder.path(), marker, &now).unwrap();
+            if instance == "a" {
+                assert_eq!(
+                    written(),
+                    before,
+                    "nothing is written where nothing changed"
+                );
+            }
+        }
+        let last = read(folder.path()).unwrap();
+        assert_eq!(last.as_ref().unwrap().sources, Some(sources));
+        assert_eq!(
+            judge(last.as_ref(), &node("b", &disk("2f"), true)),
+            Verdict::Same
+        );
+        assert!(matches!(judge(last.as_ref(), &first), Verdict::Copied(_)));
         forget(folder.path()).unwrap();
         assert_eq!(read(folder.path()).unwrap(), None);
         forget(folder.path()).unwrap();

@@ -9,6 +9,8 @@ use image::report::LINE;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
+use slipway::vm::disks::Node;
+use slipway::vm::machine::Bus;
 
 /// Growth of the disk, bytes.
 const MORE: u64 = 3 * GIB;
@@ -45,6 +47,40 @@ pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
     );
     let kept = running.run("cat /var/kept")?;
     ensure!(kept == "kept", "after the growth the file has {kept:?}");
+    Ok(())
+}
+
+/// A copy of a node's disk is another node on a machine with another UUID, although the disks have the same names: the serial
+/// number and the namespace's EUI-64 that QEMU gives by default. The node itself stays what it is.
+pub(crate) fn an_image_of_a_running_node_is_another_node(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let plan = BootOptions {
+        bus: Bus::Nvme,
+        ..BootOptions::default()
+    };
+    let boot = |lab: &mut Lab, node: &Node, script: &str| -> Result<(String, String)> {
+        let running = lab.boot(node, &plan)?;
+        running.wait_handoff(timeouts::INIT)?;
+        running.wait_agent()?;
+        let id = running.run("cat /etc/machine-id")?;
+        let kept = running.run("cat /var/kept 2>/dev/null || echo none")?;
+        running.run(script)?;
+        running.power_off()?;
+        Ok((id, kept))
+    };
+    let (id, kept) = boot(lab, &node, "echo kept > /var/kept && sync /var/kept")?;
+    ensure!(kept == "none", "a new node has a file: {kept:?}");
+    let copy = lab.node_of(&node.system())?;
+    let (other, kept) = boot(lab, &copy, "true")?;
+    ensure!(
+        other != id && kept == "none",
+        "the copy of {id} is {other} and has {kept:?}"
+    );
+    let (again, kept) = boot(lab, &node, "true")?;
+    ensure!(
+        again == id && kept == "kept",
+        "the node {id} is {again} and has {kept:?}"
+    );
     Ok(())
 }
 
