@@ -23,12 +23,12 @@ use crate::userdata::{self, Foreign, LIMIT};
 pub(super) static PROVIDER: Provider = Provider {
     id: "aws",
     recipe_name: Some("aws"),
-    summary: "Amazon EC2: NVMe and ENA.",
+    summary: "Amazon EC2: NVMe and ENA; Xen and the 82599 of older instances.",
     detection: Detection::Firmware(is_instance),
     needs_network: true,
     media: &[],
     source_modules: &[],
-    drivers: &["ena", "nvme"],
+    drivers: &["ena", "ixgbevf", "nvme", "xen-blkfront", "xen-netfront"],
     disks: Some(DiskController::Nvme),
     storage_identity: Identity::Ec2Role,
     env_keys: EnvKeys {
