@@ -21,8 +21,10 @@ use crate::world::World;
 const OUTPUT: Duration = Duration::from_secs(2);
 /// How long the end of a killed program is waited for. One that waits for a device ends when that answers.
 const KILLED: Duration = Duration::from_secs(5);
-/// The pause between two looks at a program that is about to end.
+/// The first pause between two looks at a program that is about to end; each is twice as long as the one before.
 const SOON: Duration = Duration::from_millis(1);
+/// The longest, for a program that has closed its output and goes on.
+const LATER: Duration = Duration::from_millis(128);
 
 /// A program, the first of its process group.
 #[derive(Debug)]
@@ -116,6 +118,7 @@ impl Running {
             None => time,
         });
         // Closed output is the usual sign of the end, which follows within microseconds.
+        let mut pause = SOON;
         loop {
             if self.ended.is_none() {
                 self.ended = self.child.try_wait()?.map(|status| (status, now));
@@ -125,8 +128,9 @@ impl Running {
                 Some((status, at)) if now >= at + OUTPUT => return Ok(Some(status)),
                 Some(_) => return Ok(None),
                 None if Instant::now() >= until => return Ok(None),
-                None => std::thread::sleep(SOON),
+                None => std::thread::sleep(pause),
             }
+            pause = (pause * 2).min(LATER);
         }
     }
 
