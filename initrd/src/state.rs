@@ -144,14 +144,13 @@ impl State {
             .collect();
         kept.sort_unstable();
         let next = kept.last().map_or(1, |last| last + 1);
-        fs::write(folder.join(format!("{next:06}.jsonl")), lines)
-            .context("writing the timeline")?;
+        // Before the new one is written: where there was no room for one, the next boot makes it.
         let surplus = (kept.len() + 1).saturating_sub(timeline::KEPT);
         for old in &kept[..surplus.min(kept.len())] {
             fs::remove_file(folder.join(format!("{old:06}.jsonl")))
                 .context("removing an old timeline")?;
         }
-        Ok(())
+        fs::write(folder.join(format!("{next:06}.jsonl")), lines).context("writing the timeline")
     }
 
     /// The system disk as it will be once the other slot and `state` are made; none for a root in memory.
