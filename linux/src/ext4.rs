@@ -1,4 +1,4 @@
-//! ext4, made, checked and grown: the options of mkfs.ext4, the exit codes of e2fsck, and the kernel's own growth.
+//! ext4, made, checked, repaired and grown: the options of mkfs.ext4, the exit codes of e2fsck, and the kernel's own growth.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use image::fault::Fault;
 
-use crate::filesystem::ext::Superblock;
+use crate::filesystem::ext::backup::{self, Backup};
+use crate::filesystem::ext::{self, Superblock};
 use crate::ioctl;
 use crate::kernel_call;
 use crate::programs::{self, Programs};
@@ -72,23 +73,103 @@ pub fn make(root: &Programs, device: &Path, options: Options<'_>) -> Result<()> 
 /// A [`Fault`] if errors are left; else if e2fsck is not in the root or does not start.
 pub fn check(root: &Programs, device: &Path, name: &str, fix: &str) -> Result<()> {
     tracing::info!("checking {name}, which was not unmounted cleanly");
-    let e2fsck = Tool::E2fsck.find(root)?;
-    let device = device.to_string_lossy();
-    let what = format!("e2fsck of {name}");
-    let output = programs::run_on_disk(root, &e2fsck, &["-p", &device], &what)?;
-    // e2fsck(8): 1 and 2 say that errors were corrected; the reboot that 2 asks for is for mounted file systems only.
-    match output.status.code() {
-        Some(0..=2) => Ok(()),
-        code => Err(Fault::new(format!("the file system on {name} is damaged"))
-            .expected("a file system that e2fsck -p can repair")
-            .found(format!(
-                "e2fsck ended with {}: {}",
-                code.map_or("a signal".to_owned(), |code| code.to_string()),
-                output.stdout.trim().replace('\n', " | ")
-            ))
-            .fix(fix)
-            .into()),
+    e2fsck(root, device, name, &["-p"])?.map_err(|failure| damaged(name, failure.text, fix).into())
+}
+
+/// As [`check`]; where the file system's own superblock is unreadable or does not help, the check begins with its backup
+/// superblocks, of which only those count that say `label`. `size` is the device's, in bytes. Gives the block of the backup
+/// that it was repaired from.
+///
+/// # Errors
+/// As of [`check`].
+pub fn repair(
+    root: &Programs,
+    device: &Path,
+    size: u64,
+    label: &str,
+    (name, fix): (&str, &str),
+) -> Result<Option<u64>> {
+    let mut found = "no superblock".to_owned();
+    if ext::read(device)?.is_some() {
+        tracing::info!("checking {name}");
+        match e2fsck(root, device, name, &["-p"])? {
+            Ok(()) => return Ok(None),
+            Err(failure) => found = failure.text,
+        }
     }
+    let mut backups = backup::find(device, size)?;
+    backups.retain(|backup| backup.superblock.label == label);
+    if backups.is_empty() {
+        found.push_str(", and no backup superblock");
+    }
+    for Backup { at, superblock, .. } in backups.iter().take(MOST_BACKUPS) {
+        tracing::warn!("{name}: {found}; trying the backup superblock in block {at}");
+        let (at_text, block) = (at.to_string(), superblock.block.to_string());
+        // -p alone, here too: it answers only what is safe without a person and ends with 4 at anything else. -y would
+        // clear inodes and cut folders off until the rest is formally sound, and nobody would know what is missing. A
+        // backup describes the whole device, and the journal is replayed after it, so a lost superblock needs no more.
+        let options = ["-p", "-f", "-b", &at_text, "-B", &block];
+        match e2fsck(root, device, name, &options)? {
+            Ok(()) => return Ok(Some(*at)),
+            Err(failure) => {
+                found = failure.text;
+                // With the other backups it would find the same.
+                if failure.code.is_some_and(|code| code & OPERATIONAL == 0) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(damaged(name, found, fix).into())
+}
+
+/// How many backup superblocks are tried.
+const MOST_BACKUPS: usize = 4;
+/// Bit of e2fsck's exit code: it could not begin, as with a superblock that is damaged itself.
+const OPERATIONAL: i32 = 8;
+
+/// An e2fsck that left errors.
+struct Failure {
+    code: Option<i32>,
+    /// Its arguments, exit code and output.
+    text: String,
+}
+
+/// The error that counts is that of starting it; the inner one says that the file system is not sound.
+fn e2fsck(
+    root: &Programs,
+    device: &Path,
+    name: &str,
+    options: &[&str],
+) -> Result<Result<(), Failure>> {
+    let program = Tool::E2fsck.find(root)?;
+    let device = device.to_string_lossy();
+    let arguments = [options, &[device.as_ref()]].concat();
+    let what = format!("e2fsck of {name}");
+    let output = programs::run_on_disk(root, &program, &arguments, &what)?;
+    // e2fsck(8): 1 and 2 say that errors were corrected; the reboot that 2 asks for is for mounted file systems only.
+    Ok(match output.status.code() {
+        Some(0..=2) => Ok(()),
+        code => Err(Failure {
+            code,
+            text: format!(
+                "e2fsck {} ended with {}: {}",
+                options.join(" "),
+                code.map_or("a signal".to_owned(), |code| code.to_string()),
+                [output.stdout.trim(), output.stderr.trim()]
+                    .join(" ")
+                    .trim()
+                    .replace('\n', " | ")
+            ),
+        }),
+    })
+}
+
+fn damaged(name: &str, found: String, fix: &str) -> Fault {
+    Fault::new(format!("the file system on {name} is damaged"))
+        .expected("an ext4 that e2fsck -p can repair")
+        .found(found)
+        .fix(fix)
 }
 
 /// Grows the file system that is mounted at `mounted` to `size` bytes, unless it would gain less than `at_least`. `name`
@@ -120,7 +201,108 @@ pub fn grow(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::world::{Clock, World};
+
+    const MIB: u64 = 1 << 20;
+
+    /// The programs of this system; none where a test cannot start them. Said, since nothing is shown then.
+    fn host() -> Option<Programs> {
+        if !nix::unistd::geteuid().is_root() || !Path::new("/usr/sbin/mkfs.ext4").exists() {
+            eprintln!("skipped: the programs are started by a chroot and need root and e2fsprogs");
+            return None;
+        }
+        let world = World::below(Path::new("/nowhere"), Clock::Real);
+        Some(Programs::of_host(Arc::new(world)))
+    }
+
+    /// A file system of this size in a file, with a file `kept` in it.
+    fn made(root: &Programs, size: u64) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(size).unwrap();
+        let options = Options {
+            label: "var",
+            uuid: None,
+            orphan_file: true,
+            overwrite: true,
+        };
+        make(root, file.path(), options).unwrap();
+        let kept = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(kept.path(), "kept").unwrap();
+        debugfs(
+            root,
+            file.path(),
+            &format!("write {} kept", kept.path().display()),
+        );
+        file
+    }
+
+    fn debugfs(root: &Programs, file: &Path, command: &str) -> String {
+        let file = file.to_string_lossy();
+        let arguments = ["-w", "-R", command, file.as_ref()];
+        programs::succeed(root, "/usr/sbin/debugfs", &arguments)
+            .unwrap()
+            .stdout
+    }
+
+    fn zero(file: &File, at: u64) {
+        file.write_all_at(&[0; 2048], at).unwrap();
+    }
+
+    #[test]
+    fn a_lost_superblock_comes_back_from_a_backup_with_all_files() {
+        let Some(root) = host() else { return };
+        // mke2fs gives small file systems blocks of 1 KiB.
+        for (size, first) in [(300 * MIB, 8193), (700 * MIB, 32768)] {
+            let file = made(&root, size);
+            let before = ext::read(file.path()).unwrap().unwrap();
+            zero(file.as_file(), 1024);
+            assert_eq!(ext::read(file.path()).unwrap(), None);
+            let repair = || repair(&root, file.path(), size, "var", ("x (var)", "reset it"));
+            assert_eq!(repair().unwrap(), Some(first));
+            let after = ext::read(file.path()).unwrap().unwrap();
+            assert_eq!((after.uuid, after.label), (before.uuid, before.label));
+            assert_eq!(debugfs(&root, file.path(), "cat kept"), "kept");
+            // Its own superblock is good again.
+            assert_eq!(repair().unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn damage_without_a_backup_is_a_report_and_changes_nothing() {
+        let Some(root) = host() else { return };
+        let size = 300 * MIB;
+        let file = made(&root, size);
+        zero(file.as_file(), 1024);
+        let repair = |label: &str| {
+            let error = repair(&root, file.path(), size, label, ("x (var)", "reset it"));
+            error.unwrap_err().downcast::<Fault>().unwrap()
+        };
+        // The backups of another file system do not count.
+        let fault = repair("state");
+        assert_eq!(
+            fault.found.unwrap(),
+            "no superblock, and no backup superblock"
+        );
+        loop {
+            let backups = backup::find(file.path(), size).unwrap();
+            if backups.is_empty() {
+                break;
+            }
+            for backup in backups {
+                zero(file.as_file(), backup.at * backup.superblock.block);
+            }
+        }
+        let content = || std::fs::read(file.path()).unwrap();
+        let before = content();
+        let fault = repair("var");
+        assert_eq!(fault.what, "the file system on x (var) is damaged");
+        assert_eq!(fault.fix.as_deref(), Some("reset it"));
+        assert!(before == content(), "it was written to");
+    }
 
     #[test]
     fn the_options_of_a_small_and_of_a_busy_file_system() {

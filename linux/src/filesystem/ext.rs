@@ -2,6 +2,8 @@
 //!
 //! Format: <https://docs.kernel.org/filesystems/ext4/super.html>.
 
+pub mod backup;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
