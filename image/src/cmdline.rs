@@ -10,6 +10,7 @@
 //! | `ignition.platform.id=` | the platform; else one of the recipe's, by the firmware's tables |
 //! | `slipway.report.url=` | where a failure report is posted |
 //! | `slipway.etcd.adopt=` | the etcd volume that this node takes in place of its own, once: a UUID, or `blank` |
+//! | `slipway.reset=` | the GUID of a partition `state` or `var` that is made anew, or its first eight digits |
 //! | `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=`, `nameserver=` | the network, see [`crate::network`] |
 //! | `slipway.debug` | debug messages in the kernel's log |
 //! | `systemd.watchdog_sec=` | the watchdog's time, here as for systemd: seconds, with `s`, `min` or `h` behind them as unit; `0` or `off`: none is armed |
@@ -18,6 +19,10 @@
 //! All other words are ignored: they are the kernel's or systemd's. Some loaders put the image's name
 //! first (`vmlinuz …`), so an unknown word is never an error.
 
+use std::fmt;
+use std::str::FromStr;
+
+use crate::guid::Guid;
 use crate::network::Network;
 use crate::node::EtcdAdopt;
 use crate::platform::PlatformId;
@@ -39,6 +44,8 @@ pub const PLATFORM_ID: &str = "ignition.platform.id";
 pub const REPORT_URL: &str = "slipway.report.url";
 /// `slipway.etcd.adopt=`
 pub const ETCD_ADOPT: &str = "slipway.etcd.adopt";
+/// `slipway.reset=`
+pub const RESET: &str = "slipway.reset";
 /// `slipway.debug`
 pub const DEBUG: &str = "slipway.debug";
 /// `systemd.watchdog_sec=`: systemd's own word, which replaces its `RuntimeWatchdogSec=` (kernel-command-line(7)).
@@ -66,6 +73,8 @@ pub struct Cmdline {
     pub report_url: Option<String>,
     /// The etcd volume that the node takes in place of its own; before the settings' one.
     pub etcd_adopt: Option<EtcdAdopt>,
+    /// Which partition is made anew on purpose.
+    pub reset: Option<Reset>,
     /// The network before the handoff.
     pub network: Network,
     /// Whether debug messages are logged.
@@ -109,6 +118,10 @@ impl Cmdline {
                 },
                 ETCD_ADOPT => match value.parse() {
                     Ok(adopt) => out.etcd_adopt = Some(adopt),
+                    Err(error) => wrong.push(format!("{key}: {error}")),
+                },
+                RESET => match value.parse() {
+                    Ok(reset) => out.reset = Some(reset),
                     Err(error) => wrong.push(format!("{key}: {error}")),
                 },
                 DEBUG => out.debug = value != "0",
@@ -160,6 +173,7 @@ impl Cmdline {
                 .map(|id| format!("{PLATFORM_ID}={id}")),
             text(REPORT_URL, &self.report_url),
             self.etcd_adopt.map(|adopt| format!("{ETCD_ADOPT}={adopt}")),
+            self.reset.as_ref().map(ToString::to_string),
             self.debug.then(|| DEBUG.to_owned()),
             self.watchdog.map(|seconds| format!("{WATCHDOG}={seconds}")),
         ]
@@ -185,6 +199,53 @@ fn seconds(text: &str) -> Option<u32> {
         _ => return None,
     };
     number.checked_mul(factor)
+}
+
+/// The partition that `slipway.reset=` names: the begin of its GUID. A partition that was made anew has another GUID, so
+/// the word acts once and is harmless on every boot after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reset(String);
+
+impl Reset {
+    /// Digits of a GUID's first group: enough to tell the partitions of a disk apart, few enough to type at a boot loader.
+    const LEAST: usize = 8;
+
+    /// The shortest word that names this partition.
+    #[must_use]
+    pub fn of(guid: &Guid) -> Self {
+        let mut digits = guid.to_string();
+        digits.truncate(Self::LEAST);
+        Self(digits)
+    }
+
+    /// Whether this partition is meant.
+    #[must_use]
+    pub fn names(&self, guid: &Guid) -> bool {
+        guid.to_string().starts_with(&self.0)
+    }
+}
+
+impl FromStr for Reset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.to_lowercase();
+        let is_guid = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        if digits.len() >= Self::LEAST && digits.bytes().all(is_guid) {
+            return Ok(Self(digits));
+        }
+        Err(format!(
+            "{text:?} names no partition; expected its GUID, or the first {} digits of it",
+            Self::LEAST
+        ))
+    }
+}
+
+/// As it is written on the command line.
+impl fmt::Display for Reset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{RESET}={}", self.0)
+    }
 }
 
 /// Splits as the kernel does (`next_arg` in lib/cmdline.c): at white space outside double quotes, which are removed.
@@ -240,6 +301,7 @@ mod tests {
             platform: Some(PlatformId::of("qemu")),
             report_url: Some("http://10.0.2.2/report".into()),
             etcd_adopt: Some(EtcdAdopt::Filesystem(Guid([0xab; 16]))),
+            reset: Some("1A2b3c4d-0001".parse().unwrap()),
             debug: true,
             watchdog: Some(20),
         };
@@ -252,10 +314,23 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_reported_at_once() {
-        let text =
-            "roothash=12 slipway.root=foo ip=dhpc ignition.platform.id=GCE ignition.config.path=/a";
+        let text = "roothash=12 slipway.root=foo ip=dhpc ignition.platform.id=GCE ignition.config.path=/a slipway.reset=var";
         let wrong = Cmdline::parse(text).unwrap_err();
-        assert_eq!(wrong.len(), 5, "{wrong:?}");
+        assert_eq!(wrong.len(), 6, "{wrong:?}");
+    }
+
+    #[test]
+    fn a_reset_names_one_partition_by_the_begin_of_its_guid() {
+        let guid: Guid = "1a2b3c4d-0001-4002-8003-000000000004".parse().unwrap();
+        let other: Guid = "1a2b3c4e-0001-4002-8003-000000000004".parse().unwrap();
+        assert_eq!(Reset::of(&guid).to_string(), "slipway.reset=1a2b3c4d");
+        for text in ["1A2B3C4D", "1a2b3c4d-00", &guid.to_string()] {
+            let reset: Reset = text.parse().unwrap();
+            assert!(reset.names(&guid) && !reset.names(&other), "{text}");
+        }
+        for text in ["", "1a2b3c4", "state,var"] {
+            assert!(text.parse::<Reset>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub const TYPE_LINUX: Guid = Guid::constant("0fc63daf-8483-4772-8e79-3d69d8477de
 
 /// GPT attribute bit: do not mount automatically.
 pub const ATTRIBUTE_NO_AUTO: u64 = 1 << 63;
+/// GPT attribute bit of `state` and `var`: the file system is not complete yet. It is set when the partition is made and
+/// cleared when mkfs has ended, so that after a power cut a file system that is half made is known from a damaged one. Bits
+/// 48 to 63 mean what the partition's type says; the Discoverable Partitions Specification uses 59, 60 and 63 of them.
+pub const ATTRIBUTE_UNFORMATTED: u64 = 1 << 56;
 /// GPT attribute bit: read-only.
 pub const ATTRIBUTE_READ_ONLY: u64 = 1 << 60;
 

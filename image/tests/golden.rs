@@ -93,6 +93,8 @@ fn cmdline_is_unchanged() {
         config_path: Some("/config.ign".into()),
         platform: Some(PlatformId::of("metal")),
         report_url: Some("http://192.0.2.1/report".into()),
+        // No builder writes it.
+        reset: None,
         network: Network::default(),
         etcd_adopt: Some(EtcdAdopt::Blank),
         debug: true,

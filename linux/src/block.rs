@@ -63,6 +63,8 @@ pub struct Partition {
     pub guid: Option<Guid>,
     /// GUID of its type; none in an MBR.
     pub type_guid: Option<Guid>,
+    /// Attribute bits in the GPT.
+    pub attributes: u64,
     /// Where it begins, bytes.
     pub start: u64,
     /// Bytes.
@@ -155,6 +157,7 @@ fn partition(
         label: entry.map(|e| e.label.clone()).unwrap_or_default(),
         guid: entry.map(|e| e.guid),
         type_guid: entry.map(|e| e.type_guid),
+        attributes: entry.map_or(0, |e| e.attributes),
         start,
         size: number(&folder.join("size"))?.checked_mul(SYSFS_SECTOR)?,
         name,
