@@ -102,7 +102,7 @@ fn fetch_settings(world: &Arc<World>, ca_bundle: Option<Vec<u8>>) -> Settings {
 /// On a later boot: reports a config that is not the one that was applied, by what every boot has at hand. Gives whether it
 /// is another. Best effort.
 pub(crate) fn compare(boot: &Boot, state: &State) -> bool {
-    drift::report(boot, state.sources().as_ref())
+    drift::report(boot, state.sources())
 }
 
 /// One attempt: the machine is asked anew, since what it has may have been corrected.

@@ -1,5 +1,5 @@
-//! Settle: before the first write of a first boot all devices are there, so that the choice between two that look alike is
-//! not left to chance.
+//! Settle: before the first write of a first boot, and before a reset, all devices are there, so that the choice between two
+//! that look alike is not left to chance.
 
 use anyhow::Result;
 use linux::modules::Network;

@@ -1,18 +1,23 @@
 //! State: the partition with the node's identity, mounted before the config is looked for and made on a first boot.
+//!
+//! A first boot is one without the partition, with one that is not complete yet, or without a marker in it. Damage is none
+//! of these: it ends the boot, since a first boot runs the config's wipes.
 
 mod identity;
 mod marker;
+mod reset;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use image::fault::Fault;
 use image::layout;
 use image::paths::{self, RUN_STATE, STATE_MARK};
 use image::timeline;
 
 use self::identity::Identity;
-use self::marker::Verdict;
+use self::marker::{Provisioned, Verdict};
 use crate::context::Boot;
 use crate::root::Root;
 use crate::system_disk::table::{self, Plan, Scope};
@@ -21,9 +26,9 @@ use apply::fetched::{Fetched, Sources};
 use apply::journal::disks::DiskJournal;
 use apply::journal::files::FileJournal;
 use apply::plan::SystemDisk;
-use linux::block::{self, Partition};
+use linux::block::{self, Disk, Partition};
 use linux::disk_identity::DiskIdentity;
-use linux::filesystem::ext;
+use linux::log::say;
 use linux::mount::{self, Flags};
 use linux::world::World;
 
@@ -38,6 +43,12 @@ pub(crate) struct State {
     pub(crate) copied: bool,
     /// Whether the node is given another config than the one that was applied.
     pub(crate) config_changed: bool,
+    /// UUID of the file system of the partition `var`: on a later boot the one that the node was provisioned with.
+    pub(crate) var: Option<String>,
+    /// The texts that the config was made of with which this node was provisioned.
+    sources: Option<Sources>,
+    /// What a person can do about damage in `state`.
+    reset: Option<String>,
     /// The instance and the disk of this boot.
     identity: Identity,
     /// The system disk's table with what is missing.
@@ -47,7 +58,7 @@ pub(crate) struct State {
 /// Looks for `state` and, if an earlier boot made it, mounts it at [`RUN_STATE`] and asks it whether this is a first boot.
 ///
 /// # Errors
-/// If it is there and cannot be checked, mounted or read.
+/// If it is there and cannot be checked, mounted or read; a [`Fault`] for damage.
 pub(crate) fn open(boot: &Boot, root: &Root) -> Result<State> {
     let disk = root.disk.as_ref();
     let disk = disk.map(|disk| DiskIdentity::read(&boot.world, &disk.name));
@@ -57,31 +68,64 @@ pub(crate) fn open(boot: &Boot, root: &Root) -> Result<State> {
         dir: None,
         copied: false,
         config_changed: false,
+        var: None,
+        sources: None,
+        reset: None,
         identity,
         planned: None,
     };
     match &root.disk {
-        Some(disk) => {
-            let part = disk
-                .partitions
-                .iter()
-                .find(|part| part.label == layout::LABEL_STATE);
-            if let Some(part) = part
-                && ext::read(&part.path)?.is_some()
-            {
-                boot.timeline
-                    .step("state.mount", || state.mount(root, part))?;
-            }
-        }
+        Some(disk) => state.open_on(boot, root, disk)?,
         None => state.in_memory(&boot.world)?,
-    }
-    if let Some(dir) = state.dir.clone() {
-        state.judge(&dir)?;
     }
     Ok(state)
 }
 
 impl State {
+    fn open_on(&mut self, boot: &Boot, root: &Root, disk: &Disk) -> Result<()> {
+        let after_reset = reset::apply(boot, root, disk)?;
+        let disk = after_reset.as_ref().unwrap_or(disk);
+        let var = table::find(disk, layout::LABEL_VAR);
+        let var_is_whole = match var {
+            Some(var) => !system_disk::is_unformatted(var)?,
+            None => false,
+        };
+        let Some(part) = table::find(disk, layout::LABEL_STATE) else {
+            return match var.filter(|_| var_is_whole) {
+                Some(var) => Err(lost(disk, var).into()),
+                None => Ok(()),
+            };
+        };
+        if system_disk::is_unformatted(part)? {
+            return Ok(());
+        }
+        boot.timeline
+            .step("state.mount", || self.mount(root, part))?;
+        let dir = self.dir()?.to_owned();
+        let marker = marker::read(&dir).map_err(|error| self.with_reset(error))?;
+        self.judge(&dir, marker)?;
+        // Only a reset notes a `var` of a provisioned node.
+        if !self.first_boot && var.is_some() && !var_is_whole {
+            say(
+                &boot.world,
+                "slipway: var is made anew, so this node is provisioned anew",
+            );
+            forget_journals(&dir)?;
+            marker::forget(&dir)?;
+            (self.first_boot, self.var, self.sources) = (true, None, None);
+        }
+        Ok(())
+    }
+
+    /// Adds the way to reset the node to a fault in a file of `state` that names no remedy.
+    pub(crate) fn with_reset(&self, error: anyhow::Error) -> anyhow::Error {
+        match (error.downcast::<Fault>(), &self.reset) {
+            (Ok(fault), Some(reset)) if fault.fix.is_none() => fault.fix(reset).into(),
+            (Ok(fault), _) => fault.into(),
+            (Err(error), _) => error,
+        }
+    }
+
     /// Where `state` is mounted.
     ///
     /// # Errors
@@ -122,13 +166,14 @@ impl State {
     /// If `state` cannot be written.
     pub(crate) fn mark_provisioned(&self, boot: &Boot, fetched: &Fetched) -> Result<()> {
         let image = &boot.manifest.image;
-        let sources = fetched.sources.clone();
-        marker::write(self.dir()?, &self.identity, image, fetched.hash(), sources)
+        let config = (fetched.hash(), fetched.sources.clone());
+        let marker = marker::new(&self.identity, image, config, self.var.clone());
+        marker::write(self.dir()?, &marker)
     }
 
     /// The texts that the config was made of with which this node was provisioned, if its marker says so.
-    pub(crate) fn sources(&self) -> Option<Sources> {
-        marker::read(self.made()?).ok().flatten()?.sources
+    pub(crate) fn sources(&self) -> Option<&Sources> {
+        self.sources.as_ref()
     }
 
     /// Keeps this boot's timeline beside those of the boots before, the last [`timeline::KEPT`] of them.
@@ -162,7 +207,13 @@ impl State {
             return Ok(None);
         };
         let plan = table::plan(&boot.world, disk, &boot.manifest, Scope::Own)?;
-        let table = plan.after.clone();
+        let mut table = plan.after.clone();
+        // The config's partitions are written after `state` is made: by then its note is gone.
+        for entry in table.entries.values_mut() {
+            if entry.label == layout::LABEL_STATE {
+                entry.attributes &= !layout::ATTRIBUTE_UNFORMATTED;
+            }
+        }
         self.planned = Some(plan);
         Ok(Some(SystemDisk {
             disk: disk.name.clone(),
@@ -191,8 +242,9 @@ impl State {
         let dir = root.programs.world.in_run(RUN_STATE);
         mount::folder(&dir, 0o755)?;
         let flags = Flags::MS_NODEV | Flags::MS_NOSUID | Flags::MS_NOEXEC;
-        mount_ext4(root, part, &dir, flags)?;
+        mount_ext4(root, part, (&dir, flags), None)?;
         mark(&dir)?;
+        self.reset = Some(system_disk::reset_hint(part));
         self.dir = Some(dir);
         Ok(())
     }
@@ -209,8 +261,7 @@ impl State {
     }
 
     /// Whether this is a first boot. A copy of another node's disk is provisioned anew and `var` made anew.
-    fn judge(&mut self, dir: &Path) -> Result<()> {
-        let marker = marker::read(dir)?;
+    fn judge(&mut self, dir: &Path, marker: Option<Provisioned>) -> Result<()> {
         match marker::judge(marker.as_ref(), &self.identity) {
             Verdict::First => {}
             Verdict::Same => self.first_boot = false,
@@ -221,16 +272,49 @@ impl State {
             Verdict::Copied(what) => {
                 tracing::warn!("{what}; this is a copy of another node: provisioning anew");
                 // The journals are about the other node's disks.
-                DiskJournal::remove(dir)?;
-                FileJournal::remove(dir)?;
+                forget_journals(dir)?;
                 self.copied = true;
             }
         }
-        if !self.first_boot {
+        if let Some(marker) = marker.filter(|_| !self.first_boot) {
+            (self.var, self.sources) = (marker.var.clone(), marker.sources.clone());
             marker::renew(dir, marker, &self.identity)?;
         }
         Ok(())
     }
+}
+
+/// Removes the journals of an earlier provisioning: the next one must undo nothing of it.
+fn forget_journals(dir: &Path) -> Result<()> {
+    DiskJournal::remove(dir)?;
+    FileJournal::remove(dir)
+}
+
+/// `state` is made before `var`: without it `var` is what remains of a node.
+fn lost(disk: &Disk, var: &Partition) -> Fault {
+    Fault::new(format!(
+        "the partition {} is missing from the table of {}",
+        layout::LABEL_STATE,
+        disk.name
+    ))
+    .expected(format!(
+        "{}, which was made before {} ({})",
+        layout::LABEL_STATE,
+        layout::LABEL_VAR,
+        var.name
+    ))
+    .found(labels(disk))
+    .fix(system_disk::reset_hint(var))
+}
+
+/// The labels of a disk's partitions, for people.
+fn labels(disk: &Disk) -> String {
+    let labels: Vec<&str> = disk
+        .partitions
+        .iter()
+        .map(|part| part.label.as_str())
+        .collect();
+    labels.join(", ")
 }
 
 fn mark(dir: &Path) -> Result<()> {
@@ -253,6 +337,9 @@ mod tests {
             dir: Some(folder.path().to_owned()),
             copied: false,
             config_changed: false,
+            var: None,
+            sources: None,
+            reset: None,
             identity: Identity::default(),
             planned: None,
         };

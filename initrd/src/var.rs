@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use apply::var::VarFilesystem;
 use apply::var::layers;
+use image::fault::Fault;
 use image::{layout, paths};
 use linux::atomic_file;
 use linux::filesystem::ext;
@@ -17,7 +18,7 @@ use linux::mount::{self, Flags};
 use crate::context::Boot;
 use crate::root::Root;
 use crate::state::State;
-use crate::system_disk::table::Scope;
+use crate::system_disk::table::{self, Scope};
 use crate::system_disk::{self, labelled, mount_ext4};
 
 /// `/var`, mounted.
@@ -70,7 +71,8 @@ fn find(
         remember(dir, made.as_ref().map(|(var, _)| var))?;
         return Ok(made);
     }
-    let Some(var) = remembered(dir)? else {
+    let remembered = remembered(dir).map_err(|error| state.with_reset(error))?;
+    let Some(var) = remembered else {
         return Ok(None);
     };
     let find = || var.find(&boot.modules, &root.programs, dir);
@@ -100,20 +102,40 @@ fn mount_own(
 fn mount_partition(
     boot: &Boot,
     root: &Root,
-    state: &State,
+    state: &mut State,
     target: &Path,
 ) -> Result<Option<String>> {
     let disk = root.disk.as_ref().context("the root is on no disk")?;
-    system_disk::complete(boot, disk, Scope::WithVar)?;
-    let part = labelled(boot, disk, layout::LABEL_VAR)?;
-    if state.copied {
-        system_disk::format(root, &part)?;
+    if !state.first_boot && table::find(disk, layout::LABEL_VAR).is_none() {
+        // Made anew it would be empty, and so would be the layer of `/etc` that the config's files are in.
+        return Err(state.with_reset(lost(&disk.name).into()));
     }
-    boot.timeline.step("var.mount", || {
-        mount_ext4(root, &part, target, Flags::empty())?;
-        system_disk::grow(&boot.world, &part, target)
+    system_disk::complete(boot, disk, Scope::WithVar)?;
+    if state.copied {
+        system_disk::anew(boot, disk, &[layout::LABEL_VAR])?;
+    }
+    let mut part = labelled(boot, disk, layout::LABEL_VAR)?;
+    if state.first_boot {
+        part = system_disk::note_if_blank(boot, disk, part)?;
+    }
+    let found = boot.timeline.step("var.mount", || {
+        let place = (target, Flags::empty());
+        let found = mount_ext4(root, &part, place, state.var.as_deref())?;
+        system_disk::grow(&boot.world, &part, &found, target)?;
+        Ok::<_, anyhow::Error>(found)
     })?;
-    Ok(ext::read(&part.path)?.map(|found| found.uuid))
+    // For the marker.
+    state.var = Some(found.uuid.clone());
+    Ok(Some(found.uuid))
+}
+
+fn lost(disk: &str) -> Fault {
+    Fault::new(format!(
+        "the partition {} is missing from the table of {disk}",
+        layout::LABEL_VAR
+    ))
+    .expected("the partition that this node was provisioned with")
+    .found("none of this label")
 }
 
 /// Keeps in `state` which file system is at `/var`, so that later boots, which read no config, mount it.
@@ -136,8 +158,15 @@ fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {
     let Some(text) = text else {
         return Ok(None);
     };
-    let var =
-        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
+    // It is replaced atomically, so no power cut truncates it. Without it the node would make a `/var` of its own.
+    let var = serde_json::from_slice(&text).map_err(|error| {
+        Fault::new(format!(
+            "the note of the file system at /var, {} in the partition state, is damaged",
+            paths::STATE_VAR
+        ))
+        .expected("the JSON that the first boot wrote")
+        .found(error.to_string())
+    })?;
     Ok(Some(var))
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use image::fault::Fault;
 use image::manifest::ImageId;
 use image::paths;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,10 @@ pub(super) struct Provisioned {
     /// Name → SHA-256 of the texts that it was made of. Markers of earlier releases have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sources: Option<Sources>,
+    /// UUID of the file system of the partition `var`; none where the config or memory holds `/var`, and in markers of
+    /// earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) var: Option<String>,
 }
 
 /// The marker compared with this boot.
@@ -75,43 +80,54 @@ pub(super) fn judge(marker: Option<&Provisioned>, now: &Identity) -> Verdict {
 
 /// Writes the identity of this boot into the marker, if it says more or other than the marker: the next change is then
 /// compared with this one.
-pub(super) fn renew(state: &Path, marker: Option<Provisioned>, now: &Identity) -> Result<()> {
-    let Some(mut marker) = marker else {
-        return Ok(());
-    };
+pub(super) fn renew(state: &Path, mut marker: Provisioned, now: &Identity) -> Result<()> {
     let renewed = now.after(&marker.identity);
     if renewed.is_written_as(&marker.identity) {
         return Ok(());
     }
     marker.identity = renewed;
-    put(state, &marker)
+    write(state, &marker)
 }
 
-/// The marker; none if the node was never provisioned. One that does not parse is no marker: it was cut off while it
-/// was written, before the provisioning was complete.
+/// The marker; none if the node was never provisioned.
+///
+/// # Errors
+/// If it cannot be read; a [`Fault`] if it does not parse.
 pub(super) fn read(state: &Path) -> Result<Option<Provisioned>> {
     let path = state.join(paths::STATE_PROVISIONED);
     let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+    // It is renamed to its place only when it is complete and synced: no power cut truncates it. Taken for absent, a damaged
+    // one would be a new first boot, which runs the config's wipes again.
+    let parse = |text: Vec<u8>| {
+        serde_json::from_slice(&text).map_err(|error| {
+            Fault::new(format!(
+                "the marker of this node's provisioning, {} in the partition state, is damaged",
+                paths::STATE_PROVISIONED
+            ))
+            .expected("the JSON that the first boot wrote")
+            .found(error.to_string())
+        })
+    };
+    Ok(text.map(parse).transpose()?)
 }
 
-pub(super) fn write(
-    state: &Path,
+/// The marker of this node, with what its config was made of.
+pub(super) fn new(
     identity: &Identity,
     image: &ImageId,
-    config: String,
-    sources: Sources,
-) -> Result<()> {
-    let marker = Provisioned {
+    (config, sources): (String, Sources),
+    var: Option<String>,
+) -> Provisioned {
+    Provisioned {
         identity: identity.clone(),
         image: image.clone(),
         config,
         sources: Some(sources),
-    };
-    put(state, &marker)
+        var,
+    }
 }
 
-fn put(state: &Path, marker: &Provisioned) -> Result<()> {
+pub(super) fn write(state: &Path, marker: &Provisioned) -> Result<()> {
     let path = state.join(paths::STATE_PROVISIONED);
     atomic_file::write(&path, &serde_json::to_vec_pretty(marker)?, 0o644)
         .with_context(|| format!("writing {}", path.display()))
@@ -167,6 +183,7 @@ mod tests {
             },
             config: "00".into(),
             sources: None,
+            var: None,
         }
     }
 
@@ -256,7 +273,9 @@ mod tests {
         let image = marker(&first).image;
         assert_eq!(read(folder.path()).unwrap(), None);
         let sources = Sources::from([("fw_cfg".to_owned(), "01".to_owned())]);
-        write(folder.path(), &first, &image, "00".into(), sources.clone()).unwrap();
+        let made = ("00".into(), sources.clone());
+        let marker = new(&first, &image, made, Some("uuid".into()));
+        write(folder.path(), &marker).unwrap();
         let path = folder.path().join(paths::STATE_PROVISIONED);
         let written = || std::fs::read(&path).unwrap();
         let before = written();
@@ -269,8 +288,8 @@ mod tests {
             ("b", &disk("2f")),
         ] {
             let now = node(instance, names, true);
-            let marker = read(folder.path()).unwrap();
-            let verdict = judge(marker.as_ref(), &now);
+            let marker = read(folder.path()).unwrap().unwrap();
+            let verdict = judge(Some(&marker), &now);
             assert!(
                 matches!(verdict, Verdict::Same | Verdict::Changed(_)),
                 "{verdict:?}"
@@ -286,6 +305,7 @@ mod tests {
         }
         let last = read(folder.path()).unwrap();
         assert_eq!(last.as_ref().unwrap().sources, Some(sources));
+        assert_eq!(last.as_ref().unwrap().var.as_deref(), Some("uuid"));
         assert_eq!(
             judge(last.as_ref(), &node("b", &disk("2f"), true)),
             Verdict::Same
@@ -294,5 +314,22 @@ mod tests {
         forget(folder.path()).unwrap();
         assert_eq!(read(folder.path()).unwrap(), None);
         forget(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_marker_is_refused_by_name_and_never_taken_for_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(paths::STATE_PROVISIONED);
+        let whole = r#"{"identity": {}, "image": {"name": "a", "version": "1"}, "config": "00"}"#;
+        std::fs::write(&path, whole).unwrap();
+        // As an earlier release wrote it.
+        assert_eq!(read(folder.path()).unwrap().unwrap().var, None);
+        for text in ["", "{}", &whole[..whole.len() - 1], "\0\0\0\0"] {
+            std::fs::write(&path, text).unwrap();
+            let error = read(folder.path()).unwrap_err();
+            let fault = error.downcast_ref::<Fault>().unwrap();
+            assert!(fault.what.contains("provisioned.json"), "{fault}");
+            assert!(fault.expected.is_some() && fault.found.is_some());
+        }
     }
 }

@@ -2,13 +2,16 @@
 //! and of the last to the end of the disk.
 //!
 //! Where they lie follows from the image's sizes alone, so that every node of an image has the same table.
+//!
+//! The table also says which file systems are to be made, by an attribute of their partitions: `state` has no other place
+//! for it, since it is the partition that remembers. An init that does not know the attribute carries it along.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 use image::guid::Guid;
-use image::layout::{self, Sizes};
+use image::layout::{self, Architecture, Sizes};
 use image::manifest::Manifest;
 
 use image::fault::Fault;
@@ -39,32 +42,31 @@ struct Wanted {
     size: Option<u64>,
 }
 
-fn wanted(manifest: &Manifest) -> [Wanted; 4] {
-    let sizes = manifest.sizes;
+fn wanted(sizes: &Sizes, architecture: Architecture) -> [Wanted; 4] {
     let slot = layout::ATTRIBUTE_NO_AUTO | layout::ATTRIBUTE_READ_ONLY;
     [
         Wanted {
             label: layout::LABEL_ROOT_B,
-            type_guid: manifest.architecture.root_type(),
+            type_guid: architecture.root_type(),
             attributes: slot,
             size: Some(sizes.root),
         },
         Wanted {
             label: layout::LABEL_VERITY_B,
-            type_guid: manifest.architecture.verity_type(),
+            type_guid: architecture.verity_type(),
             attributes: slot,
             size: Some(sizes.verity),
         },
         Wanted {
             label: layout::LABEL_STATE,
             type_guid: layout::TYPE_LINUX,
-            attributes: layout::ATTRIBUTE_NO_AUTO,
+            attributes: layout::ATTRIBUTE_NO_AUTO | layout::ATTRIBUTE_UNFORMATTED,
             size: Some(sizes.state),
         },
         Wanted {
             label: layout::LABEL_VAR,
             type_guid: layout::TYPE_VAR,
-            attributes: layout::ATTRIBUTE_NO_AUTO,
+            attributes: layout::ATTRIBUTE_NO_AUTO | layout::ATTRIBUTE_UNFORMATTED,
             size: None,
         },
     ]
@@ -85,7 +87,7 @@ pub(crate) struct Plan {
     before: Table,
     /// As it will be.
     pub(crate) after: Table,
-    /// Numbers of the partitions that are new.
+    /// Numbers of the partitions that are new; their edges are wiped.
     made: Vec<u32>,
     grown: bool,
 }
@@ -95,16 +97,14 @@ pub(crate) struct Plan {
 /// # Errors
 /// If the disk is too small (a [`Fault`]) or cannot be read.
 pub(crate) fn plan(world: &World, disk: &Disk, manifest: &Manifest, scope: Scope) -> Result<Plan> {
-    let file = File::open(&disk.path);
-    let file = file.with_context(|| format!("opening {}", disk.path.display()))?;
-    let before = Table::read(&file, disk.sector, disk.size)
-        .with_context(|| format!("reading the partition table of {}", disk.name))?;
+    let before = read(disk)?;
     let mut after = before.clone();
     after.grow();
     grow_slot(&mut after, manifest.sizes.root);
     let mut made = Vec::new();
     let in_scope = |wanted: &Wanted| scope == Scope::WithVar || wanted.label != layout::LABEL_VAR;
-    for wanted in wanted(manifest).into_iter().filter(in_scope) {
+    let all = wanted(&manifest.sizes, manifest.architecture);
+    for wanted in all.into_iter().filter(in_scope) {
         let is_there = |entry: &Entry| entry.label == wanted.label;
         if !after.entries.values().any(is_there) {
             made.push(add(
@@ -125,13 +125,68 @@ pub(crate) fn plan(world: &World, disk: &Disk, manifest: &Manifest, scope: Scope
     })
 }
 
+/// The partitions with these labels made anew: their edges wiped, under new GUIDs, to be formatted. Writes nothing.
+///
+/// # Errors
+/// If the disk cannot be read.
+pub(crate) fn anew(world: &World, disk: &Disk, labels: &[&str]) -> Result<Plan> {
+    let before = read(disk)?;
+    let mut after = before.clone();
+    let mut made = Vec::new();
+    for (number, entry) in &mut after.entries {
+        if labels.contains(&entry.label.as_str()) {
+            entry.guid = world.random_guid()?;
+            entry.attributes |= layout::ATTRIBUTE_UNFORMATTED;
+            made.push(*number);
+        }
+    }
+    Ok(Plan {
+        before,
+        after,
+        made,
+        grown: false,
+    })
+}
+
+/// Notes in the table, on the disk when this returns, whether a partition is to be formatted.
+///
+/// # Errors
+/// If the table cannot be read or written.
+pub(crate) fn note_unformatted(disk: &Disk, number: u32, unformatted: bool) -> Result<()> {
+    let mut table = read(disk)?;
+    let entry = table.entries.get_mut(&number);
+    let entry = entry.with_context(|| format!("{} has no partition {number}", disk.name))?;
+    match unformatted {
+        true => entry.attributes |= layout::ATTRIBUTE_UNFORMATTED,
+        false => entry.attributes &= !layout::ATTRIBUTE_UNFORMATTED,
+    }
+    write(&open(disk)?, disk, &table)
+}
+
+fn open(disk: &Disk) -> Result<File> {
+    let file = File::options().read(true).write(true).open(&disk.path);
+    file.with_context(|| format!("opening {}", disk.path.display()))
+}
+
+fn read(disk: &Disk) -> Result<Table> {
+    let file = File::open(&disk.path);
+    let file = file.with_context(|| format!("opening {}", disk.path.display()))?;
+    Table::read(&file, disk.sector, disk.size)
+        .with_context(|| format!("reading the partition table of {}", disk.name))
+}
+
+fn write(file: &File, disk: &Disk, table: &Table) -> Result<()> {
+    table
+        .write(file)
+        .with_context(|| format!("writing the partition table of {}", disk.name))
+}
+
 /// Writes what was planned. A table that is as it should be is not written.
 ///
 /// # Errors
 /// If the disk cannot be written.
 pub(crate) fn complete(disk: &Disk, plan: &Plan) -> Result<Changes> {
-    let open = || File::options().read(true).write(true).open(&disk.path);
-    let file = open().with_context(|| format!("opening {}", disk.path.display()))?;
+    let file = open(disk)?;
     let (before, table) = (&plan.before, &plan.after);
     let label = |number: &u32| table.entries[number].label.clone();
     let changes = Changes {
@@ -144,9 +199,7 @@ pub(crate) fn complete(disk: &Disk, plan: &Plan) -> Result<Changes> {
     for number in &plan.made {
         wipe(&file, table, *number)?;
     }
-    table
-        .write(&file)
-        .with_context(|| format!("writing the partition table of {}", disk.name))?;
+    write(&file, disk, table)?;
     for (number, entry) in &table.entries {
         let start = entry.first * table.sector;
         let size = (entry.last + 1 - entry.first) * table.sector;
@@ -243,15 +296,17 @@ fn wipe(file: &File, table: &Table, number: u32) -> Result<()> {
     Ok(())
 }
 
+/// The partition of this label on the system disk, if it is there.
+pub(crate) fn find<'a>(disk: &'a Disk, label: &str) -> Option<&'a Partition> {
+    disk.partitions.iter().find(|part| part.label == label)
+}
+
 /// The partition of this label on the system disk.
 ///
 /// # Errors
 /// If it is not there.
 pub(crate) fn labelled<'a>(disk: &'a Disk, label: &str) -> Result<&'a Partition> {
-    disk.partitions
-        .iter()
-        .find(|part| part.label == label)
-        .with_context(|| format!("{} has no partition {label}", disk.name))
+    find(disk, label).with_context(|| format!("{} has no partition {label}", disk.name))
 }
 
 #[cfg(test)]
@@ -316,6 +371,89 @@ mod tests {
             .values()
             .find(|e| e.label == layout::LABEL_VAR);
         assert_eq!(mib(var.unwrap()), (16, 127));
+    }
+
+    /// A disk in a file, with its table as the first boot makes it.
+    fn first_boot(world: &World, file: &tempfile::NamedTempFile) -> Disk {
+        let size = 64 * layout::MIB;
+        file.as_file().set_len(size).unwrap();
+        sample(512, size).write(file.as_file()).unwrap();
+        let disk = Disk {
+            path: file.path().to_owned(),
+            name: "vda".to_owned(),
+            sector: 512,
+            size,
+            ..Disk::default()
+        };
+        let mut table = read(&disk).unwrap();
+        for wanted in wanted(&sizes(), Architecture::X86_64) {
+            add(world, &mut table, &wanted, &sizes(), "vda").unwrap();
+        }
+        table.write(file.as_file()).unwrap();
+        disk
+    }
+
+    fn entry(disk: &Disk, label: &str) -> (u32, Entry) {
+        let table = read(disk).unwrap();
+        assert!(table.sound);
+        let found = table.entries.into_iter().find(|(_, e)| e.label == label);
+        found.unwrap()
+    }
+
+    #[test]
+    fn only_state_and_var_are_noted_as_unformatted_until_they_are_made() {
+        let (_folder, world) = fake();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let disk = first_boot(&world, &file);
+        let noted = |label: &str| entry(&disk, label).1.attributes >> 56 & 1 == 1;
+        for label in [
+            layout::LABEL_ESP,
+            layout::LABEL_ROOT_B,
+            layout::LABEL_VERITY_B,
+        ] {
+            assert!(!noted(label), "{label}");
+        }
+        assert!(noted(layout::LABEL_STATE) && noted(layout::LABEL_VAR));
+        let (number, before) = entry(&disk, layout::LABEL_STATE);
+        note_unformatted(&disk, number, false).unwrap();
+        assert!(!noted(layout::LABEL_STATE) && noted(layout::LABEL_VAR));
+        assert_eq!(
+            entry(&disk, layout::LABEL_STATE).1.attributes,
+            layout::ATTRIBUTE_NO_AUTO
+        );
+        note_unformatted(&disk, number, true).unwrap();
+        assert_eq!(entry(&disk, layout::LABEL_STATE).1, before);
+        assert!(note_unformatted(&disk, 99, true).is_err());
+    }
+
+    #[test]
+    fn a_partition_that_is_made_anew_has_another_guid_and_nothing_at_its_edges() {
+        let (_folder, world) = fake();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let disk = first_boot(&world, &file);
+        let (number, _) = entry(&disk, layout::LABEL_VAR);
+        let mut table = read(&disk).unwrap();
+        let other = Guid([9; 16]);
+        for entry in table.entries.values_mut() {
+            entry.guid = other;
+            entry.attributes &= !layout::ATTRIBUTE_UNFORMATTED;
+        }
+        table.write(file.as_file()).unwrap();
+        let var = table.entries[&number].clone();
+        for at in [var.first * 512 + 1024, (var.last + 1) * 512 - 1] {
+            file.as_file().write_all_at(b"x", at).unwrap();
+        }
+        let plan = anew(&world, &disk, &[layout::LABEL_VAR]).unwrap();
+        complete(&disk, &plan).unwrap();
+        let now = entry(&disk, layout::LABEL_VAR).1;
+        assert!(now.guid != other && now.attributes != var.attributes);
+        assert_eq!((now.first, now.last), (var.first, var.last));
+        assert_eq!(entry(&disk, layout::LABEL_STATE).1.guid, other);
+        for at in [var.first * 512 + 1024, (var.last + 1) * 512 - 1] {
+            let mut byte = [1];
+            file.as_file().read_exact_at(&mut byte, at).unwrap();
+            assert_eq!(byte, [0]);
+        }
     }
 
     #[test]
