@@ -22,7 +22,8 @@ pub(crate) fn make(
     fetched: &Fetched,
     state: &mut State,
 ) -> Result<Made> {
-    let mut journal = DiskJournal::open(state.made(), &fetched.hash())?;
+    let journal = DiskJournal::open(state.made(), &fetched.hash());
+    let mut journal = journal.map_err(|error| state.with_reset(error))?;
     let system = state.system(boot, root)?;
     let storage = fetched.model.storage.as_ref();
     let plan = disks::plan(target, storage, &fetched.keys, system.as_ref(), &journal)?;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use apply::journal::files::FileJournal;
+use image::fault::Fault;
 use image::paths;
 use linux::mount::{self, Flags};
 use linux::{atomic_file, block};
@@ -25,11 +26,12 @@ pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, var: &Var) -> Resul
     let below = |path: &str| root.programs.sysroot.join(path.trim_start_matches('/'));
     let (upper, work) = (below(paths::ETC_UPPER), below(paths::ETC_WORK));
     if let Some(uuid) = var.uuid.as_ref().filter(|_| state.first_boot) {
-        let mut journal = FileJournal::open(state.dir()?)?;
+        let journal = FileJournal::open(state.dir()?);
+        let mut journal = journal.map_err(|error| state.with_reset(error))?;
         discard_cut_off(&upper, &work, uuid, &mut journal)?;
     }
     overlay(&below("/etc"), &upper, &work)?;
-    machine_id(boot, root, state.dir()?)
+    machine_id(boot, root, state)
 }
 
 /// A first boot begins with the `/etc` of the root: what an attempt that was cut off has written over it goes. A layer that
@@ -65,22 +67,51 @@ fn overlay(lower: &Path, upper: &Path, work: &Path) -> Result<()> {
 }
 
 /// The id from `state`, or a new one; `/etc/machine-id` says the same, so that systemd sees no first boot.
-fn machine_id(boot: &Boot, root: &Root, dir: &Path) -> Result<String> {
-    let kept = dir.join(paths::STATE_MACHINE_ID);
-    let id = match fs::read_to_string(&kept) {
-        Ok(text) if is_machine_id(text.trim()) => text.trim().to_owned(),
-        _ => {
-            let id = boot.world.random_guid()?.to_string().replace('-', "");
-            atomic_file::write_line(&kept, &id)?;
-            id
-        }
-    };
+fn machine_id(boot: &Boot, root: &Root, state: &State) -> Result<String> {
+    let kept = state.dir()?.join(paths::STATE_MACHINE_ID);
     let shown = root.programs.sysroot.join("etc/machine-id");
-    if fs::read_to_string(&shown).map_or(true, |text| text.trim() != id) {
-        atomic_file::write_line(&shown, &id)?;
-        fs::set_permissions(&shown, fs::Permissions::from_mode(0o444))?;
+    let id = match known_id(&kept, &shown, state.first_boot) {
+        Ok(Some(id)) => id,
+        Ok(None) => boot.world.random_guid()?.to_string().replace('-', ""),
+        Err(error) => return Err(state.with_reset(error)),
+    };
+    for (path, mode) in [(&kept, 0o644), (&shown, 0o444)] {
+        if read_id(path)?.as_ref() != Some(&id) {
+            atomic_file::write_line(path, &id)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
     }
     Ok(id)
+}
+
+/// The id that this node has; none on a first boot without one.
+fn known_id(kept: &Path, shown: &Path, first_boot: bool) -> Result<Option<String>> {
+    if let Some(id) = read_id(kept)? {
+        return Ok(Some(id));
+    }
+    if first_boot {
+        return Ok(None);
+    }
+    // A provisioned node has the id of its first boot, which others know it by: never another one. `/etc` has the same.
+    let name = paths::STATE_MACHINE_ID;
+    if let Some(id) = read_id(shown)? {
+        tracing::warn!("{name} in the partition state is damaged; restored from /etc/machine-id");
+        return Ok(Some(id));
+    }
+    Err(Fault::new(format!(
+        "the machine id, {name} in the partition state, is damaged"
+    ))
+    .expected("32 hexadecimal digits there or in /etc/machine-id")
+    .found("them in neither")
+    .into())
+}
+
+/// The machine id in a file; none if there is no file, or something else in it.
+fn read_id(path: &Path) -> Result<Option<String>> {
+    let text = atomic_file::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+    let id = text.trim();
+    Ok(is_machine_id(id).then(|| id.to_owned()))
 }
 
 fn is_machine_id(text: &str) -> bool {
@@ -113,6 +144,33 @@ mod tests {
         fs::write(upper.join("file"), "").unwrap();
         assert!(boot("two", false));
         assert!(boot("two", false));
+    }
+
+    #[test]
+    fn a_provisioned_node_never_gets_another_machine_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, shown) = (folder.path().join("kept"), folder.path().join("shown"));
+        let (one, two) = ("1".repeat(32), "2".repeat(32));
+        let known = |first_boot| known_id(&kept, &shown, first_boot);
+        assert_eq!(known(true).unwrap(), None);
+        fs::write(&shown, format!("{two}\n")).unwrap();
+        assert_eq!(known(true).unwrap(), None, "it may be the image's");
+        fs::write(&kept, format!("{one}\n")).unwrap();
+        assert_eq!(known(false).unwrap(), Some(one));
+        for damaged in ["", "111", "uninitialized\n"] {
+            fs::write(&kept, damaged).unwrap();
+            assert_eq!(known(true).unwrap(), None);
+            assert_eq!(known(false).unwrap().as_ref(), Some(&two));
+        }
+        fs::write(&shown, "uninitialized\n").unwrap();
+        let error = known(false).unwrap_err();
+        assert!(
+            error
+                .downcast_ref::<Fault>()
+                .unwrap()
+                .what
+                .contains("machine-id")
+        );
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub(crate) fn apply(
     disks: &Made,
     (fetched, machine): &(Fetched, Metadata),
 ) -> Result<()> {
-    let mut journal = FileJournal::open(state.dir()?)?;
+    let journal = FileJournal::open(state.dir()?);
+    let mut journal = journal.map_err(|error| state.with_reset(error))?;
     let step = &boot.timeline;
     let mut mounted = step.step("ignition.mount", || disks.mount(target, &mut journal))?;
     let brought = DiskResults {

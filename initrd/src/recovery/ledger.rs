@@ -1,7 +1,8 @@
-//! The ledger in `state`: failed boots, and those that came to their handoff after one.
+//! The ledger in `state`: failed boots, and those that came to their handoff after one. Best effort: it only counts failures,
+//! so a line that does not parse, as one that a power cut tore, is passed over.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use image::paths::{STATE_LEDGER, STATE_MARK};
@@ -43,18 +44,22 @@ pub(super) fn note(state: &Path, report: &Report) -> Option<usize> {
         report: Some(report.clone()),
     };
     append(&path, &entry).ok()?;
-    Some(in_a_row(&fs::read_to_string(path).ok()?, report))
+    Some(in_a_row(&read(&path).ok()?, report))
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// Notes that this boot comes to its handoff, if the ledger has failures; an empty ledger stays unwritten.
 pub(crate) fn note_success(state: &Path) {
     let path = state.join(STATE_LEDGER);
-    let Ok(ledger) = fs::read_to_string(&path) else {
+    let Ok(ledger) = read(&path) else {
         return;
     };
-    let last = ledger.lines().last();
-    let failed = last
-        .and_then(|line| serde_json::from_str::<Entry>(line).ok())
+    let mut entries = ledger.lines().rev();
+    let failed = entries
+        .find_map(|line| serde_json::from_str::<Entry>(line).ok())
         .is_some_and(|entry| entry.report.is_some());
     let good = Entry {
         time: now(),
@@ -68,7 +73,17 @@ pub(crate) fn note_success(state: &Path) {
 fn append(path: &Path, entry: &Entry) -> std::io::Result<()> {
     let mut line = serde_json::to_string(entry)?;
     line.push('\n');
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).append(true).create(true).open(path)?;
+    // A torn last line has no end: this one must not become a part of it.
+    if file.metadata()?.len() > 0 {
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            line.insert(0, '\n');
+        }
+    }
     file.write_all(line.as_bytes())?;
     file.sync_all()
 }

@@ -84,6 +84,20 @@ mod tests {
     }
 
     #[test]
+    fn a_torn_or_damaged_line_of_the_ledger_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(STATE_MARK), "").unwrap();
+        let path = folder.path().join(image::paths::STATE_LEDGER);
+        let one = report("config", &anyhow!("broken"));
+        assert_eq!(note(folder.path(), &one), Some(1));
+        for damage in [&b"{\"time\": 1, \"rep"[..], &[0xff, 0, b'\n']] {
+            let ledger = fs::read(&path).unwrap();
+            fs::write(&path, [&ledger, damage].concat()).unwrap();
+        }
+        assert_eq!(note(folder.path(), &one), Some(2));
+    }
+
+    #[test]
     fn a_node_reboots_as_long_as_the_loader_may_choose_another_entry() {
         let (reboot, stay) = (Policy::Reboot, Policy::StayUp);
         for (entry, without_ledger, third_failure) in [
