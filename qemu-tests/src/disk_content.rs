@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use image::layout::ATTRIBUTE_UNFORMATTED;
 use sha2::{Digest, Sha256};
 use slipway::install::tools::Tools;
 use slipway::vm::disks::{ETCD_SIZE, blank};
@@ -225,11 +226,62 @@ pub fn dump(tools: &Tools, disk: &Path, start: u64, to: &Path) -> Result<()> {
         .map(drop)
 }
 
+/// Overwrites every superblock of the ext4 at `start`, `size` bytes long, the backups included; gives where they were.
+///
+/// # Errors
+/// If the disk cannot be read or written, or has none.
+pub fn wipe_superblocks(disk: &Path, start: u64, size: u64) -> Result<Vec<u64>> {
+    const LENGTH: usize = 1024;
+    let file = OpenOptions::new().read(true).write(true).open(disk)?;
+    let mut places = vec![1024];
+    // The begin of each group: with blocks of 1 KiB behind the boot sectors.
+    for (block, first) in [(1024, 1), (4096, 0)] {
+        let group = 8 * block * block;
+        places.extend((1..size / group).map(|number| number * group + first * block));
+    }
+    let mut found = Vec::new();
+    for at in places.into_iter().map(|at| start + at) {
+        let mut superblock = [0; LENGTH];
+        file.read_exact_at(&mut superblock, at)?;
+        if superblock[0x38..0x3a] == [0x53, 0xef] {
+            file.write_all_at(&[0; LENGTH], at)?;
+            found.push(at);
+        }
+    }
+    anyhow::ensure!(!found.is_empty(), "no ext4 at byte {start}");
+    Ok(found)
+}
+
+/// Labels of the partitions whose file systems are still to be made, by the table of the GPT disk at byte `start` of a file.
+///
+/// # Errors
+/// As of [`partitions`].
+pub fn unformatted(disks: &Path, start: u64) -> Result<Vec<String>> {
+    let entries = entries(disks, start)?.into_iter();
+    let noted = entries.filter(|entry| entry.attributes & ATTRIBUTE_UNFORMATTED != 0);
+    Ok(noted.map(|entry| entry.label).collect())
+}
+
 /// The partitions of the GPT disk that begins at byte `start` of a file: label, first byte in that file, bytes.
 ///
 /// # Errors
 /// If there is no GPT (UEFI specification 2.10, section 5.3).
 pub fn partitions(disks: &Path, start: u64) -> Result<Vec<(String, u64, u64)>> {
+    let entries = entries(disks, start)?.into_iter();
+    Ok(entries
+        .map(|entry| (entry.label, entry.start, entry.size))
+        .collect())
+}
+
+/// A partition; `start` is its first byte in the file.
+struct Entry {
+    label: String,
+    start: u64,
+    size: u64,
+    attributes: u64,
+}
+
+fn entries(disks: &Path, start: u64) -> Result<Vec<Entry>> {
     const SECTOR: u64 = 512;
     let file = File::open(disks)?;
     let mut head = [0; 512];
@@ -250,11 +302,12 @@ pub fn partitions(disks: &Path, start: u64) -> Result<Vec<(String, u64, u64)>> {
                 .map(|two| u16::from_le_bytes([two[0], two[1]]));
             let label: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
             let (first, last) = (long(entry, 32), long(entry, 40));
-            (
-                String::from_utf16_lossy(&label),
-                start + first * SECTOR,
-                (last + 1 - first) * SECTOR,
-            )
+            Entry {
+                label: String::from_utf16_lossy(&label),
+                start: start + first * SECTOR,
+                size: (last + 1 - first) * SECTOR,
+                attributes: long(entry, 48),
+            }
         })
         .collect())
 }

@@ -70,6 +70,7 @@ const PROMISES: &[Promise] = promises![
     boot::disks_on_nvme_and_scsi_controllers_boot,
     state::var_grows_with_its_disk,
     state::an_image_of_a_running_node_is_another_node,
+    state::damage_is_repaired_or_reported_and_nothing_is_formatted,
     state::the_third_failure_in_a_row_stays_up,
     recipes::each_recipe_boots_on_its_platforms_controllers,
     leave::slipway_run_leaves_no_process_and_no_disk,

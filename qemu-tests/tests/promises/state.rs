@@ -1,16 +1,20 @@
 //! The state of a node.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail, ensure};
-use image::layout::GIB;
-use image::paths::NODE_SETTINGS;
-use image::report::LINE;
-use qemu_tests::lab::{BootOptions, Lab};
+use image::layout::{GIB, LABEL_STATE, LABEL_VAR};
+use image::paths::{NODE_SETTINGS, STATE, STATE_PROVISIONED};
+use image::report::{LINE, Report};
+use qemu_tests::disk_content::{ext4_identity, wipe_superblocks};
+use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
+use serde_json::json;
+use slipway::vm::agent::data_url;
 use slipway::vm::channel::Waited;
-use slipway::vm::disks::Node;
-use slipway::vm::machine::Bus;
+use slipway::vm::disks::{Node, partition};
+use slipway::vm::machine::{Bus, Start};
 
 /// Growth of the disk, bytes.
 const MORE: u64 = 3 * GIB;
@@ -130,5 +134,128 @@ pub(crate) fn the_third_failure_in_a_row_stays_up(lab: &mut Lab) -> Result<()> {
         waited == Waited::Late,
         "the node did not stay up with its report: {waited:?}"
     );
+    Ok(())
+}
+
+/// Four zeroed sectors over the superblocks of `state` and `var` are repaired from backups, and all is there. Without any
+/// superblock the node reports the damage, formats nothing, and is made anew by the word that the report names, once. A
+/// truncated marker is reported too, and never taken for a first boot.
+pub(crate) fn damage_is_repaired_or_reported_and_nothing_is_formatted(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let running = boot_with(lab, &node, None)?;
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_agent()?;
+    running.run("echo kept > /var/kept && sync /var/kept")?;
+    // Not unmounted: the journals have to be replayed too.
+    running.vm.pull_plug();
+    repaired(lab, &node).context("with damaged superblocks")?;
+
+    let word = reported(lab, &node, LABEL_VAR).context("without superblocks of var")?;
+    let running = boot_with(lab, &node, Some(&word))?;
+    is_made_anew(&running).with_context(|| format!("after {word}"))?;
+    // The word stays on the command line, and does nothing more.
+    running.run(&format!(
+        "truncate -s 100 {STATE}/{STATE_PROVISIONED} && sync {STATE}/{STATE_PROVISIONED}"
+    ))?;
+    running.run("systemctl --no-block reboot")?;
+    let report: Report = serde_json::from_str(&running.wait_report(timeouts::HANDOFF)?)?;
+    ensure!(
+        report.step == "state" && report.what.contains(STATE_PROVISIONED),
+        "the truncated marker: {report:?}"
+    );
+    let text = running.vm.console().text();
+    let times = text.matches("is discarded").count();
+    ensure!(times == 1, "{word} acted {times} times");
+    running.vm.pull_plug();
+
+    let word = reported(lab, &node, LABEL_STATE).context("without superblocks of state")?;
+    let running = boot_with(lab, &node, Some(&word))?;
+    is_made_anew(&running).with_context(|| format!("after {word}"))
+}
+
+/// Boots directly with a config of one file, and an additional word on the command line.
+fn boot_with(lab: &mut Lab, node: &Node, word: Option<&str>) -> Result<Running> {
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": { "files": [{ "path": "/etc/probe", "contents": { "source": data_url(b"applied\n") } }] },
+    });
+    let mut machine = lab.machine(node, &BootOptions::default())?;
+    if let (Start::Direct { cmdline, .. }, Some(word)) = (&mut machine.start, word) {
+        cmdline.push(' ');
+        cmdline.push_str(word);
+    }
+    lab.start(node, machine, Some(config))
+}
+
+/// Zeroes the superblocks of both file systems: the next boot repairs them, says so, and has all that was there.
+fn repaired(lab: &mut Lab, node: &Node) -> Result<()> {
+    let mut before = Vec::new();
+    let disk = OpenOptions::new().write(true).open(node.system())?;
+    for label in [LABEL_STATE, LABEL_VAR] {
+        let (start, _) = partition(&node.system(), label)?;
+        before.push((start, ext4_identity(&node.system(), start)?));
+        disk.write_all_at(&[0; 4 * 512], start + 1024)?;
+    }
+    drop(disk);
+    let running = boot_with(lab, node, None)?;
+    // e2fsck reads all inode tables.
+    running.wait_handoff(timeouts::HANDOFF)?;
+    let text = running.vm.console().text();
+    for label in [LABEL_STATE, LABEL_VAR] {
+        let said = text.lines().any(|line| {
+            line.contains(&format!("({label}) was damaged")) && line.contains("from the backup")
+        });
+        ensure!(said, "the console does not say that {label} was repaired");
+    }
+    running.wait_agent()?;
+    let kept = running.run("cat /etc/probe /var/kept")?;
+    ensure!(kept == "applied\nkept", "of the files there is {kept:?}");
+    running.power_off()?;
+    for (start, identity) in before {
+        ensure!(
+            ext4_identity(&node.system(), start)? == identity,
+            "the file system at byte {start} was made again"
+        );
+    }
+    Ok(())
+}
+
+/// Destroys all superblocks of a file system: the next boot reports it and writes none. Gives the word that the report names
+/// for a reset.
+fn reported(lab: &mut Lab, node: &Node, label: &str) -> Result<String> {
+    let (start, size) = partition(&node.system(), label)?;
+    let places = wipe_superblocks(&node.system(), start, size)?;
+    ensure!(places.len() > 1, "{label} has no backup superblock");
+    let running = boot_with(lab, node, None)?;
+    let report: Report = serde_json::from_str(&running.wait_report(timeouts::INIT)?)?;
+    running.vm.pull_plug();
+    ensure!(
+        report.step.starts_with(label) && report.what.contains(&format!("({label}) is damaged")),
+        "{report:?}"
+    );
+    let disk = File::open(node.system())?;
+    for at in places {
+        let mut bytes = [1; 1024];
+        disk.read_exact_at(&mut bytes, at)?;
+        ensure!(
+            bytes.iter().all(|byte| *byte == 0),
+            "a superblock was written at byte {at}"
+        );
+    }
+    let fix = report.fix.context("the report names no remedy")?;
+    let word = fix
+        .split_whitespace()
+        .find(|word| word.starts_with("slipway.reset="));
+    Ok(word
+        .with_context(|| format!("no reset in {fix:?}"))?
+        .to_owned())
+}
+
+/// The node was provisioned anew: the config's file is there, what it had accumulated is not.
+fn is_made_anew(running: &Running) -> Result<()> {
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_agent()?;
+    let found = running.run("cat /etc/probe; test -e /var/kept || echo gone")?;
+    ensure!(found == "applied\ngone", "found {found:?}");
     Ok(())
 }
