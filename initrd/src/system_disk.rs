@@ -134,6 +134,7 @@ pub(crate) fn mount_ext4(
     // The path is the one inside the root too, so that mountinfo shows the same there.
     let mount = || mount::mount(&part.path, target, "ext4", flags, "");
     let clean = ext::read(&part.path)?.filter(|found| found.clean);
+    let forced = clean.is_some();
     if let Some(found) = clean {
         is_expected(part, &found, uuid)?;
         match mount() {
@@ -142,7 +143,7 @@ pub(crate) fn mount_ext4(
             Err(error) => tracing::warn!("mounting {} ({}): {error:#}", part.name, part.label),
         }
     }
-    let found = repair(root, part)?;
+    let found = repair(root, part, forced)?;
     is_expected(part, &found, uuid)?;
     mount().context(
         Fault::new(format!(
@@ -201,11 +202,12 @@ fn format(root: &Root, part: &Partition) -> Result<()> {
 
 /// Checks and repairs an unmounted file system, by its backup superblocks if need be, and says on the consoles if that was
 /// needed.
-fn repair(root: &Root, part: &Partition) -> Result<Superblock> {
+fn repair(root: &Root, part: &Partition, forced: bool) -> Result<Superblock> {
     let name = format!("{} ({})", part.name, part.label);
     let fix = reset_hint(part);
     let names = (name.as_str(), fix.as_str());
-    let backup = ext4::repair(&root.programs, &part.path, part.size, &part.label, names)?;
+    let (path, label) = (&part.path, &part.label);
+    let backup = ext4::repair(&root.programs, path, part.size, label, forced, names)?;
     if let Some(block) = backup {
         let line = format!(
             "slipway: the superblock of {name} was damaged; e2fsck repaired the file system from the backup in block {block}"

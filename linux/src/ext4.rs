@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use image::fault::Fault;
 
 use crate::filesystem::ext::backup::{self, Backup};
-use crate::filesystem::ext::{self, Superblock};
+use crate::filesystem::ext::{self, Superblock, descriptors};
 use crate::ioctl;
 use crate::kernel_call;
 use crate::programs::{self, Programs};
@@ -73,12 +73,16 @@ pub fn make(root: &Programs, device: &Path, options: Options<'_>) -> Result<()> 
 /// A [`Fault`] if errors are left; else if e2fsck is not in the root or does not start.
 pub fn check(root: &Programs, device: &Path, name: &str, fix: &str) -> Result<()> {
     tracing::info!("checking {name}, which was not unmounted cleanly");
-    e2fsck(root, device, name, &["-p"])?.map_err(|failure| damaged(name, failure.text, fix).into())
+    let failure = match descriptors::are_sound(device, PRIMARY)? {
+        true => e2fsck(root, device, name, &["-p"])?.map_err(|failure| failure.text),
+        false => Err(BAD_DESCRIPTORS.to_owned()),
+    };
+    failure.map_err(|found| damaged(name, found, fix).into())
 }
 
-/// As [`check`]; where the file system's own superblock is unreadable or does not help, the check begins with its backup
-/// superblocks, of which only those count that say `label`. `size` is the device's, in bytes. Gives the block of the backup
-/// that it was repaired from.
+/// As [`check`]; where the superblock or the group descriptors behind it cannot be read, the check begins with a backup of
+/// both, of which only those count that say `label`. `size` is the device's, in bytes. Gives the block of the backup that
+/// the file system was repaired from. `forced` is for one that does not mount although it says that it is clean.
 ///
 /// # Errors
 /// As of [`check`].
@@ -87,18 +91,25 @@ pub fn repair(
     device: &Path,
     size: u64,
     label: &str,
+    forced: bool,
     (name, fix): (&str, &str),
 ) -> Result<Option<u64>> {
-    let mut found = "no superblock".to_owned();
-    if ext::read(device)?.is_some() {
-        tracing::info!("checking {name}");
-        match e2fsck(root, device, name, &["-p"])? {
+    tracing::info!("checking {name}");
+    let mut found = if ext::read(device)?.is_none() {
+        "no superblock".to_owned()
+    } else if !descriptors::are_sound(device, PRIMARY)? {
+        BAD_DESCRIPTORS.to_owned()
+    } else {
+        let options: &[&str] = if forced { &["-p", "-f"] } else { &["-p"] };
+        match e2fsck(root, device, name, options)? {
             Ok(()) => return Ok(None),
-            Err(failure) => found = failure.text,
+            Err(failure) if failure.is_verdict() => {
+                return Err(damaged(name, failure.text, fix).into());
+            }
+            Err(failure) => failure.text,
         }
-    }
-    let mut backups = backup::find(device, size)?;
-    backups.retain(|backup| backup.superblock.label == label);
+    };
+    let backups = backups(device, size, label)?;
     if backups.is_empty() {
         found.push_str(", and no backup superblock");
     }
@@ -112,9 +123,9 @@ pub fn repair(
         match e2fsck(root, device, name, &options)? {
             Ok(()) => return Ok(Some(*at)),
             Err(failure) => {
+                let is_verdict = failure.is_verdict();
                 found = failure.text;
-                // With the other backups it would find the same.
-                if failure.code.is_some_and(|code| code & OPERATIONAL == 0) {
+                if is_verdict {
                     break;
                 }
             }
@@ -123,6 +134,21 @@ pub fn repair(
     Err(damaged(name, found, fix).into())
 }
 
+/// The backups of a file system with this label whose group descriptors can be relied on.
+fn backups(device: &Path, size: u64, label: &str) -> Result<Vec<Backup>> {
+    let mut found = Vec::new();
+    for backup in backup::find(device, size)? {
+        let at = backup.at * backup.superblock.block;
+        if backup.superblock.label == label && descriptors::are_sound(device, at)? {
+            found.push(backup);
+        }
+    }
+    Ok(found)
+}
+
+/// Where the first superblock is, in bytes.
+const PRIMARY: u64 = ext::AT as u64;
+const BAD_DESCRIPTORS: &str = "group descriptors that lead out of the file system";
 /// How many backup superblocks are tried.
 const MOST_BACKUPS: usize = 4;
 /// Bit of e2fsck's exit code: it could not begin, as with a superblock that is damaged itself.
@@ -133,6 +159,13 @@ struct Failure {
     code: Option<i32>,
     /// Its arguments, exit code and output.
     text: String,
+}
+
+impl Failure {
+    /// Whether it has looked at the file system: with another superblock it would find the same.
+    fn is_verdict(&self) -> bool {
+        self.code.is_some_and(|code| code & OPERATIONAL == 0)
+    }
 }
 
 /// The error that counts is that of starting it; the inner one says that the file system is not sound.
@@ -261,13 +294,26 @@ mod tests {
             let before = ext::read(file.path()).unwrap().unwrap();
             zero(file.as_file(), 1024);
             assert_eq!(ext::read(file.path()).unwrap(), None);
-            let repair = || repair(&root, file.path(), size, "var", ("x (var)", "reset it"));
-            assert_eq!(repair().unwrap(), Some(first));
-            let after = ext::read(file.path()).unwrap().unwrap();
-            assert_eq!((after.uuid, after.label), (before.uuid, before.label));
-            assert_eq!(debugfs(&root, file.path(), "cat kept"), "kept");
+            let names = ("x (var)", "reset it");
+            let repair = |forced| repair(&root, file.path(), size, "var", forced, names).unwrap();
+            let sound = || {
+                let after = ext::read(file.path()).unwrap().unwrap();
+                assert_eq!((&after.uuid, &after.label), (&before.uuid, &before.label));
+                assert_eq!(debugfs(&root, file.path(), "cat kept"), "kept");
+            };
+            assert_eq!(repair(false), Some(first));
+            sound();
             // Its own superblock is good again.
-            assert_eq!(repair().unwrap(), None);
+            assert_eq!(repair(true), None);
+            // The group descriptors behind it, under a superblock that says that all is well.
+            zero(file.as_file(), before.block.max(2048));
+            let content = || std::fs::read(file.path()).unwrap();
+            let damaged = content();
+            let error = check(&root, file.path(), names.0, names.1).unwrap_err();
+            assert!(error.to_string().contains("group descriptors"), "{error}");
+            assert!(damaged == content(), "e2fsck -p was given them");
+            assert_eq!(repair(true), Some(first));
+            sound();
         }
     }
 
@@ -278,7 +324,8 @@ mod tests {
         let file = made(&root, size);
         zero(file.as_file(), 1024);
         let repair = |label: &str| {
-            let error = repair(&root, file.path(), size, label, ("x (var)", "reset it"));
+            let names = ("x (var)", "reset it");
+            let error = repair(&root, file.path(), size, label, false, names);
             error.unwrap_err().downcast::<Fault>().unwrap()
         };
         // The backups of another file system do not count.

@@ -3,6 +3,7 @@
 //! Format: <https://docs.kernel.org/filesystems/ext4/super.html>.
 
 pub mod backup;
+pub mod descriptors;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,8 +12,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use image::guid::Guid;
 
-/// Where the superblock stands, and how long it is, in bytes.
-const AT: usize = 1024;
+/// Where the superblock stands, in bytes.
+pub const AT: usize = 1024;
+/// How long it is, in bytes.
 const LENGTH: usize = 1024;
 const MAGIC: u16 = 0xef53;
 const CLEAN: u16 = 1;
