@@ -1,6 +1,8 @@
 //! Var: the rest of the system disk, or the file system that the config brings for `/var`; seeded from the root's factory.
 
 mod seed;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};

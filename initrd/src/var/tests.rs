@@ -1,0 +1,342 @@
+//! The boots of a node whose `state` and `var` are on a loop device: made, mounted again, damaged, reset. They need root,
+//! loop devices and e2fsprogs, and run in a mount namespace of their own.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, symlink};
+use std::sync::Arc;
+
+use anyhow::ensure;
+use apply::fetched::{Fetched, Sources};
+use image::cmdline::Cmdline;
+use image::layout::{Architecture, LABEL_STATE, LABEL_VAR, MIB, Sizes};
+use image::manifest::{CONTRACT, ImageId, Manifest};
+use image::node::NodeSettings;
+use linux::block;
+use linux::ioctl;
+use linux::modules::Modules;
+use linux::programs::Programs;
+use linux::samples;
+use linux::timeline::Timeline;
+use linux::world::World;
+use net::network::Network;
+
+use super::*;
+use crate::context::Identity;
+use crate::root::Search;
+use crate::state;
+
+const SIZE: u64 = 768 * MIB;
+
+struct Node {
+    _folder: tempfile::TempDir,
+    world: Arc<World>,
+    /// The kernel's name of the disk.
+    name: String,
+    /// The loop device goes with it.
+    _device: File,
+}
+
+impl Node {
+    /// A node with an image's disk. None where there can be none; said, since nothing is shown then.
+    fn new() -> Option<Self> {
+        let control = File::open("/dev/loop-control");
+        let (true, Ok(control)) = (nix::unistd::geteuid().is_root(), control) else {
+            eprintln!("skipped: loop devices need root and /dev/loop-control");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        // Without the host's consoles: nobody there waits for the lines of a test.
+        let sys = folder.path().join("sys");
+        mount::folder(&sys.join("class/tty/console"), 0o755).unwrap();
+        fs::write(sys.join("class/tty/console/active"), "none\n").unwrap();
+        symlink("/sys/block", sys.join("block")).unwrap();
+        symlink("/sys/class/block", sys.join("class/block")).unwrap();
+        let world = World {
+            initrd: folder.path().to_owned(),
+            run: folder.path().join("run"),
+            // The host's root, with its programs. In this namespace our `/var` lies over the host's; nothing is bound below
+            // the temporary folder, whose content is removed at the end.
+            sysroot: "/".into(),
+            sys,
+            ..World::real()
+        };
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(folder.path().join("disk"));
+        let file = file.unwrap();
+        file.set_len(SIZE).unwrap();
+        let image = samples::table(512, SIZE);
+        image.write(&file).unwrap();
+        let (name, device) = (0..20)
+            .find_map(|_| {
+                let name = format!("loop{}", ioctl::free_loop(&control).unwrap());
+                let mut options = File::options();
+                let device = options.read(true).write(true).open(world.dev.join(&name));
+                let device = device.unwrap();
+                // Somebody else may take the free one first.
+                let done = ioctl::attach_loop_disk(&device, &file, 512);
+                done.ok().map(|()| (name, device))
+            })
+            .unwrap();
+        // Not every kernel with loop devices reads a GPT.
+        let known = block::disk(&world, &name).unwrap().partitions;
+        for (number, entry) in image.entries {
+            if !known.iter().any(|part| part.number == number) {
+                let (start, end) = (entry.first * 512, (entry.last + 1) * 512);
+                ioctl::add_partition(&device, number, start, end - start).unwrap();
+            }
+        }
+        Some(Self {
+            _folder: folder,
+            world: Arc::new(world),
+            name,
+            _device: device,
+        })
+    }
+
+    fn context(&self, reset: Option<&str>) -> Boot {
+        let world = &self.world;
+        Boot {
+            world: Arc::clone(world),
+            timeline: Timeline::new(Arc::clone(world)),
+            network: Arc::new(Network::new(Arc::clone(world))),
+            cmdline: Cmdline {
+                reset: reset.map(|word| word.parse().unwrap()),
+                ..Cmdline::default()
+            },
+            manifest: Manifest {
+                contract: CONTRACT,
+                image: ImageId {
+                    name: "test".into(),
+                    version: "1".into(),
+                },
+                architecture: Architecture::X86_64,
+                kernel: "6.12".into(),
+                epoch: 0,
+                sizes: Sizes {
+                    esp: MIB,
+                    root: 8 * MIB,
+                    verity: MIB,
+                    state: 64 * MIB,
+                    var_minimum: 64 * MIB,
+                },
+                kubernetes: None,
+                platforms: Vec::new(),
+                node: NodeSettings::default(),
+            },
+            identity: Identity {
+                platform: platform::providers::by_id("qemu").unwrap(),
+                instance: Some("one".into()),
+            },
+            modules: Arc::new(Modules::none(Arc::clone(world))),
+        }
+    }
+
+    /// Boots as far as `/var`; gives whether it was a first boot. `/var` must be empty then, and else as it was left.
+    fn boot(&self, reset: Option<&str>) -> Result<bool> {
+        let boot = self.context(reset);
+        let root = Root {
+            programs: Programs::of_host(Arc::clone(&self.world)),
+            disk: block::disk(&self.world, &self.name),
+            verity: None,
+            search: Search::default(),
+        };
+        let done = self.line(&boot, &root);
+        let state = self.world.in_sysroot(paths::STATE);
+        let early = self.world.in_run(paths::RUN_STATE);
+        for mounted in [state, self.world.sysroot.join("var"), early] {
+            // Where a boot has failed not all of them are.
+            mount::unmount(&mounted).unwrap_or_default();
+        }
+        done
+    }
+
+    fn line(&self, boot: &Boot, root: &Root) -> Result<bool> {
+        let mut state = state::open(boot, root)?;
+        let first = state.first_boot;
+        if first {
+            state.system(boot, root)?;
+            state.make(boot, root)?;
+        }
+        mount(boot, root, &mut state, None)?;
+        let kept = self.world.sysroot.join("var/kept");
+        ensure!(
+            kept.exists() != first,
+            "first boot: {first}, kept: {kept:?}"
+        );
+        if first {
+            fs::write(kept, "kept")?;
+            let config = ignition::Config::empty();
+            let fetched = Fetched {
+                model: config.model().map_err(anyhow::Error::msg)?,
+                config,
+                files: Vec::new(),
+                keys: Vec::new(),
+                user_config: false,
+                warnings: Vec::new(),
+                sources: Sources::new(),
+            };
+            state.mark_provisioned(boot, &fetched)?;
+        }
+        Ok(first)
+    }
+
+    /// A boot that ends with a fault.
+    fn fault(&self) -> Fault {
+        self.boot(None).unwrap_err().downcast().unwrap()
+    }
+
+    fn part(&self, label: &str) -> block::Partition {
+        let disk = block::disk(&self.world, &self.name).unwrap();
+        table::labelled(&disk, label).unwrap().clone()
+    }
+
+    /// Zeroes these places of a partition's device.
+    fn zero(&self, label: &str, places: &[u64]) {
+        let device = File::options()
+            .write(true)
+            .open(self.part(label).path)
+            .unwrap();
+        for at in places {
+            device.write_all_at(&[0; 1024], *at).unwrap();
+        }
+        device.sync_all().unwrap();
+    }
+
+    /// All superblocks of a file system.
+    fn superblocks(&self, label: &str) -> Vec<u64> {
+        let part = self.part(label);
+        let backups = linux::filesystem::ext::backup::find(&part.path, part.size).unwrap();
+        let places = backups
+            .iter()
+            .map(|found| found.at * found.superblock.block);
+        [1024].into_iter().chain(places).collect()
+    }
+
+    fn uuids(&self) -> [Option<String>; 2] {
+        [LABEL_STATE, LABEL_VAR].map(|label| {
+            let found = ext::read(&self.part(label).path).unwrap();
+            found.map(|found| found.uuid)
+        })
+    }
+}
+
+/// The word that a fault names for a reset, without its key.
+fn word(fault: &Fault) -> String {
+    let fix = fault.fix.as_ref().unwrap();
+    let word = fix.split("slipway.reset=").nth(1).unwrap();
+    word.split_whitespace().next().unwrap().to_owned()
+}
+
+/// Runs in a mount namespace that nothing gets out of.
+fn apart(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        mount::own_namespace().unwrap();
+        work();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn damaged_file_systems_are_repaired_or_reported_and_reset_on_purpose() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: mounts need root");
+        return;
+    }
+    apart(|| {
+        let Some(node) = Node::new() else { return };
+        assert!(node.boot(None).unwrap());
+        let made = node.uuids();
+        assert!(!node.boot(None).unwrap());
+
+        for label in [LABEL_STATE, LABEL_VAR] {
+            node.zero(label, &[1024, 2048]);
+        }
+        assert!(!node.boot(None).unwrap(), "repaired, and all is there");
+        assert_eq!(node.uuids(), made);
+
+        node.zero(LABEL_VAR, &node.superblocks(LABEL_VAR));
+        let fault = node.fault();
+        assert!(fault.what.contains("(var) is damaged"), "{fault}");
+        assert_eq!(
+            node.uuids(),
+            [made[0].clone(), None],
+            "nothing is formatted"
+        );
+        let reset = word(&fault);
+        assert!(node.boot(Some(&reset)).unwrap());
+        assert_eq!(node.uuids()[0], made[0], "state is not");
+        assert!(!node.boot(Some(&reset)).unwrap(), "it acts once");
+
+        let made = node.uuids();
+        node.zero(LABEL_STATE, &node.superblocks(LABEL_STATE));
+        let fault = node.fault();
+        assert!(fault.what.contains("(state) is damaged"), "{fault}");
+        assert_eq!(
+            node.uuids(),
+            [None, made[1].clone()],
+            "nothing is formatted"
+        );
+        let reset = word(&fault);
+        assert!(node.boot(Some(&reset)).unwrap());
+        let anew = node.uuids();
+        assert!(
+            anew.iter()
+                .flatten()
+                .all(|uuid| !made.contains(&Some(uuid.clone())))
+        );
+        assert!(!node.boot(Some(&reset)).unwrap(), "it acts once");
+    });
+}
+
+#[test]
+fn what_is_missing_or_another_is_reported_and_never_made_anew() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: mounts need root");
+        return;
+    }
+    apart(|| {
+        let Some(node) = Node::new() else { return };
+        assert!(node.boot(None).unwrap());
+        let (disk, before) = {
+            let disk = block::disk(&node.world, &node.name).unwrap();
+            (disk.path, disk.table.unwrap())
+        };
+        let write = |table: &linux::gpt::Table| {
+            let disk = File::options().read(true).write(true).open(&disk);
+            table.write(&disk.unwrap()).unwrap();
+        };
+        for (label, step) in [
+            (LABEL_STATE, "the partition state is missing"),
+            (LABEL_VAR, "the partition var is missing"),
+        ] {
+            let mut table = before.clone();
+            table.entries.retain(|_, entry| entry.label != label);
+            write(&table);
+            let fault = node.fault();
+            assert!(fault.what.contains(step), "{fault}");
+            assert!(fault.fix.unwrap().contains("slipway.reset="));
+            write(&before);
+            assert!(!node.boot(None).unwrap(), "with its table again");
+        }
+        // Another ext4 in the place of var, as somebody might make it by hand.
+        let var = node.part(LABEL_VAR);
+        let options = linux::ext4::Options {
+            label: LABEL_VAR,
+            uuid: None,
+            orphan_file: false,
+            overwrite: true,
+        };
+        let programs = Programs::of_host(Arc::clone(&node.world));
+        linux::ext4::make(&programs, &var.path, options).unwrap();
+        let fault = node.fault();
+        assert!(
+            fault
+                .what
+                .contains("not the one that this node was provisioned with")
+        );
+        assert!(node.boot(Some(&word(&fault))).unwrap());
+    });
+}
