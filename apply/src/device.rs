@@ -2,7 +2,7 @@
 
 mod udev_names;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use image::guid::Guid;
 
 use crate::device_name::Name;
 use linux::block::{Disk, Partition};
+use linux::disk_identity::DiskIdentity;
 use linux::filesystem;
 use linux::filesystem::Found;
 use linux::gpt::Table;
@@ -44,6 +45,9 @@ pub struct Device {
     pub partition: Option<(String, u32)>,
     /// First byte on its disk.
     pub start: u64,
+    /// By what a later boot knows a disk again, or the disk that it is a partition of: names of its own, which no other
+    /// disk of this machine has now.
+    pub identity: Option<String>,
     /// Names that udev gives it in `by-id`.
     pub ids: Vec<String>,
     /// Names that udev gives it in `by-path`.
@@ -70,7 +74,7 @@ impl Device {
         self.busy_but(None)
     }
 
-    /// A name that survives a reboot: that of udev, which holds its serial number.
+    /// Its name in messages: that of udev, which holds its serial number.
     pub(crate) fn stable(&self) -> String {
         self.ids.last().unwrap_or(&self.name).clone()
     }
@@ -89,10 +93,12 @@ pub fn all(world: &World) -> Vec<Device> {
     for mut disk in block::devices(world) {
         let parts = std::mem::take(&mut disk.partitions);
         let parts = parts.into_iter();
-        out.extend(parts.filter_map(|part| of_partition(&disk, part, &used)));
-        out.extend(of_disk(world, disk, &used));
+        let identity = DiskIdentity::read(world, &disk.name).key(disk.size);
+        out.extend(parts.filter_map(|part| of_partition(&disk, identity.clone(), part, &used)));
+        out.extend(of_disk(world, disk, identity, &used));
     }
     out.sort_by(|a, b| a.name.cmp(&b.name));
+    forget_shared(&mut out);
     let arrays: Vec<_> = out
         .iter()
         .map(|device| arrays(world, device, &out))
@@ -103,12 +109,37 @@ pub fn all(world: &World) -> Vec<Device> {
     out
 }
 
-fn of_disk(world: &World, disk: Disk, used: &BTreeSet<String>) -> Option<Device> {
+/// A name that two disks have names neither.
+fn forget_shared(devices: &mut [Device]) {
+    let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for device in &*devices {
+        let disk = device
+            .partition
+            .as_ref()
+            .map_or(&device.name, |(disk, _)| disk);
+        if let Some(identity) = &device.identity {
+            let disks = owners.entry(identity.clone()).or_default();
+            disks.insert(disk.clone());
+        }
+    }
+    for device in devices {
+        let shared = |identity: &String| owners.get(identity).is_some_and(|disks| disks.len() > 1);
+        device.identity = device.identity.take().filter(|identity| !shared(identity));
+    }
+}
+
+fn of_disk(
+    world: &World,
+    disk: Disk,
+    identity: Option<String>,
+    used: &BTreeSet<String>,
+) -> Option<Device> {
     let number = disk.dev?;
     // The names by path come from where the device is attached, which only the real path shows.
     let folder = fs::canonicalize(world.sys.join("block").join(&disk.name)).ok()?;
     Some(Device {
         used: used.contains(&number),
+        identity,
         ids: udev_names::ids(&folder, &disk.name, disk.serial.as_deref()),
         paths: udev_names::paths(&folder, &disk.name),
         arrays: Vec::new(),
@@ -128,10 +159,16 @@ fn of_disk(world: &World, disk: Disk, used: &BTreeSet<String>) -> Option<Device>
     })
 }
 
-fn of_partition(disk: &Disk, part: Partition, used: &BTreeSet<String>) -> Option<Device> {
+fn of_partition(
+    disk: &Disk,
+    identity: Option<String>,
+    part: Partition,
+    used: &BTreeSet<String>,
+) -> Option<Device> {
     let number = part.dev.filter(|_| part.size > 0)?;
     Some(Device {
         used: used.contains(&number),
+        identity,
         ids: Vec::new(),
         paths: Vec::new(),
         arrays: Vec::new(),

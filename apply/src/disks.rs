@@ -7,13 +7,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use ignition::model::Storage;
 
+use crate::content::Held;
 use crate::fetched::VolumeKeys;
 use crate::filesystems::FilesystemAction;
 use crate::journal::disks::{DiskJournal, Stage};
@@ -29,7 +30,6 @@ use image::fault::Fault;
 use linux::block;
 use linux::modprobe::Serving;
 use linux::modules::Network;
-use linux::probe::Stretch;
 use linux::programs::Programs;
 use linux::uevent;
 use linux::world::World;
@@ -134,12 +134,14 @@ pub fn apply(target: &Target, plan: &DiskPlan, journal: &mut DiskJournal) -> Res
     let stacked = !plan.arrays.is_empty() || !plan.volumes.is_empty();
     let serves = stacked && target.rules.answers_modprobe;
     let _serving = serves.then(|| Serving::begin(world)).transpose()?;
-    let mut volumes = Vec::new();
+    let (mut volumes, mut new) = Default::default();
     if stacked {
         step.step("disks.raid", || arrays(root, plan, journal))?;
-        volumes = step.step("disks.luks", || open_volumes(root, plan, journal))?;
+        (volumes, new) = step.step("disks.luks", || open_volumes(root, plan, journal))?;
     }
-    step.step("disks.filesystems", || filesystems(root, plan, journal))?;
+    step.step("disks.filesystems", || {
+        filesystems(root, plan, &new, journal)
+    })?;
     let mut made = Made::default();
     for (spec, on) in &plan.mounts {
         let device = path_of(world, on)?;
@@ -161,12 +163,12 @@ fn partitions(world: &World, plan: &DiskPlan, journal: &mut DiskJournal) -> Resu
                 change.disk.name
             );
         }
-        let device = change.disk.stable();
+        let key = change.key.as_deref();
         if change.changes() {
             let numbers = change.numbers.iter().cloned().collect::<BTreeMap<_, _>>();
-            journal.note_table(&change.at, &device, numbers, change.fresh)?;
+            journal.note_table(&change.at, key, numbers, change.fresh)?;
             change.apply(world).with_context(|| change.at.clone())?;
-            journal.note(&change.at, &device, Stage::Done)?;
+            journal.note(&change.at, key, Stage::Done)?;
         }
     }
     Ok(())
@@ -185,40 +187,39 @@ fn arrays(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> Result
             .map(|member| path_of(&root.world, member));
         let members = members.collect::<Result<Vec<_>>>()?;
         if !array.made {
-            journal.note(at, &array.stable, Stage::Started)?;
+            journal.note(at, array.key.as_deref(), Stage::Started)?;
         }
         array
             .spec
             .apply(root, &members, array.made)
             .with_context(|| at.clone())?;
-        journal.note(at, &array.stable, Stage::Done)?;
+        journal.note(at, array.key.as_deref(), Stage::Done)?;
     }
     Ok(())
 }
 
+/// Makes and opens the volumes; gives the names of those that it made too.
 fn open_volumes(
     root: &Programs,
     plan: &DiskPlan,
     journal: &mut DiskJournal,
-) -> Result<Vec<volumes::Opened>> {
-    let mut opened = Vec::new();
+) -> Result<(Vec<volumes::Opened>, BTreeSet<String>)> {
+    let (mut opened, mut new) = (Vec::new(), BTreeSet::new());
     for volume in &plan.volumes {
         let at = &volume.spec.at;
         let path = path_of(&root.world, &volume.target)?;
         let action = match volume.action {
             Some(action) => action,
             None => {
-                let (names, found) = look(&path)?;
-                volume
-                    .spec
-                    .decide(&names, &found)
-                    .map_err(|why| anyhow!(why))?
+                let held = Held::of_device(&path)?;
+                let decided = volume.spec.decide(&held, &volume.stable);
+                decided.map_err(|why| anyhow!(why))?
             }
         };
         // One that was there before is never this node's to make anew.
         let makes = action != volumes::VolumeAction::Open;
         if makes {
-            journal.note(at, &volume.stable, Stage::Started)?;
+            journal.note(at, volume.key.as_deref(), Stage::Started)?;
         }
         let done = match &volume.open {
             Some(_) => volume.spec.check_open(root, &path),
@@ -226,35 +227,30 @@ fn open_volumes(
         };
         opened.push(done.with_context(|| at.clone())?);
         if makes {
-            journal.note(at, &volume.stable, Stage::Done)?;
+            journal.note(at, volume.key.as_deref(), Stage::Done)?;
+            new.insert(volume.spec.name.clone());
         }
     }
-    Ok(opened)
+    Ok((opened, new))
 }
 
-/// The signatures on a device, and those of them with label and UUID.
-fn look(path: &Path) -> Result<(Vec<&'static str>, Vec<linux::filesystem::Found>)> {
-    let file = std::fs::File::open(path).with_context(|| format!("opening {}", path.display()))?;
-    // The end of a device needs no ioctl.
-    let size = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))?;
-    let stretch = Stretch::whole(&file, size);
-    Ok((
-        linux::probe::known(stretch)?,
-        linux::filesystem::read(stretch)?,
-    ))
-}
-
-fn filesystems(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> Result<()> {
+/// Makes the file systems; `new` are the names of the volumes that this run has made.
+fn filesystems(
+    root: &Programs,
+    plan: &DiskPlan,
+    new: &BTreeSet<String>,
+    journal: &mut DiskJournal,
+) -> Result<()> {
     let mut work = Vec::new();
     for planned in &plan.filesystems {
         let path = path_of(&root.world, &planned.target)?;
-        let action = action_now(planned, &path)?;
+        let action = action_now(planned, new, &path)?;
         if action != FilesystemAction::Keep {
             work.push((planned, action, path));
         }
     }
     for (planned, ..) in &work {
-        journal.note(&planned.spec.at, &planned.stable, Stage::Started)?;
+        journal.note(&planned.spec.at, planned.key.as_deref(), Stage::Started)?;
     }
     // mkfs of one device waits for that device most of the time.
     let at_once = thread::available_parallelism().map_or(1, usize::from);
@@ -272,19 +268,27 @@ fn filesystems(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> R
         });
         for ((planned, ..), result) in some.iter().zip(results) {
             result.with_context(|| planned.spec.at.clone())?;
-            journal.note(&planned.spec.at, &planned.stable, Stage::Done)?;
+            journal.note(&planned.spec.at, planned.key.as_deref(), Stage::Done)?;
         }
     }
     Ok(())
 }
 
 /// What is done to a file system's device: decided before the first write, or now if the device did not exist then.
-fn action_now(planned: &PlannedFilesystem, path: &Path) -> Result<FilesystemAction> {
+fn action_now(
+    planned: &PlannedFilesystem,
+    new: &BTreeSet<String>,
+    path: &Path,
+) -> Result<FilesystemAction> {
     if let Some(action) = &planned.action {
         return Ok(action.clone());
     }
-    let (names, found) = look(path)?;
-    let decided = planned.spec.decide(&names, &found);
+    // What a new volume seems to hold is noise: the bytes below it, decrypted with a key that they were not encrypted with.
+    if matches!(&planned.target, DeviceRef::Volume(name) if new.contains(name)) {
+        return Ok(planned.spec.fresh());
+    }
+    let held = Held::of_device(path)?;
+    let decided = planned.spec.decide(&held, &planned.stable);
     let (action, warning) = decided.map_err(|why| anyhow!(why))?;
     if let Some(warning) = warning {
         tracing::warn!("disks: {warning}");
@@ -317,8 +321,8 @@ fn describe(
     spec: &mounts::MountSpec,
     layers: Vec<VarLayer>,
 ) -> Result<VarFilesystem> {
-    let (_, found) = look(device)?;
-    let found = found.into_iter().find(|found| found.kind == spec.kind);
+    let held = Held::of_device(device)?;
+    let found = held.found.into_iter().find(|found| found.kind == spec.kind);
     let found = found.with_context(|| format!("{} holds no {}", device.display(), spec.kind))?;
     Ok(VarFilesystem {
         format: spec.kind.to_string(),

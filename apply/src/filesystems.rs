@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::content::Held;
 use ignition::model::Filesystem;
 use linux::filesystem::{Found, Kind};
-use linux::probe;
 use linux::probe::{FAT, MBR};
 use linux::programs;
 use linux::programs::Programs;
@@ -63,15 +63,15 @@ impl FilesystemSpec {
         })
     }
 
-    /// By the content of the device: `names` are all signatures on it, `found` those with label and UUID. Gives a
-    /// warning too if there are other signatures beside the file system.
+    /// By the content of the device, which messages call `stable` too. Gives a warning if there are other signatures beside
+    /// the file system.
     ///
     /// # Errors
-    /// If the device has other content and may not be wiped: expected against found.
+    /// If the device has other content, known or not, and may not be wiped: expected against found.
     pub fn decide(
         &self,
-        names: &[&'static str],
-        found: &[Found],
+        held: &Held,
+        stable: &str,
     ) -> Result<(FilesystemAction, Option<String>), String> {
         if self.wipe {
             let action = match self.kind {
@@ -81,22 +81,24 @@ impl FilesystemSpec {
             return Ok((action, None));
         }
         // A FAT begins with a boot sector.
-        let names: Vec<&str> = names
+        let names: Vec<&str> = held
+            .names
             .iter()
             .copied()
-            .filter(|name| !(*name == MBR && names.contains(&FAT)))
+            .filter(|name| !(*name == MBR && held.names.contains(&FAT)))
             .collect();
         let Some(kind) = self.kind else {
+            // Nothing is written, so that data of no known kind is in no danger.
             return match names.is_empty() {
                 true => Ok((FilesystemAction::Keep, None)),
-                false => Err(self.refusal("nothing", &names, found)),
+                false => Err(self.refusal("nothing", held, stable)),
             };
         };
-        if names.is_empty() {
+        if held.is_blank() {
             return Ok((FilesystemAction::Make, None));
         }
-        if !found.iter().any(|found| self.is(found)) {
-            return Err(self.refusal(&self.describe(kind), &names, found));
+        if !held.found.iter().any(|found| self.is(found)) {
+            return Err(self.refusal(&self.describe(kind), held, stable));
         }
         let beside = (names.len() > 1).then(|| {
             let names = names.join(" and ");
@@ -108,15 +110,13 @@ impl FilesystemSpec {
         Ok((FilesystemAction::Keep, beside))
     }
 
-    fn refusal(&self, expected: &str, names: &[&str], found: &[Found]) -> String {
-        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
-        let found = match found.as_slice() {
-            [] => names.join(" and "),
-            found => found.join(" and "),
-        };
+    fn refusal(&self, expected: &str, held: &Held, stable: &str) -> String {
         format!(
-            "{}: {} holds something else and wipeFilesystem is not set; expected {expected}; found {found}",
-            self.at, self.device
+            "{}: {} ({stable}) holds something else and wipeFilesystem is not set; expected {expected}, or a blank device; \
+             found {}; `wipeFilesystem: true` gives it up",
+            self.at,
+            self.device,
+            held.describe()
         )
     }
 
@@ -249,14 +249,10 @@ pub fn kind(format: &str) -> Result<Option<Kind>, String> {
     }))
 }
 
-/// Leaves the signatures that remain when the partition tables are wiped.
-pub fn without_tables(names: &mut Vec<&'static str>) {
-    names.retain(|name| ![probe::GPT, probe::MBR].contains(name));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linux::probe;
 
     fn found(kind: Kind) -> Found {
         Found {
@@ -286,11 +282,24 @@ mod tests {
             label: Some(label.into()),
             ..want(ext4)
         };
-        let nothing: (&[&str], &[Found]) = (&[], &[]);
-        let there: (&[&str], &[Found]) = (&[probe::EXT], &[found(Kind::Ext4)]);
-        let foreign: (&[&str], &[Found]) = (&["a ZFS device"], &[]);
-        for (spec, (names, found), expected) in [
+        let held = |names: &[&'static str], found: &[Found]| Held {
+            names: names.to_vec(),
+            found: found.to_vec(),
+            unknown: None,
+        };
+        let nothing = &Held::default();
+        let there = &held(&[probe::EXT], &[found(Kind::Ext4)]);
+        let foreign = &held(&["a ZFS device"], &[]);
+        let unknown = &Held {
+            unknown: Some(7),
+            ..Held::default()
+        };
+        for (spec, held, expected) in [
             (want(ext4), nothing, Some(FilesystemAction::Make)),
+            (want(ext4), unknown, None),
+            (want(Some(Kind::Swap)), unknown, None),
+            (wiped(ext4), unknown, Some(FilesystemAction::Remake)),
+            (want(None), unknown, Some(FilesystemAction::Keep)),
             (want(ext4), there, Some(FilesystemAction::Keep)),
             (labelled("data"), there, Some(FilesystemAction::Keep)),
             (labelled("other"), there, None),
@@ -302,15 +311,19 @@ mod tests {
             (want(None), there, None),
             (wiped(None), there, Some(FilesystemAction::Wipe)),
         ] {
-            let decided = spec.decide(names, found);
+            let decided = spec.decide(held, "virtio-x");
             match expected {
                 Some(expected) => assert_eq!(decided.unwrap().0, expected, "{spec:?}"),
                 None => {
                     let text = decided.unwrap_err();
-                    assert!(
-                        text.contains("expected") && text.contains("found"),
-                        "{text}"
-                    );
+                    for word in [
+                        "expected",
+                        "found",
+                        "/dev/x (virtio-x)",
+                        "wipeFilesystem: true",
+                    ] {
+                        assert!(text.contains(word), "{text}");
+                    }
                 }
             }
         }
@@ -318,10 +331,13 @@ mod tests {
 
     #[test]
     fn what_stands_beside_the_right_one_is_warned_of() {
-        let names = [probe::EXT, "a ZFS device"];
-        let (action, warning) = want(Some(Kind::Ext4))
-            .decide(&names, &[found(Kind::Ext4)])
-            .unwrap();
+        let held = |names: [&'static str; 2], kind| Held {
+            names: names.to_vec(),
+            found: vec![found(kind)],
+            unknown: None,
+        };
+        let both = held([probe::EXT, "a ZFS device"], Kind::Ext4);
+        let (action, warning) = want(Some(Kind::Ext4)).decide(&both, "x").unwrap();
         assert_eq!(action, FilesystemAction::Keep);
         assert!(warning.unwrap().contains("ZFS"));
         // A FAT's own boot sector is nothing beside it.
@@ -329,7 +345,7 @@ mod tests {
             uuid: Some("A1B2C3D4".into()),
             ..want(Some(Kind::Vfat))
         };
-        let kept = spec.decide(&[MBR, FAT], &[found(Kind::Vfat)]).unwrap();
+        let kept = spec.decide(&held([MBR, FAT], Kind::Vfat), "x").unwrap();
         assert_eq!(kept, (FilesystemAction::Keep, None));
     }
 

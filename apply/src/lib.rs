@@ -13,6 +13,7 @@ pub mod fetched;
 pub mod gather;
 
 // Floor: the root that is written to, and the devices
+pub mod content;
 pub mod device;
 #[cfg(test)]
 mod fake;

@@ -23,6 +23,8 @@ pub(crate) struct TableChange {
     pub(crate) at: String,
     /// The disk.
     pub(crate) disk: Device,
+    /// By what a later boot knows it again, once the table is written; none if nothing names it.
+    pub(crate) key: Option<String>,
     /// Whether all tables are wiped from it first.
     pub(crate) wipe: bool,
     /// Whether nothing of a table that was there before stays.
@@ -97,15 +99,10 @@ impl TableChange {
 
 /// Overwrites both copies of a GPT and the MBR, and nothing between them.
 fn wipe(file: &File, disk: &Device) -> Result<()> {
-    // The table of 128 entries, its header, and at the begin the MBR.
-    let array = (128_u64 * 128).div_ceil(disk.sector);
-    let zeros = vec![0; usize::try_from((array + 2) * disk.sector)?];
-    file.write_all_at(&zeros, 0)?;
-    let tail = &zeros[..usize::try_from((array + 1) * disk.sector)?];
-    file.write_all_at(
-        tail,
-        disk.size / disk.sector * disk.sector - tail.len() as u64,
-    )?;
+    for place in Table::places(disk.sector, disk.size) {
+        let zeros = vec![0; usize::try_from(place.end - place.start)?];
+        file.write_all_at(&zeros, place.start)?;
+    }
     Ok(file.sync_all()?)
 }
 

@@ -72,7 +72,8 @@ pub struct DiskPlan {
 pub(crate) struct PlannedArray {
     pub(crate) spec: arrays::ArraySpec,
     pub(crate) members: Vec<DeviceRef>,
-    pub(crate) stable: String,
+    /// By what a later boot knows all of its members again; none if nothing names one of them.
+    pub(crate) key: Option<String>,
     pub(crate) made: bool,
     /// The kernel's name of it if it runs already.
     pub(crate) running: Option<String>,
@@ -83,7 +84,10 @@ pub(crate) struct PlannedArray {
 pub(crate) struct PlannedVolume {
     pub(crate) spec: volumes::VolumeSpec,
     pub(crate) target: DeviceRef,
+    /// The target's name in messages.
     pub(crate) stable: String,
+    /// By what a later boot knows the target again; none if nothing names it.
+    pub(crate) key: Option<String>,
     /// None if it is decided only once the array below exists.
     pub(crate) action: Option<volumes::VolumeAction>,
     /// The kernel's name of the mapped device if it is open already.
@@ -95,8 +99,10 @@ pub(crate) struct PlannedVolume {
 pub(crate) struct PlannedFilesystem {
     pub(crate) spec: crate::filesystems::FilesystemSpec,
     pub(crate) target: DeviceRef,
-    /// The target by a name that survives a reboot.
+    /// The target's name in messages.
     pub(crate) stable: String,
+    /// By what a later boot knows the target again; none if nothing names it.
+    pub(crate) key: Option<String>,
     /// None if it is decided only once the device exists.
     pub(crate) action: Option<FilesystemAction>,
 }

@@ -14,10 +14,11 @@ mod tests;
 use ignition::model::Luks;
 use serde::{Deserialize, Serialize};
 
+use crate::content::Held;
 use crate::fetched::VolumeKeys;
 use clevis::Pin;
 pub use cryptsetup::{close, open, open_by_tpm};
-use linux::filesystem::{Found, Kind};
+use linux::filesystem::Kind;
 use linux::tools::Tool;
 
 /// A volume as a config wants it.
@@ -149,30 +150,27 @@ impl VolumeSpec {
         })
     }
 
-    /// By the content of the device: `names` are all signatures on it, `found` those with label and UUID.
+    /// By the content of the device, which messages call `stable` too.
     ///
     /// # Errors
-    /// If the device has other content and may not be wiped: expected against found.
-    pub fn decide(&self, names: &[&'static str], found: &[Found]) -> Result<VolumeAction, String> {
+    /// If the device has other content, known or not, and may not be wiped: expected against found.
+    pub fn decide(&self, held: &Held, stable: &str) -> Result<VolumeAction, String> {
         let refuse = |expected: &str, found: String| {
             Err(format!(
-                "{}: {} cannot be used as it is and wipeVolume is not set; expected {expected}; found {found}",
+                "{}: {} ({stable}) cannot be used as it is and wipeVolume is not set; expected {expected}; found {found}; \
+                 `wipeVolume: true` gives it up",
                 self.at, self.device
             ))
         };
         if self.wipe {
             return Ok(VolumeAction::Remake);
         }
-        if names.is_empty() {
+        if held.is_blank() {
             return Ok(VolumeAction::Make);
         }
-        let Some(volume) = found.iter().find(|found| found.kind == Kind::Luks2) else {
-            let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let shown = match shown.as_slice() {
-                [] => names.join(" and "),
-                shown => shown.join(" and "),
-            };
-            return refuse("nothing, or a LUKS 2 volume", shown);
+        let volume = held.found.iter().find(|found| found.kind == Kind::Luks2);
+        let Some(volume) = volume else {
+            return refuse("a blank device, or a LUKS 2 volume", held.describe());
         };
         if self.is_bound() || self.key.is_none() {
             return refuse(

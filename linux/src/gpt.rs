@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -115,6 +116,33 @@ impl Table {
     pub fn grow(&mut self) {
         let last = last_usable(self.sectors, self.array_sectors());
         self.last_usable = self.last_usable.max(last);
+    }
+
+    /// Where the backup of this table, as it was read, lies if the disk has grown since: bytes of the disk that no partition
+    /// has and nothing reads any more.
+    ///
+    /// # Errors
+    /// If the disk cannot be read.
+    pub fn left_behind(&self, disk: &File) -> Result<Option<Range<u64>>> {
+        let header = (self.last_usable + 1 + self.array_sectors()) * self.sector;
+        if header + self.sector >= self.sectors * self.sector {
+            return Ok(None);
+        }
+        let mut signature = [0; SIGNATURE.len()];
+        disk.read_exact_at(&mut signature, header)
+            .context("reading where the backup of the GPT was")?;
+        let range = (self.last_usable + 1) * self.sector..header + self.sector;
+        Ok((signature == *SIGNATURE).then_some(range))
+    }
+
+    /// The bytes of a disk that hold the MBR and both copies of a GPT of the usual size: what wiping a table overwrites.
+    pub fn places(sector: u64, size: u64) -> [Range<u64>; 2] {
+        let array = (u64::from(ENTRIES) * u64::from(ENTRY)).div_ceil(sector);
+        let end = size / sector * sector;
+        [
+            0..((array + 2) * sector).min(end),
+            end.saturating_sub((array + 1) * sector)..end,
+        ]
     }
 
     /// The free stretch (first and last sector, aligned to [`layout::ALIGNMENT`]) behind the last partition.

@@ -4,6 +4,7 @@
 //! magic it is blank only if the first and the last MiB and samples in between are zero.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
@@ -48,6 +49,8 @@ pub struct Stretch<'a> {
     device: &'a File,
     start: u64,
     size: u64,
+    /// Bytes of the device that count as zero.
+    gone: &'a [Range<u64>],
 }
 
 impl<'a> Stretch<'a> {
@@ -62,7 +65,15 @@ impl<'a> Stretch<'a> {
             device,
             start,
             size,
+            gone: &[],
         }
+    }
+
+    /// The same with these bytes of the device read as zero: they are overwritten before the rest is, as tables that are
+    /// wiped.
+    #[must_use]
+    pub const fn without(self, gone: &'a [Range<u64>]) -> Self {
+        Self { gone, ..self }
     }
 
     /// Its bytes.
@@ -80,6 +91,12 @@ impl<'a> Stretch<'a> {
         self.device
             .read_exact_at(&mut bytes, self.start + at)
             .with_context(|| format!("reading {length} bytes at byte {}", self.start + at))?;
+        let here = self.start + at;
+        for gone in self.gone {
+            let from = gone.start.clamp(here, here + length) - here;
+            let to = gone.end.clamp(here, here + length) - here;
+            bytes[usize::try_from(from)?..usize::try_from(to)?.max(usize::try_from(from)?)].fill(0);
+        }
         Ok(bytes)
     }
 }
@@ -315,6 +332,26 @@ mod tests {
     #[test]
     fn zeros_are_blank() {
         assert_eq!(found(&[]), Content::Blank);
+    }
+
+    #[test]
+    fn what_is_overwritten_first_does_not_count() {
+        let device = volume(&[(600, b"xx"), (1 << 20, b"EFI PART")]);
+        let end = SIZE - 1024..SIZE;
+        for (gone, expected) in [
+            (0..1024, Content::Blank),
+            (0..601, Content::Unknown(601)),
+            (601..700, Content::Unknown(600)),
+            (SIZE..SIZE + 512, Content::Unknown(600)),
+        ] {
+            let gone = [end.clone(), gone];
+            let stretch = Stretch::part(&device, 0, 1 << 20).without(&gone);
+            assert_eq!(probe(stretch).unwrap(), expected, "{gone:?}");
+        }
+        let behind = Stretch::part(&device, 1 << 20, 4 << 20);
+        let gone = [end, (1 << 20)..(1 << 20) + 512];
+        assert!(matches!(probe(behind).unwrap(), Content::Unknown(0)));
+        assert_eq!(probe(behind.without(&gone)).unwrap(), Content::Blank);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
-    /// Its device, by a name that survives a reboot.
+    /// Its device, by what a later boot knows it again.
     device: String,
     stage: Stage,
     /// Numbers that partitions got, by their place in the config.
@@ -108,29 +108,42 @@ impl DiskJournal {
         self.0.path = Some(state.join(JOURNAL));
     }
 
-    /// How far the thing at this place of the config has come on this device.
-    pub fn stage(&self, at: &str, device: &str) -> Option<Stage> {
+    /// How far the thing at this place of the config has come on this device. Nothing is known of a device that nothing
+    /// names: it may be another one than at the boot before.
+    pub fn stage(&self, at: &str, device: Option<&str>) -> Option<Stage> {
         let entry = self.0.content.entries.get(at)?;
-        (entry.device == device).then_some(entry.stage)
+        (entry.device == device?).then_some(entry.stage)
     }
 
     /// Whether all content of this device comes from an attempt with another config.
-    pub fn made_earlier(&self, device: &str) -> bool {
+    pub fn made_earlier(&self, device: Option<&str>) -> bool {
+        let Some(device) = device else {
+            return false;
+        };
         let disk = device.split(" partition ").next().unwrap_or(device);
         self.0.content.earlier.contains(device) || self.0.content.earlier.contains(disk)
     }
 
-    /// The number that a partition got on this device.
-    pub fn number(&self, disk: &str, device: &str, at: &str) -> Option<u32> {
-        let entry = self.0.content.entries.get(disk)?;
-        (entry.device == device).then(|| entry.numbers.get(at).copied())?
+    /// Whether the table at this place was begun on this device, of whose former content nothing stays.
+    pub fn is_fresh(&self, at: &str, device: Option<&str>) -> bool {
+        let entry = self.0.content.entries.get(at);
+        entry.is_some_and(|entry| entry.fresh && Some(entry.device.as_str()) == device)
     }
 
-    /// Notes, on the disk when this returns.
+    /// The number that a partition got on this device.
+    pub fn number(&self, disk: &str, device: Option<&str>, at: &str) -> Option<u32> {
+        let entry = self.0.content.entries.get(disk)?;
+        (entry.device == device?).then(|| entry.numbers.get(at).copied())?
+    }
+
+    /// Notes, on the disk when this returns. Of a device that nothing names there is nothing to note.
     ///
     /// # Errors
     /// If `state` cannot be written.
-    pub fn note(&mut self, at: &str, device: &str, stage: Stage) -> Result<()> {
+    pub fn note(&mut self, at: &str, device: Option<&str>, stage: Stage) -> Result<()> {
+        let Some(device) = device else {
+            return Ok(());
+        };
         let entry = self.0.content.entries.entry(at.to_owned());
         let entry = entry.or_insert_with(|| Entry {
             device: String::new(),
@@ -151,10 +164,13 @@ impl DiskJournal {
     pub fn note_table(
         &mut self,
         at: &str,
-        device: &str,
+        device: Option<&str>,
         numbers: BTreeMap<String, u32>,
         fresh: bool,
     ) -> Result<()> {
+        let Some(device) = device else {
+            return Ok(());
+        };
         let entry = Entry {
             device: device.to_owned(),
             stage: Stage::Started,
@@ -181,20 +197,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = Some(folder.path());
         let mut journal = DiskJournal::open(state, "one").unwrap();
-        assert_eq!(journal.stage("f", "serial a"), None);
-        journal.note("f", "serial a", Stage::Started).unwrap();
+        assert_eq!(journal.stage("f", Some("serial a")), None);
+        journal.note("f", Some("serial a"), Stage::Started).unwrap();
         let numbers = BTreeMap::from([("p".to_owned(), 3)]);
-        journal.note_table("d", "serial a", numbers, true).unwrap();
-        journal.note("d", "serial a", Stage::Done).unwrap();
+        journal
+            .note_table("d", Some("serial a"), numbers, true)
+            .unwrap();
+        journal.note("d", Some("serial a"), Stage::Done).unwrap();
 
         let again = DiskJournal::open(state, "one").unwrap();
-        assert_eq!(again.stage("f", "serial a"), Some(Stage::Started));
-        assert_eq!(again.stage("f", "serial b"), None);
-        assert_eq!(again.stage("d", "serial a"), Some(Stage::Done));
-        assert_eq!(again.number("d", "serial a", "p"), Some(3));
-        assert_eq!(again.number("d", "serial b", "p"), None);
+        assert_eq!(again.stage("f", Some("serial a")), Some(Stage::Started));
+        assert_eq!(again.stage("f", Some("serial b")), None);
+        assert_eq!(again.stage("d", Some("serial a")), Some(Stage::Done));
+        assert_eq!(again.number("d", Some("serial a"), "p"), Some(3));
+        assert_eq!(again.number("d", Some("serial b"), "p"), None);
         let other = DiskJournal::open(state, "two").unwrap();
-        assert_eq!(other.stage("f", "serial a"), None);
+        assert_eq!(other.stage("f", Some("serial a")), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -205,24 +223,27 @@ mod tests {
         let mut journal = DiskJournal::open(state, "one").unwrap();
         let numbers = BTreeMap::new;
         journal
-            .note_table("$.storage.disks.0", "whole", numbers(), true)
+            .note_table("$.storage.disks.0", Some("whole"), numbers(), true)
             .unwrap();
         journal
-            .note_table("$.storage.disks.1", "used", numbers(), false)
+            .note_table("$.storage.disks.1", Some("used"), numbers(), false)
             .unwrap();
         let at = "$.storage.filesystems.0";
         journal
-            .note(at, "used partition 2", Stage::Started)
+            .note(at, Some("used partition 2"), Stage::Started)
             .unwrap();
         for (at, device) in [
             ("$.storage.raid.0", "left, right partition 1"),
             ("$.storage.luks.0", "volume"),
         ] {
-            journal.note(at, device, Stage::Started).unwrap();
+            journal.note(at, Some(device), Stage::Started).unwrap();
         }
-        assert!(!journal.made_earlier("whole"), "it is this config's own");
+        assert!(
+            !journal.made_earlier(Some("whole")),
+            "it is this config's own"
+        );
         let mut journal = DiskJournal::open(state, "two").unwrap();
-        journal.note(at, "third", Stage::Done).unwrap();
+        journal.note(at, Some("third"), Stage::Done).unwrap();
         // And the one after that.
         let journal = DiskJournal::open(state, "three").unwrap();
         for (device, made) in [
@@ -237,18 +258,33 @@ mod tests {
             ("right partition 1", true),
             ("volume", true),
         ] {
-            assert_eq!(journal.made_earlier(device), made, "{device}");
+            assert_eq!(journal.made_earlier(Some(device)), made, "{device}");
         }
+    }
+
+    #[test]
+    fn of_a_device_that_nothing_names_nothing_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = DiskJournal::open(Some(folder.path()), "one").unwrap();
+        journal.note("f", None, Stage::Started).unwrap();
+        journal
+            .note_table("d", None, BTreeMap::new(), true)
+            .unwrap();
+        journal.note("f", Some("x"), Stage::Started).unwrap();
+        assert_eq!(journal.stage("f", None), None);
+        assert_eq!(journal.stage("d", None), None);
+        let journal = DiskJournal::open(Some(folder.path()), "two").unwrap();
+        assert!(!journal.made_earlier(None));
     }
 
     #[test]
     fn without_state_it_is_kept_in_memory_until_there_is_one() {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = DiskJournal::open(None, "one").unwrap();
-        journal.note("f", "x", Stage::Started).unwrap();
+        journal.note("f", Some("x"), Stage::Started).unwrap();
         journal.keep_in(folder.path());
-        journal.note("g", "x", Stage::Done).unwrap();
+        journal.note("g", Some("x"), Stage::Done).unwrap();
         let again = DiskJournal::open(Some(folder.path()), "one").unwrap();
-        assert_eq!(again.stage("f", "x"), Some(Stage::Started));
+        assert_eq!(again.stage("f", Some("x")), Some(Stage::Started));
     }
 }

@@ -4,6 +4,8 @@ use super::{DeviceRef, DiskPlanner, IMAGE_LABELS};
 use crate::device;
 use crate::device::Device;
 use crate::device_name::Name;
+use crate::journal::disks::SEPARATOR;
+use linux::gpt::Table;
 
 impl DiskPlanner<'_> {
     /// The device that a name will mean once the tables are written.
@@ -112,7 +114,48 @@ impl DiskPlanner<'_> {
             .collect()
     }
 
-    /// A target by a name that survives a reboot.
+    /// By what a later boot knows a disk again that has this table: names of its own, else the table's GUID.
+    pub(super) fn disk_key(disk: &Device, table: Option<&Table>) -> Option<String> {
+        let by_table = || Some(format!("GPT {} of {} bytes", table?.guid, disk.size));
+        disk.identity.clone().or_else(by_table)
+    }
+
+    /// By what a later boot knows a target again. None if nothing names it, or a disk below it: an entry of the journal
+    /// must not speak of another disk that has come in its place.
+    pub(super) fn key(&self, target: &DeviceRef) -> Option<String> {
+        let table = |disk: &str| self.tables.get(disk).and_then(Option::as_ref);
+        match target {
+            DeviceRef::Device(name) => {
+                let device = self.device(name)?;
+                match &device.partition {
+                    Some((_, number)) => {
+                        let disk = device.identity.as_ref()?;
+                        Some(format!("{disk} partition {number} at {}", device.start))
+                    }
+                    None => Self::disk_key(device, table(name)),
+                }
+            }
+            DeviceRef::Partition(disk, number) => {
+                let table = table(disk);
+                let key = Self::disk_key(self.device(disk)?, table)?;
+                // The serial number of a disk may be that of a slot, and its size common: the table is this one.
+                Some(format!("{key} partition {number} of GPT {}", table?.guid))
+            }
+            DeviceRef::Array(name) => {
+                let members = self.planned_array(name)?.key.as_ref()?;
+                Some(format!(
+                    "the array {name} of {}",
+                    members.replace(SEPARATOR, "; ")
+                ))
+            }
+            DeviceRef::Volume(name) => {
+                let below = self.key(&self.planned_volume(name)?.target)?;
+                Some(format!("the volume {name} on {below}"))
+            }
+        }
+    }
+
+    /// A target by its name in messages.
     pub(super) fn stable(&self, target: &DeviceRef) -> String {
         let (name, part) = match target {
             DeviceRef::Device(name) => (name, String::new()),

@@ -1,13 +1,13 @@
 //! One disk of the config: its table as it will be, and what forbids the change.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 
 use ignition::model::{Disk, Partition};
 use image::guid::Guid;
 use image::layout::MIB;
 
 use super::{DiskPlanner, IMAGE_LABELS};
+use crate::content::Held;
 use crate::device;
 use crate::device::Device;
 use crate::device_name::Name;
@@ -17,7 +17,6 @@ use crate::partitions::table as partition_table;
 use crate::partitions::table::PartitionSpec;
 use linux::gpt::Table;
 use linux::probe;
-use linux::probe::Stretch;
 
 impl DiskPlanner<'_> {
     /// The one whole disk that a config's disk means.
@@ -69,15 +68,17 @@ impl DiskPlanner<'_> {
             let why = format!("{} is the same disk as that of {}", wanted.device, other.at);
             return self.wrong(at, why);
         }
-        let stable = disk.stable();
-        let completed = self.inputs.journal.stage(at, &stable) == Some(Stage::Done);
+        let key = Self::disk_key(&disk, disk.table.as_ref());
+        let key = key.as_deref();
+        let completed = self.inputs.journal.stage(at, key) == Some(Stage::Done);
         // A table that an earlier attempt with another config made may go.
-        let may_wipe = wanted.wipe_table == Some(true) || self.inputs.journal.made_earlier(&stable);
+        let may_wipe = wanted.wipe_table == Some(true) || self.inputs.journal.made_earlier(key);
         let wipe = may_wipe && !completed;
         if self.refused(at, &disk, wipe) {
             return;
         }
-        let now = match self.table_of(&disk, wipe, random) {
+        let ours = self.inputs.journal.is_fresh(at, key);
+        let now = match self.table_of(&disk, wipe, ours, random) {
             Ok(now) => now,
             Err(why) => return self.wrong(at, why),
         };
@@ -85,7 +86,7 @@ impl DiskPlanner<'_> {
         let mut specs = Vec::new();
         for (i, partition) in partitions.iter().enumerate() {
             let place = format!("{at}.partitions.{i}");
-            let number = self.inputs.journal.number(at, &stable, &place);
+            let number = self.inputs.journal.number(at, key, &place);
             match partition_spec(&place, partition, number) {
                 Ok(spec) => specs.push(spec),
                 Err(why) => self.wrong(&place, why),
@@ -136,11 +137,12 @@ impl DiskPlanner<'_> {
         true
     }
 
-    /// The table that the changes begin with.
+    /// The table that the changes begin with. `ours` is a disk of which only a table that was cut off is there.
     fn table_of(
         &self,
         disk: &Device,
         wipe: bool,
+        ours: bool,
         random: &mut dyn FnMut() -> Guid,
     ) -> Result<Table, String> {
         let mut empty = || {
@@ -158,20 +160,24 @@ impl DiskPlanner<'_> {
             table.grow();
             return Ok(table);
         }
-        let names = File::open(&disk.path)
-            .map_err(anyhow::Error::from)
-            .and_then(|file| probe::known(Stretch::whole(&file, disk.size)))
+        if ours {
+            return empty();
+        }
+        let held = Held::of_device(&disk.path)
             .map_err(|error| format!("{}: {error:#}", disk.path.display()))?;
-        match names.as_slice() {
-            [] => empty(),
-            names if names.contains(&probe::GPT) => Err(format!(
-                "both copies of the GPT on {} are damaged; expected a readable table, or wipeTable",
+        if held.is_blank() {
+            return empty();
+        }
+        let stable = disk.stable();
+        match held.names.contains(&probe::GPT) {
+            true => Err(format!(
+                "both copies of the GPT on {} ({stable}) are damaged; expected a readable table, or `wipeTable: true`",
                 disk.name
             )),
-            names => Err(format!(
-                "{} has no GPT; expected one, a blank disk, or wipeTable; found {}",
+            false => Err(format!(
+                "{} ({stable}) has no GPT; expected one, a blank disk, or `wipeTable: true`; found {}",
                 disk.name,
-                names.join(" and ")
+                held.describe()
             )),
         }
     }
@@ -213,6 +219,7 @@ impl DiskPlanner<'_> {
             (write || !table.entries.is_empty() || (there.is_some() && !wipe)).then_some(table);
         self.tables.insert(disk.name.clone(), kept.clone());
         self.plan.tables.push(TableChange {
+            key: Self::disk_key(&disk, kept.as_ref()),
             at: at.to_owned(),
             wipe,
             table: kept,

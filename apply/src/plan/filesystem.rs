@@ -1,15 +1,10 @@
 //! One file system of the config: its device, and what is done to it.
 
-use std::fs::File;
-
 use super::{DeviceRef, DiskPlanner, PlannedFilesystem};
-use crate::filesystems::{self, FilesystemAction, FilesystemSpec};
+use crate::filesystems::{FilesystemAction, FilesystemSpec};
 use crate::journal::disks::Stage;
 use crate::mounts;
-use crate::partitions::TableChange;
 use linux::filesystem::Kind;
-use linux::probe;
-use linux::probe::Stretch;
 
 impl DiskPlanner<'_> {
     pub(super) fn filesystem(&mut self, at: &str, model: &ignition::model::Filesystem) {
@@ -41,8 +36,8 @@ impl DiskPlanner<'_> {
                        a keyFile or clevis.tpm2 alone works";
             return self.wrong(&format!("{at}.path"), why.to_owned());
         }
-        let stable = self.stable(&target);
-        let action = match self.action(&spec, &target, &stable) {
+        let key = self.key(&target);
+        let action = match self.action(&spec, &target, key.as_deref()) {
             Ok(action) => action,
             Err(why) => return self.problems.lines.push(why),
         };
@@ -57,9 +52,10 @@ impl DiskPlanner<'_> {
             self.plan.mounts.push((mount, target.clone()));
         }
         self.plan.filesystems.push(PlannedFilesystem {
+            stable: self.stable(&target),
             spec,
             target,
-            stable,
+            key,
             action,
         });
     }
@@ -69,40 +65,35 @@ impl DiskPlanner<'_> {
         &mut self,
         spec: &FilesystemSpec,
         target: &DeviceRef,
-        stable: &str,
+        key: Option<&str>,
     ) -> Result<Option<FilesystemAction>, String> {
         let at = &spec.at;
-        let stage = self.inputs.journal.stage(at, stable);
+        let stage = self.inputs.journal.stage(at, key);
         let anew = match spec.kind {
             Some(_) => FilesystemAction::Remake,
             None => FilesystemAction::Wipe,
         };
-        let Some((device, start, size)) = self.stretch(target) else {
+        let is_ours = || self.was_made_earlier(target) || self.is_of_earlier_run(target);
+        if self.stretch(target).is_none() {
             return Ok(match stage {
                 _ if self.is_new(target) => Some(spec.fresh()),
                 Some(Stage::Started) if spec.kind.is_some() => Some(FilesystemAction::Remake),
                 Some(Stage::Done) => Some(FilesystemAction::Keep),
-                _ if self.was_made_earlier(target) => Some(anew),
+                _ if is_ours() => Some(anew),
                 _ => None,
             });
-        };
-        self.check_overwrite(spec, target)?;
-        let file = File::open(&device.path)
-            .map_err(|error| format!("{at}: {}: {error}", device.path.display()))?;
-        let looked = Stretch::part(&file, start, size);
-        let read = || anyhow::Ok((probe::known(looked)?, linux::filesystem::read(looked)?));
-        let (mut names, found) = read().map_err(|error| format!("{at}: {error:#}"))?;
-        // What an earlier table leaves behind does not count once the table is wiped.
-        let wiped = |change: &TableChange| change.disk.name == device.name && change.wipe;
-        if matches!(target, DeviceRef::Device(_)) && self.plan.tables.iter().any(wiped) {
-            filesystems::without_tables(&mut names);
         }
+        self.check_overwrite(spec, target)?;
+        let held = self.look(target);
+        let held = held.map_err(|error| format!("{at}: {error:#}"))?;
         let (action, warning) = match stage {
             // The content is this node's, complete or half made: the config had allowed it then.
             Some(Stage::Started) if spec.kind.is_some() => (FilesystemAction::Remake, None),
             Some(Stage::Done) => (FilesystemAction::Keep, None),
-            _ if self.was_made_earlier(target) => (anew, None),
-            _ => spec.decide(&names, &found)?,
+            _ if is_ours() => (anew, None),
+            // A partition that this boot makes is no exception: its bytes are older than its entry in the table, and a table
+            // that may be wiped says nothing of them.
+            _ => spec.decide(&held.unwrap_or_default(), &self.stable(target))?,
         };
         if action != FilesystemAction::Keep && self.is_busy(target, None) {
             return Err(format!("{at}: {} is in use", spec.device));

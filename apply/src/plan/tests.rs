@@ -110,6 +110,13 @@ impl Lab {
         }
     }
 
+    /// Puts data of no known kind on a disk: more than lies between two samples of a probe.
+    fn scatter(&self, disk: &str, at: u64) {
+        let path = self.machine.world.dev.join(disk);
+        let file = File::options().write(true).open(path).unwrap();
+        file.write_all_at(&vec![7; 20 << 20], at).unwrap();
+    }
+
     fn table(&self, disk: &str, entries: &[(u32, Entry)]) {
         let file = File::options()
             .read(true)
@@ -120,6 +127,17 @@ impl Lab {
         table.entries = entries.iter().cloned().collect();
         table.write(&file).unwrap();
     }
+}
+
+/// By what a disk of the [`lab`] is known again.
+fn key(disk: &str) -> String {
+    format!("serial serial-{disk} of {GIB} bytes")
+}
+
+/// As [`key`], of a partition in the table with this byte in its GUID.
+fn part_key(disk: &str, number: u32, table: u8) -> String {
+    let guid = Guid([table; 16]);
+    format!("{} partition {number} of GPT {guid}", key(disk))
 }
 
 const TWO: &str = r#""disks": [{"device": "/dev/disk/by-id/virtio-serial-vdb", "wipeTable": true, "partitions": [
@@ -183,8 +201,8 @@ fn all_problems_of_all_disks_are_told_at_once() {
     assert_eq!(problems.lines.len(), 4, "{text}");
     for spec in [
         "$.storage.disks.0.partitions.0: partition 1 does not match",
-        "$.storage.filesystems.0: /dev/vdc holds something else",
-        "expected ext4; found xfs, label \"data\"",
+        "$.storage.filesystems.0: /dev/vdc (virtio-serial-vdc) holds something else",
+        "expected ext4, or a blank device; found xfs, label \"data\"",
         "$.storage.filesystems.1.device: /dev/vdd does not exist",
         "vdb (1024 MiB, virtio-serial-vdb)",
         "by-partlabel/none does not exist",
@@ -226,14 +244,90 @@ fn content_is_looked_at_where_the_partition_will_be() {
 }
 
 #[test]
+fn nothing_is_made_over_data_of_no_known_kind_without_consent() {
+    let lab = lab();
+    lab.scatter("vdb", 100 << 20);
+    let whole = r#""filesystems": [{"device": "/dev/vdb", "format": "FORMAT"}]"#;
+    let consent =
+        |text: &str, key: &str| text.replace(r#""format""#, &format!(r#""{key}": true, "format""#));
+    for rules in [Rules::NODE, Rules::ignition(true)] {
+        for format in ["ext4", "swap"] {
+            let text = whole.replace("FORMAT", format);
+            let because = format!(
+                "$.storage.filesystems.0: /dev/vdb (virtio-serial-vdb) holds something else and wipeFilesystem is not set; \
+                 expected {format}, or a blank device; found data of no known kind (first seen at byte "
+            );
+            lab.refused_as(rules, &text, &because);
+            let wiped = lab
+                .plan_as(rules, &consent(&text, "wipeFilesystem"))
+                .unwrap();
+            assert_eq!(wiped.filesystems[0].action, Some(FilesystemAction::Remake));
+        }
+    }
+    // Nothing is written for a device that is to hold no file system.
+    lab.plan(&whole.replace("FORMAT", "none")).unwrap();
+    // A table that is wiped, and a partition that is made, say nothing of the bytes below.
+    let part = r#""disks": [{"device": "/dev/vdb", "wipeTable": true, "partitions": [{"number": 1}]}],
+        "filesystems": [{"device": "/dev/vdb1", "format": "xfs"}]"#;
+    lab.refused(
+        part,
+        "/dev/vdb1 (virtio-serial-vdb partition 1) holds something else",
+    );
+    lab.plan(&consent(part, "wipeFilesystem")).unwrap();
+    let beside = part.replace(r#""number": 1"#, r#""number": 1, "sizeMiB": 90"#);
+    let plan = lab.plan(&beside).unwrap();
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Make));
+    let volume =
+        r#""luks": [{"name": "v", "device": "/dev/vdb", "keyFile": {"source": "data:,SECRET"}}]"#;
+    lab.refused(
+        volume,
+        "/dev/vdb (virtio-serial-vdb) cannot be used as it is and wipeVolume is not set",
+    );
+    let wiped = volume.replace(r#""keyFile""#, r#""wipeVolume": true, "keyFile""#);
+    let plan = lab.plan(&wiped).unwrap();
+    assert_eq!(plan.volumes[0].action, Some(volumes::VolumeAction::Remake));
+}
+
+#[test]
+fn tables_that_go_are_no_data() {
+    let lab = lab();
+    lab.table("vdb", &[(1, entry("old", 1, 100))]);
+    let whole = r#""disks": [{"device": "/dev/vdb", "wipeTable": true}], "filesystems": [{"device": "/dev/vdb", "format": "ext4"}]"#;
+    let plan = lab.plan(whole).unwrap();
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Make));
+    // The superblock goes with the table: the file system is not there any more, and its data is not given up.
+    lab.put("vdb", 0, Kind::Xfs);
+    lab.scatter("vdb", 100 << 20);
+    lab.refused(whole, "no known kind");
+    // A disk that has grown keeps the backup of its table where its end was: here where the second partition will be.
+    let mut table = Table::empty(512, GIB / 2, Guid([2; 16])).unwrap();
+    table.entries.insert(1, entry("old", 1, 510));
+    let path = lab.machine.world.dev.join("vdc");
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    table.write(&file).unwrap();
+    let grown = r#""disks": [{"device": "/dev/vdc", "partitions": [{"number": 2, "startMiB": 511}]}],
+        "filesystems": [{"device": "/dev/vdc2", "format": "ext4"}]"#;
+    let plan = lab.plan(grown).unwrap();
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Make));
+    lab.scatter("vdc", 600 << 20);
+    lab.refused(grown, "no known kind");
+}
+
+#[test]
 fn a_disk_without_a_gpt_is_taken_only_blank_or_with_consent() {
     let lab = lab();
     let plain = r#""disks": [{"device": "/dev/vdb", "partitions": [{"number": 1}]}]"#;
     let wiped =
         r#""disks": [{"device": "/dev/vdb", "wipeTable": true, "partitions": [{"number": 1}]}]"#;
     assert!(lab.plan(plain).unwrap().tables[0].write);
+    lab.scatter("vdb", 100 << 20);
+    lab.refused(
+        plain,
+        "vdb (virtio-serial-vdb) has no GPT; expected one, a blank disk, or `wipeTable: true`; found data of no known kind",
+    );
+    assert!(lab.plan(wiped).unwrap().tables[0].wipe);
     lab.put("vdb", 0, Kind::Xfs);
-    lab.refused(plain, "an XFS file system");
+    lab.refused(plain, "found xfs");
     assert!(lab.plan(wiped).unwrap().tables[0].wipe);
     lab.table("vdc", &[(1, entry("a", 1, 10))]);
     let file = File::options()
@@ -245,7 +339,7 @@ fn a_disk_without_a_gpt_is_taken_only_blank_or_with_consent() {
     }
     lab.refused(
         &plain.replace("vdb", "vdc"),
-        "both copies of the GPT on vdc are damaged",
+        "both copies of the GPT on vdc (virtio-serial-vdc) are damaged",
     );
 }
 
@@ -380,7 +474,8 @@ fn what_is_in_use_and_what_is_named_twice_is_refused() {
 #[test]
 fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     let mut lab = lab();
-    let device = "virtio-serial-vdb";
+    let device = &key("vdb");
+    let device = Some(device.as_str());
     // The table was written and one file system begun: nothing is wiped again, the half-made one is made anew.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     let numbers = BTreeMap::from([
@@ -395,7 +490,8 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
         .note("$.storage.disks.0", device, Stage::Done)
         .unwrap();
     lab.put("vdb", 1 << 20, Kind::Xfs);
-    let first = "virtio-serial-vdb partition 1";
+    let first = &part_key("vdb", 1, 2);
+    let first = Some(first.as_str());
     lab.journal
         .note("$.storage.filesystems.0", first, Stage::Started)
         .unwrap();
@@ -438,7 +534,7 @@ fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
     let at = "$.storage.disks.0";
     before
-        .note_table(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .note_table(at, Some(&key("vdb")), BTreeMap::new(), true)
         .unwrap();
     lab.journal = DiskJournal::open(Some(state.path()), "this").unwrap();
     let plan = lab.plan(&kept).unwrap();
@@ -447,11 +543,131 @@ fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     // Once this one has made it, it is as with any run that is taken up.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     lab.journal
-        .note_table(at, "virtio-serial-vdb", BTreeMap::new(), true)
+        .note_table(at, Some(&key("vdb")), BTreeMap::new(), true)
         .unwrap();
     lab.journal
-        .note(at, "virtio-serial-vdb", Stage::Done)
+        .note(at, Some(&key("vdb")), Stage::Done)
         .unwrap();
     let text = kept.replace(r#""number": 2"#, r#""number": 2, "sizeMiB": 922"#);
     assert!(!lab.plan(&text).unwrap().tables[0].wipe);
+}
+
+/// Cut off while a file system was made on `vdb`; at the next boot another disk may have that name.
+#[test]
+fn a_disk_that_nothing_names_needs_consent_again() {
+    const WHOLE: &str = r#""filesystems": [{"device": "/dev/vdb", "format": "ext4"}]"#;
+    let mut lab = lab();
+    let serial = lab.machine.world.sys.join("block/vdb/serial");
+    let begun = |lab: &mut Lab| {
+        lab.journal = DiskJournal::default();
+        let plan = lab.plan(WHOLE).unwrap();
+        let job = &plan.filesystems[0];
+        lab.journal
+            .note(&job.spec.at, job.key.as_deref(), Stage::Started)
+            .unwrap();
+    };
+    // With a serial number: the same disk is taken up, another one is not.
+    begun(&mut lab);
+    lab.scatter("vdb", 0);
+    let taken_up = |lab: &Lab| lab.plan(WHOLE).unwrap().filesystems[0].action.clone();
+    assert_eq!(taken_up(&lab), Some(FilesystemAction::Remake));
+    write(&serial, "other");
+    lab.refused(WHOLE, "no known kind");
+    write(&serial, "serial-vdb");
+    write(
+        &lab.machine.world.sys.join("block/vdc/serial"),
+        "serial-vdb",
+    );
+    lab.refused(WHOLE, "no known kind");
+    // Without: whatever is there needs consent, which the config can give.
+    let mut lab = self::lab();
+    let serial = lab.machine.world.sys.join("block/vdb/serial");
+    std::fs::remove_file(&serial).unwrap();
+    begun(&mut lab);
+    lab.scatter("vdb", 0);
+    lab.refused(
+        WHOLE,
+        "/dev/vdb (vdb) holds something else and wipeFilesystem is not set",
+    );
+    let consent = WHOLE.replace(r#""format""#, r#""wipeFilesystem": true, "format""#);
+    lab.plan(&consent).unwrap();
+}
+
+/// Cut off while the first table of a disk was written: its remains are nobody's data.
+#[test]
+fn a_first_table_that_was_cut_off_is_written_again() {
+    const PARTS: &str = r#""disks": [{"device": "/dev/vdb", "partitions": [{"number": 1}]}]"#;
+    let mut lab = lab();
+    let plan = lab.plan(PARTS).unwrap();
+    let change = &plan.tables[0];
+    lab.journal
+        .note_table(&change.at, change.key.as_deref(), BTreeMap::new(), true)
+        .unwrap();
+    let path = lab.machine.world.dev.join("vdb");
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(b"half an array", GIB - (20 << 10))
+        .unwrap();
+    assert!(lab.plan(PARTS).unwrap().tables[0].write);
+    write(&lab.machine.world.sys.join("block/vdb/serial"), "other");
+    lab.refused(PARTS, "no known kind");
+}
+
+/// What an attempt with another config made on a disk that nothing names is known by the table that it wrote.
+#[test]
+fn what_another_config_made_on_a_disk_without_a_name_is_in_nobodys_way() {
+    let mut lab = lab();
+    std::fs::remove_file(lab.machine.world.sys.join("block/vdb/serial")).unwrap();
+    lab.table("vdb", &[(1, entry("x", 1, 300))]);
+    lab.scatter("vdb", 1 << 20);
+    let config = r#""disks": [{"device": "/dev/vdb", "partitions": [{"number": 1, "label": "a", "sizeMiB": 500}]}],
+        "filesystems": [{"device": "/dev/vdb1", "format": "ext4"}]"#;
+    lab.refused(config, "expected");
+    let state = tempfile::tempdir().unwrap();
+    let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
+    let key = format!("GPT {} of {GIB} bytes", Guid([2; 16]));
+    before
+        .note_table("$.storage.disks.0", Some(&key), BTreeMap::new(), true)
+        .unwrap();
+    lab.journal = DiskJournal::open(Some(state.path()), "this").unwrap();
+    let plan = lab.plan(config).unwrap();
+    assert!(plan.tables[0].wipe);
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
+}
+
+/// A partition is known by its disk's table where nothing names the disk, as on plain QEMU.
+#[test]
+fn a_partition_is_known_by_its_table() {
+    let parts = r#""disks": [{"device": "/dev/vdb", "partitions": [{"number": 1, "label": "a", "sizeMiB": 100}]}],
+        "filesystems": [{"device": "/dev/vdb1", "format": "ext4"}]"#;
+    for named in [true, false] {
+        let mut lab = lab();
+        if !named {
+            std::fs::remove_file(lab.machine.world.sys.join("block/vdb/serial")).unwrap();
+        }
+        let plan = lab.plan(parts).unwrap();
+        let (change, job) = (&plan.tables[0], &plan.filesystems[0]);
+        lab.journal
+            .note_table(&change.at, change.key.as_deref(), BTreeMap::new(), true)
+            .unwrap();
+        lab.journal
+            .note(&change.at, change.key.as_deref(), Stage::Done)
+            .unwrap();
+        lab.journal
+            .note(&job.spec.at, job.key.as_deref(), Stage::Started)
+            .unwrap();
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(lab.machine.world.dev.join("vdb"))
+            .unwrap();
+        let mut table = change.table.clone().unwrap();
+        table.write(&file).unwrap();
+        lab.scatter("vdb", 1 << 20);
+        let again = lab.plan(parts).unwrap();
+        assert_eq!(again.filesystems[0].action, Some(FilesystemAction::Remake));
+        // Another disk in the same slot, with a table of the same form.
+        table.guid = Guid([8; 16]);
+        table.write(&file).unwrap();
+        lab.refused(parts, "no known kind");
+    }
 }

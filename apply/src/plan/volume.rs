@@ -6,17 +6,14 @@ use anyhow::{Context, Result};
 use ignition::model::{Luks, Raid};
 
 use super::{DeviceRef, DiskPlanner, PlannedArray, PlannedVolume};
+use crate::content::Held;
 use crate::fetched::VolumeKeys;
 use crate::journal::disks::{SEPARATOR, Stage};
+use crate::partitions::TableChange;
 use crate::volumes::VolumeAction;
 use crate::{arrays, volumes};
-use linux::filesystem;
-use linux::filesystem::Found;
-use linux::probe;
+use linux::gpt::Table;
 use linux::probe::Stretch;
-
-/// All signatures on a device, and those with label and UUID.
-type Looked = (Vec<&'static str>, Vec<Found>);
 
 impl DiskPlanner<'_> {
     pub(super) fn array(&mut self, at: &str, model: &Raid) {
@@ -48,9 +45,9 @@ impl DiskPlanner<'_> {
                 members.push(target);
             }
         }
-        let shown: Vec<String> = members.iter().map(|member| self.stable(member)).collect();
-        let stable = shown.join(SEPARATOR);
-        let stage = self.inputs.journal.stage(at, &stable);
+        let keys: Option<Vec<String>> = members.iter().map(|member| self.key(member)).collect();
+        let key = keys.map(|keys| keys.join(SEPARATOR));
+        let stage = self.inputs.journal.stage(at, key.as_deref());
         if stage.is_none() && !is_there {
             for member in &members {
                 self.warn_of_loss(at, member);
@@ -61,7 +58,7 @@ impl DiskPlanner<'_> {
             running,
             spec,
             members,
-            stable,
+            key,
         });
     }
 
@@ -81,15 +78,16 @@ impl DiskPlanner<'_> {
         if !self.claim(at, &device, &target, spec.wipes(), open.as_deref()) {
             return;
         }
-        let stable = self.stable(&target);
-        match self.volume_action(&spec, &target, &stable) {
+        let key = self.key(&target);
+        match self.volume_action(&spec, &target, key.as_deref()) {
             Ok(action) if open.is_some() && action != Some(VolumeAction::Open) => {
                 self.wrong(at, format!("{device} is in use: the volume is open"));
             }
             Ok(action) => self.plan.volumes.push(PlannedVolume {
+                stable: self.stable(&target),
                 spec,
                 target,
-                stable,
+                key,
                 action,
                 open,
             }),
@@ -101,11 +99,11 @@ impl DiskPlanner<'_> {
         &self,
         spec: &volumes::VolumeSpec,
         target: &DeviceRef,
-        stable: &str,
+        key: Option<&str>,
     ) -> Result<Option<VolumeAction>, String> {
         // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is
         // gone, is made anew with all that is on it.
-        let ours = match self.inputs.journal.stage(&spec.at, stable) {
+        let ours = match self.inputs.journal.stage(&spec.at, key) {
             Some(Stage::Done) if spec.can_reopen() => Some(VolumeAction::Open),
             Some(_) => Some(VolumeAction::Remake),
             None => self
@@ -117,29 +115,39 @@ impl DiskPlanner<'_> {
         }
         let looked = self.look(target);
         match looked.map_err(|error| format!("{}: {error:#}", spec.at))? {
-            Some((names, found)) => spec.decide(&names, &found).map(Some),
+            Some(held) => spec.decide(&held, &self.stable(target)).map(Some),
             None => Ok(spec.wipes().then_some(VolumeAction::Remake)),
         }
     }
 
-    /// The content of a device; none if the device does not exist yet.
-    fn look(&self, target: &DeviceRef) -> Result<Option<Looked>> {
+    /// The content of a target as it will be once the tables are written; none if the device does not exist yet.
+    pub(super) fn look(&self, target: &DeviceRef) -> Result<Option<Held>> {
         let Some((device, start, size)) = self.stretch(target) else {
             return Ok(None);
         };
         let file = File::open(&device.path)
             .with_context(|| format!("opening {}", device.path.display()))?;
-        let stretch = Stretch::part(&file, start, size);
-        Ok(Some((probe::known(stretch)?, filesystem::read(stretch)?)))
+        let mut gone = Vec::new();
+        // A partition of the plan is read on its disk, where tables go and move.
+        if device.partition.is_none() {
+            let wiped = |change: &TableChange| change.disk.name == device.name && change.wipe;
+            if self.plan.tables.iter().any(wiped) {
+                gone.extend(Table::places(device.sector, device.size));
+            }
+            if let Some(table) = &device.table {
+                gone.extend(table.left_behind(&file)?);
+            }
+        }
+        Held::read(Stretch::part(&file, start, size).without(&gone)).map(Some)
     }
 
     /// Warns of the content that an array overwrites: a config has no key to allow or refuse that.
     fn warn_of_loss(&mut self, at: &str, target: &DeviceRef) {
         if !self.was_made_earlier(target)
-            && let Ok(Some((names, _))) = self.look(target)
-            && !names.is_empty()
+            && let Ok(Some(held)) = self.look(target)
+            && !held.is_blank()
         {
-            let (member, held) = (self.stable(target), names.join(" and "));
+            let (member, held) = (self.stable(target), held.describe());
             let warning = format!("{at}: {member} holds {held}, which the array overwrites");
             self.plan.warnings.push(warning);
         }
@@ -182,10 +190,20 @@ impl DiskPlanner<'_> {
     /// Whether all that a target holds was made by an attempt that was cut off and had another config: then nothing of
     /// it needs to be kept.
     pub(super) fn was_made_earlier(&self, target: &DeviceRef) -> bool {
-        let is_earlier =
-            |target: &DeviceRef| self.inputs.journal.made_earlier(&self.stable(target));
+        let is_earlier = |target: &DeviceRef| {
+            self.inputs
+                .journal
+                .made_earlier(self.key(target).as_deref())
+        };
         match target {
-            DeviceRef::Device(_) | DeviceRef::Partition(..) => is_earlier(target),
+            DeviceRef::Device(name) | DeviceRef::Partition(name, _) => {
+                // The disk as it is now, which may get another table.
+                let now = self.device(name).is_some_and(|disk| {
+                    let key = Self::disk_key(disk, disk.table.as_ref());
+                    disk.partition.is_none() && self.inputs.journal.made_earlier(key.as_deref())
+                });
+                now || is_earlier(target)
+            }
             DeviceRef::Array(name) => {
                 let array = self.planned_array(name);
                 array.is_some_and(|array| array.members.iter().all(is_earlier))
@@ -214,5 +232,21 @@ impl DiskPlanner<'_> {
         let made = |action: &VolumeAction| *action != VolumeAction::Open;
         let volume = self.planned_volume(name);
         volume.is_some_and(|volume| volume.action.as_ref().is_some_and(made))
+    }
+
+    /// Whether a target is a volume that an earlier run of this config made: what it holds is noise until a file system is
+    /// made on it.
+    pub(super) fn is_of_earlier_run(&self, target: &DeviceRef) -> bool {
+        let DeviceRef::Volume(name) = target else {
+            return false;
+        };
+        let volume = self.planned_volume(name);
+        volume.is_some_and(|volume| {
+            let stage = self
+                .inputs
+                .journal
+                .stage(&volume.spec.at, volume.key.as_deref());
+            stage == Some(Stage::Done)
+        })
     }
 }

@@ -1,5 +1,6 @@
 use super::cryptsetup::allows_discards;
 use super::*;
+use linux::filesystem::Found;
 use linux::probe;
 
 fn model(text: &str) -> Luks {
@@ -62,7 +63,12 @@ fn only_a_volume_that_the_key_file_may_open_is_used_again() {
             Some(VolumeAction::Remake),
         ),
     ] {
-        let decided = spec(text, key).decide(names, found);
+        let held = Held {
+            names: names.to_vec(),
+            found: found.to_vec(),
+            unknown: None,
+        };
+        let decided = spec(text, key).decide(&held, "virtio-x");
         match expected {
             Some(expected) => assert_eq!(decided, Ok(expected), "{text}"),
             None => {
@@ -75,6 +81,16 @@ fn only_a_volume_that_the_key_file_may_open_is_used_again() {
             }
         }
     }
+    let unknown = Held {
+        unknown: Some(9),
+        ..Held::default()
+    };
+    let error = spec(plain, KEY).decide(&unknown, "virtio-x").unwrap_err();
+    for word in ["/dev/x (virtio-x)", "no known kind", "wipeVolume: true"] {
+        assert!(error.contains(word), "{error}");
+    }
+    let wiped = spec(r#""wipeVolume": true"#, KEY);
+    assert_eq!(wiped.decide(&unknown, "virtio-x"), Ok(VolumeAction::Remake));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use image::report::HANDOFF_LINE;
-use qemu_tests::disk_content::{digest, ext4_identity};
+use qemu_tests::disk_content::{Content, digest, ext4_identity};
 use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
@@ -216,11 +216,13 @@ pub(crate) fn a_partition_is_resized_in_place(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// Disks that do not match and may not be wiped are refused, all mismatches in one report, and no byte of the config's
+/// Disks that do not match, or hold data of no known kind, and may not be wiped are refused, all mismatches in one report, and no byte of the config's
 /// disks changes.
 pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let (old, blank) = (with_partition(&node, "old")?, disk(&node, "blank")?);
+    let raw = disk(&node, "raw")?;
+    Content::Random.write(&raw.path, &lab.build_tools)?;
     let config = json!({
         "ignition": { "version": "3.4.0" },
         "storage": {
@@ -230,25 +232,40 @@ pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result
             ],
             "filesystems": [
                 { "device": "/dev/disk/by-partlabel/fine", "format": "xfs" },
+                { "device": "/dev/disk/by-id/virtio-raw", "format": "ext4" },
             ],
         },
     });
     let plan = BootOptions {
         config: Some(config),
         on_reset: OnReset::Stop,
-        more: vec![old.clone(), blank.clone()],
+        more: vec![old.clone(), blank.clone(), raw.clone()],
         ..BootOptions::default()
     };
-    let before = [digest(&old.path)?, digest(&blank.path)?];
+    let disks = [&old.path, &blank.path, &raw.path];
+    let digests = || {
+        disks
+            .iter()
+            .map(|path| digest(path))
+            .collect::<Result<Vec<_>>>()
+    };
+    let before = digests()?;
     let running = lab.boot(&node, &plan)?;
     let report = running.wait_report(timeouts::INIT)?;
     let text = running.vm.console().text();
-    for word in ["disks.1.partitions.0", "expected label", "found", "data"] {
+    for word in [
+        "disks.1.partitions.0",
+        "expected label",
+        "found",
+        "data",
+        "filesystems.1: /dev/disk/by-id/virtio-raw (virtio-raw) holds something else",
+        "no known kind",
+        "wipeFilesystem: true",
+    ] {
         ensure!(report.contains(word), "{word:?} is not in {report}");
     }
     ensure!(!text.contains(HANDOFF_LINE), "the node was handed off");
     running.vm.pull_plug();
-    let after = [digest(&old.path)?, digest(&blank.path)?];
-    ensure!(before == after, "a refused disk was changed");
+    ensure!(before == digests()?, "a refused disk was changed");
     Ok(())
 }

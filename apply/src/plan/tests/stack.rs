@@ -100,9 +100,34 @@ fn what_an_array_overwrites_is_told() {
         panic!("{:?}", plan.warnings);
     };
     assert!(
-        warning.starts_with("$.storage.raid.0: virtio-serial-vdc holds an XFS"),
+        warning.starts_with("$.storage.raid.0: virtio-serial-vdc holds xfs"),
         "{warning}"
     );
+    lab.scatter("vdb", 100 << 20);
+    let plan = lab
+        .plan(r#""raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}]"#)
+        .unwrap();
+    assert!(
+        plan.warnings[0].contains("virtio-serial-vdb holds data of no known kind"),
+        "{:?}",
+        plan.warnings
+    );
+}
+
+/// What lay below an array of the config may be another's by now: so is what was begun on the array.
+#[test]
+fn what_was_begun_on_an_array_of_other_disks_is_not_taken_up() {
+    const ON_ARRAY: &str = r#""raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
+      "filesystems": [{"device": "/dev/md/r", "format": "ext4"}]"#;
+    let mut lab = lab();
+    let job = &lab.plan(ON_ARRAY).unwrap().filesystems[0];
+    lab.journal
+        .note(&job.spec.at, job.key.as_deref(), Stage::Started)
+        .unwrap();
+    let action = |lab: &Lab| lab.plan(ON_ARRAY).unwrap().filesystems[0].action.clone();
+    assert_eq!(action(&lab), Some(FilesystemAction::Remake));
+    write(&lab.machine.world.sys.join("block/vdc/serial"), "other");
+    assert_eq!(action(&lab), None);
 }
 
 #[test]
@@ -141,26 +166,28 @@ fn what_the_image_lacks_is_told_with_the_package_that_brings_it() {
 #[test]
 fn a_stack_that_was_cut_off_is_started_and_opened_again() {
     let mut lab = lab();
-    let members = "virtio-serial-vdb partition 1, virtio-serial-vdc partition 1";
+    let (left, right) = (part_key("vdb", 1, 7), part_key("vdc", 1, 7));
+    let members = format!("{left}, {right}");
+    let array = format!("the array pair of {left}; {right}");
+    let volume = format!("the volume vault on {array}");
     lab.journal
-        .note("$.storage.raid.0", members, Stage::Done)
+        .note("$.storage.raid.0", Some(&members), Stage::Done)
         .unwrap();
     lab.journal
-        .note("$.storage.luks.0", "the array pair", Stage::Done)
+        .note("$.storage.luks.0", Some(&array), Stage::Done)
         .unwrap();
+    // Cut off before the file system was begun: what the volume holds is noise.
+    let plan = lab.plan(STACK).unwrap();
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
     lab.journal
-        .note(
-            "$.storage.filesystems.0",
-            "the volume vault",
-            Stage::Started,
-        )
+        .note("$.storage.filesystems.0", Some(&volume), Stage::Started)
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
     assert!(plan.arrays[0].made);
     assert_eq!(plan.volumes[0].action, Some(volumes::VolumeAction::Open));
     assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
     lab.journal
-        .note("$.storage.luks.0", "the array pair", Stage::Started)
+        .note("$.storage.luks.0", Some(&array), Stage::Started)
         .unwrap();
     let plan = lab.plan(STACK).unwrap();
     assert_eq!(plan.volumes[0].action, Some(volumes::VolumeAction::Remake));
@@ -182,16 +209,19 @@ fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
     let made = |at: &str, devices: &str| {
         let state = tempfile::tempdir().unwrap();
         let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
-        before.note(at, devices, Stage::Started).unwrap();
+        before.note(at, Some(devices), Stage::Started).unwrap();
         DiskJournal::open(Some(state.path()), "this").unwrap()
     };
-    lab.journal = made("$.storage.luks.1", "virtio-serial-vdc");
+    lab.journal = made("$.storage.luks.1", &key("vdc"));
     let again = lab.plan(VOLUME).unwrap();
     assert_eq!(again.volumes[0].action, Some(volumes::VolumeAction::Remake));
     let plan = lab.plan(ARRAY).unwrap();
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     assert_eq!(plan.filesystems[0].action, None, "vdb was nobody's");
-    lab.journal = made("$.storage.raid.0", "virtio-serial-vdb, virtio-serial-vdc");
+    lab.journal = made(
+        "$.storage.raid.0",
+        &format!("{}, {}", key("vdb"), key("vdc")),
+    );
     let again = lab.plan(VOLUME).unwrap();
     assert_eq!(again.volumes[0].action, Some(volumes::VolumeAction::Remake));
     let plan = lab.plan(ARRAY).unwrap();
