@@ -1,7 +1,5 @@
 //! The block devices of this machine with their names, use and content, and the lookup by name.
 
-mod udev_names;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,6 +11,7 @@ use image::guid::Guid;
 use crate::device_name::Name;
 use linux::block::{Disk, Partition};
 use linux::disk_identity::DiskIdentity;
+use linux::disk_names;
 use linux::filesystem;
 use linux::filesystem::Found;
 use linux::gpt::Table;
@@ -140,8 +139,8 @@ fn of_disk(
     Some(Device {
         used: used.contains(&number),
         identity,
-        ids: udev_names::ids(&folder, &disk.name, disk.serial.as_deref()),
-        paths: udev_names::paths(&folder, &disk.name),
+        ids: disk_names::ids(world, &folder, &disk.name, disk.serial.as_deref()),
+        paths: disk_names::paths(&folder, &disk.name),
         arrays: Vec::new(),
         contents: contents(&disk.path, disk.size),
         size: disk.size,

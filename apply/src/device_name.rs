@@ -27,7 +27,7 @@ pub enum Name {
 
 /// The forms that are known, for messages.
 const KNOWN: &str = "/dev/NAME, /dev/md/NAME, /dev/mapper/NAME, and in /dev/disk: by-id, by-path, by-label, by-uuid, \
-     by-partlabel, by-partuuid";
+     by-partlabel, by-partuuid, azure";
 
 impl Name {
     /// Takes a path apart.
@@ -57,6 +57,12 @@ impl Name {
                 let (name, number) = part(&name);
                 Self::Id(name.to_owned(), number)
             }
+            // Azure's own names, in folders.
+            ["disk", "azure", below @ ..] if !below.is_empty() => {
+                let name = text(&format!("azure/{}", below.join("/")))?;
+                let (name, number) = part(&name);
+                Self::Id(name.to_owned(), number)
+            }
             ["disk", "by-path", name] => {
                 let name = text(name)?;
                 let (name, number) = part(&name);
@@ -79,7 +85,10 @@ impl fmt::Display for Name {
         };
         match self {
             Self::Kernel(name) => write!(f, "/dev/{name}"),
-            Self::Id(name, number) => numbered("by-id", name, number),
+            Self::Id(name, number) => match name.strip_prefix("azure/") {
+                Some(name) => numbered("azure", name, number),
+                None => numbered("by-id", name, number),
+            },
             Self::Path(name, number) => numbered("by-path", name, number),
             Self::Label(name) => write!(f, "/dev/disk/by-label/{name}"),
             Self::Uuid(name) => write!(f, "/dev/disk/by-uuid/{name}"),
@@ -128,11 +137,6 @@ fn decode(name: &str) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// A value as udev writes it into the name of a link: white space at the ends away, other white space as `_`.
-pub fn link(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join("_")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +157,10 @@ mod tests {
             (
                 "/dev/disk/by-id/nvme-a-partition",
                 Name::Id(text("nvme-a-partition"), None),
+            ),
+            (
+                "/dev/disk/azure/data/by-lun/0-part1",
+                Name::Id(text("azure/data/by-lun/0"), Some(1)),
             ),
             (
                 "/dev/disk/by-path/pci-0000:00:04.0-part1",
@@ -201,10 +209,5 @@ mod tests {
                 "{error}"
             );
         }
-    }
-
-    #[test]
-    fn values_are_written_as_udev_writes_them() {
-        assert_eq!(link("  QEMU  NVMe Ctrl "), "QEMU_NVMe_Ctrl");
     }
 }

@@ -1,4 +1,4 @@
-//! Finding the etcd volume: by serial number, file system label or partition label, never by the kernel's name of a device,
+//! Finding the etcd volume: by serial number, a name in `/dev/disk/by-id`, file system label or partition label, never by the kernel's name of a device,
 //! which changes between boots.
 
 use std::fmt::{self, Write as _};
@@ -8,7 +8,9 @@ use image::node::EtcdFind;
 
 use image::fault::Fault;
 use linux::block::Disk;
+use linux::disk_names;
 use linux::filesystem::ext;
+use linux::world::World;
 
 /// The stable name of a disk without a serial number, which is none.
 const NO_SERIAL: &str = "serial none";
@@ -76,21 +78,22 @@ impl Volume {
 /// # Errors
 /// A [`Fault`] if the system disk is among them.
 pub fn matching(
+    world: &World,
     disks: &[Disk],
     wanted: &EtcdFind,
     system: Option<&Disk>,
 ) -> Result<Vec<Volume>, Fault> {
     let is_system = |disk: &&Disk| system.is_some_and(|system| system.name == disk.name);
     let matches = match wanted {
-        EtcdFind::Serial(serial) => {
-            let with_serial = |disk: &&Disk| disk.serial.as_deref() == Some(serial);
-            if let Some(disk) = disks.iter().filter(with_serial).find(is_system) {
+        EtcdFind::Serial(_) | EtcdFind::Id(_) => {
+            let is_meant = |disk: &&Disk| is_called(world, disk, wanted);
+            if let Some(disk) = disks.iter().filter(is_meant).find(is_system) {
                 return Err(Fault::new("the etcd disk is the system disk")
                     .expected(format!("another disk with the {}", describe(wanted)))
                     .found(format!("{}, which holds the root", disk.name))
-                    .fix("give the etcd disk another serial number, or name a partition by partlabel"));
+                    .fix("give the etcd disk another name, or name a partition by partlabel"));
             }
-            disks.iter().filter(with_serial).map(Volume::disk).collect()
+            disks.iter().filter(is_meant).map(Volume::disk).collect()
         }
         EtcdFind::Partlabel(label) => disks
             .iter()
@@ -116,6 +119,20 @@ pub fn matching(
     Ok(matches)
 }
 
+/// Whether a disk has the serial number or the name that the settings give.
+fn is_called(world: &World, disk: &Disk, wanted: &EtcdFind) -> bool {
+    match wanted {
+        EtcdFind::Serial(serial) => disk.serial.as_deref() == Some(serial),
+        EtcdFind::Id(id) => {
+            let folders = ["/dev/disk/by-id/", "/dev/disk/"];
+            let below = folders.iter().find_map(|folder| id.strip_prefix(folder));
+            let id = below.unwrap_or(id);
+            disk_names::of(world, disk).iter().any(|name| name == id)
+        }
+        EtcdFind::Label(_) | EtcdFind::Partlabel(_) => false,
+    }
+}
+
 /// The only one of `volumes`; none if there is none. `wanted` says in a message what each of them is.
 ///
 /// # Errors
@@ -135,6 +152,7 @@ pub fn only(volumes: Vec<Volume>, wanted: &str) -> Result<Option<Volume>, Fault>
 pub fn describe(wanted: &EtcdFind) -> String {
     match wanted {
         EtcdFind::Serial(serial) => format!("serial number {serial:?}"),
+        EtcdFind::Id(id) => format!("id {id:?}"),
         EtcdFind::Label(label) => format!("file system label {label:?}"),
         EtcdFind::Partlabel(label) => format!("partition label {label:?}"),
     }
@@ -173,6 +191,7 @@ mod tests {
 
     use super::*;
     use linux::block::Partition;
+    use linux::world::Clock;
 
     fn disk(name: &str, serial: Option<&str>, labels: &[&str]) -> Disk {
         let partitions = labels
@@ -200,13 +219,14 @@ mod tests {
 
     #[test]
     fn a_volume_is_found_by_its_stable_name_only() {
+        let world = World::real();
         let disks = [
             disk("vda", Some("root"), &["ESP", "etcd"]),
             disk("vdb", Some("etcd"), &[]),
             disk("vdc", None, &[]),
         ];
         let by = |wanted| {
-            let volumes = matching(&disks, &wanted, Some(&disks[0])).unwrap();
+            let volumes = matching(&world, &disks, &wanted, Some(&disks[0])).unwrap();
             only(volumes, "x").unwrap().map(|volume| volume.name)
         };
         assert_eq!(by(EtcdFind::Serial("etcd".into())).as_deref(), Some("vdb"));
@@ -214,6 +234,11 @@ mod tests {
             by(EtcdFind::Partlabel("etcd".into())).as_deref(),
             Some("vda2")
         );
+        for id in ["virtio-etcd", "/dev/disk/by-id/virtio-etcd"] {
+            assert_eq!(by(EtcdFind::Id(id.into())).as_deref(), Some("vdb"));
+        }
+        assert_eq!(by(EtcdFind::Id("etcd".into())), None);
+        assert_eq!(by(EtcdFind::Id("/dev/vdb".into())), None);
         assert_eq!(by(EtcdFind::Serial("vdb".into())), None);
         assert_eq!(by(EtcdFind::Serial(String::new())), None);
         assert_eq!(by(EtcdFind::Label("etcd".into())), None);
@@ -221,6 +246,7 @@ mod tests {
 
     #[test]
     fn two_volumes_and_the_system_disk_are_refused() {
+        let world = World::real();
         let disks = [
             disk("vda", Some("x"), &["etcd"]),
             disk("vdb", Some("y"), &["etcd"]),
@@ -230,17 +256,23 @@ mod tests {
             EtcdFind::Serial("y".into()),
             EtcdFind::Partlabel("etcd".into()),
         ] {
-            let volumes = matching(&disks, &wanted, None).unwrap();
+            let volumes = matching(&world, &disks, &wanted, None).unwrap();
             let fault = only(volumes, &describe(&wanted)).unwrap_err();
             assert!(fault.found.unwrap().contains("vdb"), "{wanted:?}");
         }
-        let fault = matching(&disks, &EtcdFind::Serial("x".into()), Some(&disks[0])).unwrap_err();
-        assert!(fault.what.contains("system disk"));
+        for wanted in [
+            EtcdFind::Serial("x".into()),
+            EtcdFind::Id("virtio-x".into()),
+        ] {
+            let fault = matching(&world, &disks, &wanted, Some(&disks[0])).unwrap_err();
+            assert!(fault.what.contains("system disk"));
+        }
     }
 
     #[test]
     fn a_file_system_label_is_read_from_the_volume() {
         let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
         let mut disks = [disk("vda", None, &[]), disk("vdb", None, &["data"])];
         for (disk, at) in disks.iter_mut().zip([0, 1]) {
             disk.path = folder.path().join(&disk.name);
@@ -251,7 +283,7 @@ mod tests {
                 file.write_all_at(b"kept", 1144).unwrap();
             }
         }
-        let found = matching(&disks, &EtcdFind::Label("kept".into()), None).unwrap();
+        let found = matching(&world, &disks, &EtcdFind::Label("kept".into()), None).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "vdb");
         assert!(!found[0].is_known_by_name());

@@ -161,7 +161,7 @@ fn search<'a>(
 ) -> Result<Search> {
     let own = own::read(context.state)?;
     let wanted = context.settings.find().map_err(anyhow::Error::msg)?;
-    let matches = find::matching(disks, &wanted, context.system_disk)?;
+    let matches = find::matching(context.world, disks, &wanted, context.system_disk)?;
     if matches.is_empty() {
         *settling = None;
         return Ok(Search::Absent);

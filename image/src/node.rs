@@ -38,6 +38,9 @@ pub struct EtcdSettings {
     /// a device name is not among them, since those change between boots.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub serial: Option<String>,
+    /// A name of the disk in `/dev/disk/by-id`, or one of Azure's in `/dev/disk`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub id: Option<String>,
     /// Label of the file system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub label: Option<String>,
@@ -79,12 +82,12 @@ impl NodeSettings {
         let lacks = |expected: &str, found: &str| (expected.to_owned(), found.to_owned());
         let etcd = self.etcd.as_ref().ok_or_else(|| {
             lacks(
-                "[etcd] with cluster, and one of serial, label and partlabel",
+                "[etcd] with cluster, and one of serial, id, label and partlabel",
                 "role = \"control-plane\" without [etcd]",
             )
         })?;
         etcd.find()
-            .map_err(|found| lacks("exactly one of serial, label and partlabel", &found))?;
+            .map_err(|found| lacks("exactly one of serial, id, label and partlabel", &found))?;
         // A default would make every cluster's data look alike.
         match etcd.cluster.as_deref() {
             Some(cluster) if !cluster.is_empty() => Ok(Some((etcd, cluster))),
@@ -100,13 +103,14 @@ impl EtcdSettings {
     /// The one name by which the disk is found.
     ///
     /// # Errors
-    /// If not exactly one of `serial`, `label` and `partlabel` is given.
+    /// If not exactly one of `serial`, `id`, `label` and `partlabel` is given.
     pub fn find(&self) -> Result<EtcdFind, String> {
-        match (&self.serial, &self.label, &self.partlabel) {
-            (Some(serial), None, None) => Ok(EtcdFind::Serial(serial.clone())),
-            (None, Some(label), None) => Ok(EtcdFind::Label(label.clone())),
-            (None, None, Some(label)) => Ok(EtcdFind::Partlabel(label.clone())),
-            _ => Err("etcd: give exactly one of serial, label and partlabel".to_owned()),
+        match (&self.serial, &self.id, &self.label, &self.partlabel) {
+            (Some(serial), None, None, None) => Ok(EtcdFind::Serial(serial.clone())),
+            (None, Some(id), None, None) => Ok(EtcdFind::Id(id.clone())),
+            (None, None, Some(label), None) => Ok(EtcdFind::Label(label.clone())),
+            (None, None, None, Some(label)) => Ok(EtcdFind::Partlabel(label.clone())),
+            _ => Err("etcd: give exactly one of serial, id, label and partlabel".to_owned()),
         }
     }
 }
@@ -116,6 +120,8 @@ impl EtcdSettings {
 pub enum EtcdFind {
     /// Serial number of the disk (virtio, NVMe and SCSI alike).
     Serial(String),
+    /// A name of the disk in `/dev/disk/by-id`, or one of Azure's in `/dev/disk`.
+    Id(String),
     /// Label of the file system.
     Label(String),
     /// Label of the GPT partition.

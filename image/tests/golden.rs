@@ -49,6 +49,7 @@ fn manifest() -> Manifest {
             role: Role::ControlPlane,
             etcd: Some(EtcdSettings {
                 serial: Some("etcd".into()),
+                id: None,
                 label: None,
                 partlabel: None,
                 format: EtcdFormat::IfBlank,

@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use image::fault::Fault;
 
 /// The three names by which the etcd disk may be found: the file's one replaces whichever the image has.
-const ETCD_NAMES: [&str; 3] = ["serial", "label", "partlabel"];
+const ETCD_NAMES: [&str; 4] = ["serial", "id", "label", "partlabel"];
 
 /// Reads the settings of a node: the file below `sysroot` over `defaults`, field by field.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn read(sysroot: &Path, defaults: &NodeSettings) -> Result<NodeSettin
 pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings> {
     let wrong = |found: String| {
         Fault::new(format!("{} is wrong", paths::NODE_SETTINGS))
-            .expected("node settings: role, and [etcd] with one of serial, label and partlabel")
+            .expected("node settings: role, and [etcd] with one of serial, id, label and partlabel")
             .found(found.trim().replace('\n', " | "))
             .fix("correct the file in the node's config")
     };
@@ -116,6 +116,7 @@ mod tests {
             role: Role::ControlPlane,
             etcd: Some(EtcdSettings {
                 serial: Some("etcd".into()),
+                id: None,
                 label: None,
                 partlabel: None,
                 format: EtcdFormat::IfBlank,
@@ -138,6 +139,8 @@ mod tests {
         assert_eq!(cluster.format, EtcdFormat::IfBlank);
         let label = etcd("[etcd]\nlabel = \"data\"\n");
         assert_eq!(label.find().unwrap(), EtcdFind::Label("data".into()));
+        let id = etcd("[etcd]\nid = \"google-etcd\"\n");
+        assert_eq!(id.find().unwrap(), EtcdFind::Id("google-etcd".into()));
         let worker = over(&defaults(), b"role = \"worker\"").unwrap();
         assert_eq!(worker.role, Role::Worker);
     }

@@ -20,6 +20,7 @@ pub mod gpt;
 pub mod ioctl;
 pub mod log;
 pub mod mount;
+pub mod nvme;
 pub mod probe;
 pub mod refusal;
 pub mod timeline;
@@ -39,6 +40,7 @@ pub mod kernel_call;
 
 // Floor: names of devices, modules, programs
 pub mod disk_identity;
+pub mod disk_names;
 pub mod esp;
 pub mod modules;
 pub mod programs;

@@ -3,6 +3,7 @@
 //! Nothing here starts anything. Paths are the host's; [`Line`] gathers the folders that have to be seen from inside
 //! the tools tree and writes the paths as they are there.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -192,6 +193,9 @@ pub struct Machine {
     pub start: Start,
     /// Disks, in the order of the controllers.
     pub disks: Vec<Disk>,
+    /// Further properties of disks' devices, by serial number: names that a cloud would give. Those of an NVMe disk are of
+    /// its namespace.
+    pub names: BTreeMap<String, String>,
     /// The folder with the state of a TPM 2, if the machine has one.
     pub tpm: Option<PathBuf>,
     /// Folders that the disks' backing files are in, seen from inside at the same path as outside.
@@ -301,7 +305,7 @@ impl Machine {
         self.begin(&mut line)?;
         self.shared_file(&mut line)?;
         for (number, disk) in self.disks.iter().enumerate() {
-            disk.write(number, &mut line)?;
+            disk.write(number, self.names.get(&disk.serial), &mut line)?;
         }
         self.network(&mut line);
         if self.tpm.is_some() {
@@ -495,7 +499,8 @@ impl Machine {
 }
 
 impl Disk {
-    fn write(&self, number: usize, line: &mut Line) -> Result<()> {
+    /// `names` are further properties of its device.
+    fn write(&self, number: usize, names: Option<&String>, line: &mut Line) -> Result<()> {
         if self.serial.chars().count() > SERIAL_LENGTH {
             bail!(
                 "the disk serial {:?} is too long: expected at most {SERIAL_LENGTH} characters",
@@ -530,13 +535,17 @@ impl Disk {
                 ),
             );
         }
-        let common = format!(
-            "drive=disk{number},serial={serial},bootindex={}{sharing}",
-            number + 1
-        );
+        let names = names.map_or_else(String::new, |names| format!(",{names}"));
+        let boot = format!("bootindex={}{sharing}{names}", number + 1);
+        let common = format!("drive=disk{number},serial={serial},{boot}");
         match self.bus {
             Bus::Virtio => line.arg("-device", format!("virtio-blk-pci,{common}")),
-            Bus::Nvme => line.arg("-device", format!("nvme,{common}")),
+            Bus::Nvme if names.is_empty() => line.arg("-device", format!("nvme,{common}")),
+            Bus::Nvme => {
+                line.arg("-device", format!("nvme,id=nvme{number},serial={serial}"));
+                let namespace = format!("nvme-ns,bus=nvme{number},drive=disk{number},{boot}");
+                line.arg("-device", namespace);
+            }
             Bus::Scsi => {
                 line.arg("-device", format!("virtio-scsi-pci,id=scsi{number}"));
                 line.arg("-device", format!("scsi-hd,bus=scsi{number}.0,{common}"));

@@ -1,5 +1,6 @@
 //! Runs a built image in QEMU from the tools tree.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -166,6 +167,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
         uuid: node.uuid()?,
         start,
         disks,
+        names: BTreeMap::new(),
         tpm: options.tpm.then(|| node.tpm()),
         folders: Vec::new(),
         config: options.ignition.clone(),

@@ -269,3 +269,103 @@ pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result
     ensure!(before == digests()?, "a refused disk was changed");
     Ok(())
 }
+
+/// Disks that look like those of clouds and of hardware: serial number, controller, properties, the name that the config uses.
+const NAMED: [(&str, Bus, &str, &str); 6] = [
+    (
+        "hc",
+        Bus::Scsi,
+        "vendor=HC,product=Volume,device_id=12345678",
+        "scsi-0HC_Volume_12345678",
+    ),
+    (
+        "wwn",
+        Bus::Scsi,
+        "wwn=0x5000c500a1b2c3d4",
+        "wwn-0x5000c500a1b2c3d4",
+    ),
+    (
+        "eui",
+        Bus::Nvme,
+        "eui64=0x0025385b71b0e4a1",
+        "nvme-eui.0025385b71b0e4a1",
+    ),
+    (
+        "sata",
+        Bus::Sata,
+        "model=ST4000,wwn=0x5000c500a1b2c3d5",
+        "ata-ST4000_sata",
+    ),
+    ("virtio", Bus::Virtio, "", "virtio-virtio"),
+    (
+        "uuid",
+        Bus::Nvme,
+        "uuid=1b4e28ba-2fa1-11d2-883f-0016d3cca427",
+        "nvme-uuid.1b4e28ba-2fa1-11d2-883f-0016d3cca427",
+    ),
+];
+
+/// Each disk is found by the name that udev then gives it too: a file system with its label is behind udev's link. The last
+/// one is etcd's, named by `id`.
+pub(crate) fn disks_have_the_names_that_udev_gives_them(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let (etcd, others) = NAMED.split_last().context("there are no disks")?;
+    let settings = format!(
+        "role = \"control-plane\"\n[etcd]\nid = \"{}\"\ncluster = \"demo\"\nformat = \"if-blank\"\nminimum-size = 1048576\n",
+        etcd.3
+    );
+    let filesystems: Vec<Value> = others
+        .iter()
+        .map(|(serial, _, _, name)| {
+            json!({ "device": format!("/dev/disk/by-id/{name}"), "format": "ext4", "label": serial })
+        })
+        .collect();
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": {
+            "filesystems": filesystems,
+            "files": [{
+                "path": image::paths::NODE_SETTINGS,
+                "overwrite": true,
+                "contents": { "source": data_url(settings.as_bytes()) },
+            }],
+        },
+    });
+    let mut more = Vec::new();
+    for (serial, bus, ..) in NAMED {
+        let disk = disk(&node, serial)?;
+        more.push(Disk { bus, ..disk });
+    }
+    let plan = BootOptions {
+        etcd: false,
+        more,
+        ..BootOptions::default()
+    };
+    let mut machine = lab.machine(&node, &plan)?;
+    let names = NAMED.iter().filter(|(_, _, names, _)| !names.is_empty());
+    machine.names = names
+        .map(|(serial, _, names, _)| ((*serial).to_owned(), (*names).to_owned()))
+        .collect();
+    let running = lab.start(&node, machine, Some(config))?;
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_agent()?;
+    for (serial, _, _, name) in NAMED {
+        let link = format!("/dev/disk/by-id/{name}");
+        running.run(&format!("until [ -e {link} ]; do sleep 0.2; done"))?;
+        let (script, expected) = match serial == etcd.0 {
+            true => (
+                format!(
+                    "test \"$(findmnt -rno MAJ:MIN /var/lib/etcd)\" = \"$(cat /sys/class/block/$(basename $(readlink -f {link}))/dev)\" && echo same"
+                ),
+                "same",
+            ),
+            false => (format!("blkid -s LABEL -o value {link}"), serial),
+        };
+        let found = running.run(&script)?;
+        ensure!(
+            found == expected,
+            "{link}: expected {expected:?}; found {found:?}"
+        );
+    }
+    Ok(())
+}

@@ -52,6 +52,7 @@ const PROMISES: &[Promise] = promises![
     disks::a_file_system_at_var_replaces_the_images_own,
     disks::a_partition_is_resized_in_place,
     disks::a_mismatch_is_refused_and_no_disk_changes,
+    disks::disks_have_the_names_that_udev_gives_them,
     power::a_first_boot_cut_off_anywhere_converges,
     stack::a_mirror_survives_the_loss_of_a_disk,
     stack::volumes_open_with_their_key_file_and_with_the_tpm,

@@ -28,12 +28,14 @@ pub(super) enum RawRole {
     Worker,
 }
 
-/// The etcd disk. Exactly one of serial, label and partlabel is given.
+/// The etcd disk. Exactly one of serial, id, label and partlabel is given.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawEtcd {
     /// Serial number of the disk.
     pub serial: Option<String>,
+    /// A name of the disk in /dev/disk/by-id, or one of Azure's in /dev/disk: platforms.md has those of each cloud.
+    pub id: Option<String>,
     /// Label of the file system.
     pub label: Option<String>,
     /// Label of the GPT partition.
@@ -67,7 +69,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawNode) -> NodeSettings {
     if role == Role::ControlPlane && given.is_none() {
         check.missing(
             "node.etcd",
-            "expected [node.etcd] with serial, label or partlabel: a control plane has an etcd disk",
+            "expected [node.etcd] with serial, id, label or partlabel: a control plane has an etcd disk",
         );
     }
     NodeSettings {
@@ -79,6 +81,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawNode) -> NodeSettings {
 fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
     let RawEtcd {
         serial,
+        id,
         label,
         partlabel,
         format,
@@ -89,6 +92,7 @@ fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
     let minimum = size(check, "node.etcd.minimum-size", minimum_size.as_ref());
     let settings = EtcdSettings {
         serial,
+        id,
         label,
         partlabel,
         format: match format {
@@ -108,7 +112,7 @@ fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
         check.add(Mistake::at(
             &place,
             found,
-            "expected exactly one of serial, label and partlabel in [node.etcd]",
+            "expected exactly one of serial, id, label and partlabel in [node.etcd]",
         ));
     }
     settings

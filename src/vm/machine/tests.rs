@@ -23,6 +23,7 @@ fn machine(folder: &Path) -> Machine {
             bus: Bus::Scsi,
             serial: "system".into(),
         }],
+        names: BTreeMap::new(),
         tpm: None,
         folders: vec![],
         config: None,
