@@ -70,7 +70,15 @@ impl Control {
     /// # Errors
     /// If QEMU refuses it, has gone, or is silent.
     pub fn command(&self, name: &str) -> Result<Value> {
-        let mut text = json!({ "execute": name }).to_string();
+        self.command_with(name, json!({}))
+    }
+
+    /// Gives a command with arguments and waits for the answer.
+    ///
+    /// # Errors
+    /// As [`Control::command`].
+    pub fn command_with(&self, name: &str, arguments: Value) -> Result<Value> {
+        let mut text = json!({ "execute": name, "arguments": arguments }).to_string();
         text.push('\n');
         (&self.socket)
             .write_all(text.as_bytes())

@@ -6,6 +6,7 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 
 use super::channel::{Channel, Listener, Sink};
 use super::control::{Control, Event};
@@ -125,6 +126,41 @@ impl Vm {
     pub fn resets(&self) -> usize {
         let events = self.events();
         events.iter().filter(|event| event.name == "RESET").count()
+    }
+
+    /// Lets a disk take so many bytes a second from now on, 0 for any number; `number` is its place in [`Machine::disks`].
+    /// With few, each request but the first waits for hours: the disk hangs.
+    ///
+    /// # Errors
+    /// If the machine has no such disk, or QEMU does not take the command.
+    pub fn throttle(&self, number: usize, bytes: u64) -> Result<()> {
+        let node = format!("disk{number}");
+        let block = self.control.command("query-block")?;
+        let device = block
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|block| {
+                let name = block.pointer("/inserted/node-name");
+                name.and_then(Value::as_str) == Some(&node)
+            })
+            .and_then(|block| block.get("qdev"))
+            .with_context(|| format!("the machine has no disk {number}"))?;
+        let mut limits = json!({ "id": device, "bps": bytes });
+        for none in ["bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"] {
+            limits[none] = 0.into();
+        }
+        self.control
+            .command_with("block_set_io_throttle", limits)
+            .map(drop)
+    }
+
+    /// Gives the processors an interrupt that cannot be masked, as the button of a server does.
+    ///
+    /// # Errors
+    /// If QEMU does not take the command.
+    pub fn inject_nmi(&self) -> Result<()> {
+        self.control.command("inject-nmi").map(drop)
     }
 
     /// Presses the power button.

@@ -19,6 +19,7 @@ mod stack;
 mod state;
 mod timeline;
 mod verity;
+mod watchdog;
 
 use std::process::ExitCode;
 
@@ -66,6 +67,7 @@ const PROMISES: &[Promise] = promises![
     network::a_static_address_fetches_the_config_and_is_handed_over,
     network::a_vlan_over_a_bond_tags_its_packets,
     report::a_report_goes_to_the_port_and_to_the_server,
+    watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,
     secrets::secrets_of_a_config_are_printed_nowhere,
     pxe::ipxe_boots_kernel_initrd_and_root_over_http,
     boot::disks_on_nvme_and_scsi_controllers_boot,
