@@ -290,8 +290,13 @@ impl Network {
         if view.answered.as_deref() == Some(link) {
             return;
         }
-        if view.ready.len() > 1 {
-            tracing::info!("net: {link}: a source has answered; it is asked over this link first");
+        // On the consoles, where another one was asked in vain.
+        match view.ready.iter().position(|ready| ready == link) {
+            Some(0) | None => tracing::info!("net: {link}: a source has answered"),
+            Some(_) => tracing::warn!(
+                "net: {link}: a source has answered, and not over {}; this link is asked first",
+                view.ready[0]
+            ),
         }
         view.answered = Some(link.to_owned());
         // Its name servers come first then.

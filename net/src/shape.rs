@@ -70,15 +70,20 @@ impl Shaper {
         bond: &Bond,
     ) -> Result<()> {
         let mut links = netlink.links()?;
-        if !links.iter().any(|link| link.name == bond.name) {
+        let made = !links.iter().any(|link| link.name == bond.name);
+        if made {
             netlink.add_bond(&bond.name)?;
             links = netlink.links()?;
         }
         let own = links.iter().find(|link| link.name == bond.name).cloned();
         let own = own.context("the kernel made it and does not list it")?;
         let options = Options::new(world, bond);
-        if self.set_options(netlink, &links, &own, &options)? {
+        let changed = self.set_options(netlink, &links, &own, &options)?;
+        if changed {
             links = netlink.links()?;
+        }
+        if made || changed {
+            tracing::info!("net: {}: {}", own.name, options.shown());
         }
         for member in &bond.members {
             let Some(link) = find(world, plan, &links, member) else {
@@ -126,7 +131,6 @@ impl Shaper {
                 key => self.try_option(own, options, key, value),
             }
         }
-        tracing::info!("net: {}: {}", own.name, options.shown());
         Ok(true)
     }
 
