@@ -7,10 +7,15 @@ pub struct Net {
     pub cards: u8,
     /// The versions of IP that it has.
     pub versions: Versions,
+    /// The third octet of its IPv4 addresses: 10.0.2.0/24 if this is 2. Networks that one bond is on have the same.
+    pub octet: u8,
     /// Whether every packet between the cards and the network goes by two sockets of whoever starts the machine, which may
     /// change it; see [`Net::sockets`].
     pub by_sockets: bool,
 }
+
+/// The octet that QEMU takes unless another one is named.
+const USUAL: u8 = 2;
 
 /// Versions of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,18 +33,13 @@ impl Default for Net {
         Self {
             cards: 1,
             versions: Versions::Both,
+            octet: USUAL,
             by_sockets: false,
         }
     }
 }
 
 impl Net {
-    /// The third octet of a network's IPv4 addresses: 10.0.2.0/24, 10.0.3.0/24, …
-    #[must_use]
-    pub fn octet(number: usize) -> usize {
-        2 + number
-    }
-
     /// The names of the sockets of a network in the machine's folder: the cards' and the network's. Whoever starts the machine
     /// listens at both before. Each packet is preceded by its length, four bytes, highest first.
     #[must_use]
@@ -60,8 +60,8 @@ impl Net {
     ) -> (Vec<String>, Vec<String>) {
         let id = Self::id(number);
         let mut user = format!("user,id={id}");
-        if number > 0 {
-            user += &format!(",net=10.0.{}.0/24", Self::octet(number));
+        if self.octet != USUAL {
+            user += &format!(",net=10.0.{}.0/24", self.octet);
         }
         user += match self.versions {
             Versions::Both => "",
@@ -139,6 +139,7 @@ mod tests {
             ]
         );
         let through = Net {
+            octet: 3,
             by_sockets: true,
             ..two
         };
