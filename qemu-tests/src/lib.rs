@@ -3,8 +3,9 @@
 //! The image is the recipe's own, unchanged. Probes arrive by Ignition and answer through a virtio serial port, with a
 //! token that only this run knows. Builds are cached between runs, results never.
 
-// Floor: disks and deadlines
+// Floor: disks, deadlines, a switch
 pub mod disk_content;
+pub mod switch;
 pub mod timeouts;
 pub mod write_log;
 

@@ -66,6 +66,8 @@ const PROMISES: &[Promise] = promises![
     loader::a_broken_image_gives_way_to_the_other_entry,
     network::a_static_address_fetches_the_config_and_is_handed_over,
     network::a_vlan_over_a_bond_tags_its_packets,
+    network::bonds_have_their_modes_and_vlans_their_tags,
+    network::a_network_of_version_6_alone_brings_a_node_to_ready,
     report::a_report_goes_to_the_port_and_to_the_server,
     watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,
     secrets::secrets_of_a_config_are_printed_nowhere,

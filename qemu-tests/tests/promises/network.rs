@@ -5,10 +5,14 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
+use image::bond::MODES;
 use image::cmdline::CONFIG_URL;
-use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::switch::Switch;
 use qemu_tests::timeouts;
+use serde_json::json;
 use slipway::vm::machine::Start;
+use slipway::vm::machine::nets::{Net, Versions, mac};
 
 /// The machine's only interface, by the name that udev derives from its Ethernet address.
 const INTERFACE: &str = "enx525400511b0a";
@@ -69,6 +73,143 @@ pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut L
         !contains(&running.packets()?, &[0, 68, 0, 67]),
         "a DHCP packet was sent"
     );
+    Ok(())
+}
+
+/// Without a word on the network, where there is nothing but IPv6: the config is fetched, and the control plane is READY.
+pub(crate) fn a_network_of_version_6_alone_brings_a_node_to_ready(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let mut machine = lab.machine(&node, &BootOptions::default())?;
+    machine.nets = vec![Net {
+        versions: Versions::Six,
+        ..Net::default()
+    }];
+    // QEMU's network leads its own address there to the host's loopback.
+    let listener = TcpListener::bind("[::1]:0")?;
+    let port = listener.local_addr()?.port();
+    let source = format!("{CONFIG_URL}=http://[fec0::2]:{port}/config.ign");
+    append(&mut machine.start, &source);
+    let running = lab.start(&node, machine, None)?;
+    let config = running.config()?;
+    std::thread::spawn(move || serve_once(&listener, &config));
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_services()?;
+    let addresses = running.run(
+        "for i in {1..60}; do ip -6 -o addr | grep -q fec0 && break; sleep 1; done; \
+         ip -o addr | grep -v ' lo '; ip -6 route",
+    )?;
+    ensure!(
+        addresses.contains("inet6 fec0:") && addresses.contains("default via fe80:"),
+        "no address of version 6 or no route:\n{addresses}"
+    );
+    ensure!(
+        !addresses.contains("inet 10."),
+        "an address of version 4:\n{addresses}"
+    );
+    running.wait_healthy()?;
+    Ok(())
+}
+
+/// The number of the VLAN that the network of the second bond is in, and the third octet of its addresses.
+const VLAN: u16 = 5;
+const OCTET: u8 = 3;
+
+/// Two bonds of two cards each, one by LACP (802.3ad), one with a spare card (active-backup) and a VLAN above it. The config
+/// comes over the first and refers to one that only the VLAN reaches; a switch between passes on nothing but its packets. The
+/// running node has the same bonds, and one in each other mode.
+pub(crate) fn bonds_have_their_modes_and_vlans_their_tags(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let mut machine = lab.machine(&node, &BootOptions::default())?;
+    // Each card of the first bond is on a network of its own, since a hub would give the bond its own LACP packets.
+    let alone = Net {
+        versions: Versions::Four,
+        ..Net::default()
+    };
+    let behind_switch = Net {
+        cards: 2,
+        octet: OCTET,
+        by_sockets: true,
+        ..alone.clone()
+    };
+    machine.nets = vec![alone.clone(), alone, behind_switch];
+    let switch = Switch::listen(node.folder(), 2)?;
+    let (outer, inner) = (
+        TcpListener::bind("127.0.0.1:0")?,
+        TcpListener::bind("127.0.0.1:0")?,
+    );
+    let card = |number: usize| format!("enx{}", mac(number).replace(':', ""));
+    let [a, b, c, d] = [0, 1, 2, 3].map(card);
+    append(
+        &mut machine.start,
+        &format!(
+            "bond=bond0:{a},{b}:mode=802.3ad,miimon=100,lacp_rate=fast,xmit_hash_policy=layer3+4 \
+             bond=bond1:{c},{d}:mode=active-backup,miimon=100,primary={d} bond=bond2:none2:mode=0 \
+             bond=bond3:none3:mode=balance-xor bond=bond4:none4:mode=3 bond=bond5:none5:mode=balance-tlb \
+             bond=bond6:none6:mode=balance-alb vlan=vlan{VLAN}:bond1 ip=bond0:dhcp ip=vlan{VLAN}:dhcp \
+             {CONFIG_URL}=http://10.0.2.2:{}/config.ign",
+            outer.local_addr()?.port()
+        ),
+    );
+    std::thread::spawn(move || switch.run(VLAN));
+    let running = lab.start(&node, machine, None)?;
+    let config = running.config()?;
+    let over_vlan = format!(
+        "http://10.0.{OCTET}.2:{}/agent.ign",
+        inner.local_addr()?.port()
+    );
+    let refers = json!({
+        "ignition": { "version": "3.4.0", "config": { "merge": [{ "source": over_vlan }] } },
+    });
+    // Without an answer there is no handoff, so that these threads need not be looked after.
+    std::thread::spawn(move || serve_once(&outer, refers.to_string().as_bytes()));
+    std::thread::spawn(move || serve_once(&inner, &config));
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_services()?;
+    has_its_bonds(&running)
+}
+
+/// Compares the bonds of the running node, and what the init said of its own, with the words of the command line.
+fn has_its_bonds(running: &Running) -> Result<()> {
+    let found = running.run(&format!(
+        "for i in {{1..60}}; do ip -4 -o addr | grep -q vlan{VLAN}.*10.0 && ip -4 -o addr | grep -q bond0.*10.0 \
+         && [ $(cat /proc/net/bonding/bond[01] | grep -c '^Slave Interface') = 4 ] && break; sleep 1; done; dmesg | grep -o 'net: bond.*'; for i in 0 1 2 3 4 5 6; do \
+         echo bond$i is $(cat /sys/class/net/bond$i/bonding/mode); done; \
+         cat /proc/net/bonding/bond0 /proc/net/bonding/bond1 /proc/net/vlan/vlan{VLAN}; ip -4 -o addr"
+    ))?;
+    for (number, mode) in MODES.iter().enumerate() {
+        let bond = [
+            "bond2", "bond1", "bond3", "bond4", "bond0", "bond5", "bond6",
+        ][number];
+        for line in [
+            format!("net: {bond}: mode {mode} {number}"),
+            format!("{bond} is {mode} {number}"),
+        ] {
+            ensure!(found.contains(&line), "no {line:?} in\n{found}");
+        }
+    }
+    for line in [
+        "Bonding Mode: IEEE 802.3ad Dynamic link aggregation",
+        "Transmit Hash Policy: layer3+4 (1)",
+        "LACP rate: fast",
+        "Bonding Mode: fault-tolerance (active-backup)",
+        "MII Polling Interval (ms): 100",
+        &format!("vlan{VLAN}  VID: {VLAN}"),
+        "Device: bond1",
+    ] {
+        ensure!(found.contains(line), "no {line:?} in\n{found}");
+    }
+    let primary = found
+        .lines()
+        .find_map(|line| line.strip_prefix("Primary Slave: "));
+    ensure!(
+        primary.is_some_and(|primary| !primary.starts_with("None")),
+        "bond1 has no primary member:\n{found}"
+    );
+    let members = found.matches("Slave Interface: ").count();
+    ensure!(members == 4, "{members} members of bonds:\n{found}");
+    for address in ["10.0.2.", &format!("10.0.{OCTET}.")] {
+        ensure!(found.contains(address), "no address {address}x:\n{found}");
+    }
     Ok(())
 }
 
