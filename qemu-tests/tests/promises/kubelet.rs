@@ -31,7 +31,7 @@ pub(crate) fn etcd_is_healthy_with_its_data_on_the_etcd_disk(lab: &mut Lab) -> R
     Ok(())
 }
 
-/// Once the kubelet is READY the boot entry has no counter, so the loader does not count this slot down any more.
+/// Once the kubelet is READY the boot entry has no counter, so the loader does not decrement its tries any more.
 pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let disk = node.node.system();
@@ -61,7 +61,7 @@ pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()
     Ok(())
 }
 
-/// Killed five times, the kubelet is back within 15 s each time; the number of mounts and the etcd process stay the same.
+/// After each of five kills the kubelet is back within 15 s; the number of mounts and the etcd process stay the same.
 pub(crate) fn a_killed_kubelet_restarts_and_leaks_no_mounts(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let answer = node.run_within(KILLS, timeouts::KILLS)?;

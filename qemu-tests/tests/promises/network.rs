@@ -72,8 +72,8 @@ pub(crate) fn a_static_address_fetches_the_config_and_is_handed_over(lab: &mut L
     Ok(())
 }
 
-/// A VLAN on a bond on the interface: its packets carry the tag, the bond has a lease, and the console says which interface
-/// still waits for a lease.
+/// A VLAN on a bond on the interface: its packets carry the tag, the bond has a lease, and the console names the
+/// interface that still waits for a lease.
 pub(crate) fn a_vlan_over_a_bond_tags_its_packets(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let plan = BootOptions {
@@ -89,7 +89,7 @@ pub(crate) fn a_vlan_over_a_bond_tags_its_packets(lab: &mut Lab) -> Result<()> {
         ),
     );
     let running = lab.start(&node, machine, None)?;
-    // QEMU's network answers no tagged packet, so the VLAN waits for ever.
+    // QEMU's network answers no tagged packet, so the VLAN never gets a lease.
     let console = running.wait_console(
         &["bond0: configured", "vlan5: requesting a lease"],
         timeouts::INIT,
