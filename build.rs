@@ -1,10 +1,10 @@
-//! Builds the programs that the tool carries (static, in a profile and a target folder of their own) and hands their paths
-//! to it: `slipway-init`, `slipway-node` and `ignition`.
+//! Builds the embedded programs `slipway-init`, `slipway-node` and `ignition` (static, in a separate profile and target
+//! folder) and passes their paths to the tool's compilation.
 //!
-//! Its own target folder, because the outer Cargo holds the lock of the shared one; its own command, because features
-//! of shared dependencies are unified over all packages of one command and PID 1 would get every feature of the tool.
-//! `SLIPWAY_PROGRAMS=FOLDER` embeds the programs of this folder instead; a file stands for each of them, for checks that run
-//! none.
+//! The separate target folder is necessary because the outer Cargo holds the lock of the shared one, the separate
+//! command because Cargo unifies features of shared dependencies over all packages of one command and PID 1 would get
+//! every feature of the tool. `SLIPWAY_PROGRAMS=FOLDER` embeds the programs of this folder instead; a file in place of
+//! the folder is embedded as each of them, for checks that run none.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ fn main() {
     println!("cargo::rerun-if-env-changed=SLIPWAY_PROGRAMS");
     let folder = match env::var_os("SLIPWAY_PROGRAMS") {
         Some(given) => PathBuf::from(given),
-        // Not watched itself: it is younger than this script's start, which would make every second build run it again.
+        // The folder is not watched: it is newer than this script's start, so every second build would run the script
+        // again.
         None => build(),
     };
     for (package, program) in PROGRAMS {
@@ -75,7 +76,7 @@ fn build() -> PathBuf {
         .args(["--bins", "--target", &target, "--target-dir"])
         .arg(&folder)
         .current_dir(&root)
-        // What the outer Cargo tells this script must not reach the inner one: clippy's wrapper and its flags above all.
+        // The outer Cargo's variables must not reach the inner one, above all clippy's wrapper and its flags.
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")

@@ -1,6 +1,6 @@
-//! Output formats: one module each, and one row each of `TABLE`, which is all that the rest of the program knows of them.
+//! Output formats: one module each, and one row each of `TABLE`, the only access of the rest of the program to them.
 //!
-//! They stand below the recipe, because its words, its schema and its messages come from the table.
+//! The module is below the recipe, because a recipe's valid words, its schema and its messages come from the table.
 
 mod aws;
 mod gce;
@@ -28,13 +28,13 @@ static TABLE: &[&Artifact] = &[&qcow2::ROW, &gce::ROW, &aws::ROW, &pxe::ROW];
 /// An output format.
 #[derive(Debug)]
 struct Artifact {
-    /// The name that the recipe uses, which is that of its module.
+    /// The name in recipes, the same as that of its module.
     name: &'static str,
     /// One sentence for the schema and the reference of recipes.
     help: &'static str,
-    /// What the raw disk's size must be a multiple of, in bytes; at least a MiB, to which partitions are aligned.
+    /// The raw disk's size must be a multiple of this, in bytes; at least a MiB, to which partitions are aligned.
     size_multiple: u64,
-    /// Writes it into an output folder. Gives its files, relative to that.
+    /// Writes the artifact into an output folder. Gives its files, relative to the folder.
     write: fn(&Inputs, &Path) -> Result<Vec<PathBuf>>,
 }
 
@@ -42,14 +42,14 @@ struct Artifact {
 #[derive(Clone, Copy, Debug)]
 pub struct Kind(&'static Artifact);
 
-/// What artifacts are made of.
+/// The inputs of the artifacts.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
     /// The tree of tools, which has `qemu-img`.
     pub tools: &'a Path,
     /// Name and version of the image.
     pub image: &'a ImageId,
-    /// What machines it is for.
+    /// The machines that the image is for.
     pub architecture: Architecture,
     /// The raw disk.
     pub disk: &'a Path,
@@ -77,7 +77,7 @@ impl Kind {
         TABLE.iter().map(|row| Self(row))
     }
 
-    /// The kind of this name, if there is one.
+    /// The kind with this name, if any.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.name() == name)
@@ -136,10 +136,10 @@ pub fn names() -> String {
     }
 }
 
-/// What the raw disk's size must be a multiple of, in bytes, so that all these artifacts can be made of it.
+/// The raw disk's size must be a multiple of this, in bytes, so that all these artifacts can be made from it.
 #[must_use]
 pub fn size_multiple(kinds: &[Kind]) -> u64 {
-    // The largest is a multiple of the others: a test holds that they are powers of two.
+    // The largest is a multiple of the others: a test checks that they are powers of two.
     let multiples = kinds.iter().map(|kind| kind.0.size_multiple);
     multiples.max().unwrap_or(MIB)
 }
@@ -155,7 +155,7 @@ pub fn write_all(session: &Session, kinds: &[Kind], inputs: &Inputs, output: &Pa
     Ok(())
 }
 
-/// Writes one artifact into the folder `output`. Gives its files, relative to that.
+/// Writes one artifact into the folder `output`. Gives its files, relative to the folder.
 ///
 /// # Errors
 /// When it cannot be written.

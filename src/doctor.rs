@@ -1,4 +1,4 @@
-//! Doctor: checks what this host offers; what is missing is named with its remedy.
+//! Doctor: checks the resources of this host; names each missing one with its remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,39 +13,39 @@ use crate::host::sandbox::{self, Sandbox};
 use crate::install::tools::Tools;
 use crate::vm::accel::prove_kvm;
 
-/// A first build writes about this much to the cache, 4 GiB of it for a while only: the kubelet's compilation.
+/// Disk space for a first build's cache, bytes; 4 GiB of it are temporary, for the kubelet's compilation.
 const CACHE_BYTES: u64 = 10 << 30;
-/// What compiling the kubelet, or a guest beside its build, takes of memory.
+/// Memory for compiling the kubelet, or for a guest beside its build, bytes.
 const MEMORY_BYTES: u64 = 2 << 30;
 
-/// No signed index of a suite is larger.
+/// Size limit of a suite's signed index, bytes.
 const INRELEASE_BYTES: u64 = 4 << 20;
-/// Where this program sees itself inside.
+/// Path of this program inside the namespace.
 const PROBE: &str = "/run/slipway-doctor";
 
-/// How a thing is.
+/// The state of a resource of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It is there and works.
+    /// Available and working.
     Good,
-    /// It is not there, and everything works without it, more slowly or with less room.
+    /// Not available; everything works without it, but slower or with less space.
     Poor,
-    /// It is not there, and something needs it.
+    /// Not available, and required.
     Missing,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Finding {
-    /// What it is.
+    /// The name of the checked resource.
     pub name: &'static str,
-    /// How it is.
+    /// Its state.
     pub state: State,
-    /// What was seen.
+    /// The observed value or error.
     pub found: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -74,15 +74,15 @@ impl Finding {
         }
     }
 
-    /// Whether a build fails because of it.
+    /// Whether a build fails because of this.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         self.state == State::Missing
     }
 }
 
-/// Looks at everything. `refused` is why this user could not become root of a namespace, if it could not; `tools`
-/// gives the tools tree with QEMU, and is asked only when there is something to prove with it.
+/// Runs all checks. `refused` is the error if this user could not become root of a namespace; `tools` gives the tools
+/// tree with QEMU, and is called only if no earlier check failed.
 pub fn examine(
     refused: Option<anyhow::Error>,
     tools: impl FnOnce() -> anyhow::Result<Tools>,
@@ -137,7 +137,7 @@ fn namespaces(refused: Option<anyhow::Error>) -> Finding {
         ),
         Err(error) => {
             let text = format!("{error:#}");
-            // What could not be done, then what root can do about it.
+            // The failed call, then the remedy that needs root.
             let (found, told) = match text.split_once("; have root ") {
                 Some((found, remedy)) => (found, format!("have root {remedy}, or run as root")),
                 None => (text.as_str(), "run as root".to_owned()),
@@ -159,7 +159,7 @@ fn try_namespaces() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether root is not root of the host: then its id 0 is another id outside.
+/// Whether this root is not root of the host: its id 0 is then another id outside.
 fn in_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
         let mut words = map.split_whitespace();
@@ -193,7 +193,7 @@ fn space(name: &'static str, folder: &Path, wanted: u64) -> Finding {
     }
 }
 
-/// Has a tiny guest say that KVM executes it: a device that is there may still hang every guest.
+/// Runs a tiny guest on KVM: an existing device may still hang every guest.
 fn kvm(tools: Option<impl FnOnce() -> anyhow::Result<Tools>>) -> Finding {
     const NAME: &str = "KVM";
     const SLOW: &str = "guests then run in software emulation, some ten times slower";
@@ -235,7 +235,7 @@ fn kvm(tools: Option<impl FnOnce() -> anyhow::Result<Tools>>) -> Finding {
     }
 }
 
-/// Asks the mirror that a recipe without one of its own uses for the signed index of the suite.
+/// Requests the suite's signed index from the mirror of a recipe without `mirror`.
 fn mirror() -> Finding {
     const NAME: &str = "Debian mirror";
     let mirrors = match Mirrors::find(None, None, &Host::here()) {
@@ -264,7 +264,7 @@ fn mirror() -> Finding {
     }
 }
 
-/// Fetches a small file, soon or not at all.
+/// Fetches a small file, with a short timeout.
 fn ask(url: &str) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let client = fetch::blocking::Client::new(&fetch::Options::default())?;

@@ -1,4 +1,4 @@
-//! Host: what the building host offers: namespaces, the cache, the terminal, signals and the user's files.
+//! Host: access to the building host: namespaces, the cache, the terminal, signals and the user's files.
 
 // Floor: what needs nothing of ours
 pub mod atomic_file;

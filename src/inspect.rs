@@ -1,7 +1,7 @@
-//! Inspect: what an image is, read from its bytes: partitions, root hash, command line, kubelet, packages.
+//! Inspect: the content of an image, read from its bytes: partitions, root hash, command line, kubelet, packages.
 //!
-//! Nothing is taken on trust from beside the file, except for an output folder, which is asked as a whole. What a
-//! file does not hold is said plainly.
+//! Files beside the image are not used, except in an output folder, which is inspected as a unit. The report names
+//! missing parts.
 
 pub mod qcow2;
 mod text;
@@ -27,14 +27,14 @@ use crate::format::{cpio, fat, uki};
 use crate::publish::sbom::{self, Component};
 use crate::steps::disk;
 
-/// More than any initramfs unpacks to: what claims more is damaged.
+/// Size limit of an unpacked initramfs; a larger one is damaged.
 const INITRD_LIMIT: u64 = 512 << 20;
 
-/// What was found in an image.
+/// The result of an inspection.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// What kind of file it is.
+    /// The kind of file.
     pub kind: &'static str,
     /// The partition table.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,10 +44,10 @@ pub struct Report {
     pub root: Option<RootReport>,
     /// Every unified kernel image in it.
     pub kernels: Vec<KernelReport>,
-    /// Everything it is made of, where the file says so.
+    /// All components of the image, if the file lists them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packages: Option<Vec<Component>>,
-    /// What the file does not hold, and what does not fit together.
+    /// Missing parts, and contradictions.
     pub notes: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ pub struct PartitionReport {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootReport {
-    /// The hash that the GUIDs of both partitions make.
+    /// The root hash, from the GUIDs of both partitions.
     pub hash: RootHash,
     /// Bytes that the tree covers.
     pub size: u64,
@@ -93,34 +93,34 @@ pub struct RootReport {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelReport {
-    /// Where it was found.
+    /// The path at which it was found.
     pub path: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: usize,
-    /// What it calls itself.
+    /// Its name, from its `os-release`.
     pub name: String,
     /// `uname -r`.
     pub release: String,
     /// The command line.
     pub cmdline: String,
-    /// The root that the command line asks for.
+    /// The root hash in the command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roothash: Option<RootHash>,
     /// Bytes of the initramfs, compressed.
     pub initrd: usize,
     /// Names of the modules in the initramfs.
     pub modules: Vec<String>,
-    /// What the image says of itself: image, Kubernetes release and kubelet among it.
+    /// The image's manifest, with image, Kubernetes release and kubelet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest: Option<Manifest>,
-    /// Whether a config is baked in.
+    /// Whether it contains a config.
     pub base_config: bool,
 }
 
 /// Reads an image: a raw or qcow2 disk, a UKI, or an output folder of this tool.
 ///
 /// # Errors
-/// When it is none of these, or is damaged.
+/// When the file is of another kind, or is damaged.
 pub fn inspect(path: &Path) -> Result<Report> {
     let naming = || format!("inspecting {}", path.display());
     if path.is_dir() {
@@ -258,7 +258,7 @@ fn from_esp(report: &mut Report, files: &BTreeMap<String, Vec<u8>>) -> Result<()
     Ok(())
 }
 
-/// Says what does not fit together.
+/// Adds notes about contradictions.
 fn cross_check(report: &mut Report) {
     let Some(root) = &report.root else { return };
     if !root.tree_fits {
@@ -276,7 +276,7 @@ fn cross_check(report: &mut Report) {
     }
 }
 
-/// Reads the superblock of a hash tree and checks the tree's top against the hash.
+/// Reads the superblock of a hash tree and compares the tree's top with the hash.
 fn tree<D: Read + Seek>(reader: &mut D, hash: RootHash, offset: u64) -> Result<RootReport> {
     let mut bytes = [0; SUPERBLOCK];
     reader.seek(SeekFrom::Start(offset))?;
@@ -285,7 +285,7 @@ fn tree<D: Read + Seek>(reader: &mut D, hash: RootHash, offset: u64) -> Result<R
         .map_err(anyhow::Error::msg)
         .context("reading the hash tree")?;
     let mut top = vec![0; usize::try_from(BLOCK)?];
-    // Levels stand from the top down, behind the superblock's block.
+    // The levels are in order from the top down, after the superblock's block.
     reader.seek(SeekFrom::Start(offset + BLOCK))?;
     reader.read_exact(&mut top)?;
     let found = Sha256::new()

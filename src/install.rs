@@ -1,4 +1,4 @@
-//! Install: Debian packages become a tree: the root of a node or of a container, or the tools that a build runs.
+//! Install: turns Debian packages into a tree: the root of a node or of a container, or the tools of a build.
 
 // Floor: a package, and what is kept of it
 pub(crate) mod deb;

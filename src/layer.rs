@@ -1,4 +1,4 @@
-//! Layer: files that are laid over a root file system, and the one sorted tar stream that they become.
+//! Layer: files that are laid over a root file system, and their sorted tar stream.
 
 pub(crate) mod stream;
 mod tree;
@@ -14,7 +14,7 @@ use crate::host::cache::{Cache, Key};
 pub struct Layer {
     /// The entries, sorted by path, each path once.
     pub entries: Vec<Entry>,
-    /// Hash of everything in it.
+    /// Hash of its content.
     pub key: Key,
 }
 
@@ -29,17 +29,17 @@ pub struct Entry {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// What it is.
+    /// Its kind and content.
     pub kind: Kind,
     /// Extended attributes, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
-/// What an [`Entry`] is.
+/// Kind and content of an [`Entry`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Kind {
-    /// A folder. Over an existing folder it changes mode and owner and keeps what is in it.
+    /// A folder. Over an existing folder it changes mode and owner and keeps the content.
     Directory,
     /// A regular file.
     File(Source),
@@ -47,42 +47,42 @@ pub enum Kind {
     HardLink(String),
     /// A symbolic link and its target as written.
     Symlink(String),
-    /// Takes away what lower layers have at this path, with everything below it.
+    /// Removes the path from lower layers, with its content.
     Remove,
 }
 
-/// Where a file's content is.
+/// The source of a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Source {
-    /// Here.
+    /// In memory.
     Bytes(Vec<u8>),
-    /// In a file of the host, which must not change while it is used.
+    /// A file of the host, which must not change while it is used.
     Path(PathBuf),
-    /// In a part of a file of the host.
+    /// A range of a file of the host.
     Range {
         /// The file.
         file: PathBuf,
         /// First byte.
         offset: u64,
-        /// How many bytes.
+        /// Size in bytes.
         size: u64,
     },
 }
 
 impl Entry {
-    /// A folder of root's.
+    /// A folder owned by root.
     #[must_use]
     pub fn directory(path: impl Into<String>, mode: u32) -> Self {
         Self::of(path, mode, Kind::Directory)
     }
 
-    /// A file of root's.
+    /// A file owned by root.
     #[must_use]
     pub fn file(path: impl Into<String>, mode: u32, content: impl Into<Vec<u8>>) -> Self {
         Self::of(path, mode, Kind::File(Source::Bytes(content.into())))
     }
 
-    /// A file of root's whose content is a file of the host.
+    /// A file owned by root, with the content of a file of the host.
     #[must_use]
     pub fn copy(path: impl Into<String>, mode: u32, from: impl Into<PathBuf>) -> Self {
         Self::of(path, mode, Kind::File(Source::Path(from.into())))
@@ -94,7 +94,7 @@ impl Entry {
         Self::of(path, 0o777, Kind::Symlink(target.into()))
     }
 
-    /// Takes a path away.
+    /// Removes a path.
     #[must_use]
     pub fn remove(path: impl Into<String>) -> Self {
         Self::of(path, 0, Kind::Remove)
@@ -113,8 +113,8 @@ impl Entry {
 }
 
 impl Layer {
-    /// A layer of these entries; of two with one path the later stays. Contents of the host's files are hashed into
-    /// the key.
+    /// A layer of these entries; of two entries with the same path the later one is kept. Contents of the host's files
+    /// are hashed into the key.
     ///
     /// # Errors
     /// If a path is not absolute or not plain, or a file cannot be read.
@@ -130,7 +130,7 @@ impl Layer {
         })
     }
 
-    /// A layer whose key its maker knows already, because the content follows from the inputs of a cached step.
+    /// A layer with a given key, for content that follows from the inputs of a cached step.
     ///
     /// # Errors
     /// If a path is not absolute or not plain.

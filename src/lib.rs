@@ -1,6 +1,6 @@
 //! Slipway as a library: the parts that the program `slipway` and the tests drive.
 //!
-//! The modules stand in groups, lowest first; a module uses only what stands in a group above its own line.
+//! The modules are in groups, lowest first; a module uses only modules of the groups above its line.
 
 // Floor: file formats
 pub mod format;
@@ -37,7 +37,7 @@ pub mod vm;
 pub mod doctor;
 pub mod pipeline;
 
-/// `slipway-init`, built by the build script and carried in this program, as are the two others.
+/// `slipway-init`, built by the build script and embedded in this program, like the two others.
 pub const INIT_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_INITRD_PROGRAM"));
 
 /// `slipway-node`, which units of the node run after the handoff.

@@ -30,21 +30,21 @@ use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
 pub use fetching::LockedRecipe;
 pub use file::{Lock, LockedFrom, LockedKubelet, LockedSource, VERSION};
 
-/// When a lock is made.
+/// The treatment of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// If there is none, or the recipe's requirements have changed since.
+    /// Make it if there is none, or if the recipe's requirements have changed since.
     Make,
-    /// Never: one that is missing or does not fit is an error.
+    /// Never make it: a missing or outdated lock is an error.
     Locked,
-    /// Always.
+    /// Always make it.
     Renew,
 }
 
 /// The recipe's lock: read, or made from the archive and written.
 ///
 /// # Errors
-/// If the archive cannot be read or trusted, a requirement cannot be met, or `mode` forbids what would be needed.
+/// If the archive cannot be read or verified, a requirement cannot be met, or `mode` forbids a necessary change.
 pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe> {
     let path = recipe.lock_path();
     let request = recipe.lock_request();
@@ -72,7 +72,7 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
     }
     let lock = make(session, &recipe.debian, &request, &step, digest)?;
     let mut locked = LockedRecipe { recipe, lock };
-    // Compiling one takes its toolchain from the packages that were just chosen.
+    // Compiling a kubelet takes the toolchain from the packages chosen above.
     if let Some(request) = &request.kubelet {
         locked.lock.kubelet = Some(kubelet::pin(session, &locked, request)?);
     }
@@ -84,17 +84,17 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
     Ok(locked)
 }
 
-/// Hash of everything in the recipe that decides what the lock holds.
+/// Hash of everything in the recipe that the lock depends on.
 fn digest(request: &LockRequest) -> Result<String> {
     let key = Key::of("lock", VERSION).value("request", request)?;
     Ok(key.finish().to_string())
 }
 
-/// Chooses other sets than the recipe's own from the archive as it is now; no file is read or written. For tools that
+/// Chooses other sets than the recipe's from the current archive; no file is read or written. For programs that
 /// only tests need.
 ///
 /// # Errors
-/// As [`pin`].
+/// The same as [`pin`].
 pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Result<LockedRecipe> {
     let step = session.progress.step("choose packages");
     let request = LockRequest {
@@ -109,7 +109,7 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Resul
     })
 }
 
-/// Chooses the packages. Of `debian` only the mirrors count: they decide from where, not what.
+/// Chooses the packages. Only the mirrors of `debian` are used: they do not affect the choice.
 fn make(
     session: &Session,
     debian: &Debian,
@@ -202,7 +202,7 @@ fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
     }
 }
 
-/// A mirror may be behind the one that the last lock was made from; that is no fault, but it takes packages back.
+/// Warns if the mirror is behind that of the last lock: this is not an error, but it downgrades packages.
 fn warn_of_older_sources(known: &Lock, new: &Lock, progress: &Progress) {
     for source in &new.sources {
         let older = known.sources.iter().find(|known| {

@@ -14,16 +14,16 @@ use slipway::recipe::Mistakes;
 use cli::arguments::{self, Cli, Command, PxeCommand};
 use cli::{commands, signals};
 
-/// The work failed.
+/// Exit code: the work failed.
 const FAILURE: u8 = 1;
-/// The command line or a recipe is wrong (clap's code for the former).
+/// Exit code: the command line or a recipe is wrong (clap's code for the former).
 const USAGE: u8 = 2;
-/// Interrupted, as shells say it of Ctrl-C.
+/// Exit code after an interrupt, the same as a shell's for Ctrl-C.
 const INTERRUPTED: u8 = 130;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.output.json;
-    // Before any thread is started: a user namespace is entered by one thread alone.
+    // Before any thread is started: only a single-threaded process can enter a user namespace.
     let root = if cli.command.starts_programs() {
         sandbox::become_root_of_namespace()
     } else {
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Sends what libraries and steps trace to stderr.
+/// Sends traces of libraries and steps to stderr.
 fn trace(verbose: u8) {
     let level = match verbose {
         0 => tracing::Level::WARN,

@@ -1,4 +1,4 @@
-//! The build line: one function of named steps, from a recipe to the folder that holds its image.
+//! The build line: one function of named steps, from a recipe to the output folder of its image.
 
 use std::path::PathBuf;
 
@@ -15,14 +15,14 @@ use crate::publish::sums::Sums;
 use crate::recipe::{self, SET_KERNEL, SET_TOOLS_BUILD, SET_TOOLS_RUN};
 use crate::steps::{bootable, disk, identity, initramfs, kernel, kubelet, layers, root, rootfs};
 
-/// What is asked of a build.
+/// The parameters of a build.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The recipe's file.
     pub recipe: PathBuf,
-    /// Below which folder the image's folder is made.
+    /// The parent of the image's folder.
     pub output: PathBuf,
-    /// What may happen to the lock.
+    /// The treatment of the lock.
     pub lock: Mode,
 }
 
@@ -35,7 +35,7 @@ pub struct Built {
     pub locked: LockedRecipe,
 }
 
-/// Builds a recipe. Nothing is done again whose inputs are unchanged.
+/// Builds a recipe. A step with unchanged inputs is taken from the cache.
 ///
 /// # Errors
 /// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
@@ -58,7 +58,7 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     if output.is_current() {
         session.progress.step("publish").hit(None);
     } else {
-        // Straight into the folder that is published: a disk has gigabytes, and nothing else reads it.
+        // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
         let folder = output.begin()?;
         let disk = disk::write(session, &image.parts(), &folder.join(artifact::DISK))?;
         let sums = Sums::begin(&disk.path);
@@ -72,7 +72,7 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     })
 }
 
-/// The tools tree with QEMU, for what runs a built image.
+/// The tools tree with QEMU, for running a built image.
 ///
 /// # Errors
 /// If its packages cannot be fetched or unpacked.

@@ -1,4 +1,4 @@
-//! Publish: the folder that a build leaves: disk, artifacts, SBOM, hashes and report.
+//! Publish: the output folder of a build: disk, artifacts, SBOM, hashes and report.
 
 // Floor: single files
 pub mod sbom;

@@ -1,7 +1,7 @@
-//! Recipe: what the user asked for, read from TOML and checked.
+//! Recipe: the user's requirements for an image, read from TOML and checked.
 //!
-//! [`Recipe`] is the checked form: whoever holds one need not check it again. Paths in it are as the
-//! user's files are reached from the present folder; nothing in it depends on the building host.
+//! [`Recipe`] is the checked form and needs no further check. Its paths are relative to the
+//! current folder or absolute; no field depends on the building host.
 
 // Floor: platforms by their names in recipes
 mod platform;
@@ -49,25 +49,25 @@ pub use platform::Platform;
 
 /// A checked recipe.
 ///
-/// Its serialised form is in the key of the output folder, so that a new field is in it without further code. Skipped is
-/// what says only where inputs come from: their content is in the keys of the steps that read them.
+/// Its serialised form is in the key of the output folder, so that a new field is in it without further code. Fields
+/// that only name the source of an input are skipped: the input's content is in the key of the step that reads it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recipe {
-    /// The file that was asked for.
+    /// The requested file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Every recipe file that was read, the one asked for first, then what it extends.
+    /// Every recipe file that was read: the requested one first, then those that it extends.
     #[serde(skip)]
     pub parts: Vec<PathBuf>,
-    /// What the image is called.
+    /// Name, version and architecture of the image.
     pub image: Image,
-    /// Which packages, and from where.
+    /// The packages and their archives.
     pub debian: Debian,
     /// The kernel, its modules and its command line.
     pub kernel: Kernel,
     /// Files laid over the packages' files, sorted by path.
     pub files: Vec<FileEntry>,
-    /// What systemd starts.
+    /// Units to enable, disable and mask.
     pub units: Units,
     /// The kubelet, if the image has one.
     pub kubernetes: Option<Kubernetes>,
@@ -75,25 +75,25 @@ pub struct Recipe {
     pub node: NodeSettings,
     /// The Ignition config that is baked into the initramfs.
     pub ignition: Option<BaseConfig>,
-    /// The forms of the disk beside the raw one.
+    /// The formats of the disk beside the raw one.
     pub artifacts: Vec<artifact::Kind>,
     /// Sizes of the partitions.
     pub sizes: Sizes,
-    /// How the root is packed.
+    /// The compression of the root.
     pub root: RootOptions,
     /// Container images that are baked into the root.
     pub containers: Vec<ContainerImage>,
 }
 
-/// All of a recipe that decides what its lock holds. A lock is made from this alone, and its digest of the recipe is the hash
-/// of all of it, so that a field which a lock is to follow is in the digest as soon as [`crate::lock`] can read it.
+/// The part of a recipe that its lock depends on. A lock is made from this alone, and its digest of the recipe is the
+/// hash of all of it, so that every field that [`crate::lock`] can read is in the digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockRequest {
     /// Code name of the release.
     pub suite: String,
     /// Components of the archive.
     pub components: Vec<String>,
-    /// What machines the packages are for.
+    /// The machines that the packages are for.
     pub architecture: Architecture,
     /// The sets of packages.
     pub sets: Vec<SetRequest>,
@@ -101,23 +101,24 @@ pub struct LockRequest {
     pub kubelet: Option<KubeletRequest>,
 }
 
-/// The kubelet that is locked.
+/// The kubelet to lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubeletRequest {
     /// As [`Kubernetes::version`].
     pub version: String,
-    /// As [`Kubernetes::kubelet`], files relative to the recipe's folder: a lock is the same from wherever it is made.
+    /// As [`Kubernetes::kubelet`], files relative to the recipe's folder: the lock is the same from every current
+    /// folder.
     pub sources: Vec<KubeletSource>,
 }
 
 /// A set of packages that is chosen, locked and fetched together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SetRequest {
-    /// The set's name, by which the lock and [`crate::lock`] know it.
+    /// The set's name in the lock and in [`crate::lock`].
     pub name: &'static str,
-    /// The packages asked for.
+    /// The requested packages.
     pub packages: Vec<String>,
-    /// Whether what they depend on belongs to the set.
+    /// Whether their dependencies belong to the set.
     pub dependencies: bool,
     /// Whether Debian's essential packages belong to the set.
     pub essential: bool,
@@ -140,7 +141,7 @@ pub const SET_TOOLS_RUN: &str = "tools-run";
 /// The set of the Go toolchain, present when the kubelet may be compiled.
 pub const SET_TOOLS_GO: &str = "tools-go";
 
-/// What a build runs: packing, the boot loader and stub, conversions, file systems.
+/// Packages of a build's tools: packing, the boot loader and stub, conversions, file systems.
 const TOOLS_BUILD: &[&str] = &[
     "e2fsprogs",
     "erofs-utils",
@@ -148,7 +149,7 @@ const TOOLS_BUILD: &[&str] = &[
     "qemu-utils",
     "systemd-boot-efi",
 ];
-/// What `slipway run` runs: QEMU, firmware, network boot, a TPM.
+/// Packages of the tools for `slipway run`: QEMU, firmware, network boot, a TPM.
 const TOOLS_RUN: &[&str] = &[
     "e2fsprogs",
     "ipxe-qemu",
@@ -157,11 +158,11 @@ const TOOLS_RUN: &[&str] = &[
     "qemu-utils",
     "swtpm",
 ];
-/// The Go that the newest supported Kubernetes needs, first the package to ask for; all from backports.
+/// The Go for the newest supported Kubernetes, first the package to request; all from backports.
 const TOOLS_GO: &[&str] = &["golang-1.26-go", "golang-1.26-src"];
 
 impl Recipe {
-    /// The sets of packages that this recipe needs, in the order in which a build uses them.
+    /// The sets of packages of this recipe, in the order of their use in a build.
     #[must_use]
     pub fn sets(&self) -> Vec<SetRequest> {
         let set = |name, packages: Vec<String>, dependencies, essential| SetRequest {
@@ -198,7 +199,7 @@ impl Recipe {
         sets
     }
 
-    /// What its lock is made from.
+    /// The part that its lock is made from.
     #[must_use]
     pub fn lock_request(&self) -> LockRequest {
         let relative = |source: &KubeletSource| match source {
@@ -225,7 +226,7 @@ impl Recipe {
         self.path.with_extension("lock")
     }
 
-    /// The folder that the recipe stands in.
+    /// The recipe's folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))

@@ -1,7 +1,8 @@
-//! The archive's part against Debian's own programs: apt chooses the same packages for every recipe here, believes the
+//! The module `debian` against Debian's programs: apt chooses the same packages for every recipe here and accepts the
 //! same signatures, and the pinned keys are those of Debian's keyring package.
 //!
-//! Without the usual harness, since an ordinary user becomes root of a namespace before the first thread starts.
+//! Without the standard test harness, since an ordinary user becomes root of a namespace before the first thread
+//! starts.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -23,17 +24,17 @@ use slipway::install::tools;
 use slipway::lock::{self, Lock};
 use slipway::recipe::{Recipe, SetRequest, load};
 
-/// apt with what it runs itself: dpkg for the architecture, gpgv for signatures.
+/// apt and the programs that it runs: dpkg for the architecture, gpgv for signatures.
 const APT: &[&str] = &["apt", "debian-archive-keyring", "dpkg", "gpgv"];
-/// Where apt's own files are inside the sandbox.
+/// Path of apt's files inside the sandbox.
 const PLACE: &str = "/slipway-oracle";
 
 const KEYS_TEST: &str = "the_pinned_keys_are_those_of_debians_keyring_package";
 const SETS_TEST: &str = "the_chosen_sets_are_those_of_apt";
 
 fn main() -> Result<()> {
-    // The part of the usual harness's command line that matters: names to choose tests by. These two share their set-up
-    // and run together.
+    // The only supported arguments of the standard harness: names that select tests. These two share their set-up and
+    // run together.
     let filters: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with('-'))
@@ -71,7 +72,7 @@ fn run() -> Result<()> {
     println!("test {KEYS_TEST} ... ok");
     let mut asked: Vec<SetRequest> = Vec::new();
     for recipe in &recipes {
-        // Most sets of tools are the same in every recipe: each different one is asked about once.
+        // Most sets of tools are the same in every recipe: each distinct one is compared once.
         let requests: Vec<SetRequest> = recipe
             .sets()
             .into_iter()
@@ -128,7 +129,7 @@ impl Oracle {
             suite: recipe.debian.suite.clone(),
             _place: place,
         };
-        // apt checks the signatures of the same files by gpgv; its failure to do so is ours too.
+        // apt checks the signatures of the same files by gpgv; if it fails, so must this test.
         oracle.apt(&["update", "--error-on=any"])?;
         Ok(oracle)
     }
@@ -158,7 +159,7 @@ impl Oracle {
     fn choice(&self, request: &SetRequest) -> Result<BTreeSet<String>> {
         let mut arguments = vec!["--simulate", "--no-install-recommends", "install"];
         if request.essential {
-            // apt counts itself among the essential packages; its field does not say so.
+            // apt counts itself among the essential packages, although the field `Essential` does not.
             arguments.push("?and(?essential, ?not(?exact-name(apt)))");
         }
         let names: Vec<String> = request

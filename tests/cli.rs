@@ -1,4 +1,4 @@
-//! The program as a user meets it: exit codes, where output goes, and errors that are printed once.
+//! The program's interface: exit codes, the streams of its output, and errors printed once.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -102,7 +102,7 @@ fn signals_end_the_work_at_once_with_130() {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("small.toml");
         std::fs::copy("src/recipe/tests/small.toml", &copy).unwrap();
-        // A mirror that accepts and never answers.
+        // A mirror that accepts connections and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mirror = format!("http://{}/debian", silent.local_addr().unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_slipway"))
@@ -115,7 +115,7 @@ fn signals_end_the_work_at_once_with_130() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // It asks, so it is at work.
+        // The connection shows that the program is at work.
         let (_asked, _) = silent.accept().unwrap();
         let began = Instant::now();
         kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
@@ -150,7 +150,7 @@ fn the_program_ignition_is_written_whole_and_executable() {
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ignition");
-    // What is there is replaced, not written into.
+    // An existing file is replaced, not written into.
     std::fs::write(&path, "an older one").unwrap();
     let output = slipway(&["ignition", "program", "-o", path.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
@@ -174,7 +174,7 @@ fn butane_is_taken_wherever_ignition_is() {
     std::fs::write(at("a.bu"), butane).unwrap();
     std::fs::write(at("a.txt"), "A").unwrap();
     std::fs::write(at("b.ign"), "{\"ignition\": {\"version\": \"3.0.0\"}}").unwrap();
-    // Local files only from a folder that is named.
+    // Local files are read only from a folder named on the command line.
     let output = slipway(&["ignition", "validate", &at("a.bu")]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
@@ -200,7 +200,7 @@ fn butane_is_taken_wherever_ignition_is() {
         stdout(&output).contains("\"source\": \"data:,A\""),
         "{output:?}"
     );
-    // The translation on stdout, what was found on stderr.
+    // The translation is on stdout, the findings are on stderr.
     let words = ["ignition", "from-butane", &at("a.bu"), local[0], local[1]];
     let output = slipway(&words);
     assert_eq!(

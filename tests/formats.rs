@@ -1,7 +1,8 @@
-//! Everything that a build writes against programs that were not written here: ukify, fsck.fat, mtools, sgdisk, cpio,
-//! modprobe, qemu-img and GNU tar, all from a pinned tools tree.
+//! All output formats of a build against independent programs: ukify, fsck.fat, mtools, sgdisk, cpio, modprobe,
+//! qemu-img and GNU tar, all from a pinned tools tree.
 //!
-//! Without the usual harness, since an ordinary user becomes root of a namespace before the first thread starts.
+//! Without the standard test harness, since an ordinary user becomes root of a namespace before the first thread
+//! starts.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -38,7 +39,7 @@ use slipway::steps::kernel::{self, Kernel};
 use slipway::steps::root::Root;
 use slipway::vm::disks::partition;
 
-/// What is asked, and the programs that the builder itself runs.
+/// The packages of the independent programs and of those that the builder runs.
 const PROGRAMS: &[&str] = &[
     "coreutils",
     "cpio",
@@ -57,12 +58,12 @@ const PROGRAMS: &[&str] = &[
     "tar",
     "zstd",
 ];
-/// Where the test's files are inside the sandbox.
+/// Path of the test's files inside the sandbox.
 const PLACE: &str = "/formats";
 const EPOCH: u64 = 1_780_000_000;
 const OS_RELEASE: &str =
     "ID=debian\nIMAGE_ID=formats\nIMAGE_VERSION=1.2\nPRETTY_NAME=\"Formats\"\n";
-/// Not a program: nothing is booted here.
+/// Not a program: this test boots nothing.
 const INIT: &[u8] = b"the init of the formats test";
 
 fn main() -> Result<()> {
@@ -175,7 +176,7 @@ impl Bench {
         self.tools.sandbox().bind(self.place.path(), PLACE)
     }
 
-    /// Runs a line of shell in the test's folder; gives what it prints.
+    /// Runs a line of shell in the test's folder; gives its output.
     fn shell(&self, line: &str) -> Result<String> {
         let line = format!("set -e; cd {PLACE}; {line}");
         Ok(String::from_utf8(
@@ -186,7 +187,7 @@ impl Bench {
         )?)
     }
 
-    /// skopeo verifies every digest of what it copies.
+    /// skopeo verifies every digest of the blobs that it copies.
     fn layout(&self) -> Result<()> {
         let entries = [
             Entry::directory("/usr", 0o755),
@@ -352,7 +353,7 @@ impl Bench {
                 "{}: modprobe loads {theirs:?}, the index {ours:?}",
                 module.name
             );
-            // Order matters only between a module and what it needs.
+            // The order matters only between a module and its dependencies.
             for load in index.order(module) {
                 let at = |name: &str| ours.iter().position(|other| *other == name);
                 for needed in &load.module.dependencies {
@@ -493,7 +494,7 @@ impl Bench {
                 .iter()
                 .any(|note| note.starts_with("packages: not in a UKI"))
         );
-        // One flipped bit in the tree's top is seen.
+        // A flipped bit in the top of the tree is detected.
         let damaged = self.place.path().join("damaged.raw");
         fs::copy(&self.disk.path, &damaged)?;
         let file = File::options().read(true).write(true).open(&damaged)?;
@@ -551,7 +552,7 @@ fn kernel(session: &Session, recipe: &Recipe, tools: &Tools) -> Result<Kernel> {
     kernel::unpack(session, tools, &locked.fetch(session, request.name)?)
 }
 
-/// A root that nobody mounts, with a tree by veritysetup.
+/// A root that is never mounted, with a tree by veritysetup.
 fn root(tools: &Tools, place: &Path) -> Result<Root> {
     let mut noise = 1u32;
     let content: Vec<u8> = (0..5 << 20)

@@ -112,7 +112,7 @@ fn once(lab: &mut Lab, clean: &Node, initrd: &Initrd, console: &Path) -> Result<
     Ok((boot, size))
 }
 
-/// A node with copies of another's files.
+/// A node with copies of another node's files.
 fn copied(clean: &Node, folder: &Path, lab: &Lab) -> Result<Node> {
     fs::create_dir_all(folder)?;
     for entry in fs::read_dir(clean.folder())? {

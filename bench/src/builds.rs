@@ -8,13 +8,10 @@ use crate::packages;
 use crate::session::Session;
 use crate::table::{Goal, Row, Table, Unit, median};
 
-/// Runs of a build with nothing to do, which is short.
+/// Runs of an unchanged build: it is short, so more runs are affordable.
 const UNCHANGED: usize = 9;
 
 /// Measures `repeats` builds of each kind.
-///
-/// # Errors
-/// If one fails.
 pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) -> Result<()> {
     let ours = session.ours()?;
     let mkosi = session.mkosi()?;
@@ -99,7 +96,7 @@ fn rows(table: &mut Table, cold: Runs, overlay: Runs, unchanged: Runs) {
     row("build, nothing changed", unchanged, vec![Goal::AtMost(0.2)]);
 }
 
-/// Differences of the two images, and the content of both caches.
+/// Adds notes: the differences of the two images, and the content of both caches.
 fn compare(ours: &Ours, theirs: &packages::Installed, table: &mut Table) {
     let sets = ["root", "kernel"];
     let locked = sets

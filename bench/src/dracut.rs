@@ -16,9 +16,6 @@ const KERNEL: &str = "/kernel/lib/modules";
 
 /// Makes the image in the peers' folder. It is generic (`--no-hostonly`), as an image
 /// for other machines must be; the compression is that of ours.
-///
-/// # Errors
-/// If dracut fails.
 pub(crate) fn make(peers: &Peers, work: &Path, kernel: &Kernel) -> Result<PathBuf> {
     let modules = kernel
         .modules

@@ -20,13 +20,13 @@ const GROUP: &str = "ignition";
 const DELAY: Duration = Duration::from_millis(200);
 /// Size of the disk that is partitioned, sparse, bytes.
 const DISK: u64 = 512 << 20;
-/// The peer's name if it ran, and if a figure of an earlier measurement replaces it.
+/// The peer's name in the table: after a run, and with the figure of an earlier measurement.
 const PEER: &str = "ignition";
 const EARLIER: &str = "ignition, NOT run here: an earlier figure";
-/// What two processors took for Ignition 2.26 with the same kind of config, when the goals were set: seconds and MiB.
+/// Peak memory of Ignition 2.26 on two processors with the same kind of config, measured when the goals were set, MiB.
 const EARLIER_MEMORY: f64 = 17.0;
 
-/// A case with its goal.
+/// A case with its goal and an earlier figure of the peer.
 struct Measurement {
     case: Case,
     what: &'static str,
@@ -68,11 +68,11 @@ struct Runs {
 /// The result of a case.
 struct Outcome {
     ours: Runs,
-    /// Or why Debian's failed.
+    /// Or the error of Debian's program.
     theirs: Result<Runs>,
 }
 
-/// What all runs share.
+/// The state that all runs share.
 struct Setup<'a> {
     session: &'a Session,
     programs: Programs,
@@ -83,7 +83,7 @@ struct Setup<'a> {
 /// Measures each config `repeats` times.
 ///
 /// # Errors
-/// If the packages cannot be fetched, or our stages fail or do not do what the config says.
+/// If the packages cannot be fetched, or our stages fail or do not apply the config.
 pub(crate) fn measure(session: &Session, repeats: usize, table: &mut Table) -> Result<()> {
     let folder = session.scratch().join(GROUP);
     fs::create_dir_all(&folder)?;
@@ -126,7 +126,7 @@ impl Setup<'_> {
         LoopDevice::attach(self.programs.tools(), &self.folder, DISK)
     }
 
-    /// Runs both in turns. The first turn measures memory and brings both into the page cache.
+    /// Runs both programs in turns. The first turn measures memory and brings both into the page cache.
     fn compare(&self, case: Case, repeats: usize) -> Result<Outcome> {
         let mut ours = Runs::default();
         let mut theirs = Ok(Runs::default());

@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 /// Times of one boot, seconds since the kernel's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Boot {
-    /// When `/init` was started.
+    /// The start of `/init`.
     pub(crate) init: f64,
     /// The initrd's message of the handoff.
     pub(crate) handoff: f64,

@@ -1,4 +1,4 @@
-//! A loop device on an empty file, freed when the program ends, in whatever way.
+//! A loop device on an empty file, freed however the program ends.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -70,9 +70,6 @@ impl LoopDevice {
     }
 
     /// Fails unless partition `number` has an ext4 with this label.
-    ///
-    /// # Errors
-    /// If it does not, or cannot be read.
     pub(crate) fn expect_ext4(&self, number: u32, label: &str) -> Result<()> {
         let path = format!("{}p{number}", self.path);
         let mut block = [0; 1024];

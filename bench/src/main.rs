@@ -1,7 +1,7 @@
 //! Measurements of Slipway beside its peers: builds (mkosi), boots (dracut, mkosi's initrd), sizes, Ignition's stages.
 //!
-//! The peers run from a tree of Debian packages that Slipway installs; nothing of the host is used. Intermediate files are
-//! in the cache's scratch folder, which is removed at the end.
+//! The peers run from a tree of Debian packages that Slipway installs, without any program of the host. Intermediate
+//! files are in the cache's scratch folder, which is removed at the end.
 #![allow(clippy::print_stdout, reason = "a program that prints its results")]
 
 // Floor: figures and their sources

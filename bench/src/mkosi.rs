@@ -20,16 +20,17 @@ use crate::peers::{Peers, WORK};
 /// Name of the image.
 const NAME: &str = "bench";
 
-/// What mkosi builds.
+/// A kind of build by mkosi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// Everything, with the packages and the archive's indexes in its cache; no incremental image is written or read.
+    /// Builds all; the packages and the archive's indexes are in mkosi's cache. No incremental image is written or
+    /// read.
     Cold,
-    /// Everything, as [`Run::Cold`], and an incremental image is written for [`Run::Overlay`].
+    /// Builds all, as [`Run::Cold`], and writes an incremental image for [`Run::Overlay`].
     Prime,
-    /// The overlay, on the cached incremental image.
+    /// Builds the overlay on the cached incremental image.
     Overlay,
-    /// Nothing: no input changed.
+    /// Builds nothing: no input changed.
     Unchanged,
 }
 
@@ -43,9 +44,6 @@ pub(crate) struct Mkosi {
 impl Mkosi {
     /// Writes the configuration below `work`, the peers' folder, and runs the first build, which fills mkosi's cache of
     /// packages.
-    ///
-    /// # Errors
-    /// If mkosi fails.
     pub(crate) fn prepare(peers: &Peers, work: &Path, recipe: &Recipe) -> Result<Self> {
         let folder = work.join("mkosi");
         for name in ["packages", "cache", "out", "extra", "repart", "sandbox"] {
@@ -62,7 +60,7 @@ impl Mkosi {
         }
         let sources = folder.join("sandbox/etc/apt/sources.list.d");
         fs::create_dir_all(&sources)?;
-        // mkosi writes its own list only if there is none of this name.
+        // mkosi writes its default list unless a file of this name exists.
         fs::write(
             sources.join("mkosi.sources"),
             self::sources(recipe, &mirrors)?,
@@ -96,10 +94,7 @@ impl Mkosi {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Seconds of one build.
-    ///
-    /// # Errors
-    /// If mkosi fails.
+    /// Runs one build; gives its seconds.
     pub(crate) fn build(&self, run: Run) -> Result<f64> {
         // Without the network: packages and indexes are in the cache.
         let offline = "--cache-only=always";
@@ -116,19 +111,13 @@ impl Mkosi {
         }
     }
 
-    /// The packages that the first build installed.
-    ///
-    /// # Errors
-    /// If mkosi wrote no manifest.
+    /// The packages that the first build installed, from mkosi's manifest.
     pub(crate) fn installed(&self) -> Result<Installed> {
         let path = self.output("manifest")?;
         packages::of_manifest(&fs::read_to_string(path)?)
     }
 
     /// mkosi's default initrd.
-    ///
-    /// # Errors
-    /// If mkosi wrote none.
     pub(crate) fn initrd(&self) -> Result<PathBuf> {
         self.output("initrd")
     }
@@ -142,7 +131,7 @@ impl Mkosi {
     }
 }
 
-/// `mkosi.conf(5)` for the recipe's packages, kernel and command line.
+/// A `mkosi.conf(5)` with the recipe's packages, kernel and command line.
 fn configuration(recipe: &Recipe) -> String {
     let mut packages = recipe.debian.packages.clone();
     packages.push(recipe.kernel.package.clone());
@@ -179,7 +168,7 @@ fn configuration(recipe: &Recipe) -> String {
     )
 }
 
-/// Definitions of `repart.d(5)`: the partitions that our disk has too.
+/// Definitions of `repart.d(5)` for those partitions that our disk has too.
 fn partitions(recipe: &Recipe) -> [(&'static str, String); 3] {
     let size = |bytes: u64| format!("SizeMinBytes={bytes}\nSizeMaxBytes={bytes}\n");
     let (compression, level) = recipe

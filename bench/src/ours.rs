@@ -1,4 +1,4 @@
-//! Our side of the builds: the base recipe without its kubelet, in a cache of the benchmark's own.
+//! Our side of the builds: the base recipe without its kubelet, in a cache for the benchmark alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use slipway::recipe::{self, SET_KERNEL, SET_ROOT, SET_TOOLS_BUILD};
 
 /// The recipe with the packages, files and units of both builds.
 const BASE: &str = "node.toml";
-/// Tables that mkosi has no equivalent for.
+/// Tables without an equivalent in mkosi.
 const LEFT_OUT: &[&str] = &["kubernetes", "containers"];
 /// The overlay and its only file.
 pub(crate) const OVERLAY: &str = "overlay";
@@ -25,7 +25,7 @@ const SETS: &[&str] = &[SET_TOOLS_BUILD, SET_ROOT, SET_KERNEL];
 /// Our builds.
 #[derive(Debug)]
 pub(crate) struct Ours {
-    /// The recipe, with a lock as new as the archive.
+    /// The recipe with a fresh lock.
     pub(crate) locked: LockedRecipe,
     folder: PathBuf,
     downloads: PathBuf,
@@ -41,10 +41,7 @@ pub(crate) struct Timed {
 }
 
 impl Ours {
-    /// Writes the recipe to `folder`, locks it anew, and fetches its packages.
-    ///
-    /// # Errors
-    /// If the archive cannot be reached.
+    /// Writes the recipe to `folder`, renews its lock, and fetches its packages.
     pub(crate) fn prepare(session: &Session, folder: &Path, base: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let path = folder.join("bench.toml");
@@ -70,9 +67,6 @@ impl Ours {
     }
 
     /// Empties the cache except for the downloads.
-    ///
-    /// # Errors
-    /// If a file cannot be linked or removed.
     pub(crate) fn make_cold(&self) -> Result<()> {
         cache::remove(&self.cache_folder())?;
         cache::remove(&self.folder.join("out"))?;
@@ -99,18 +93,12 @@ impl Ours {
         Ok(())
     }
 
-    /// Changes the overlay's file.
-    ///
-    /// # Errors
-    /// If it cannot be written.
+    /// Writes `word` to the overlay's file.
     pub(crate) fn change(&self, word: &str) -> Result<()> {
         change(&self.folder, word)
     }
 
     /// Builds with the cache as it is.
-    ///
-    /// # Errors
-    /// If a step fails.
     pub(crate) fn build(&self) -> Result<Timed> {
         let request = Request {
             recipe: self.locked.recipe.path.clone(),
@@ -133,7 +121,7 @@ impl Ours {
     }
 }
 
-/// The base recipe with a name of its own, an overlay, and without what mkosi does not build.
+/// The base recipe under the name `bench`, with an overlay and without the tables of `LEFT_OUT`.
 fn derived(base: &str) -> Result<String> {
     let mut recipe: toml::Table = base.parse().context("reading the base recipe")?;
     for key in LEFT_OUT {

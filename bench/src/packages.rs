@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use slipway::debian::pinned::LockedPackage;
 
-/// Versions by name.
+/// Versions of installed packages by name.
 pub(crate) type Installed = BTreeMap<String, String>;
 
 /// The packages of a lock's sets.

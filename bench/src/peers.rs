@@ -19,9 +19,6 @@ const RECIPE: &str = "peers.toml";
 pub(crate) const WORK: &str = "/work";
 
 /// Locks the recipe in `folder`, unless it is locked there, and fetches the packages of its root.
-///
-/// # Errors
-/// If a package cannot be fetched.
 pub(crate) fn fetch(
     session: &Session,
     recipe: &str,
@@ -45,9 +42,6 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Installs the tree, unless it is in the cache. The lock is written to `folder`.
-    ///
-    /// # Errors
-    /// If a package cannot be fetched or configured.
     pub(crate) fn open(session: &Session, folder: &Path) -> Result<Self> {
         let (locked, debs) = fetch(session, RECIPE, folder)?;
         let options = install::Options {
@@ -65,7 +59,7 @@ impl Peers {
             archive.set_preserve_ownerships(true);
             let tree = folder.join("tree");
             archive.unpack(&tree).context("unpacking the peers' tree")?;
-            // Mount points of what a sandbox binds into a tree that it cannot write to.
+            // Mount points of the sandbox's binds: a read-only tree must have them.
             fs::write(tree.join("etc/resolv.conf"), "")?;
             Ok(fs::create_dir_all(tree.join("var/tmp"))?)
         })?;
@@ -76,11 +70,8 @@ impl Peers {
         })
     }
 
-    /// A sandbox whose root is the tree, read-only, with a folder of the host as [`WORK`] and as `/var/tmp`, which it
-    /// may write to.
-    ///
-    /// # Errors
-    /// If the folder for `/var/tmp` cannot be made.
+    /// A sandbox whose root is the tree, read-only, with a folder of the host as [`WORK`] and as `/var/tmp`, both
+    /// writable.
     pub(crate) fn sandbox(&self, work: &Path) -> Result<Sandbox> {
         let temporary = work.join("tmp");
         fs::create_dir_all(&temporary)?;

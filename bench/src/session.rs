@@ -1,4 +1,4 @@
-//! The state of one run: cache, folders, and what several measurements share.
+//! The state of one run: cache, folders, and the products that several measurements share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::peers::Peers;
 
 /// The state of a run.
 pub(crate) struct Session {
-    // Dropped in this order: these before the scratch folder that they work in.
+    // Fields are dropped in this order: the first ones work in the scratch folder.
     lab: Option<Lab>,
     ours: Option<Rc<Ours>>,
     peers: Option<Rc<Peers>>,
@@ -36,10 +36,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a run. What is kept after it (locks, consoles) goes to `target/bench`.
-    ///
-    /// # Errors
-    /// If the cache cannot be opened.
+    /// Begins a run. Locks and consoles are kept in `target/bench`.
     pub(crate) fn open() -> Result<Self> {
         let folder = workspace()?.join("target/bench");
         fs::create_dir_all(&folder)?;
@@ -78,10 +75,7 @@ impl Session {
         self.tool.progress.say(text);
     }
 
-    /// Our builds.
-    ///
-    /// # Errors
-    /// If their packages cannot be fetched.
+    /// Our builds, prepared on the first call.
     pub(crate) fn ours(&mut self) -> Result<Rc<Ours>> {
         if self.ours.is_none() {
             let recipes = workspace()?.join("recipes");
@@ -108,9 +102,6 @@ impl Session {
     }
 
     /// mkosi, after its first build.
-    ///
-    /// # Errors
-    /// If that build fails.
     pub(crate) fn mkosi(&mut self) -> Result<Rc<Mkosi>> {
         if self.mkosi.is_none() {
             let (peers, ours, work) = (self.peers()?, self.ours()?, self.work()?);
@@ -121,9 +112,6 @@ impl Session {
     }
 
     /// dracut's initrd for our kernel.
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub(crate) fn dracut_initrd(&mut self) -> Result<PathBuf> {
         if self.dracut.is_none() {
             let (peers, ours, work) = (self.peers()?, self.ours()?, self.work()?);
@@ -138,9 +126,6 @@ impl Session {
     }
 
     /// The lab with the demo's image.
-    ///
-    /// # Errors
-    /// If the demo cannot be built.
     pub(crate) fn lab(&mut self) -> Result<&mut Lab> {
         if self.lab.is_none() {
             self.say("building the demo");
@@ -150,9 +135,6 @@ impl Session {
     }
 
     /// A node of the demo after its first boot and a clean shutdown, and the peak memory of its init, KiB.
-    ///
-    /// # Errors
-    /// If the boot fails.
     pub(crate) fn provisioned(&mut self) -> Result<(Node, u64)> {
         if self.provisioned.is_none() {
             self.lab()?;

@@ -14,7 +14,7 @@ use slipway::{INIT_PROGRAM, inspect};
 use crate::session::Session;
 use crate::table::{Goal, Row, Table, Unit, mebibytes};
 
-/// A recipe with the drivers of every platform, and the kernel that has them all.
+/// A recipe with the drivers of every platform, and the kernel package that has all of them.
 const ALL: &str = r#"
 [image]
 name = "all-platforms"
@@ -25,7 +25,7 @@ package = "linux-image-amd64"
 platforms = ["qemu", "aws", "gce", "azure", "vmware", "metal"]
 "#;
 
-/// Measures each.
+/// Adds all sizes to the table.
 ///
 /// # Errors
 /// If the image cannot be built or its node does not boot.

@@ -27,7 +27,7 @@ pub(crate) enum Goal {
 pub(crate) struct Row {
     /// `builds`, `boots`, `sizes` or `ignition`.
     pub(crate) group: &'static str,
-    /// What was measured.
+    /// The measured quantity.
     pub(crate) what: String,
     /// The unit of the numbers.
     pub(crate) unit: Unit,
@@ -42,9 +42,9 @@ pub(crate) struct Row {
 /// A measurement that is not possible on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Unmeasured {
-    /// What was measured.
+    /// The measured quantity.
     pub(crate) what: String,
-    /// Why not.
+    /// The reason.
     pub(crate) why: String,
     /// The peer's figure from an earlier measurement.
     pub(crate) peer: String,
@@ -61,7 +61,7 @@ pub(crate) struct Table {
     pub(crate) notes: Vec<String>,
 }
 
-/// The median; of an even number the mean of the two in the middle. Zero for none.
+/// The median; of an even number of values the mean of the two in the middle. Zero if there are none.
 #[must_use]
 pub(crate) fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
@@ -74,7 +74,7 @@ pub(crate) fn median(runs: &[f64]) -> f64 {
     }
 }
 
-/// The smallest and the largest; none unless there are two runs.
+/// The smallest and the largest; none for fewer than two runs.
 fn spread(runs: &[f64]) -> Option<(f64, f64)> {
     let least = runs.iter().copied().min_by(f64::total_cmp)?;
     let most = runs.iter().copied().max_by(f64::total_cmp)?;
@@ -110,7 +110,7 @@ impl Unit {
 }
 
 impl Row {
-    /// How many times ours the peer's is.
+    /// The peer's figure divided by ours.
     #[must_use]
     pub(crate) fn ratio(&self) -> Option<f64> {
         let (_, peer) = self.peer.as_ref()?;
@@ -118,7 +118,7 @@ impl Row {
         (ours > 0.0 && !peer.is_empty()).then(|| median(peer) / ours)
     }
 
-    /// Whether all goals are kept; none if there is no goal.
+    /// Whether all goals are reached; none if there is no goal.
     #[must_use]
     pub(crate) fn reached(&self) -> Option<bool> {
         let kept = |goal: &Goal| match goal {

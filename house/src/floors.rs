@@ -1,12 +1,12 @@
 //! The floors of a crate: the groups of `mod` lines in its root file, lowest first.
 //!
-//! A floor is a plain comment that begins with `// Floor: `, followed by `mod` lines. It ends at the first empty line,
-//! which is also what keeps `cargo fmt` from sorting one floor's modules into another.
+//! A floor is a plain comment that begins with `// Floor: `, followed by `mod` lines. It ends at the first empty line:
+//! `cargo fmt` sorts `mod` lines only up to an empty line, so the modules stay on their floors.
 
 /// A group of modules that do not use each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Floor {
-    /// What its comment calls it.
+    /// Its name, from the comment.
     pub name: String,
     /// Its modules.
     pub modules: Vec<String>,
@@ -46,7 +46,7 @@ impl Floors {
         found
     }
 
-    /// On which floor a module stands, from 0 at the bottom.
+    /// The floor of a module, from 0 at the bottom.
     #[must_use]
     pub fn of(&self, module: &str) -> Option<usize> {
         self.floors

@@ -1,4 +1,4 @@
-//! Who uses whom within a crate: every path that its code names, followed through imports and re-exports to the file
+//! Uses between the files of a crate: every path in the code is followed through imports and re-exports to the file
 //! that defines the item.
 
 use std::collections::BTreeSet;
@@ -12,23 +12,23 @@ use crate::source;
 use crate::tree::{File, Module, Tree};
 use crate::workspace::Package;
 
-/// Imports that lead to imports: more than any real chain, fewer than a circle of them.
+/// Limit for imports that lead to imports: longer than any real chain, so only a circle reaches it.
 const DEPTH: usize = 16;
 
 /// A use of one file by another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrow {
-    /// Number of the file that uses.
+    /// Number of the using file.
     pub from: usize,
-    /// Number of the file that is used.
+    /// Number of the used file.
     pub to: usize,
-    /// Line in the file that uses, from 1.
+    /// Line in the using file, from 1.
     pub line: usize,
     /// The path as written.
     pub path: String,
-    /// The room that uses.
+    /// The room of the using file.
     pub room: Option<Room>,
-    /// The rooms that are used: that which the path names, and that which defines the item if it is another.
+    /// The used rooms: the one that the path names and, if it differs, the one that defines the item.
     pub used: Vec<Room>,
 }
 
@@ -44,7 +44,7 @@ pub struct Room {
 /// A package's code.
 #[derive(Clone, Debug)]
 pub struct Crate {
-    /// What Cargo knows of it.
+    /// The package, as read from its manifest.
     pub package: Package,
     /// Its targets' modules, the library first.
     pub trees: Vec<Tree>,
@@ -63,7 +63,7 @@ struct Place {
     module: usize,
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     /// The module that the path itself names.
@@ -187,7 +187,8 @@ impl Crate {
         })
     }
 
-    /// Follows a path from a module. None if it leads out of the crate, or if `strict` and nothing of that name is known.
+    /// Follows a path from a module. None if it leads out of the crate, or if `strict` and no item of that name is
+    /// known.
     fn resolve(
         &self,
         at: Place,
@@ -268,7 +269,7 @@ impl Crate {
         })
     }
 
-    /// What a `use …::*` of a module brings into its scope.
+    /// Looks up a path in the scope of a module's `use …::*` imports.
     fn by_glob(&self, at: Place, segments: &[String], depth: usize) -> Option<Reached> {
         self.module(at).globs.iter().find_map(|glob| {
             let path = [glob, segments].concat();

@@ -1,4 +1,4 @@
-//! Where everything stands: crates in layers by what they use, rooms in rows by floors.
+//! The positions in the picture: crates in layers by their dependencies, rooms in rows by floors.
 
 pub(crate) mod room;
 
@@ -10,37 +10,37 @@ use crate::metrics;
 
 /// Width of the picture.
 pub(crate) const WIDTH: f64 = 1200.0;
-/// Around the picture.
+/// Margin around the picture.
 pub(crate) const MARGIN: f64 = 20.0;
-/// Between crates side by side, and between layers, where the arrows run.
+/// Distance between crates side by side, and between layers, where the arrows run.
 const GAP: f64 = 18.0;
 const BETWEEN: f64 = 46.0;
-/// The least width of a crate.
+/// The minimum width of a crate.
 const LEAST: f64 = 125.0;
-/// Within a crate: its border to its rooms, its head, between rooms.
+/// Distances within a crate: its border to its rooms, its head, between rooms.
 const INSIDE: f64 = 12.0;
 const HEAD: f64 = 30.0;
 const APART: f64 = 5.0;
-/// The least width for rooms beside their floors' names.
+/// The minimum width for rooms beside their floors' names.
 const ROOMS: f64 = 210.0;
-/// Size of the letters of a floor's name.
+/// Font size of a floor's name.
 pub(crate) const FLOOR_FONT: f64 = 10.0;
 
-/// A crate in its place.
+/// A crate with its position.
 #[derive(Debug)]
 pub(crate) struct Placed<'a> {
     pub(crate) krate: &'a Crate,
-    /// From 0 for crates that use none.
+    /// The layer: 0 for crates without dependencies.
     pub(crate) layer: usize,
     pub(crate) x: f64,
     pub(crate) y: f64,
     pub(crate) width: f64,
     pub(crate) height: f64,
-    /// From the top down.
+    /// The floors from the top down.
     pub(crate) floors: Vec<FloorBox>,
-    /// Whether the floors' names stand beside the rooms; else a line parts the floors.
+    /// Whether the floors' names stand beside the rooms; otherwise lines separate the floors.
     pub(crate) names: bool,
-    /// Whether it is the foundation: arrows to it are left out.
+    /// Whether it is the foundation, to which no arrows are drawn.
     pub(crate) foundation: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct FloorBox {
     pub(crate) rooms: Vec<Box>,
 }
 
-/// Places all crates; also says how high they stand.
+/// Computes the positions of all crates, and the height of the whole picture of them.
 pub(crate) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
     let foundation = foundation(crates);
     let layers = layers(crates, foundation);
@@ -99,7 +99,7 @@ pub(crate) fn place(crates: &[Crate]) -> (Vec<Placed<'_>>, f64) {
     (placed, y - BETWEEN)
 }
 
-/// The crate that more than half of the others use: it lies at the bottom alone.
+/// The crate that more than half of the others use: it has the bottom layer alone.
 fn foundation(crates: &[Crate]) -> Option<usize> {
     let users = |number: &usize| {
         let name = &crates[*number].package.name;
@@ -110,12 +110,12 @@ fn foundation(crates: &[Crate]) -> Option<usize> {
     (users(&most) * 2 >= crates.len()).then_some(most)
 }
 
-/// A crate stands on the layer above all that it uses; one that uses none and is used by none stands on the top layer.
+/// The layer of each crate, above all crates that it uses; an unconnected crate is on the top layer.
 fn layers(crates: &[Crate], foundation: Option<usize>) -> Vec<usize> {
     let least = usize::from(foundation.is_some());
     let layer_of = |number| usize::from(Some(number) != foundation) * least;
     let mut layers: Vec<usize> = (0..crates.len()).map(layer_of).collect();
-    // As many times as the longest chain can be long.
+    // A chain has at most one link for each crate, so this many rounds are enough.
     for _ in crates {
         for (number, krate) in crates.iter().enumerate() {
             let below = (0..crates.len())
@@ -138,7 +138,7 @@ fn layers(crates: &[Crate], foundation: Option<usize>) -> Vec<usize> {
     layers
 }
 
-/// The floors of a crate from the top down, rooms not yet placed. A crate without floors has one without a name.
+/// The floors of a crate from the top down, rooms not yet placed. A crate without floors has a single unnamed floor.
 fn floors(krate: &Crate) -> Vec<FloorBox> {
     let lines: BTreeMap<Room, usize> = metrics::rooms(krate).into_iter().collect();
     let mut all = Vec::new();
@@ -182,7 +182,7 @@ fn floors(krate: &Crate) -> Vec<FloorBox> {
         .collect()
 }
 
-/// Gives the crates of a row the whole width, each by how much it has to show.
+/// Distributes the full width over the crates of a row, in proportion to their content.
 fn widen(placed: &mut [Placed<'_>], row: &[usize]) {
     let content = |each: &Placed<'_>| -> f64 {
         let rooms = each.floors.iter().flat_map(|floor| &floor.rooms);
@@ -196,7 +196,7 @@ fn widen(placed: &mut [Placed<'_>], row: &[usize]) {
     }
 }
 
-/// Orders each row by where the crates stand that it uses or that use it, a few times up and down.
+/// Orders each row by the mean position of the connected crates, in several sweeps up and down.
 fn order(placed: &mut [Placed<'_>], rows: &mut [Vec<usize>]) {
     let uses = direct_uses(placed);
     for row in rows.iter() {
@@ -236,8 +236,8 @@ fn line_up(placed: &mut [Placed<'_>], row: &[usize]) {
     }
 }
 
-/// Puts the rooms into rows within their crate's width; the height that this takes. The floors' names stand at the left of
-/// their rooms, unless the crate is too narrow.
+/// Breaks the rooms into rows within their crate's width; gives the height of the result. The floors' names are to the
+/// left of their rooms, unless the crate is too narrow.
 fn flow(placed: &mut Placed<'_>) -> f64 {
     let right = placed.width - INSIDE;
     let names = placed.floors.iter().map(|floor| name_width(&floor.name));
@@ -273,7 +273,7 @@ fn name_width(name: &str) -> f64 {
     }
 }
 
-/// Which crate uses which, by number: without those uses that follow from others.
+/// The uses between crates, by number, without those that follow from others (transitive reduction).
 pub(crate) fn direct_uses(placed: &[Placed<'_>]) -> Vec<(usize, usize)> {
     let number = |name: &str| {
         placed

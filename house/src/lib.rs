@@ -1,7 +1,7 @@
 //! The structure of the workspace, read from its sources: floors, circles, arrows between crates, sizes.
 //!
 //! It depends on no other crate of the workspace, so that its test runs seconds after a change. The rules are those of
-//! `docs/architecture.md`: [`rules`] reports what breaks them, [`table`] and [`picture`] show the structure as it is.
+//! `docs/architecture.md`: [`rules`] reports violations, [`table`] and [`picture`] show the actual structure.
 
 // Floor: a target's modules
 mod test_code;

@@ -12,7 +12,7 @@ pub fn circles(krate: &Crate) -> Vec<Vec<usize>> {
     groups(&uses)
 }
 
-/// Uses of an ancestor's items by a file that the ancestor uses in its turn, each as (child, ancestor).
+/// Uses of an ancestor's items by a file that the ancestor itself uses, each as (child, ancestor).
 #[must_use]
 pub fn child_uses(krate: &Crate) -> Vec<(usize, usize)> {
     let uses = uses(krate, |_, _| true);
@@ -29,7 +29,7 @@ pub fn child_uses(krate: &Crate) -> Vec<(usize, usize)> {
     found
 }
 
-/// For each file the files that it uses.
+/// For each file, the files that it uses.
 fn uses(krate: &Crate, counts: impl Fn(usize, usize) -> bool) -> Vec<BTreeSet<usize>> {
     let mut uses = vec![BTreeSet::new(); krate.files().count()];
     for arrow in &krate.arrows {
@@ -40,7 +40,7 @@ fn uses(krate: &Crate, counts: impl Fn(usize, usize) -> bool) -> Vec<BTreeSet<us
     uses
 }
 
-/// Groups of more than one member in which each reaches each.
+/// Groups of two or more members in which each reaches every other (strongly connected components).
 fn groups(uses: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let reached: Vec<BTreeSet<usize>> = (0..uses.len()).map(|from| reach(uses, from)).collect();
     let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -67,7 +67,7 @@ fn reach(uses: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
     reached
 }
 
-/// Lines of a crate, tests in files of their own left out.
+/// Lines of a crate without test files.
 #[must_use]
 pub fn lines(krate: &Crate) -> usize {
     krate.files().map(|(_, file)| file.lines).sum()
@@ -87,11 +87,11 @@ pub fn rooms(krate: &Crate) -> Vec<(Room, usize)> {
     rooms
 }
 
-/// Modules whose children stand side by side, by package: a folder for each of many things of one kind. None of them uses
-/// another, so each counts as a room of its own.
+/// Modules that are folders of many equal parts (one provider each), by package. The parts do not use each other, so
+/// each counts as a separate room.
 pub const ROWS: &[(&str, &str)] = &[("platform", "providers")];
 
-/// The rooms as they are judged, the largest first: a row's children in place of the row.
+/// The rooms in the form that the size rule applies to, the largest first: a row's children in place of the row.
 #[must_use]
 pub fn judged(krate: &Crate) -> Vec<(Room, String, usize)> {
     let mut rooms: BTreeMap<(Room, String), usize> = BTreeMap::new();

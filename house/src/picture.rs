@@ -1,7 +1,7 @@
 //! The picture of `docs/architecture.md`: crates on top of those that they use, each with its rooms by floors.
 //!
-//! Plain presentation attributes and a background of its own, so that it is legible in light and dark pages and in every
-//! viewer of SVG.
+//! The picture has plain presentation attributes and a background, so that it is legible on light and dark pages and in
+//! every viewer of SVG.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::graph::Crate;
 use crate::layout::{self, Placed, WIDTH, room};
 use crate::metrics;
 
-/// Room for the legend below the crates.
+/// Height of the legend below the crates.
 const LEGEND: f64 = 72.0;
 const FONT: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 /// Fill and border of the crates of each layer, from the foundation up.
@@ -108,7 +108,7 @@ fn draw(out: &mut String, placed: &Placed<'_>) {
     }
 }
 
-/// A line from each crate down to those that it uses, without those that follow from others.
+/// A line from each crate down to each crate that it uses, without uses that follow from others.
 fn arrows(out: &mut String, placed: &[Placed<'_>]) {
     let uses = layout::direct_uses(placed);
     for arrow in &uses {
@@ -144,7 +144,7 @@ fn arrows(out: &mut String, placed: &[Placed<'_>]) {
     }
 }
 
-/// Where the arrows of a crate end at it, by their other ends: side by side in the order of those, so that they do not
+/// End points of a crate's arrows, side by side in the order of the crates at the other ends, so that the arrows do not
 /// cross there.
 fn ends(
     placed: &[Placed<'_>],

@@ -1,4 +1,4 @@
-//! The rules of the house, and what breaks them.
+//! The rules of the house, and the findings where the sources break them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::graph::{Arrow, Crate};
 use crate::metrics;
 use crate::workspace::Package;
 
-/// Which package may use which, beside those that follow: what a package may use, its users may use too.
+/// The packages that each package may use directly. What these may use, it may use too.
 /// `docs/architecture.md` has the same arrows with their reasons.
 pub const ARROWS: &[(&str, &[&str])] = &[
     ("image", &[]),
@@ -29,19 +29,19 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("bench", &["slipway", "qemu-tests"]),
 ];
 
-/// The most that a room may have of its crate's lines, in tenths of a per cent.
+/// The maximum share of a room in its crate's lines, in tenths of a per cent.
 pub const LARGEST: usize = 170;
 /// Crates with fewer lines may have rooms of any size.
 pub const SMALL: usize = 2000;
 
-/// A rule that is broken, and where.
+/// A broken rule and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file, below the workspace's folder.
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The message.
     pub text: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that is wrong within a crate.
+/// All findings within a crate.
 #[must_use]
 pub fn check(krate: &Crate) -> Vec<Finding> {
     let mut findings = without_floor(krate);
@@ -62,7 +62,7 @@ pub fn check(krate: &Crate) -> Vec<Finding> {
     findings
 }
 
-/// Modules at the top of a target that stand on no floor.
+/// Modules at the top of a target without a floor.
 #[must_use]
 pub fn without_floor(krate: &Crate) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -153,7 +153,7 @@ fn shortest<'a>(krate: &'a Crate, group: &[usize]) -> Vec<&'a Arrow> {
     let arrows: Vec<&Arrow> = krate.arrows.iter().filter(inside).collect();
     let mut best: Vec<&Arrow> = Vec::new();
     for start in group {
-        // Paths from `start`, shorter ones first, until one comes back.
+        // Breadth first: paths from `start`, until one returns to it.
         let mut paths: Vec<Vec<&Arrow>> = vec![Vec::new()];
         let mut seen = BTreeSet::new();
         let mut next = 0;
@@ -176,7 +176,7 @@ fn shortest<'a>(krate: &'a Crate, group: &[usize]) -> Vec<&'a Arrow> {
     best
 }
 
-/// Rooms that are too large a part of their crate.
+/// Rooms with too large a share of their crate's lines.
 #[must_use]
 pub fn too_large(krate: &Crate) -> Vec<Finding> {
     let all = metrics::lines(krate);
@@ -197,7 +197,7 @@ pub fn too_large(krate: &Crate) -> Vec<Finding> {
         .collect()
 }
 
-/// Uses of one child of a row by another: they would no longer be rooms of their own.
+/// Uses of one child of a row by another: such children do not qualify as separate rooms.
 #[must_use]
 pub fn across_rows(krate: &Crate) -> Vec<Finding> {
     let paths = krate.paths();

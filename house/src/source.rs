@@ -63,9 +63,9 @@ fn read_file(
 /// A module that is declared with `mod name;`.
 struct Outlined {
     module: usize,
-    /// The files that it may be in.
+    /// The two candidates for its file.
     candidates: [PathBuf; 2],
-    /// Where its own children are.
+    /// The folder of its children.
     folder: PathBuf,
 }
 
@@ -153,7 +153,7 @@ impl Reader<'_> {
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut span = Span::call_site();
-        // Colons since the last identifier.
+        // The number of colons since the last identifier.
         let mut colons = 0;
         for token in tokens {
             match token {
@@ -297,11 +297,11 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_attribute(&mut self, attribute: &'ast Attribute) {
         match &attribute.meta {
             Meta::List(list) => self.tokens(list.tokens.clone()),
-            // A doc comment is text: what it links to, it does not use.
+            // A doc comment is text: a link in it is not a use.
             Meta::Path(_) | Meta::NameValue(_) => {}
         }
     }
 
-    // `pub(in crate::a)` says who sees an item, it uses nothing.
+    // `pub(in crate::a)` restricts the visibility of an item; it is not a use.
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
 }

@@ -17,7 +17,7 @@ const HEADS: [&str; 9] = [
     "p90",
 ];
 
-/// A Markdown table of the crates, and a line for all of them.
+/// A Markdown table of the crates, with a line of totals.
 #[must_use]
 pub fn markdown(crates: &[Crate]) -> String {
     let mut rows = vec![HEADS.map(str::to_owned)];
@@ -39,7 +39,7 @@ pub fn markdown(crates: &[Crate]) -> String {
     text
 }
 
-/// A page with the table between its two marks, in place of what is there.
+/// A page in which the table replaces the text between its two marks.
 #[must_use]
 pub fn inserted(page: &str, table: &str) -> Option<String> {
     let (before, rest) = page.split_once("<!-- house -->\n")?;

@@ -1,14 +1,14 @@
-//! Which code is compiled for tests alone.
+//! Recognises code that is compiled for tests only.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, Item, Meta};
 
-/// Whether an item is for tests alone.
+/// Whether an item is for tests only.
 pub(crate) fn is_item(item: &Item) -> bool {
     any(attributes(item))
 }
 
-/// Whether one of these attributes says so.
+/// Whether one of these attributes restricts an item to tests.
 pub(crate) fn any(attributes: &[Attribute]) -> bool {
     attributes.iter().any(is_test)
 }
@@ -30,7 +30,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]`, and `#[cfg(all(test, …))]`; what is compiled in other cases too is not of the tests alone.
+/// `#[test]`, `#[cfg(test)]`, and `#[cfg(all(test, …))]`. A condition that also holds outside of tests does not count.
 fn is_test(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;

@@ -1,14 +1,14 @@
-//! One target's modules: their files, what each defines, and every path that its code names.
+//! One target's modules: their files, the items that each defines, and every path in the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// A path that code names.
+/// A path in the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Its segments, `crate` and `super` included.
     pub segments: Vec<String>,
-    /// Where, from 1.
+    /// Its line, from 1.
     pub line: usize,
 }
 
@@ -25,11 +25,11 @@ pub struct Module {
     pub children: BTreeMap<String, usize>,
     /// Names of the items that it defines.
     pub items: BTreeSet<String>,
-    /// What its `use` items bring into scope: name and path.
+    /// Names in scope by its `use` items, with their paths.
     pub imports: BTreeMap<String, Vec<String>>,
     /// Modules and enums whose names a `use …::*` brings into scope.
     pub globs: Vec<Vec<String>>,
-    /// All that it names.
+    /// All paths in its code.
     pub named: Vec<Named>,
 }
 
@@ -51,9 +51,9 @@ pub struct File {
     pub path: PathBuf,
     /// Number of the module whose file it is.
     pub module: usize,
-    /// Its lines, all of them.
+    /// The number of its lines.
     pub lines: usize,
-    /// Its functions, those of tests left out.
+    /// Its functions, without those of tests.
     pub functions: Vec<Function>,
 }
 
@@ -64,7 +64,7 @@ pub struct Tree {
     pub modules: Vec<Module>,
     /// Its files.
     pub files: Vec<File>,
-    /// Modules for tests alone, which are not read: their paths without `.rs`.
+    /// Test-only modules, which are not read: their paths without `.rs`.
     pub tests: Vec<PathBuf>,
 }
 

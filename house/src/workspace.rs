@@ -36,7 +36,7 @@ impl Package {
     }
 }
 
-/// Reads the packages of the workspace in a folder, in the order of `members`, the one at the top last.
+/// Reads the packages of the workspace in a folder, in the order of `members`, the root package last.
 ///
 /// # Errors
 /// If a `Cargo.toml` cannot be read.
@@ -95,7 +95,8 @@ fn package(workspace: &Path, folder: &Path) -> Result<Package> {
     })
 }
 
-/// Dependencies for building, without those of tests. A dependency on another name than the package's has `package`.
+/// Dependencies of the package and of its build script, without those of tests. A renamed dependency has the package's
+/// name in `package`.
 fn dependencies(text: &str, table: &Table) -> BTreeMap<String, usize> {
     let of = |table: &Table| -> Vec<String> {
         ["dependencies", "build-dependencies"]
@@ -124,7 +125,7 @@ fn dependencies(text: &str, table: &Table) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Root files as Cargo finds them: `src/lib.rs`, `src/main.rs`, `src/bin/`, and what `[lib]` and `[[bin]]` name.
+/// Root files by the rules of Cargo: `src/lib.rs`, `src/main.rs`, `src/bin/`, and the paths in `[lib]` and `[[bin]]`.
 fn roots(workspace: &Path, folder: &Path, table: &Table) -> Result<(Vec<PathBuf>, bool)> {
     let mut roots = Vec::new();
     let named = |value: &Value| value.get("path").and_then(Value::as_str).map(PathBuf::from);

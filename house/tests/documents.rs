@@ -1,4 +1,4 @@
-//! The documents point at what is there.
+//! Paths and names in the documents exist.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;

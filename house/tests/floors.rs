@@ -38,7 +38,7 @@ fn modules_use_only_lower_floors_and_never_in_a_circle() {
 
 #[test]
 fn every_crate_is_read_whole() {
-    // An unread file would hide what it uses. Tests in files of their own are the only ones left out.
+    // An unread file would hide its uses. Only test files are left out.
     for package in workspace::read(top()).unwrap() {
         let krate = Crate::read(top(), &package).unwrap();
         let read = krate.paths();

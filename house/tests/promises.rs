@@ -30,7 +30,7 @@ fn promises() -> Vec<String> {
     promises
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn code(promise: &str) -> impl Iterator<Item = &str> {
     promise.split('`').skip(1).step_by(2)
 }

@@ -1,4 +1,4 @@
-//! Each rule finds what breaks it, in small source trees, and lets pass what does not.
+//! Each rule reports a violation and accepts correct code, in small source trees.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Disks with content that a node must never format, and reading what a disk holds.
+//! Disks with content that a node must never format, and reading the content of disks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -139,7 +139,7 @@ pub fn flip(file: &Path, at: u64) -> Result<()> {
     file.write_all_at(&byte, at).context("flipping a byte")
 }
 
-/// SHA-256 of a whole file.
+/// SHA-256 of a file.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -195,8 +195,8 @@ pub fn debugfs(tools: &Tools, disk: &Path, start: u64, command: &str) -> Result<
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
-/// Copies the content of an ext4 within a disk into a folder, with modes and owners. Its journal is replayed first, in
-/// place, as the node's next boot would do.
+/// Copies the content of an ext4 within a disk into a folder, with modes and owners. Its journal is replayed on the
+/// disk first, as the node's next boot would do.
 ///
 /// # Errors
 /// If e2fsck cannot repair it or debugfs fails.

@@ -33,14 +33,14 @@ const POWER_OFF: &str = "(sleep 0.3
 systemctl kill --signal=KILL systemd-networkd.service
 systemctl --no-block --job-mode=replace-irreversibly start poweroff.target) >/dev/null 2>&1 &";
 
-/// Everything that the promises share.
+/// The state that all promises share.
 #[derive(Debug)]
 pub struct Lab {
     /// The demo recipe's image.
     pub image: Image,
-    /// QEMU and what belongs to it.
+    /// QEMU and its companion programs.
     pub tools: Tools,
-    /// The tools that make and examine images.
+    /// The programs that make and examine images.
     pub build_tools: Tools,
     accel: Accel,
     session: Session,
@@ -64,11 +64,11 @@ pub struct BootOptions {
     pub bus: Bus,
     /// Whether the network's packets are captured.
     pub capture: bool,
-    /// What a reset does.
+    /// The effect of a reset.
     pub on_reset: OnReset,
     /// Additional disks.
     pub more: Vec<Disk>,
-    /// Whether there is a TPM 2.
+    /// Whether the machine has a TPM 2.
     pub tpm: bool,
     /// The image that the node was made from, if it is not the demo's.
     pub image: Option<Image>,
@@ -137,7 +137,7 @@ impl Lab {
         }
     }
 
-    /// The session of this run: its cache, and steps that are not shown.
+    /// The session of this run: its cache, and a progress display that prints nothing.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
@@ -155,7 +155,8 @@ impl Lab {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes")
     }
 
-    /// Begins a new promise: from now on the consoles are those of its machines, and of the shared node if it still runs.
+    /// Begins a new promise: from now on the consoles are those of its machines, and of the shared node if it still
+    /// runs.
     pub fn begin(&mut self) {
         self.consoles = self
             .shared
@@ -194,7 +195,7 @@ impl Lab {
         Node::prepare(&folder, disk, &self.tools)
     }
 
-    /// Boots a node. The shared node, if it runs, is ended before: one machine at a time.
+    /// Boots a node. The shared node, if it runs, is ended first: only one machine runs at a time.
     ///
     /// # Errors
     /// If the machine does not start.
@@ -203,7 +204,7 @@ impl Lab {
         self.start(node, machine, plan.config.clone())
     }
 
-    /// The machine that these options describe, for promises that change it.
+    /// The machine for these options, which a promise may change before its start.
     ///
     /// # Errors
     /// If a file of it cannot be made.
@@ -251,8 +252,8 @@ impl Lab {
         })
     }
 
-    /// A control plane that was booted once by UEFI, with `config`'s probes, and has become healthy. Promises about a
-    /// running node share it; the first one that needs it boots it.
+    /// A control plane that was booted by UEFI with the probes in `config`, and has become healthy. The first call
+    /// boots the node; promises about a running node share it.
     ///
     /// # Errors
     /// If it does not become healthy.
@@ -279,13 +280,13 @@ impl Lab {
     /// Takes the shared node out, for a promise that changes it.
     ///
     /// # Errors
-    /// As of [`Lab::healthy`].
+    /// The same as [`Lab::healthy`].
     pub fn take_healthy(&mut self, config: &Value) -> Result<Running> {
         self.healthy(config)?;
         self.shared.take().context("taking the shared node")
     }
 
-    /// Shares a node with the following promises. It must be as [`Lab::healthy`] gives it.
+    /// Shares a node with the following promises. Its state must be that of a node from [`Lab::healthy`].
     pub fn share(&mut self, running: Running) {
         self.shared = Some(running);
     }
@@ -327,7 +328,7 @@ fn build(recipe: &str, folder: &Path) -> Result<Built> {
     pipeline::build(&Session::open(Kind::Quiet)?, &request)
 }
 
-/// The secret of a node, kept in its folder: the config, which holds it, is applied at the first boot only.
+/// The secret of a node, kept in its folder: the config, which contains it, is applied at the first boot only.
 fn node_secret(node: &Node) -> Result<Secret> {
     Secret::keep(&node.folder().join("secret"))
 }
@@ -447,7 +448,7 @@ impl Running {
     /// Waits for the handoff. A report of the init ends the wait at once.
     ///
     /// # Errors
-    /// The report, or that it took too long.
+    /// The report, or the timeout.
     pub fn wait_handoff(&self, timeout: Duration) -> Result<()> {
         let found = self.vm.console().wait(timeout, |text| {
             if text.contains(HANDOFF_LINE) {
@@ -485,7 +486,7 @@ impl Running {
         }
     }
 
-    /// Bytes of captured packets so far; the file's own header counts 24.
+    /// Bytes of captured packets so far, with the 24 bytes of the file's header.
     ///
     /// # Errors
     /// If nothing is captured.
@@ -503,7 +504,7 @@ impl Running {
         fs::read(self.folder.join(files::PACKETS)).context("reading captured packets")
     }
 
-    /// The config that the machine is given by fw_cfg, the agent's part included, for promises that give it otherwise.
+    /// The config that the machine gets by fw_cfg, the agent's part included, for promises that deliver it another way.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -511,7 +512,7 @@ impl Running {
         fs::read(self.folder.join("config.ign")).context("reading the node's config")
     }
 
-    /// Shuts the node down cleanly, however far its boot is.
+    /// Shuts the node down cleanly, whatever stage its boot has reached.
     ///
     /// # Errors
     /// If it does not end in time.

@@ -1,7 +1,7 @@
-//! Proves the promises: boots real images in QEMU.
+//! Tests the promises: boots real images in QEMU.
 //!
-//! The image is the recipe's own, unchanged. Probes arrive by Ignition and answer through a virtio serial port, with a
-//! token that only this run knows. Builds are cached between runs, results never.
+//! The image is the recipe's, unchanged. Probes arrive by Ignition and answer through a virtio serial port, with a
+//! random token of the run. Builds are cached between runs, results never.
 
 // Floor: disks, deadlines, a switch
 pub mod disk_content;

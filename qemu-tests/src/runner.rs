@@ -11,8 +11,8 @@ use crate::lab::Lab;
 
 /// Lines of a console that are shown with a failure.
 const TAIL: usize = 50;
-/// Message of the guest's kernel about a processor whose timer does not fire any more. QEMU's software emulation loses one
-/// in about a hundred boots on a loaded host, before our code runs, so the result says nothing about the promise.
+/// Message of the guest's kernel about a processor whose timer does not fire any more. QEMU's software emulation loses
+/// a timer in about one boot of a hundred on a loaded host, before our code runs, so the promise is tried again.
 const LOST_TIMER: &str = "Possible timer handling issue on cpu=";
 /// The prefix of our init's messages in the kernel's log.
 const INIT: &str = "slipway-init: ";
@@ -26,7 +26,7 @@ pub struct Promise {
     pub prove: fn(&mut Lab) -> Result<()>,
 }
 
-/// The command line: the options of libtest that make sense here.
+/// The command line: the options of libtest that apply here.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
     list: bool,

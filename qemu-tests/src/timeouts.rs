@@ -1,4 +1,4 @@
-//! Timeouts, chosen for software emulation on two loaded cores: several times what each takes there.
+//! Timeouts, chosen for software emulation on two loaded cores: several times the duration measured there.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ pub const AGENT: Duration = Duration::from_secs(240);
 pub const HEALTHY: Duration = Duration::from_secs(360);
 /// One script in the guest.
 pub const QUESTION: Duration = Duration::from_secs(90);
-/// Five kills of the kubelet, each with its return.
+/// Five kills of the kubelet, each with the restart.
 pub const KILLS: Duration = Duration::from_secs(240);
 /// A clean power-off or restart of a running node.
 pub const SHUTDOWN: Duration = Duration::from_secs(180);
-/// A panic with its ten seconds, and the firmware after it.
+/// A panic with its ten seconds, and the firmware's start after it.
 pub const PANIC: Duration = Duration::from_secs(240);
 /// Three of the init's waiting lines, which come every five seconds.
 pub const WAITING_LINES: Duration = Duration::from_secs(60);
 /// From one press of the power button to the next.
 pub const BUTTON: Duration = Duration::from_secs(10);
-/// Longer than the ten seconds after which a failed node reboots.
+/// Longer than the ten seconds before a failed node reboots.
 pub const STAYS_UP: Duration = Duration::from_secs(20);
 /// From READY to the renamed boot entry.
 pub const BLESSING: Duration = Duration::from_secs(60);

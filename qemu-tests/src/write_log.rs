@@ -18,7 +18,7 @@ const FLUSH: u64 = 1;
 const FUA: u64 = 2;
 const DISCARD: u64 = 4;
 const MARK: u64 = 8;
-/// Bytes per copy.
+/// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
 
 /// One operation.
@@ -50,8 +50,8 @@ impl Writes {
         Ok(Self { record, operations })
     }
 
-    /// The moments after each flush that followed a write, and those halfway between two of them; as numbers of operations,
-    /// in order.
+    /// The points after each flush that followed a write, and the points halfway between two of them; as numbers of
+    /// operations, in order.
     #[must_use]
     pub fn moments(&self) -> Vec<usize> {
         let mut moments = Vec::new();
@@ -60,7 +60,7 @@ impl Writes {
             if *operation != Operation::Flushed {
                 continue;
             }
-            // Only flushes have been done since.
+            // A flush right after another one adds no point.
             if number > last {
                 if number - last > 1 {
                     moments.push(last + (number - last) / 2);
@@ -72,7 +72,7 @@ impl Writes {
         moments
     }
 
-    /// `count` of the moments, spread evenly from the first to the last.
+    /// `count` of the points, spread evenly from the first to the last.
     #[must_use]
     pub fn spread(&self, count: usize) -> Vec<usize> {
         let moments = self.moments();
@@ -85,7 +85,7 @@ impl Writes {
             .collect()
     }
 
-    /// Replays the first `until` operations on a copy of the disks as they were before.
+    /// Replays the first `until` operations on a copy of the disks in their state before the log.
     ///
     /// # Errors
     /// If the log cannot be read or the copy cannot be written.
@@ -234,7 +234,7 @@ mod tests {
             (0, 0, FLUSH, 0),
             (2, 3, 0, b'c'),
             (3, 1, DISCARD, 0),
-            // QEMU records the writing of zeros with zeros as data.
+            // QEMU records a write of zeros with zeros as data.
             (0, 1, 0, 0),
             (0, 0, FLUSH, 0),
             (7, 1, FUA, b'd'),

@@ -14,7 +14,7 @@ use super::{Artifact, Inputs};
 
 /// The request in the output folder.
 const FILE: &str = "aws-register-image.json";
-/// Stands where the id of the uploaded snapshot goes. EC2 refuses it, so a forgotten replacement makes no empty image.
+/// Placeholder for the id of the uploaded snapshot. EC2 refuses it, so a forgotten replacement registers no image.
 const SNAPSHOT: &str = "snap-REPLACE";
 /// The name of the first disk; with NVMe it is only a name.
 const ROOT_DEVICE: &str = "/dev/xvda";
@@ -23,7 +23,7 @@ const ROOT_DEVICE: &str = "/dev/xvda";
 pub(super) static ROW: Artifact = Artifact {
     name: "aws",
     help: "A raw disk of whole GiB with the request that registers it as an AMI.",
-    // A volume has whole GiB, and a snapshot of less is refused.
+    // EC2 refuses a snapshot of a fraction of a GiB.
     size_multiple: GIB,
     write,
 };
@@ -43,8 +43,8 @@ fn write(inputs: &Inputs, output: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![FILE.into()])
 }
 
-/// The request's text, for a disk of `size` bytes. An instance gets a volume on which its first boot finds room, where whoever
-/// starts it asks for no other.
+/// The request's text, for a disk of `size` bytes. An instance gets a volume large enough for its first boot, unless
+/// the launch request sets another size.
 fn request(
     image: &ImageId,
     architecture: Architecture,

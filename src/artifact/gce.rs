@@ -1,7 +1,7 @@
-//! The archive that Google Compute Engine imports: `disk.raw` alone, in GNU tar's old sparse form, gzipped.
+//! The archive that Google Compute Engine imports: `disk.raw` alone, in GNU tar's old sparse format, gzipped.
 //!
-//! Format: GNU tar's manual, "Old GNU Format". The map of what is stored comes from the content in blocks, not
-//! from the holes that a file system happens to keep, so equal disks give equal archives everywhere.
+//! Format: GNU tar's manual, "Old GNU Format". The map of stored ranges comes from the content in blocks, not
+//! from the holes that the file system has, so equal disks give equal archives everywhere.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -15,9 +15,9 @@ use crate::format::{gzip, sparse};
 
 /// The archive in the output folder.
 const FILE: &str = "gce.tar.gz";
-/// The one member's name, which the importer asks for.
+/// The name of the only member, required by the importer.
 const MEMBER: &str = "disk.raw";
-/// Holes smaller than this are stored: they cost next to nothing once compressed, a longer map costs more.
+/// Holes smaller than this are stored: compressed zeros cost less than a longer map.
 const LEAST_HOLE: u64 = 64 << 10;
 const TAR_BLOCK: usize = 512;
 /// Entries of the map in the header, and in each block that continues it.
@@ -60,7 +60,7 @@ fn pack(disk: &Path, archive: &Path, epoch: u64) -> Result<()> {
     output.flush().with_context(naming)
 }
 
-/// Joins what lies close together, and ends with an empty entry where the file ends in a hole, as GNU tar does.
+/// Joins close ranges, and ends with an empty entry if the file ends in a hole, as GNU tar does.
 fn coarse(map: &[(u64, u64)], size: u64) -> Vec<(u64, u64)> {
     let mut out: Vec<(u64, u64)> = Vec::new();
     for &(offset, length) in map {
@@ -118,7 +118,7 @@ fn entries(room: &mut [u8], map: &[(u64, u64)]) -> Result<()> {
     Ok(())
 }
 
-/// Octal digits and a NUL; what does not fit goes in base 256 with the first bit set.
+/// Octal digits and a NUL; a larger value is written in base 256 with the first bit set.
 fn number(field: &mut [u8], value: u64) -> Result<()> {
     let digits = field.len() - 1;
     let text = format!("{value:0digits$o}");

@@ -1,4 +1,4 @@
-//! The folder that a boot from the network needs: kernel, initrd, root, and the script for iPXE.
+//! The folder for a boot from the network: kernel, initrd, root, and the script for iPXE.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn write(inputs: &Inputs, output: &Path) -> Result<Vec<PathBuf>> {
         .into())
 }
 
-/// The script: files stand beside it, wherever it was fetched from, unless `base` was set before it was started.
+/// The script. It loads the files from its own folder on the server, unless `base` was set before its start.
 /// The init fetches the root itself, so that it is verified while it streams and is in memory once.
 fn script(cmdline: &str) -> String {
     format!(

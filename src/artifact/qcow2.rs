@@ -10,7 +10,7 @@ use crate::host::sandbox::Sandbox;
 
 /// The disk in the output folder.
 const FILE: &str = "disk.qcow2";
-/// Where the output folder is inside qemu-img's namespace.
+/// Path of the output folder inside qemu-img's namespace.
 const INSIDE: &str = "/work";
 
 /// The row of the table.
@@ -28,7 +28,7 @@ fn write(inputs: &Inputs, output: &Path) -> Result<Vec<PathBuf>> {
         .file_name()
         .and_then(|name| name.to_str())
         .context("a disk has a name")?;
-    // Refcounts and tables of the third version; nothing in the file depends on the clock or on names.
+    // Refcounts and tables of version 3; the file's bytes do not depend on the clock or on names.
     Sandbox::read_only(inputs.tools)
         .bind_read_only(folder, "/disk")
         .bind(output, INSIDE)

@@ -44,7 +44,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// A session whose progress is shown as these options say.
+    /// A session with the progress display of these options.
     pub(crate) fn session(self, interrupt: &Interrupt) -> anyhow::Result<Session> {
         let mut session = Session::open(match (self.json, self.quiet) {
             (_, true) => Kind::Quiet,
@@ -174,7 +174,7 @@ impl LocalArgs {
 }
 
 impl Command {
-    /// Whether it may start programs in namespaces: an ordinary user must then enter one of its own first.
+    /// Whether the command starts programs in namespaces: an ordinary user must enter a user namespace first.
     pub(crate) const fn starts_programs(&self) -> bool {
         !matches!(
             self,
@@ -403,15 +403,15 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Prints what was found in a config, for people; nothing if nothing was.
+/// Prints the findings about a config, for people; nothing without findings.
 pub(crate) fn print_findings(report: &ignition::Report) {
     if !report.entries.is_empty() {
-        // Without stderr there is nobody to tell.
+        // Without stderr the message has no reader.
         writeln!(std::io::stderr().lock(), "{report}").ok();
     }
 }
 
-/// Prints an error once: a recipe's mistakes as they are shown, everything else as one chain.
+/// Prints an error once: a recipe's mistakes as a report, everything else as one chain.
 pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
     let text = if json {
         let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
@@ -421,7 +421,7 @@ pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
     } else {
         format!("error: {error:#}")
     };
-    // Without stderr there is nobody to tell.
+    // Without stderr the message has no reader.
     writeln!(std::io::stderr().lock(), "{text}").ok();
 }
 
@@ -448,7 +448,8 @@ mod tests {
             .filter(|page| page.extension().is_some_and(|end| end == "md"))
         {
             let text = std::fs::read_to_string(page).unwrap();
-            // Lines of blocks, and what stands between backticks; `slipway …` alone names a command without its arguments.
+            // Lines of code blocks, and texts between backticks; `slipway …` alone names a command without its
+            // arguments.
             let lines = text.lines().filter(|line| line.starts_with("slipway "));
             let spans = text.split('`').filter(|span| {
                 span.starts_with("slipway ") && !span.contains('\n') && !span.contains('…')

@@ -26,11 +26,11 @@ use super::arguments::{
     self, BuildArgs, CacheCommand, Cli, DemoArgs, LockArgs, Output, RunArgs, TimelineArgs,
 };
 
-/// The work failed, without an error to print.
+/// Exit code: the work failed, without an error to print.
 const FAILURE: u8 = 1;
-/// A config that was asked about is wrong.
+/// Exit code: the checked config is wrong.
 const WRONG: u8 = 2;
-/// How often a server looks whether it should end.
+/// Interval at which a server checks for the request to end.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
@@ -63,7 +63,7 @@ fn request(recipe: &Path, output: &Path, lock: Mode) -> pipeline::Request {
     }
 }
 
-/// What a build would fetch and write.
+/// Prints what a build would fetch and write.
 fn plan(args: &BuildArgs, output: Output) -> Result<ExitCode> {
     let session = Session::open(Kind::Quiet)?;
     let recipe = recipe::load(&args.recipe.recipe)?;
@@ -164,8 +164,8 @@ pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// The image that a run is about, built first if a recipe is given; the tools that run it; and the controller that its
-/// disks hang on where it is at home.
+/// The image of a run, built first if a recipe is given; the tools that run it; and the default controller of its
+/// disks.
 fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, Tools, Bus)> {
     if given.is_dir() {
         let tools = carried_tools(session)?;
@@ -183,7 +183,7 @@ fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, 
     Ok((run::Image::open(&built.out)?, tools, bus))
 }
 
-/// The controller of the first platform that has another than virtio.
+/// The controller of the first platform whose disks are not on virtio.
 fn home_bus(platforms: &[Platform]) -> Bus {
     let controller = platforms
         .iter()
@@ -195,7 +195,7 @@ fn home_bus(platforms: &[Platform]) -> Bus {
     }
 }
 
-/// The tools of the carried recipe, for what has no recipe of its own.
+/// The tools of the embedded recipe, for images without a recipe.
 fn carried_tools(session: &Session) -> Result<Tools> {
     let recipe = recipe::load(&recipe::carried::tools(&session.cache)?)?;
     let locked = lock::pin(session, recipe, Mode::Make)?;
@@ -425,7 +425,7 @@ pub(crate) fn ignition(command: arguments::Ignition, output: Output) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// A config that cannot be used: what is wrong with it, and the exit code.
+/// Prints the errors of a config; gives the exit code.
 fn refused(report: &ignition::Report, output: Output) -> Result<ExitCode> {
     if output.json {
         let entries = node_config::entries(report);

@@ -1,4 +1,4 @@
-//! Signals: the work runs in a thread of its own, which a signal ends at once or, where it is guarded, in order.
+//! Signals: the work runs in a separate thread; a signal ends it at once or, if it holds a guard, in order.
 
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use slipway::host::interrupt::Interrupt;
 
-/// How long guarded work may take to end in order.
+/// Time limit for guarded work to end in order.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Does the work in a thread of its own, and gives up on it when a signal comes: at once, or when the last
-/// [`Guard`](slipway::host::interrupt::Guard) is gone.
+/// Does the work in a separate thread, and abandons it after a signal: at once, or when the last
+/// [`Guard`](slipway::host::interrupt::Guard) is dropped.
 pub(crate) fn interruptible(
     interrupt: &Interrupt,
     work: impl FnOnce() -> Result<ExitCode> + Send + 'static,
@@ -61,7 +61,7 @@ pub(crate) fn interruptible(
     }
 }
 
-/// What the main thread waits for.
+/// An event that the main thread waits for.
 enum Event {
     Done,
     Signal,

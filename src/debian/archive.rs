@@ -14,23 +14,23 @@ use super::signature::Keyring;
 use crate::host::cache::Cache;
 use crate::host::progress::Step;
 
-/// An `InRelease` file is 140 KB; more than this is no list of indexes.
+/// Size limit of an `InRelease` file, bytes; Debian's has 140 KB.
 const RELEASE_LIMIT: u64 = 16 << 20;
-/// No index is larger than this, packed or unpacked.
+/// Size limit of an index, packed or unpacked, bytes.
 const INDEX_LIMIT: u64 = 1 << 30;
 
-/// A suite of an archive, as `trixie-updates` of `debian`.
+/// A suite of an archive, such as `trixie-updates` of `debian`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suite {
-    /// Lock's name of the archive.
+    /// The archive's name in the lock.
     pub archive: &'static str,
     /// The suite's name.
     pub name: String,
-    /// Whether its packages are taken only when asked for.
+    /// Whether its packages are taken only on request.
     pub backports: bool,
 }
 
-/// The suites that belong to a release: itself, its updates, its security updates, and its backports if wanted.
+/// The suites of a release: the release itself, its updates, its security updates, and its backports on request.
 #[must_use]
 pub fn suites(release: &str, with_backports: bool) -> Vec<Suite> {
     let suite = |archive, name: String, backports| Suite {
@@ -39,7 +39,7 @@ pub fn suites(release: &str, with_backports: bool) -> Vec<Suite> {
         backports,
     };
     let mut all = vec![suite(ARCHIVE, release.to_owned(), false)];
-    // The suites that roll have their updates in themselves.
+    // Rolling suites contain their updates.
     if matches!(release, "sid" | "unstable") {
         return all;
     }
@@ -55,18 +55,18 @@ pub fn suites(release: &str, with_backports: bool) -> Vec<Suite> {
     all
 }
 
-/// What of an archive is read.
+/// The archives, suites and components to read.
 #[derive(Clone, Debug)]
 pub struct Request<'r> {
-    /// Where the archives are.
+    /// Base URLs of the archives.
     pub mirrors: &'r Mirrors,
     /// The suites.
     pub suites: &'r [Suite],
-    /// Components, as `main`.
+    /// Components, such as `main`.
     pub components: &'r [String],
     /// Debian's name of the architecture.
     pub architecture: &'r str,
-    /// The keys that are believed.
+    /// The trusted keys.
     pub keyring: &'r Keyring,
     /// The time, seconds since 1970.
     pub now: u64,
@@ -75,9 +75,9 @@ pub struct Request<'r> {
 /// The suites that were read.
 #[derive(Debug)]
 pub struct Archive {
-    /// The suites, as they were asked for, with what their signed files say.
+    /// The requested suites, each with the content of its signed file.
     pub suites: Vec<(Suite, Release)>,
-    /// Texts of the `Packages` files, each with the place of its suite.
+    /// Texts of the `Packages` files, each with the index of its suite.
     texts: Vec<(usize, String)>,
 }
 
@@ -85,7 +85,7 @@ impl Archive {
     /// Reads all suites at once. Index files are kept in the cache by their digest.
     ///
     /// # Errors
-    /// Names the suite and the mirror, where the mirror is set, and what is wrong with what it answered.
+    /// Names the suite, the mirror, the setting that names the mirror, and the fault of the answer.
     pub fn read(request: &Request<'_>, cache: &Cache, step: &Step) -> Result<Self> {
         let read: Vec<Result<(Release, Vec<String>)>> = thread::scope(|scope| {
             let threads: Vec<_> = request
@@ -206,7 +206,7 @@ fn index_text(
         let url = format!("{suite_base}/{path}");
         client.file(&Want::new(&url, index.size).digest(digest), &object, &count)
     };
-    // A mirror may announce files by hash and not have them; the plain name is the same file then.
+    // A mirror may announce files by hash and not have them; the plain name is then the same file.
     match fetch(&index.fetch_path) {
         Err(failure) if failure.is_gone() && index.fetch_path != index.path => fetch(&index.path)?,
         outcome => outcome?,

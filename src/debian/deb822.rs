@@ -1,11 +1,11 @@
 //! Paragraphs of `Name: value` lines, Debian's form for every index (deb822(5)); nothing is copied.
 
-/// A line that is neither a field nor part of one.
+/// A line that is neither a field nor a continuation of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Which line, from 1.
+    /// The line's number, from 1.
     pub line: usize,
-    /// The line itself.
+    /// The line's text.
     pub text: String,
 }
 
@@ -25,7 +25,7 @@ impl std::error::Error for Malformed {}
 #[derive(Debug)]
 pub struct Reader<'a> {
     text: &'a str,
-    /// Where the next line begins.
+    /// Start of the next line.
     at: usize,
     line: usize,
 }
@@ -41,17 +41,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Hands each field of the next paragraph to `field` as name and value. A value is trimmed, keeps its continuation
-    /// lines, and lines that begin with `#` are passed over. Gives `false` at the end.
+    /// Passes each field of the next paragraph to `field` as name and value. A value is trimmed, keeps its continuation
+    /// lines, and skips lines that begin with `#`. Gives `false` at the end.
     ///
     /// # Errors
-    /// At the first line that is neither a field nor part of one.
+    /// At the first line that is neither a field nor a continuation of one.
     pub fn paragraph(
         &mut self,
         mut field: impl FnMut(&'a str, &'a str),
     ) -> Result<bool, Malformed> {
         let mut any = false;
-        // Name of the field that is being read, and where its value begins and, so far, ends.
+        // Name of the current field, with the start of its value and the end so far.
         let mut open: Option<(&'a str, usize, usize)> = None;
         while self.at < self.text.len() {
             let start = self.at;

@@ -1,4 +1,4 @@
-//! A mirror on loopback for tests: answers from a table, counts what it was asked for.
+//! A mirror on loopback for tests: answers from a table, and records the requested paths.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -47,7 +47,7 @@ impl Loopback {
                         body.len()
                     );
                     connection.write_all(head.as_bytes()).unwrap();
-                    // A client that refuses what it gets leaves early.
+                    // A client that refuses the answer closes the connection early.
                     drop(connection.write_all(body));
                 });
             }
@@ -55,7 +55,7 @@ impl Loopback {
         Self { url, asked }
     }
 
-    /// The paths that were asked for, sorted.
+    /// The requested paths, sorted.
     pub(crate) fn asked(&self) -> Vec<String> {
         let mut asked = self.asked.lock().unwrap().clone();
         asked.sort();

@@ -1,4 +1,4 @@
-//! Where the archive is: the recipe, else the environment, else the host's own apt configuration.
+//! Base URLs of the archive: from the recipe, else the environment, else the host's apt configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use anyhow::{Result, bail, ensure};
 
 use super::deb822::Reader;
 
-/// Names the archive's mirror.
+/// The variable for the archive's mirror.
 pub const MIRROR_VARIABLE: &str = "SLIPWAY_DEBIAN_MIRROR";
-/// Names the security archive's mirror.
+/// The variable for the security archive's mirror.
 pub const SECURITY_VARIABLE: &str = "SLIPWAY_DEBIAN_SECURITY_MIRROR";
 
-/// Lock's name of the archive.
+/// The archive's name in the lock.
 pub const ARCHIVE: &str = "debian";
-/// Lock's name of the security archive.
+/// The security archive's name in the lock.
 pub const SECURITY_ARCHIVE: &str = "debian-security";
 
-/// What of the host decides about mirrors.
+/// The host's settings that decide about mirrors.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     /// Value of [`MIRROR_VARIABLE`].
@@ -28,7 +28,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// This host: its environment and apt's configuration, as far as there is one.
+    /// This host's settings: its environment and, if present, apt's configuration.
     #[must_use]
     pub fn here() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -70,19 +70,19 @@ pub struct Mirrors {
     pub main: String,
     /// The archive of security updates.
     pub security: String,
-    /// Where [`Mirrors::main`] comes from, for messages.
+    /// The setting that [`Mirrors::main`] comes from, for messages.
     pub main_from: String,
-    /// Where [`Mirrors::security`] comes from, for messages.
+    /// The setting that [`Mirrors::security`] comes from, for messages.
     pub security_from: String,
 }
 
 impl Mirrors {
-    /// Finds both mirrors, each on its own: the recipe's word, else the environment's, else apt's. If only the security
-    /// mirror is said nowhere, it is looked for beside the other one, where most mirrors have it; signatures make a
-    /// wrong guess harmless.
+    /// Finds both mirrors independently: from the recipe, else the environment, else apt. If only the security
+    /// mirror is not set, its URL is derived from that of the other one, since most mirrors have both in one folder;
+    /// signatures make a wrong guess harmless.
     ///
     /// # Errors
-    /// If a word is no http address, or when nobody says where the archive is; the message says how to set it.
+    /// If a setting is not an http address, or none names the archive; the message names the setting to use.
     pub fn find(main: Option<&str>, security: Option<&str>, host: &Host) -> Result<Self> {
         type Found = Option<(String, String)>;
         let entries = entries(&host.apt);
@@ -137,7 +137,7 @@ impl Mirrors {
         })
     }
 
-    /// Base URL of an archive by the lock's name, and where that comes from.
+    /// Base URL of an archive by its name in the lock, and the setting that it comes from.
     #[must_use]
     pub fn archive(&self, name: &str) -> Option<(&str, &str)> {
         match name {
@@ -203,7 +203,7 @@ impl Entry {
         kind
     }
 
-    /// How sure it is that the entry is Debian's, 0 the surest: third parties use Debian's suite names too.
+    /// How doubtful it is that the entry is Debian's, 0 for certain: third parties use Debian's suite names too.
     fn doubt(&self) -> Option<u8> {
         match &self.signed_by {
             Some(keys) => {
@@ -243,7 +243,7 @@ fn best(entries: &[Entry], kind: Kind) -> Option<(String, String)> {
         .iter()
         .filter(|entry| entry.kind() == Some(kind))
         .filter_map(|entry| Some((entry.doubt()?, entry)))
-        // The first of the surest: `min_by_key` keeps the earliest.
+        // The first of the least doubtful: `min_by_key` keeps the earliest.
         .min_by_key(|(doubt, _)| *doubt)
         .map(|(_, entry)| (entry.uri.clone(), entry.file.display().to_string()))
 }
@@ -313,10 +313,10 @@ fn line_entries(text: &str) -> Vec<Entry> {
     all
 }
 
-/// Paragraph form (sources.list(5), "DEB822-STYLE FORMAT"). What does not parse is passed over, as is all of it that
-/// comes after: apt itself would refuse the file.
+/// Paragraph form (sources.list(5), "DEB822-STYLE FORMAT"). At a line that does not parse the rest of the file is
+/// skipped: apt itself would refuse the file.
 fn deb822_entries(text: &str) -> Vec<Entry> {
-    // A comment may stand inside a value, which is one string for the reader.
+    // A comment may be inside a value, which the reader gives as one string.
     let text: String = text
         .lines()
         .filter(|line| !line.starts_with('#'))

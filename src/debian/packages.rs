@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::deb822::{Malformed, Reader};
 use super::relation;
 
-/// How much a package matters to a system, the most important first (Debian Policy 2.5).
+/// A package's priority, the most important first (Debian Policy 2.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// A system without it is broken.
@@ -17,7 +17,7 @@ pub enum Priority {
     /// Everything else.
     #[default]
     Optional,
-    /// Obsolete name for what conflicts with others.
+    /// Obsolete name, once for packages that conflict with others.
     Extra,
 }
 
@@ -44,9 +44,9 @@ pub struct Package<'a> {
     pub architecture: &'a str,
     /// Name of its source package.
     pub source: &'a str,
-    /// How much it matters.
+    /// Its priority.
     pub priority: Priority,
-    /// Whether every system has it.
+    /// Whether it is essential: installed on every system.
     pub essential: bool,
     /// Path below the archive's base.
     pub path: &'a str,
@@ -64,16 +64,16 @@ pub struct Package<'a> {
     pub conflicts: &'a str,
     /// Field `Breaks`.
     pub breaks: &'a str,
-    /// Which of the sources it comes from: an index into the list that the caller keeps.
+    /// Its source: an index into the caller's list.
     pub origin: usize,
-    /// Whether it comes from backports, which are taken only when asked for.
+    /// Whether it comes from backports, which are used only on request.
     pub backport: bool,
 }
 
 /// Reads a `Packages` file.
 ///
 /// # Errors
-/// At a line that is no field, and at a package that lacks its name, version, path, size or SHA-256.
+/// At a line that is not a field, and at a package without name, version, path, size or SHA-256.
 pub fn read(text: &str, origin: usize, backport: bool) -> anyhow::Result<Vec<Package<'_>>> {
     let mut reader = Reader::new(text);
     // Entries of trixie's main index have 820 bytes on average.
@@ -118,7 +118,7 @@ fn take<'a>(package: &mut Package<'a>, name: &str, value: &'a str) {
         "Package" => package.name = value,
         "Version" => package.version = value,
         "Architecture" => package.architecture = value,
-        // `Source: name (version)` when the versions differ.
+        // `Source: name (version)` if the versions differ.
         "Source" => package.source = value.split(' ').next().unwrap_or(value),
         "Priority" => package.priority = Priority::named(value),
         "Essential" => package.essential = value == "yes",
@@ -134,7 +134,7 @@ fn take<'a>(package: &mut Package<'a>, name: &str, value: &'a str) {
     }
 }
 
-/// All packages that may be chosen, with the ways to look them up.
+/// All available packages, with indexes by name.
 #[derive(Debug, Default)]
 pub struct Pool<'a> {
     /// The packages, in the order of the indexes.
@@ -146,8 +146,8 @@ pub struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    /// Sorts the packages of several indexes. Of several versions of one name the newest counts, in backports and
-    /// outside of them on its own.
+    /// Sorts the packages of several indexes. Of several versions of one name the newest is kept, separately for
+    /// backports and for the other suites.
     #[must_use]
     pub fn new(packages: Vec<Package<'a>>) -> Self {
         let mut pool = Self {
@@ -201,7 +201,7 @@ impl<'a> Pool<'a> {
         self.backports.get(name).copied()
     }
 
-    /// Who provides a name, and in which version.
+    /// The providers of a name, each with the version that it provides.
     #[must_use]
     pub fn providers(&self, name: &str) -> &[(usize, Option<&'a str>)] {
         self.providers.get(name).map_or(&[], Vec::as_slice)
@@ -212,7 +212,7 @@ impl<'a> Pool<'a> {
         self.normal.keys().copied()
     }
 
-    /// Packages that every system has, sorted by name.
+    /// Essential packages, sorted by name.
     #[must_use]
     pub fn essential(&self) -> Vec<&'a str> {
         let mut names: Vec<&str> = self

@@ -1,4 +1,4 @@
-//! A package of the archive, pinned by path, size and digest; and the same as a file.
+//! A package of the archive, pinned by path, size and digest; and the downloaded file.
 
 use std::path::PathBuf;
 
@@ -27,8 +27,8 @@ pub struct LockedPackage {
 /// A package as a file.
 #[derive(Clone, Debug)]
 pub struct Deb {
-    /// What was pinned.
+    /// The pinned package.
     pub package: LockedPackage,
-    /// Where it is.
+    /// The file's path.
     pub path: PathBuf,
 }

@@ -1,11 +1,11 @@
-//! Relations between packages as control files write them: `a (>= 1) | b:any, c`.
+//! Relations between packages in the syntax of control files: `a (>= 1) | b:any, c`.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use debversion::Version;
 
-/// How a version is compared.
+/// The comparison with a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `<<`
@@ -27,12 +27,12 @@ pub struct Relation<'a> {
     pub name: &'a str,
     /// The architecture after the colon.
     pub architecture: Option<&'a str>,
-    /// What is asked of its version.
+    /// The condition on its version.
     pub version: Option<(Operator, &'a str)>,
 }
 
 impl Relation<'_> {
-    /// Whether a version is what the relation asks for. A version that does not parse fits nothing.
+    /// Whether a version satisfies the relation. A version that does not parse satisfies none.
     #[must_use]
     pub fn accepts(&self, version: &str) -> bool {
         let Some((operator, wanted)) = self.version else {
@@ -79,8 +79,8 @@ pub fn compare(a: &str, b: &str) -> Option<Ordering> {
     Some(a.cmp(&b))
 }
 
-/// Reads a field of relations: groups of alternatives, of each of which one has to hold. Architecture lists and build
-/// profiles do not occur in binary packages and are passed over.
+/// Reads a field of relations: groups of alternatives; each group needs one of its alternatives. Architecture lists and
+/// build profiles do not occur in binary packages and are skipped.
 pub fn groups(field: &str) -> impl Iterator<Item = Vec<Relation<'_>>> {
     field
         .split(',')
@@ -119,7 +119,7 @@ fn operator(text: &str) -> Option<(Operator, &str)> {
         (">=", Operator::LaterOrEqual),
         (">>", Operator::Later),
         ("=", Operator::Equal),
-        // Obsolete, and not what they look like (deb-control(5)).
+        // Obsolete operators, which mean "or equal" (deb-control(5)).
         ("<", Operator::EarlierOrEqual),
         (">", Operator::LaterOrEqual),
     ];

@@ -5,14 +5,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::deb822::Reader;
 use crate::format::time::rfc3339;
 
-/// What an `InRelease` file says, once its signature is checked.
+/// The content of an `InRelease` file with a valid signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// When it was made, seconds since 1970.
     pub date: u64,
-    /// Until when it is the newest, seconds since 1970.
+    /// The end of its validity, seconds since 1970.
     pub valid_until: Option<u64>,
-    /// Names that it goes by: `Codename` and `Suite`.
+    /// Its names: `Codename` and `Suite`.
     pub names: Vec<String>,
     /// Whether files can be fetched by their digest.
     pub by_hash: bool,
@@ -31,7 +31,7 @@ struct File {
 pub struct IndexFile {
     /// Path below the suite's folder.
     pub path: String,
-    /// Where to fetch it, below the suite's folder: by hash where the archive offers that.
+    /// Path to fetch it from, below the suite's folder: by hash if the archive offers it.
     pub fetch_path: String,
     /// Size in bytes.
     pub size: u64,
@@ -39,7 +39,7 @@ pub struct IndexFile {
     pub sha256: String,
 }
 
-/// An archive's clock may be this much ahead of ours, in seconds.
+/// An archive's clock may be ahead of ours by this, in seconds.
 const CLOCK_TOLERANCE: u64 = 24 * 3600;
 
 impl Release {
@@ -90,11 +90,11 @@ impl Release {
         Ok(release)
     }
 
-    /// Checks that this is the suite that was asked for, and that it is of today: neither from the future nor past its
-    /// `Valid-Until`, so that nobody can serve a signed but outdated archive.
+    /// Checks that this is the requested suite and that it is current: neither from the future nor past its
+    /// `Valid-Until`, so that an attacker cannot serve a signed but outdated archive.
     ///
     /// # Errors
-    /// What was expected, what was found, and what to do.
+    /// With the expected and the found value, and the remedy.
     pub fn check(&self, suite: &str, now: u64) -> Result<()> {
         ensure!(
             self.names.iter().any(|name| name == suite),
@@ -119,15 +119,15 @@ impl Release {
         Ok(())
     }
 
-    /// The index of a component's packages, in the smallest form that the archive has.
+    /// The index of a component's packages, in the most compact format of the archive.
     ///
     /// # Errors
-    /// If the release lists none.
+    /// If the release has none.
     pub fn packages(&self, component: &str, architecture: &str) -> Result<IndexFile> {
         let folder = format!("{component}/binary-{architecture}");
         for name in ["Packages.xz", "Packages.gz", "Packages"] {
             let path = format!("{folder}/{name}");
-            // Security's list names its components `updates/main`, and has the paths without.
+            // The list of the security archive names its components `updates/main`, but its paths lack `updates/`.
             if let Some(file) = self.files.iter().find(|file| file.path == path) {
                 let fetch_path = if self.by_hash {
                     format!("{folder}/by-hash/SHA256/{}", file.sha256)
@@ -146,7 +146,7 @@ impl Release {
     }
 }
 
-/// Reads a date as archives write it: RFC 2822 with a zone of `UTC`.
+/// Parses a date of an archive: RFC 2822 with the zone `UTC`.
 fn time(text: &str) -> Result<u64> {
     let numeric = text
         .strip_suffix(" UTC")

@@ -1,7 +1,7 @@
-//! Whether a text is signed by Debian: OpenPGP cleartext signatures against pinned archive keys.
+//! Verifies Debian's signatures: OpenPGP cleartext signatures against pinned archive keys.
 //!
-//! The library checks mathematics; policy is here: which primary keys count, binding and expiry of subkeys, revocation,
-//! digest algorithms, times. Only the text that was signed is handed on.
+//! The library checks the cryptography; this module has the policy: which primary keys are trusted, binding and expiry
+//! of subkeys, revocation, digest algorithms, times. It returns only the signed text.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pgp::composed::{
@@ -15,10 +15,10 @@ use crate::format::time::rfc3339;
 
 /// An archive key: its primary fingerprint, pinned, and the certificate.
 struct Pinned {
-    /// Who the key belongs to.
+    /// The key's owner.
     owner: &'static str,
-    /// Primary fingerprint, as Debian publishes it with each release's announcement of keys (ftp-master's page
-    /// `keys.html`) and as `gpg --show-keys` prints it of the files below.
+    /// Primary fingerprint, as published by Debian with each release's announcement of keys (ftp-master's page
+    /// `keys.html`) and as printed by `gpg --show-keys` for the files below.
     fingerprint: &'static str,
     /// The file of the same name in Debian's package `debian-archive-keyring`, version 2025.1.
     certificate: &'static [u8],
@@ -57,10 +57,10 @@ const PINNED: &[Pinned] = &[
     },
 ];
 
-/// A clock may be this much behind the signer's, in seconds.
+/// A clock may be behind the signer's by this, in seconds.
 const CLOCK_TOLERANCE: u64 = 24 * 3600;
 
-/// The keys that are believed.
+/// The trusted keys.
 #[derive(Debug)]
 pub struct Keyring {
     certificates: Vec<(String, SignedPublicKey)>,
@@ -70,7 +70,7 @@ impl Keyring {
     /// Debian's archive keys, each checked against its pinned fingerprint.
     ///
     /// # Errors
-    /// If a certificate in this program is not what its fingerprint says: the program is damaged.
+    /// If an embedded certificate does not match its fingerprint: the program is damaged.
     pub fn debian() -> Result<Self> {
         let pinned = PINNED
             .iter()
@@ -103,9 +103,9 @@ impl Keyring {
     /// ends of the text are single line feeds.
     ///
     /// # Errors
-    /// If the message is not of that form, or why none of its signatures counts.
+    /// If the message has another form, or no signature is good; with the reason for each.
     pub fn signed_text(&self, message: &str, now: u64) -> Result<String> {
-        // What stands before or after the signed part is not signed; a message that has anything there is not believed.
+        // Text before or after the signed part is not signed; a message with such text is refused.
         ensure!(
             message.starts_with("-----BEGIN PGP SIGNED MESSAGE-----")
                 && message
@@ -236,7 +236,7 @@ fn created(signature: &Signature) -> Result<u64> {
     Ok(u64::from(time.as_secs()))
 }
 
-/// The primary key's self-signature is right, not expired, not revoked, and allows to sign if that is needed.
+/// The primary key's self-signature is valid, not expired, not revoked, and permits signing if required.
 fn primary_is_good(certificate: &SignedPublicKey, signs: bool, now: u64) -> Result<()> {
     let primary = &certificate.primary_key;
     ensure!(
@@ -270,7 +270,7 @@ fn primary_is_good(certificate: &SignedPublicKey, signs: bool, now: u64) -> Resu
     Ok(())
 }
 
-/// The subkey is bound by its primary key and, since it signs, binds itself to it; not expired, not revoked.
+/// The subkey is bound by its primary key and, for signing, has a back-signature; not expired, not revoked.
 fn subkey_is_good(
     certificate: &SignedPublicKey,
     subkey: &SignedPublicSubKey,
@@ -324,7 +324,7 @@ fn not_expired(own: &Signature, key: &impl VerifyingKey, now: u64) -> Result<()>
 mod tests {
     use super::*;
 
-    /// Debian's own file of 20 November 2026. Its signatures say where it comes from, so it has no generator.
+    /// Debian's file of 20 November 2026. Its signatures prove its origin, so it has no generator.
     const IN_RELEASE: &str = include_str!("testdata/trixie-updates.InRelease");
     const MADE: u64 = 1_795_227_900;
 

@@ -1,8 +1,8 @@
 //! The choice of packages, as `apt-get install --no-install-recommends` makes it on an empty system.
 //!
-//! apt's classic way is a depth-first marking: what was asked for first, then `Pre-Depends` and `Depends` in the order of
-//! the file; an alternative that is already marked satisfies, else the first one that the archive has is marked; a
-//! virtual name takes the provider with the best priority. A solver that looks for some consistent set finds other sets.
+//! apt's classic solver is a depth-first marking: the requested packages first, then `Pre-Depends` and `Depends` in the
+//! order of the file; an alternative that is already marked satisfies, else the first available one is marked; for a
+//! virtual name the provider with the best priority is taken. A solver for any consistent set finds other sets.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,23 +11,23 @@ use anyhow::{Result, bail};
 use super::packages::{Package, Pool};
 use super::relation::{Relation, groups};
 
-/// What is asked of the solver.
+/// The requirements for the solver.
 #[derive(Clone, Debug)]
 pub struct Requirements<'w> {
-    /// The packages asked for.
+    /// The requested packages.
     pub packages: &'w [String],
     /// Packages that are taken from backports if they come into the set.
     pub backports: &'w [String],
-    /// Whether Debian's essential packages are asked for as well.
+    /// Whether Debian's essential packages are requested as well.
     pub essential: bool,
-    /// Whether what they depend on is chosen too.
+    /// Whether their dependencies are chosen too.
     pub dependencies: bool,
 }
 
-/// The chosen packages' places in the pool, sorted by name.
+/// The chosen packages as indexes into the pool, sorted by name.
 ///
 /// # Errors
-/// Names everything that is wrong at once: unknown packages with the nearest name, dependencies that the archive cannot
+/// Names all problems at once: unknown packages with the nearest name, dependencies that the archive cannot
 /// satisfy with the chain that leads to them, and conflicts inside the set.
 pub fn solve(
     pool: &Pool<'_>,
@@ -82,7 +82,7 @@ struct Marking<'p, 'a> {
     backports: HashSet<&'p str>,
     chosen: HashMap<&'a str, usize>,
     expanded: HashSet<usize>,
-    /// Who brought a package into the set.
+    /// The package whose dependency brought a package into the set.
     asked_by: HashMap<usize, usize>,
     problems: Vec<String>,
 }
@@ -92,7 +92,7 @@ impl<'a> Marking<'_, 'a> {
         &self.pool.packages[id]
     }
 
-    /// The version of a name that these requirements take.
+    /// The version of a name under these requirements.
     fn candidate(&self, name: &str) -> Option<usize> {
         let backport = self.pool.backport(name);
         if self.backports.contains(name) && backport.is_some() {
@@ -105,7 +105,7 @@ impl<'a> Marking<'_, 'a> {
         self.candidate(self.package(id).name) == Some(id)
     }
 
-    /// A package asked for by name: itself, or the only provider of a virtual name.
+    /// A requested package: the one with this name, or the only provider of a virtual name.
     fn named(&self, name: &str) -> Option<usize> {
         self.candidate(name).or_else(|| {
             let mut providers = self
@@ -119,7 +119,7 @@ impl<'a> Marking<'_, 'a> {
         })
     }
 
-    /// A metapackage is one that depends on exactly one package, of the same source in the very same version.
+    /// Follows a metapackage: it depends on exactly one package, of the same source in the same version.
     fn behind_metapackage(&self, id: usize) -> usize {
         let package = self.package(id);
         let mut depends = groups(package.depends);
@@ -177,7 +177,7 @@ impl<'a> Marking<'_, 'a> {
         })
     }
 
-    /// Whether a chosen package is what the relation asks for.
+    /// Whether a chosen package satisfies the relation.
     fn satisfied(&self, relation: &Relation<'_>) -> bool {
         self.right_architecture(relation)
             && (self
@@ -195,8 +195,8 @@ impl<'a> Marking<'_, 'a> {
         self.chosen.get(self.package(id).name) == Some(&id)
     }
 
-    /// The package that would be chosen for a relation: the one of that name, else the provider of the best priority.
-    /// With `from_backports` those that the recipe does not name count too.
+    /// The package to choose for a relation: the one with that name, else the provider with the best priority.
+    /// With `from_backports`, backports that the recipe does not name are candidates too.
     fn fitting(&self, relation: &Relation<'_>, from_backports: bool) -> Option<usize> {
         if !self.right_architecture(relation) {
             return None;
@@ -216,19 +216,19 @@ impl<'a> Marking<'_, 'a> {
                         && provides(relation, version)
                 })
                 .map(|&(id, _)| id)
-                // The first of the best: `min_by_key` keeps the earliest.
+                // The first of the best priority: `min_by_key` keeps the earliest.
                 .min_by_key(|&id| self.package(id).priority)
         })
     }
 
-    /// Whether no other version of the package is chosen already.
+    /// Whether no other version of the package is already chosen.
     fn free(&self, id: usize) -> bool {
         self.chosen
             .get(self.package(id).name)
             .is_none_or(|&chosen| chosen == id)
     }
 
-    /// Finds chosen packages that exclude each other. A package never excludes itself by what it provides.
+    /// Finds chosen packages that exclude each other. A package never excludes itself by a name that it provides.
     fn conflicts(&mut self) {
         let mut ids: Vec<usize> = self.chosen.values().copied().collect();
         ids.sort_by_key(|&id| self.package(id).name);
@@ -273,7 +273,7 @@ impl<'a> Marking<'_, 'a> {
         format!("{} {}", self.package(id).name, self.package(id).version)
     }
 
-    /// Who asked for a package, and who for that one.
+    /// The chain of dependencies that brought a package into the set.
     fn chain(&self, id: usize) -> String {
         let mut names = vec![self.package(id).name];
         let mut at = id;
@@ -337,7 +337,7 @@ impl<'a> Marking<'_, 'a> {
     }
 }
 
-/// Whether a provided name, with the version that it is provided in, is what the relation asks for. Without a version
+/// Whether a provided name, with its version, satisfies the relation. Without a version
 /// it satisfies only relations without one (Debian Policy 7.5).
 fn provides(relation: &Relation<'_>, version: Option<&str>) -> bool {
     match version {

@@ -1,7 +1,7 @@
 //! Writes a cpio archive in the "newc" format that the kernel unpacks an initramfs from.
 //!
-//! Format: the kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`. Same entries, same
-//! bytes: inode numbers count up, times are zero, everything belongs to root.
+//! Format: the kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`. Equal entries give equal
+//! bytes: inode numbers count up, times are zero, every owner is root.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl Archive {
         Self::default()
     }
 
-    /// A folder with mode 0755, and those above it, unless they are there.
+    /// Adds a folder with mode 0755 and its missing parents.
     ///
     /// # Errors
     /// When the path is not absolute or too long.
@@ -43,7 +43,7 @@ impl Archive {
         Ok(())
     }
 
-    /// A regular file.
+    /// Adds a regular file.
     ///
     /// # Errors
     /// When the path is not absolute or the content has 4 GiB or more.
@@ -52,7 +52,7 @@ impl Archive {
         self.entry(relative(path)?, FILE | mode, (0, 0), content)
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     ///
     /// # Errors
     /// When the path is not absolute.
@@ -61,7 +61,7 @@ impl Archive {
         self.entry(relative(path)?, LINK | 0o777, (0, 0), target.as_bytes())
     }
 
-    /// A character device: `/dev/console` must be there before anything is mounted.
+    /// Adds a character device: the kernel opens `/dev/console` before any file system is mounted.
     ///
     /// # Errors
     /// When the path is not absolute.
@@ -70,7 +70,7 @@ impl Archive {
         self.entry(relative(path)?, CHARACTER | mode, (major, minor), &[])
     }
 
-    /// The archive, closed.
+    /// Closes the archive; gives its bytes.
     ///
     /// # Errors
     /// Never in practice: the trailer's name is constant.
@@ -135,7 +135,7 @@ fn relative(path: &str) -> Result<&str> {
     Ok(inside)
 }
 
-/// One entry of an archive that was read.
+/// One entry of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// Path inside the archive, without a leading slash.
@@ -149,7 +149,7 @@ pub struct Entry<'a> {
 /// Reads an uncompressed archive.
 ///
 /// # Errors
-/// When the bytes are no newc archive, or end early.
+/// When the bytes are not a newc archive, or end early.
 pub fn read(bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
     let (mut out, mut at) = (Vec::new(), 0);
     loop {

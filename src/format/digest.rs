@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::sparse;
 
-/// SHA-256 of a file in hexadecimal digits. Holes are hashed, not read.
+/// SHA-256 of a file in hexadecimal digits. Holes are hashed without being read.
 ///
 /// # Errors
 /// When the file cannot be read.

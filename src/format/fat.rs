@@ -1,7 +1,7 @@
 //! Writes the EFI system partition: a FAT32 file system, as the few extents that are not zero.
 //!
-//! Format: Microsoft's "FAT32 File System Specification" 1.03. Written here and not with a crate because the
-//! one well-kept crate needs the whole partition in memory and takes the label's time from the clock. Every file
+//! Format: Microsoft's "FAT32 File System Specification" 1.03. Written without a library because the
+//! only maintained one needs the whole partition in memory and takes the label's time from the clock. Every file
 //! is contiguous, entries are sorted, and all times are the given one, so equal input gives equal bytes.
 
 mod read;
@@ -17,14 +17,14 @@ use read::{DIRECTORY, LABEL, LONG_NAME, SECTOR};
 
 pub use read::files;
 
-/// Fewer clusters than this are read as FAT16 by firmware.
+/// The minimum number of clusters: firmware takes a file system with fewer for FAT16.
 const LEAST_CLUSTERS: u64 = 65_525;
 const FATS: u64 = 2;
 const ROOT_CLUSTER: u32 = 2;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
 const ARCHIVE: u8 = 0x20;
 
-/// What the file system is called and when everything in it was made.
+/// Size, names and time of the file system.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// Bytes of the partition.
@@ -35,11 +35,11 @@ pub struct Options<'a> {
     pub label: &'a str,
     /// Volume id.
     pub id: u32,
-    /// Seconds since 1970; FAT begins in 1980, so earlier times become that.
+    /// Seconds since 1970; times before 1980, the first year of FAT, become the start of 1980.
     pub time: u64,
 }
 
-/// A file system being filled.
+/// A file system under construction.
 #[derive(Debug, Default)]
 pub struct Volume<'a> {
     root: Folder<'a>,
@@ -60,10 +60,10 @@ impl<'a> Volume<'a> {
         Self::default()
     }
 
-    /// Adds a file; the folders on its way are made.
+    /// Adds a file; missing folders of its path are created.
     ///
     /// # Errors
-    /// When a name cannot stand in a FAT, or is there already (upper and lower case are the same).
+    /// When a name is not valid in a FAT, or exists already (upper and lower case are equal).
     pub fn file(&mut self, path: &str, content: &'a [u8]) -> Result<()> {
         let mut folder = &mut self.root;
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -90,7 +90,7 @@ impl<'a> Volume<'a> {
         Ok(())
     }
 
-    /// The bytes that are not zero, in ascending order, relative to the partition's start.
+    /// The extents that are not zero, in ascending order, relative to the partition's start.
     ///
     /// # Errors
     /// When the partition is too small for FAT32 or for the files.
@@ -145,15 +145,15 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// The largest clusters, 4 KiB at most, that still make it FAT32.
+    /// The largest cluster size, 4 KiB at most, with enough clusters for FAT32.
     fn of(size: u64) -> Result<Self> {
         let sectors = size / SECTOR;
         for sectors_per_cluster in [8, 4, 2, 1] {
-            // One table entry a cluster, and two entries more. Slightly too large a table is allowed.
+            // The table has an entry for each cluster, and two more. A slightly too large table is allowed.
             let most = sectors / sectors_per_cluster + 2;
             let fat_sectors = (most * 4).div_ceil(SECTOR);
             let before = 32 + FATS * fat_sectors;
-            // Clusters on their own multiple: a page of the cache is then one cluster.
+            // Align clusters to their size, so that a page of the cache is one cluster.
             let reserved = 32 + (before.next_multiple_of(sectors_per_cluster) - before);
             let data = sectors.saturating_sub(reserved + FATS * fat_sectors);
             let clusters = data / sectors_per_cluster;
@@ -207,7 +207,7 @@ fn boot_sectors<'a>(
         (67, &options.id.to_le_bytes()),
         (71, &label),
         (82, b"FAT32   "),
-        // No BIOS starts this disk: the code is an endless loop.
+        // A BIOS does not start this disk: the code is an endless loop.
         (90, &[0xeb, 0xfe]),
     ];
     let free = u32::try_from(geometry.clusters - used)?;
@@ -235,13 +235,13 @@ fn boot_sectors<'a>(
 struct Layout<'a> {
     cluster: u64,
     fat: Vec<u32>,
-    /// Time and date of every entry.
+    /// Time and date of all entries.
     stamp: [u8; 4],
     data: Vec<(u32, Cow<'a, [u8]>)>,
 }
 
 impl<'a> Layout<'a> {
-    /// Takes as many clusters as the bytes need, one after the other. Empty files have none.
+    /// Allocates consecutive clusters for this many bytes. Empty files have none.
     fn allocate(&mut self, length: usize) -> Result<u32> {
         let count = u64::try_from(length)?.div_ceil(self.cluster);
         if count == 0 {
@@ -273,7 +273,7 @@ impl<'a> Layout<'a> {
         match label {
             Some(label) => bytes.extend(self.short(label, LABEL, 0, 0)),
             None => {
-                // Zero stands for the root folder.
+                // Zero is the root folder.
                 let above = parent
                     .filter(|cluster| *cluster != ROOT_CLUSTER)
                     .unwrap_or(0);
@@ -316,7 +316,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Time and date in FAT's form: two seconds a step, years from 1980.
+/// Time and date in FAT's format: steps of two seconds, years from 1980.
 fn stamp(time: u64) -> Result<[u8; 4]> {
     let earliest = jiff::civil::date(1980, 1, 1).at(0, 0, 0, 0);
     let latest = jiff::civil::date(2107, 12, 31).at(23, 59, 58, 0);
@@ -358,7 +358,7 @@ fn short_label(label: &str) -> Result<[u8; 11]> {
     Ok(out)
 }
 
-/// Bytes that a short name holds as they are.
+/// Bytes that a short name stores unchanged.
 fn plain(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"_-".contains(&byte)
 }
@@ -368,7 +368,7 @@ fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('.').unwrap_or((name, ""))
 }
 
-/// The name in 8.3 form when it needs no long one.
+/// The name in 8.3 form if it fits without a long name.
 fn exact(name: &str) -> Option<[u8; 11]> {
     let (stem, suffix) = split(name);
     let fits = (1..=8).contains(&stem.len())
@@ -384,7 +384,7 @@ fn packed(stem: &str, suffix: &str) -> [u8; 11] {
     out
 }
 
-/// A short name for each name of a folder, in the same order, no two alike.
+/// Short names for the names of a folder, in the same order, all different.
 fn short_names<'n>(names: impl Iterator<Item = &'n String> + Clone) -> Vec<[u8; 11]> {
     let mut taken: BTreeSet<[u8; 11]> = names.clone().filter_map(|name| exact(name)).collect();
     let clean = |text: &str, length: usize| -> String {
@@ -420,7 +420,7 @@ fn long_entries(name: &str, short: &[u8; 11]) -> usize {
     }
 }
 
-/// The entries that carry the real name, last part first, before the short entry.
+/// The entries with the long name, last part first, to be placed before the short entry.
 fn long_name(name: &str, short: &[u8; 11]) -> Vec<u8> {
     let count = long_entries(name, short);
     let sum = short

@@ -1,6 +1,6 @@
 //! Writes and reads the GUID partition table.
 //!
-//! Format: UEFI specification 2.10, chapter 5. Every GUID is given: those of root and verity come from the root
+//! Format: UEFI specification 2.10, chapter 5. No GUID is random: those of root and verity come from the root
 //! hash, the others are an HMAC of a seed, as systemd-repart makes them, so equal input gives equal bytes.
 
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ pub struct Partition {
     pub number: u32,
     /// Its label.
     pub label: String,
-    /// What kind of partition it is.
+    /// Its type GUID.
     pub kind: Guid,
-    /// Its own GUID.
+    /// Its unique GUID.
     pub guid: Guid,
     /// First byte.
     pub offset: u64,
@@ -56,7 +56,7 @@ impl Table {
         (end + BACKUP).next_multiple_of(whole)
     }
 
-    /// Writes the table, its copy at the end, and the protective MBR. The file has its final size already.
+    /// Writes the table, its backup at the end, and the protective MBR. The file must have its final size.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -96,7 +96,7 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the table at the start of a disk, checking its sums.
+    /// Reads the table at the start of a disk and verifies its checksums.
     ///
     /// # Errors
     /// When there is no valid table.
@@ -137,7 +137,7 @@ impl Table {
     }
 }
 
-/// A GUID that belongs to a seed and a subject: HMAC-SHA256 as systemd-repart's `--seed` makes it. The subject
+/// The GUID for a seed and a subject: HMAC-SHA256, as systemd-repart's `--seed` makes it. The subject
 /// is the bytes of a partition type in the order of its text, or `disk-uuid`.
 #[must_use]
 pub fn seeded(seed: &[u8], subject: &[u8]) -> Guid {

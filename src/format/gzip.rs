@@ -1,7 +1,7 @@
 //! One gzip member, compressed on all cores: blocks end on a byte by a sync flush, so they can be joined.
 //!
-//! Formats: RFC 1951 and 1952. The bytes depend on the input alone, not on the number of cores. One member,
-//! because not every reader of disk images goes on after the first.
+//! Formats: RFC 1951 and 1952. The bytes depend on the input alone, not on the number of cores. The output is one
+//! member, because some readers of disk images stop after the first.
 
 use std::io::{Read, Write};
 use std::sync::mpsc::sync_channel;
@@ -10,9 +10,9 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use flate2::{Compress, Compression, Crc, FlushCompress};
 
-/// Bytes of input that are compressed on their own: large enough that the lost window costs under one in a hundred.
+/// Bytes of input per independent block: large enough that the lost window costs less than one per cent.
 const BLOCK: usize = 1 << 20;
-/// The usual compromise; 9 takes three times as long for next to nothing.
+/// The default level; 9 takes three times as long for almost no gain.
 const LEVEL: u32 = 6;
 /// Magic, deflate, no name, no time, no hint, unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
@@ -22,7 +22,7 @@ struct Packed {
     sum: Crc,
 }
 
-/// Compresses everything that `input` gives.
+/// Compresses all of `input`.
 ///
 /// # Errors
 /// When the input cannot be read or the output not written.
@@ -60,7 +60,8 @@ pub fn compress(input: &mut impl Read, output: &mut impl Write) -> Result<()> {
             if block.is_empty() {
                 break;
             }
-            // A worker takes its next block only after its last result was taken: two of each keep all at work.
+            // A worker takes its next block only after its last result was taken: two blocks for each keep all workers
+            // busy.
             if sent - written == 2 * workers {
                 take(&mut written)?;
             }
@@ -88,7 +89,7 @@ fn pack(block: &[u8]) -> Result<Packed> {
     loop {
         let read = usize::try_from(state.total_in())?;
         state.compress_vec(&block[read..], &mut bytes, FlushCompress::Sync)?;
-        // A flush is whole only when there was room left behind it.
+        // The flush is complete only if the buffer still has space after it.
         if bytes.len() < bytes.capacity() {
             break;
         }
@@ -110,7 +111,7 @@ mod tests {
         let mut packed = Vec::new();
         compress(&mut &input[..], &mut packed).unwrap();
         let mut out = Vec::new();
-        // A reader of one member only: there must not be a second.
+        // This reader stops after one member, so a second one would be noticed.
         let mut reader = flate2::bufread::GzDecoder::new(packed.as_slice());
         reader.read_to_end(&mut out).unwrap();
         assert!(reader.into_inner().is_empty());

@@ -1,4 +1,4 @@
-//! Files with holes: what is zero is never written, so that an image takes only the room of its content.
+//! Files with holes: zeros are never written, so that an image occupies only the space of its content.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -8,24 +8,24 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Bytes that are looked at together: the page of every file system that an image is kept on.
+/// Granularity of the search for zeros, bytes: the page size of every file system that stores images.
 pub const BLOCK: usize = 4096;
-/// Bytes that are read at once.
+/// Size of a read, bytes.
 const CHUNK: usize = 1 << 20;
 
-/// Bytes at a place.
+/// Bytes at an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent<'a> {
-    /// Where they begin.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// What stands there.
+    /// The content.
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// Whether there is nothing but zeros.
+/// Whether all bytes are zero.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
-    // Words first: the compiler makes vector instructions of it.
+    // Words first: the compiler vectorises this loop.
     let (words, rest) = bytes.as_chunks::<8>();
     rest.iter().all(|byte| *byte == 0)
         && words.chunks(64).all(|chunk| {
@@ -36,13 +36,13 @@ pub fn is_zero(bytes: &[u8]) -> bool {
         })
 }
 
-/// Writes the bytes at the offset, leaving out blocks of zeros. The file must be new: what is left out
-/// is not overwritten.
+/// Writes the bytes at the offset, except for blocks of zeros. The file must be new: skipped blocks
+/// are not overwritten.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn write(file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
-    // Runs of blocks that hold something, cut on multiples of a block of the file.
+    // Runs of blocks that are not all zeros, cut at multiples of the block size in the file.
     let lead = (BLOCK - usize::try_from(offset % BLOCK as u64)?) % BLOCK;
     let (head, body) = bytes.split_at(lead.min(bytes.len()));
     if !is_zero(head) {
@@ -67,7 +67,7 @@ pub fn write(file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file to a place in another, leaving out zeros. Gives the bytes that were read.
+/// Copies a file into another at an offset, without zeros. Gives the number of bytes read.
 ///
 /// # Errors
 /// Names the source.
@@ -90,10 +90,10 @@ pub fn copy(source: &Path, target: &File, offset: u64) -> Result<u64> {
     Ok(done.max(from.metadata().with_context(naming)?.len()))
 }
 
-/// The parts of a file that its file system stores, as (offset, length): what lies between is zero.
+/// The parts of a file that its file system stores, as (offset, length); the rest is zero.
 ///
 /// # Errors
-/// When the file cannot be asked.
+/// When the file system does not report them.
 pub fn data(file: &File) -> Result<Vec<(u64, u64)>> {
     use nix::unistd::{Whence, lseek};
     let length = file.metadata()?.len();
@@ -102,7 +102,7 @@ pub fn data(file: &File) -> Result<Vec<(u64, u64)>> {
         let start = match lseek(file, i64::try_from(at)?, Whence::SeekData) {
             Ok(start) => u64::try_from(start)?,
             Err(nix::errno::Errno::ENXIO) => break,
-            // A file system that knows no holes: everything is data.
+            // A file system without support for holes: all of the file is data.
             Err(nix::errno::Errno::EINVAL | nix::errno::Errno::EOPNOTSUPP) => {
                 return Ok(vec![(0, length)]);
             }
@@ -115,8 +115,8 @@ pub fn data(file: &File) -> Result<Vec<(u64, u64)>> {
     Ok(out)
 }
 
-/// The blocks that hold something, as (offset, length) in multiples of [`BLOCK`], merged: from the content,
-/// never from the holes that a file system happens to keep, so that it is the same everywhere.
+/// The blocks that are not all zeros, as (offset, length) in multiples of [`BLOCK`], merged. They come from the
+/// content, not from the file system's holes, so that the result is the same everywhere.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -175,7 +175,7 @@ mod tests {
         bytes[0] = 1;
         bytes[1 << 20] = 2;
         write(&file, (1 << 20) + 100, &bytes).unwrap();
-        // Zeros that a file system stores are still zeros.
+        // Stored zeros are zeros too.
         file.write_all_at(&[0; 65_536], 8 << 20).unwrap();
         file.write_all_at(b"end", (16 << 20) - 3).unwrap();
         let block = BLOCK as u64;

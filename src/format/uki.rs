@@ -1,11 +1,11 @@
 //! Writes a unified kernel image: systemd's stub with the kernel, the initramfs and the command line as PE sections.
 //!
 //! Formats: UAPI.5 (<https://uapi-group.org/specifications/specs/unified_kernel_image/>) and Microsoft's PE
-//! specification. Sections are laid exactly as systemd's `ukify` lays them, which a test holds byte for byte.
+//! specification. The layout of sections is that of systemd's `ukify`; a test compares them byte for byte.
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What goes into a UKI. The order of the fields is the order in the file.
+/// The parts of a UKI, in their order in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// systemd's stub for the machine, unsigned.
@@ -27,14 +27,14 @@ const CODE: u32 = 0x20;
 const DATA: u32 = 0x40;
 const READ: u32 = 0x4000_0000;
 const NX_COMPAT: u16 = 0x100;
-/// First line of every SBAT section, once.
+/// The first line of every SBAT section, kept once.
 const SBAT_HEAD: &str =
     "sbat,1,SBAT Version,sbat,1,https://github.com/rhboot/shim/blob/main/SBAT.md\n";
-/// The generation of unified images themselves, by which firmware revokes them.
+/// The generation number of unified images, by which firmware revokes them.
 const SBAT_UKI: &str =
     "uki,1,UKI,uki,1,https://uapi-group.org/specifications/specs/unified_kernel_image/\n";
 
-/// Makes the image.
+/// Links the image.
 ///
 /// # Errors
 /// When the stub or the kernel is not a PE program, the stub is signed, or it has no room for more section headers.
@@ -67,7 +67,7 @@ pub fn write(parts: &Parts) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Makes an addon: `stub`, systemd's for addons, with a command line.
+/// Links an addon: `stub`, systemd's for addons, with a command line.
 ///
 /// # Errors
 /// As [`write()`].
@@ -84,7 +84,7 @@ pub fn addon(stub: &[u8], cmdline: &[u8]) -> Result<Vec<u8>> {
 /// The content of a section, without the padding; `None` when there is no such section.
 ///
 /// # Errors
-/// When the bytes are no PE program, or a header points outside them.
+/// When the bytes are not a PE program, or a header points outside them.
 pub fn section<'a>(bytes: &'a [u8], name: &str) -> Result<Option<&'a [u8]>> {
     let pe = Pe::read(bytes)?;
     for section in pe.sections(bytes)? {
@@ -96,7 +96,7 @@ pub fn section<'a>(bytes: &'a [u8], name: &str) -> Result<Option<&'a [u8]>> {
 }
 
 #[derive(Clone, Copy)]
-/// Where the parts of a PE file's headers are, in bytes from its start.
+/// Offsets of the headers of a PE file, in bytes from its start.
 struct Pe {
     coff: usize,
     optional: usize,
@@ -184,7 +184,7 @@ impl Pe {
     }
 }
 
-/// The lines of all SBAT sections, under one head.
+/// The lines of all SBAT sections, below a single first line.
 fn merge_sbat(programs: &[(&Pe, &[u8])]) -> Result<String> {
     let mut out = SBAT_HEAD.to_owned();
     for (pe, bytes) in programs {
@@ -207,7 +207,7 @@ fn merge_sbat(programs: &[(&Pe, &[u8])]) -> Result<String> {
     Ok(out)
 }
 
-/// Puts new content into a section that the stub already has.
+/// Replaces the content of an existing section of the stub.
 fn replace(out: &mut [u8], stub: &Pe, name: &str, content: &[u8]) -> Result<()> {
     let sections = stub.sections(out)?;
     let section = sections
@@ -230,12 +230,12 @@ fn replace(out: &mut [u8], stub: &Pe, name: &str, content: &[u8]) -> Result<()> 
     put(out, section.header + 8, &size)
 }
 
-/// Adds sections behind those of the stub.
+/// Adds sections after those of the stub.
 struct Appender {
     pe: Pe,
     alignment: usize,
     headers: usize,
-    /// Where the last section ends in memory.
+    /// End of the last section in memory.
     end: usize,
     count: u16,
     initialized: u32,

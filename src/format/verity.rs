@@ -1,5 +1,5 @@
-//! The dm-verity hash tree, made by all cores. Layout: superblock, then the levels from the top down, each block 128
-//! digests (<https://gitlab.com/cryptsetup/cryptsetup/-/wikis/DMVerity>).
+//! The dm-verity hash tree, computed on all cores. Layout: superblock, then the levels from the top down, each block
+//! 128 digests (<https://gitlab.com/cryptsetup/cryptsetup/-/wikis/DMVerity>).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use image::verity::{BLOCK, DIGEST, RootHash, Superblock};
 use sha2::{Digest, Sha256};
 
 const BLOCK_BYTES: usize = 4096;
-/// Blocks that a thread takes at a time: 1 MiB.
+/// Blocks per unit of work of a thread: 1 MiB.
 const CHUNK: u64 = 256;
 
 /// Writes superblock and tree of the file `data` to `to`; gives the root hash.
@@ -111,7 +111,7 @@ fn leaves(file: &File, blocks: u64, salted: &Sha256) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The same computed the plain way: recursion over blocks, from the text of the format.
+    /// A second implementation from the text of the format: recursion over blocks.
     fn plain(data: &[u8], salt: &[u8]) -> Vec<u8> {
         let digests: Vec<u8> = data
             .chunks(BLOCK_BYTES)

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Writes a file by `fill`; until that has succeeded, `path` is what it was. The umask takes bits from `mode`, as for every
-/// other program.
+/// Writes a file by `fill`; until `fill` has succeeded, `path` is unchanged. The umask clears bits of `mode`, as for
+/// every other program.
 ///
 /// # Errors
 /// As `fill`, or if the folder cannot be written.
 pub fn write(path: &Path, mode: u32, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let put = || -> Result<()> {
-        // Beside its place: a rename works only inside one file system.
+        // In the same folder: a rename works only inside one file system.
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
@@ -22,7 +22,7 @@ pub fn write(path: &Path, mode: u32, fill: impl FnOnce(&mut File) -> Result<()>)
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder)?;
         fill(temporary.as_file_mut())?;
-        // Without this, a power cut may leave the new name with an empty file.
+        // Without the sync, a power cut may leave an empty file under the new name.
         temporary.as_file().sync_all()?;
         temporary.persist(path)?;
         Ok(())

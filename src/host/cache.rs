@@ -4,10 +4,10 @@
 //! `downloads/ab/abcd…` objects by SHA-256 · `steps/NAME/KEY/` finished steps · `tmp/` work in progress ·
 //! `locks/` one lock file for each entry of `tmp/` · `digests/` SHA-256 of big files by their stat.
 //!
-//! A finished step is a folder that was renamed into place as a whole, so a killed build leaves nothing that
-//! could be mistaken for one. What it leaves in `tmp/` is removed by the next build: its lock is free then.
-//! A power cut may still tear files that were renamed but not yet written back; a step therefore notes the
-//! boot of the host in which it was made, and counts in later boots only if [`Cache::settle`] has synced it.
+//! A finished step is a folder that was renamed into place, so a killed build leaves no partial step under a final
+//! name. Its entries in `tmp/` are removed by the next build, which finds their locks free.
+//! A power cut may still truncate files that were renamed but not yet written back; a step therefore records the
+//! boot id of the host, and is valid in later boots only if [`Cache::settle`] has synced it.
 
 mod key;
 mod prune;
@@ -28,35 +28,35 @@ use crate::format::digest;
 pub use key::{Key, KeyBuilder};
 pub use prune::Entry;
 
-/// Written into a step's folder before the rename: the host's boot id.
+/// The host's boot id, written into a step's folder before the rename.
 const MADE: &str = ".slipway-made";
-/// Written beside [`MADE`] once everything in the folder is on the disk.
+/// Written beside [`MADE`] once all files of the folder are on the disk.
 const SYNCED: &str = ".slipway-synced";
-/// Lock file of the whole cache.
+/// Lock file of the cache.
 const IN_USE: &str = ".slipway-in-use";
-/// Files below this many bytes are hashed anew each time; reading the memo would cost as much.
+/// Size below which files are hashed anew each time, bytes; reading the stored digest would take as long.
 const SMALL: u64 = 256 << 10;
 
-/// The cache's folder, and what this run has made in it.
+/// The cache's folder, and the steps made by this run.
 #[derive(Debug)]
 pub struct Cache {
     root: PathBuf,
     boot: String,
     made: Mutex<Vec<PathBuf>>,
-    /// Held shared by every build, and alone by whoever removes what is old.
+    /// Locked shared by every build, and exclusively by the removal of old entries.
     in_use: File,
 }
 
 /// A finished step.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// The step's folder. Read only: other builds use it too.
+    /// The step's folder. Read-only, because other builds use it too.
     pub path: PathBuf,
-    /// Whether it was there already.
+    /// Whether it was in the cache.
     pub hit: bool,
 }
 
-/// A folder of this run alone, removed when dropped, and by the next run if this one is killed.
+/// A private folder of this run, removed when dropped, and by the next run if this one is killed.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -100,9 +100,9 @@ impl Cache {
         Self::at(root)
     }
 
-    /// Opens the cache in this folder, making it if it is absent, and removes what dead builds left.
+    /// Opens the cache in this folder, creates it if absent, and removes the remains of dead builds.
     ///
-    /// Also sets this process's umask to 022: what a build writes must not depend on that of whoever builds.
+    /// Also sets this process's umask to 022: files of a build must not depend on the user's umask.
     ///
     /// # Errors
     /// If the folder cannot be made or written.
@@ -134,24 +134,24 @@ impl Cache {
         &self.root
     }
 
-    /// Notes that the download with this SHA-256 is used now, so that [`Cache::prune`] keeps it.
+    /// Records the current use of the download with this SHA-256, so that [`Cache::prune`] keeps it.
     pub fn use_object(&self, sha256: &str) {
         prune::used(&self.object(sha256));
     }
 
-    /// Where the download with this SHA-256 (64 hexadecimal digits) is or belongs; its folder is made by who writes it.
+    /// Path of the download with this SHA-256 (64 hexadecimal digits), present or not; its writer creates the folder.
     #[must_use]
     pub fn object(&self, sha256: &str) -> PathBuf {
         let prefix = sha256.get(..2).unwrap_or("xx");
         self.root.join("downloads").join(prefix).join(sha256)
     }
 
-    /// Gives the folder of step `name` for these inputs, calling `make` with an empty folder if it is not there yet.
+    /// Gives the folder of step `name` for these inputs, calling `make` with an empty folder if it is not in the cache.
     ///
-    /// Two builds that need the same step at once make it once: the second waits.
+    /// If two builds need the same step at once, one makes it and the other waits.
     ///
     /// # Errors
-    /// What `make` fails with; nothing of its work is kept then.
+    /// The error of `make`; its folder is then removed.
     pub fn step(
         &self,
         name: &str,
@@ -206,16 +206,16 @@ impl Cache {
         })
     }
 
-    /// Whether a step's folder is there and can be trusted after what the host went through.
+    /// Whether a step's folder exists and is intact: made in this boot of the host, or synced.
     fn is_whole(&self, path: &Path) -> bool {
         fs::read_to_string(path.join(MADE))
             .is_ok_and(|boot| boot == self.boot || path.join(SYNCED).exists())
     }
 
-    /// Writes everything that this run has made to the disk, so that it also counts after a power cut.
+    /// Syncs all steps of this run to the disk, so that they remain valid after a power cut.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If the sync fails.
     pub fn settle(&self) -> Result<()> {
         let made = match self.made.lock() {
             Ok(mut made) => std::mem::take(&mut *made),
@@ -234,7 +234,7 @@ impl Cache {
         Ok(())
     }
 
-    /// A folder for this run alone.
+    /// A private folder for this run.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -248,7 +248,7 @@ impl Cache {
             .and_then(|name| name.to_str())
             .context("naming a scratch folder")?;
         let (lock, held) = self.lock(id)?;
-        // A sweeping build may have taken the folder in the moment before it was locked.
+        // Another build's sweep may have removed the folder just before it was locked.
         fs::create_dir_all(&path)?;
         Ok(Scratch {
             path,
@@ -257,7 +257,7 @@ impl Cache {
         })
     }
 
-    /// Takes the lock of one entry of `tmp/`, waiting for whoever holds it.
+    /// Takes the lock of one entry of `tmp/`, waiting for its holder.
     fn lock(&self, id: &str) -> Result<(PathBuf, File)> {
         let path = self.root.join("locks").join(id);
         loop {
@@ -265,7 +265,7 @@ impl Cache {
                 .with_context(|| format!("making the lock {}", path.display()))?;
             file.lock()
                 .with_context(|| format!("waiting for {}", path.display()))?;
-            // The holder before us removed the file that we were waiting on: another build may hold its successor.
+            // The previous holder removed the file that we were waiting on: another build may hold its successor.
             match fs::metadata(&path) {
                 Ok(now) if now.ino() == file.metadata()?.ino() => return Ok((path, file)),
                 _ => {}
@@ -273,7 +273,7 @@ impl Cache {
         }
     }
 
-    /// Removes what dead builds left in `tmp/`: entries whose lock nobody holds.
+    /// Removes the remains of dead builds from `tmp/`: entries whose lock is free.
     fn sweep(&self) -> Result<()> {
         for entry in fs::read_dir(self.root.join("tmp"))? {
             let entry = entry?;
@@ -281,7 +281,7 @@ impl Cache {
                 continue;
             };
             let path = self.root.join("locks").join(&id);
-            // The lock comes after the folder for scratch folders; a folder so young is not dead.
+            // A scratch folder exists shortly before its lock; such a young folder is not dead.
             let young = entry
                 .metadata()
                 .and_then(|meta| meta.modified())
@@ -305,7 +305,7 @@ impl Cache {
         Ok(())
     }
 
-    /// SHA-256 of a file as hexadecimal digits. Remembered by device, inode, size and times, so that an unchanged
+    /// SHA-256 of a file as hexadecimal digits. Stored by device, inode, size and times, so that an unchanged
     /// big file costs one `stat`.
     ///
     /// # Errors
@@ -339,7 +339,7 @@ impl Cache {
             return Ok(known);
         }
         let digest = digest::sha256(path)?;
-        // A file written within the clock's granularity could change again without a trace in its times.
+        // A file written within the clock's granularity could change again with the same times.
         let settled = meta.modified().is_ok_and(|at| {
             SystemTime::now()
                 .duration_since(at)
@@ -354,20 +354,20 @@ impl Cache {
     }
 }
 
-/// Writes everything of the file system that holds `folder` to its disk.
+/// Syncs the file system of `folder` to its disk.
 ///
 /// # Errors
-/// If the folder cannot be opened or the disk refuses.
+/// If the folder cannot be opened or the sync fails.
 pub fn sync(folder: &Path) -> Result<()> {
     let about = || format!("syncing the file system of {}", folder.display());
     let folder = File::open(folder).with_context(about)?;
     nix::unistd::syncfs(&folder).with_context(about)
 }
 
-/// Removes a file or a whole folder, even one whose folders forbid it to their owner; absent is fine.
+/// Removes a file or a folder with its content, even below folders that their owner cannot write; absent is fine.
 ///
 /// # Errors
-/// If something stays.
+/// If an entry cannot be removed.
 pub fn remove(path: &Path) -> Result<()> {
     let result = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),

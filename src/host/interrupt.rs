@@ -1,13 +1,13 @@
 //! Signal handling: one flag, and guards around work that must finish.
 //!
-//! Steps of a build need nothing of this: what they leave half made is in folders that the next build removes, and
+//! Steps of a build need no guard: their partial results are in folders that the next build removes, and
 //! their programs end with the tool. A guest that must be stopped, or a terminal whose settings must be restored,
 //! holds a [`Guard`] and checks [`Interrupt::requested`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Whether the user asked to stop. Clones share the flag and the guards.
+/// Whether the user requested an interrupt. Clones share the flag and the guards.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<State>);
 
@@ -18,32 +18,32 @@ struct State {
 }
 
 impl Interrupt {
-    /// Whether the user has asked to stop.
+    /// Whether the user has requested an interrupt.
     #[must_use]
     pub fn requested(&self) -> bool {
         self.0.requested.load(Ordering::SeqCst)
     }
 
-    /// Asks to stop; called when a signal comes.
+    /// Requests an interrupt; called on a signal.
     pub fn request(&self) {
         self.0.requested.store(true, Ordering::SeqCst);
     }
 
-    /// Begins work that must finish. Its owner checks [`Interrupt::requested`] often.
+    /// Begins work that must finish. The holder of the guard checks [`Interrupt::requested`] often.
     #[must_use]
     pub fn guard(&self) -> Guard {
         self.0.guards.fetch_add(1, Ordering::SeqCst);
         Guard(self.clone())
     }
 
-    /// Whether any [`Guard`] lives.
+    /// Whether any [`Guard`] exists.
     #[must_use]
     pub fn guarded(&self) -> bool {
         self.0.guards.load(Ordering::SeqCst) > 0
     }
 }
 
-/// As long as one lives, an interrupted program waits for it before it ends.
+/// While a guard exists, an interrupted program waits for it before it ends.
 #[derive(Debug)]
 pub struct Guard(Interrupt);
 

@@ -1,4 +1,4 @@
-//! The local files that a Butane config names, from a folder of this host.
+//! The local files of a Butane config, from a folder of this host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use ignition::local_files::{EntryKind, Files, TreeEntry};
 pub struct LocalFiles(pub PathBuf);
 
 impl LocalFiles {
-    /// The folder that a file stands in.
+    /// The folder of this file.
     #[must_use]
     pub fn beside(file: &Path) -> Self {
         let folder = file
@@ -50,7 +50,7 @@ impl Files for LocalFiles {
     }
 }
 
-/// A folder and all in it, names in order.
+/// A folder with its content, sorted by name.
 fn enter(top: &Path, path: String, out: &mut Vec<TreeEntry>) {
     let full = match path.as_str() {
         "" => top.to_owned(),

@@ -1,6 +1,6 @@
 //! Progress of long work: bars on a terminal, plain lines in a pipe, JSON for programs, and the closing table.
 //!
-//! Everything here goes to stderr; stdout belongs to results.
+//! All output of this module goes to stderr; stdout is for results.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-/// How often a plain line is written about a step that moves, at most.
+/// Minimum interval between plain lines about a running step.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
-/// How often a bar that does not move is redrawn.
+/// Redraw interval of a bar without progress.
 const TICK: Duration = Duration::from_millis(120);
 
 /// How progress is shown.
@@ -41,24 +41,24 @@ pub enum Outcome {
     Failed,
 }
 
-/// What is kept of a finished step, for the closing table and the build report.
+/// The record of a finished step, for the closing table and the build report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StepRecord {
     /// The step's name.
     pub name: String,
-    /// When it began, seconds since the work began.
+    /// Its start, seconds since the work began.
     pub start: f64,
-    /// How long it took, seconds.
+    /// Its duration, seconds.
     pub seconds: f64,
     /// Size of its product in bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes: Option<u64>,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// Shows the steps of one piece of work and remembers them. Clones show and remember the same.
+/// Shows and records the steps of one piece of work. Clones share display and record.
 #[derive(Clone, Debug)]
 pub struct Progress(Arc<Inner>);
 
@@ -78,7 +78,7 @@ enum Show {
 }
 
 impl Progress {
-    /// Begins a piece of work; the closing table's total time counts from here.
+    /// Begins a piece of work; the closing table's total time starts here.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         let show = match kind {
@@ -129,7 +129,7 @@ impl Progress {
         }
     }
 
-    /// Says one line that is neither a result nor an error.
+    /// Prints one line that is neither a result nor an error.
     pub fn say(&self, text: &str) {
         match &self.0.show {
             Show::Bars(bars) => {
@@ -141,7 +141,7 @@ impl Progress {
         }
     }
 
-    /// The steps that have ended, in the order in which they did.
+    /// The ended steps, in the order in which they ended.
     #[must_use]
     pub fn records(&self) -> Vec<StepRecord> {
         self.0
@@ -151,7 +151,7 @@ impl Progress {
             .clone()
     }
 
-    /// The closing table: each step with time, size and where its product came from, then the total.
+    /// The closing table: each step with time, size and the origin of its product, then the total.
     #[must_use]
     pub fn table(&self) -> String {
         table(&self.records(), self.0.began.elapsed())
@@ -166,7 +166,7 @@ impl Progress {
     }
 }
 
-/// A step under way. Shared by reference between the threads that do its work.
+/// A running step. Shared by reference between its worker threads.
 #[derive(Debug)]
 pub struct Step {
     progress: Progress,
@@ -180,7 +180,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Says how many bytes there are to do in all.
+    /// Sets the total number of bytes.
     pub fn total(&self, bytes: u64) {
         self.total.store(bytes, Ordering::Relaxed);
         if let Some(bar) = &self.bar {
@@ -191,7 +191,7 @@ impl Step {
         }
     }
 
-    /// Says that so many more bytes are done.
+    /// Adds bytes that are done.
     pub fn advance(&self, bytes: u64) {
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if let Some(bar) = &self.bar {
@@ -216,7 +216,7 @@ impl Step {
         }
     }
 
-    /// Says what the step is at.
+    /// Sets the text for the step's current activity.
     pub fn note(&self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text.to_owned());
@@ -355,7 +355,7 @@ pub fn bytes(count: u64) -> String {
     if count < 1024 {
         return format!("{count} B");
     }
-    // Tenths of the unit below the one that is shown: integers, so that nothing is rounded twice.
+    // Tenths of the next smaller unit, as integers, so that rounding happens once.
     let (mut tenths, mut unit) = (u128::from(count) * 10 / 1024, 0);
     while tenths >= 10_240 && unit + 1 < UNITS.len() {
         tenths /= 1024;

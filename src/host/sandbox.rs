@@ -1,8 +1,9 @@
-//! The one door to other programs: a command runs in namespaces with a tools tree or a root file system as its root.
+//! The only way to start other programs: a command runs in namespaces with a tools tree or a root file system as its
+//! root.
 //!
-//! Nothing of the host is seen inside but what was bound: own mounts, processes, host name, System V IPC and, unless
-//! asked otherwise, no network. The environment is fixed. The program is a child of a small init of ours (process 1
-//! of its process namespace), so that its death, or ours, ends everything that it started.
+//! Only bound paths of the host are visible inside. Mounts, processes, host name, System V IPC and, unless requested
+//! otherwise, the network are separate. The environment is fixed. The program is a child of a small init (process 1
+//! of its process namespace), so that its death, or ours, ends all of its processes.
 
 mod namespace;
 mod user;
@@ -18,13 +19,13 @@ use anyhow::{Context, Result, bail};
 
 pub use user::{become_root_of_namespace, forbidding_sysctl};
 
-/// How many lines of a failed program's error output go into our error.
+/// Lines of a failed program's error output that are part of our error.
 const TAIL: usize = 25;
-/// Where programs find programs.
+/// The search path of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Where the host's certificates are bound for programs with network, and the variables that name the place.
+/// Path of the host's certificates for programs with network, and the variables that name it.
 const CA_BUNDLE: &str = "/run/ca-certificates.crt";
-/// Where hosts keep their certificates, in the order in which we look.
+/// Paths of certificates on hosts, in the order of the search.
 const HOST_CA_BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -47,16 +48,16 @@ const PROXY_VARIABLES: &[&str] = &[
     "GOFLAGS",
 ];
 
-/// How the tree becomes the root of the programs.
+/// The way in which the tree becomes the root of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// The tree itself is the root and can be written.
+    /// The tree is the root, writable.
     Write,
     /// A small RAM disk is the root; the tree's top-level folders are bound read-only in it.
     Read,
 }
 
-/// A path of the host that is seen inside.
+/// A bind of a host path.
 #[derive(Clone, Debug)]
 struct Bind {
     source: PathBuf,
@@ -64,7 +65,7 @@ struct Bind {
     read_only: bool,
 }
 
-/// What a program sees: a tree as its root, and little else.
+/// The environment of a program: a tree as its root, binds, and variables.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     root: PathBuf,
@@ -77,7 +78,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Programs see `root` as `/` and may write to it.
+    /// A sandbox with `root` as `/`, writable.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         let environment = [
@@ -101,7 +102,7 @@ impl Sandbox {
         }
     }
 
-    /// Programs see `root` as `/` read-only. Binds may then go to any new path at the top level or below one.
+    /// A sandbox with `root` as `/`, read-only. Binds may then go to any new path at the top level or below one.
     #[must_use]
     pub fn read_only(root: &Path) -> Self {
         Self {
@@ -110,13 +111,13 @@ impl Sandbox {
         }
     }
 
-    /// Shows `source` of the host as `target` (absolute), writable.
+    /// Binds `source` of the host at `target` (absolute), writable.
     #[must_use]
     pub fn bind(self, source: &Path, target: impl AsRef<Path>) -> Self {
         self.bound(source, target.as_ref(), false)
     }
 
-    /// Shows `source` of the host as `target` (absolute), read-only.
+    /// Binds `source` of the host at `target` (absolute), read-only.
     #[must_use]
     pub fn bind_read_only(self, source: &Path, target: impl AsRef<Path>) -> Self {
         self.bound(source, target.as_ref(), true)
@@ -131,7 +132,7 @@ impl Sandbox {
         self
     }
 
-    /// Shows a device of the host, such as `/dev/kvm`, at the same path.
+    /// Binds a device of the host, such as `/dev/kvm`, at the same path.
     #[must_use]
     pub fn device(mut self, path: impl AsRef<Path>) -> Self {
         self.devices.push(path.as_ref().to_owned());
@@ -159,14 +160,14 @@ impl Sandbox {
         self.env("SOURCE_DATE_EPOCH", epoch.to_string())
     }
 
-    /// Sets the host name seen inside; `slipway` otherwise.
+    /// Sets the host name inside; the default is `slipway`.
     #[must_use]
     pub fn hostname(mut self, name: &str) -> Self {
         name.clone_into(&mut self.hostname);
         self
     }
 
-    /// A command that will run inside.
+    /// A command to run inside.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Cmd {
         Cmd {
@@ -180,7 +181,7 @@ impl Sandbox {
         }
     }
 
-    /// What the network needs of the host: binds, and variables.
+    /// Adds the binds and variables that the network needs.
     fn with_network(&self) -> Self {
         let mut sandbox = self.clone();
         if let Ok(resolver) = fs::canonicalize("/etc/resolv.conf") {
@@ -240,21 +241,21 @@ impl Cmd {
         self
     }
 
-    /// Where the program reads from; nothing otherwise.
+    /// Sets the program's standard input; the default is empty.
     #[must_use]
     pub fn stdin(mut self, from: impl Into<Stdio>) -> Self {
         self.stdin = Some(from.into());
         self
     }
 
-    /// Where the program's output goes. [`Cmd::run`] gives it back otherwise, [`Cmd::spawn`] lets it through.
+    /// Sets the program's standard output. By default [`Cmd::run`] returns it and [`Cmd::spawn`] inherits ours.
     #[must_use]
     pub fn stdout(mut self, to: impl Into<Stdio>) -> Self {
         self.stdout = Some(to.into());
         self
     }
 
-    /// Where the program's error output goes. [`Cmd::run`] keeps its tail for the error otherwise.
+    /// Sets the program's standard error. By default [`Cmd::run`] keeps its tail for the error.
     #[must_use]
     pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
         self.stderr = Some(to.into());
@@ -264,8 +265,8 @@ impl Cmd {
     /// Runs the command to its end and gives its output.
     ///
     /// # Errors
-    /// If it cannot start or does not end well: the command as it would be typed, how it ended, and the end of what
-    /// it said.
+    /// If it cannot start or fails: the command in shell syntax, its exit status, and the tail of its error
+    /// output.
     pub fn run(mut self) -> Result<Vec<u8>> {
         self.stdout.get_or_insert_with(Stdio::piped);
         self.stderr.get_or_insert_with(Stdio::piped);
@@ -278,10 +279,10 @@ impl Cmd {
         Ok(output.stdout)
     }
 
-    /// Runs the command to its end while `write` writes what it reads; gives its output.
+    /// Runs the command to its end while `write` writes its input; gives its output.
     ///
     /// # Errors
-    /// As [`Cmd::run`], and what `write` fails with unless the command ended badly, which is then the reason.
+    /// The same as [`Cmd::run`], and the error of `write` unless the command failed, which is then the cause.
     pub fn feed(mut self, write: impl FnOnce(&mut ChildStdin) -> Result<()>) -> Result<Vec<u8>> {
         self.stdin = Some(Stdio::piped());
         self.stdout.get_or_insert_with(Stdio::piped);
@@ -300,11 +301,11 @@ impl Cmd {
         Ok(output.stdout)
     }
 
-    /// Starts the command. Killing the child ends everything inside. The child also ends when the thread that
-    /// started it does.
+    /// Starts the command. Killing the child ends all processes inside. The child also ends with the thread that
+    /// started it.
     ///
     /// # Errors
-    /// If a namespace, a mount or the program itself is refused; each says which.
+    /// If a namespace, a mount or the program is refused; the error names the failed call.
     #[allow(clippy::disallowed_methods, reason = "this is the door")]
     pub fn spawn(self) -> Result<Child> {
         let shown = self.to_string();
@@ -326,7 +327,7 @@ impl Cmd {
             .stderr(self.stderr.unwrap_or_else(Stdio::inherit));
         namespace::enter_before_exec(&mut command, plan);
         let spawned = command.spawn();
-        // Our copy of the pipe's writing end lives in the command's closure.
+        // Our copy of the pipe's writing end is in the command's closure.
         drop(command);
         spawned
             .map_err(|error| match namespace::read_report(report) {
@@ -338,7 +339,7 @@ impl Cmd {
 }
 
 impl std::fmt::Display for Cmd {
-    /// The command as it would be typed.
+    /// The command in shell syntax.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&quote(&self.program))?;
         self.arguments
@@ -347,7 +348,7 @@ impl std::fmt::Display for Cmd {
     }
 }
 
-/// An argument as a shell would need it.
+/// Quotes an argument for a shell.
 fn quote(argument: &OsStr) -> String {
     let text = argument.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
@@ -358,7 +359,7 @@ fn quote(argument: &OsStr) -> String {
     }
 }
 
-/// Turns a bad end into an error that shows the command and the tail of what it said.
+/// Turns a failure into an error with the command and the tail of its error output.
 fn check(shown: &str, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<()> {
     if status.success() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Session: what one run of the program works with: the cache, its progress, and whether it was interrupted.
+//! Session: the context of one run of the program: the cache, its progress, and whether it was interrupted.
 
 use anyhow::Result;
 
@@ -6,20 +6,20 @@ use super::cache::Cache;
 use super::interrupt::Interrupt;
 use super::progress::{Kind, Progress};
 
-/// One run of the program. What it holds has no meaning of its own for a step: it goes by one name through all of them, so
-/// that a step's signature shows what the step is made from.
+/// One run of the program. Its fields do not affect the result of a step: they are passed as a single argument, so
+/// that the rest of a step's signature shows the step's inputs.
 #[derive(Debug)]
 pub struct Session {
     /// Downloads and finished steps.
     pub cache: Cache,
-    /// What is shown and recorded of the steps.
+    /// The display and the record of the steps.
     pub progress: Progress,
-    /// Whether the user asked to stop.
+    /// Whether the user requested an interrupt.
     pub interrupt: Interrupt,
 }
 
 impl Session {
-    /// A session with this cache, which nothing interrupts.
+    /// A session with this cache, without an interrupt.
     #[must_use]
     pub fn new(cache: Cache, progress: Progress) -> Self {
         Self {
@@ -29,10 +29,10 @@ impl Session {
         }
     }
 
-    /// A session with the user's cache, which nothing interrupts.
+    /// A session with the user's cache, without an interrupt.
     ///
     /// # Errors
-    /// As [`Cache::open`].
+    /// The same as [`Cache::open`].
     pub fn open(kind: Kind) -> Result<Self> {
         Ok(Self::new(Cache::open()?, Progress::new(kind)))
     }

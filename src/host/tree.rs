@@ -12,12 +12,12 @@ pub struct Item {
     pub inside: String,
     /// Its path on the host.
     pub path: PathBuf,
-    /// Its metadata; of a link, the link's own.
+    /// Its metadata; for a link, that of the link.
     pub meta: Metadata,
 }
 
-/// Everything below a folder, each folder before its content, names in the order of their bytes, so that two walks of equal
-/// trees are equal. Links are not followed.
+/// All entries below a folder, each folder before its content, names in the order of their bytes, so that two walks of
+/// equal trees are equal. Links are not followed.
 ///
 /// # Errors
 /// If a folder cannot be read, or a name is not UTF-8.

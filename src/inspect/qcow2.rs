@@ -1,6 +1,6 @@
 //! Reads a disk in QEMU's format as if it were raw.
 //!
-//! Format: QEMU's `docs/interop/qcow2.rst`. Compressed clusters, backing files and encryption are not read: the
+//! Format: QEMU's `docs/interop/qcow2.rst`. Compressed clusters, backing files and encryption are not supported: the
 //! tool writes none of them.
 
 use std::fs::File;
@@ -9,13 +9,13 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-/// What such a file begins with.
+/// The first bytes of a qcow2 file.
 pub const MAGIC: [u8; 4] = *b"QFI\xfb";
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
 
-/// A disk that is read through its tables.
+/// A qcow2 disk, read through its tables.
 #[derive(Debug)]
 pub struct Disk {
     file: File,
@@ -26,10 +26,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens it.
+    /// Opens a qcow2 file.
     ///
     /// # Errors
-    /// When the file is no such disk, or uses what is not read here.
+    /// When the file is not a qcow2 disk, or uses an unsupported feature.
     pub fn open(file: File) -> Result<Self> {
         let mut header = [0; 72];
         file.read_exact_at(&mut header, 0)
@@ -65,7 +65,7 @@ impl Disk {
         })
     }
 
-    /// Where a byte of the disk is in the file; `None` for zeros.
+    /// Offset in the file of a byte of the disk; `None` for zeros.
     fn place(&self, at: u64) -> io::Result<Option<u64>> {
         let in_table = self.bits - 3;
         let broken = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
@@ -127,7 +127,7 @@ impl Seek for Disk {
     }
 }
 
-/// The reader of partition tables asks for a device that could be written. This one cannot.
+/// The reader of partition tables requires a writable device. This implementation refuses every write.
 impl Write for Disk {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())

@@ -1,5 +1,5 @@
-//! Takes away what must not be in an image: what differs from build to build, what identifies a machine, what only
-//! the packaging needs, and what nobody asked for. Which files differ was measured; the list follows that.
+//! Removes from a tree the files that differ from build to build, that identify a machine, that only the packaging
+//! needs, and that the recipe does not request. The list of differing files comes from measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -14,25 +14,25 @@ use super::unpack::Unpacked;
 use crate::debian::relation;
 use crate::host::cache::remove;
 
-/// Files and folders that go, by their path; a `*` at the end stands for any rest of the last part.
+/// Removed files and folders, by path; a `*` at the end matches any rest of the last part.
 const GONE: &[&str] = &[
-    // Identity of a machine, and secrets of it.
+    // Identity and secrets of a machine.
     "var/lib/dbus/machine-id",
     "etc/ssh/ssh_host_*",
     "etc/iscsi/initiatorname.iscsi",
     "var/lib/systemd/random-seed",
     "var/lib/systemd/credential.secret",
-    // Of the machine that built it, or written anew by us.
+    // Data of the building machine, or files that we write anew.
     "etc/fstab",
     "etc/hostname",
     "etc/hosts",
     "etc/resolv.conf*",
     "etc/.resolv.conf*",
-    // Holds times and inode numbers.
+    // Contains times and inode numbers.
     "var/cache/ldconfig/aux-cache",
     "var/cache/man",
     "var/cache/fontconfig",
-    // Copies that the user tools make of what they change, and their lock.
+    // Backups that the user tools make of changed files, and their lock.
     "etc/passwd-",
     "etc/group-",
     "etc/shadow-",
@@ -40,12 +40,12 @@ const GONE: &[&str] = &[
     "etc/subuid-",
     "etc/subgid-",
     "etc/.pwd.lock",
-    // Left by the scripts.
+    // Remains of the scripts.
     "root/.bash_history",
     "root/.lesshst",
     "etc/apt/apt.conf.d/01autoremove-kernels",
 ];
-/// Folders whose content goes.
+/// Folders whose content is removed.
 const EMPTIED: &[&str] = &[
     "tmp",
     "run",
@@ -54,7 +54,7 @@ const EMPTIED: &[&str] = &[
     "var/lib/apt/lists",
     "boot",
 ];
-/// The package manager's own folders.
+/// The package manager's folders.
 const MANAGED: &[&str] = &[
     "var/lib/dpkg",
     "var/lib/apt",
@@ -79,7 +79,7 @@ const MANAGED: &[&str] = &[
     "etc/cron.daily/apt-compat",
     "etc/cron.daily/dpkg",
 ];
-/// Packages that only packaging needs: their files go with the package manager even if a kept package depends on
+/// Packages for packaging only: their files are removed with the package manager even if a kept package depends on
 /// them, because it does so for its maintainer scripts.
 const PACKAGING: &[&str] = &[
     "apt",
@@ -95,7 +95,7 @@ const PACKAGING: &[&str] = &[
     "runit-helper",
     "lsb-base",
 ];
-/// Packages that go with it unless a kept package depends on them.
+/// Packages that are removed with it unless a kept package depends on them.
 const PERHAPS: &[&str] = &[
     "libapt-pkg7.0",
     "libdebconfclient0",
@@ -110,9 +110,9 @@ const PERHAPS: &[&str] = &[
     "perl-base",
     "libdb5.3t64",
 ];
-/// Where links enable units.
+/// Folders with links that enable units.
 const ENABLED: &[&str] = &["etc/systemd/system", "etc/systemd/user"];
-/// Files of those packages that programs do use.
+/// Files of removed packages that other programs use.
 const KEPT: &[&str] = &[
     "etc/alternatives",
     "etc/default",
@@ -121,10 +121,10 @@ const KEPT: &[&str] = &[
     "etc/init.d",
 ];
 
-/// Where the list of packages stays when the package manager goes: dpkg's status, for scanners and people.
+/// The list of packages in an image without package manager: dpkg's status, for scanners and people.
 pub(super) const PACKAGES: &str = "usr/lib/slipway/packages";
 
-/// Whether a path of a package is unpacked at all.
+/// Whether a path of a package is unpacked.
 pub(super) fn is_kept(options: &Options, path: &str) -> bool {
     let below = |folders: &[&str]| {
         folders.iter().any(|folder| {
@@ -150,7 +150,7 @@ pub(super) fn is_kept(options: &Options, path: &str) -> bool {
     true
 }
 
-/// Whether a folder of messages (`de`, `pt_BR`, `sr@latin`) serves a locale that was asked for (`de_DE.UTF-8`).
+/// Whether a folder of messages (`de`, `pt_BR`, `sr@latin`) belongs to a requested locale (`de_DE.UTF-8`).
 fn asked(options: &Options, language: &str) -> bool {
     let bare = |text: &str| text.split(['.', '@']).next().unwrap_or_default().to_owned();
     options.locales.iter().any(|locale| {
@@ -232,7 +232,7 @@ fn empty(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Logs go, their folders stay: services expect them with the owner that their package gave them.
+/// Removes logs and keeps their folders: services expect these with the owner from their package.
 fn logs(folder: &Path) -> Result<()> {
     if !folder.is_dir() {
         return Ok(());
@@ -258,7 +258,7 @@ fn keep_list(root: &Path) -> Result<()> {
     Ok(fs::set_permissions(&path, Permissions::from_mode(0o644))?)
 }
 
-/// Which packages go with the package manager.
+/// The packages that are removed with the package manager.
 fn packaging(packages: &[Unpacked]) -> BTreeSet<&str> {
     let mut gone: BTreeSet<&str> = PACKAGING.iter().copied().collect();
     let mut perhaps: BTreeSet<&str> = PERHAPS.iter().copied().collect();
@@ -289,7 +289,7 @@ fn needs(package: &Unpacked) -> Vec<&str> {
         .collect()
 }
 
-/// Removes the files that only the given packages have, and the folders that are empty then.
+/// Removes the files that only the given packages have, and the folders that become empty.
 fn without_packages(root: &Path, packages: &[Unpacked], gone: &BTreeSet<&str>) -> Result<()> {
     let is_gone = |package: &&Unpacked| gone.contains(package.field("Package"));
     let kept: BTreeSet<&str> = packages
@@ -306,7 +306,7 @@ fn without_packages(root: &Path, packages: &[Unpacked], gone: &BTreeSet<&str>) -
         .filter(|path| !KEPT.iter().any(|keep| Path::new(path).starts_with(keep)))
         .collect();
     paths.sort_unstable();
-    // What is below a folder sorts after it.
+    // In reverse: a folder's content sorts after the folder.
     for path in paths.into_iter().rev() {
         let path = root.join(path);
         match fs::symlink_metadata(&path) {
@@ -322,7 +322,7 @@ fn without_packages(root: &Path, packages: &[Unpacked], gone: &BTreeSet<&str>) -
     Ok(())
 }
 
-/// Removes links that enable units which went with their packages, and folders that are empty then.
+/// Removes links that enable units of removed packages, and folders that become empty.
 fn without_dangling(root: &Path, folder: &Path) -> Result<()> {
     if !folder.is_dir() {
         return Ok(());
@@ -338,7 +338,7 @@ fn without_dangling(root: &Path, folder: &Path) -> Result<()> {
         } else if meta.is_symlink() {
             let target = fs::read_link(&path)?;
             let found = match target.strip_prefix("/") {
-                // A mask, and what a node makes while it runs.
+                // The target of a mask, or a file that a node creates at run time.
                 Ok(absolute) if absolute.starts_with("dev") || absolute.starts_with("run") => true,
                 Ok(absolute) => fs::symlink_metadata(root.join(absolute)).is_ok(),
                 Err(_) => fs::symlink_metadata(folder.join(&target)).is_ok(),

@@ -1,5 +1,5 @@
 //! Runs the maintainer scripts in a sandbox whose root is the tree: each `preinst install` in the order of the
-//! dependencies, then the tree's own dpkg configures everything once.
+//! dependencies, then the tree's dpkg configures all packages in one run.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -14,16 +14,16 @@ use crate::debian::relation;
 use crate::host::progress::Step;
 use crate::host::sandbox::Sandbox;
 
-/// Services must not be started while an image is made (Debian policy 9.11.1 calls this the policy layer).
+/// Prevents the start of services during the build (the policy layer of Debian policy 9.11.1).
 const POLICY: &str = "usr/sbin/policy-rc.d";
-/// Files that scripts make at random and that the clean-up takes away again; a script that finds one makes none.
+/// Random files that scripts create and the clean-up removes; a script that finds its file creates none.
 const SPARED: &[(&str, &str)] = &[
     ("openssh-server", "etc/ssh/ssh_host_rsa_key"),
     ("openssh-server", "etc/ssh/ssh_host_ecdsa_key"),
     ("openssh-server", "etc/ssh/ssh_host_ed25519_key"),
 ];
 
-/// Takes the tree from unpacked to configured.
+/// Configures an unpacked tree.
 pub(super) fn configure(root: &Path, packages: &[Unpacked], epoch: u64, step: &Step) -> Result<()> {
     let policy = root.join(POLICY);
     fs::write(&policy, "#!/bin/sh\nexit 101\n")?;
@@ -41,7 +41,7 @@ pub(super) fn configure(root: &Path, packages: &[Unpacked], epoch: u64, step: &S
         .env("DEBIAN_FRONTEND", "noninteractive")
         .env("DEBCONF_NONINTERACTIVE_SEEN", "true")
         .env("DEBCONF_NOWARNINGS", "yes")
-        // What systemd's programs ask before they touch a running system.
+        // systemd's programs check this before they touch a running system.
         .env("SYSTEMD_OFFLINE", "1")
         .env("SYSTEMD_IN_CHROOT", "1");
     step.note("running the scripts before installation");
@@ -82,7 +82,7 @@ pub(super) fn configure(root: &Path, packages: &[Unpacked], epoch: u64, step: &S
     Ok(())
 }
 
-/// Dependencies before those who need them; in a circle, the order of the list decides.
+/// Packages after their dependencies; in a circle, the order of the list decides.
 fn in_order(packages: &[Unpacked]) -> Vec<&Unpacked> {
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     for (at, package) in packages.iter().enumerate() {

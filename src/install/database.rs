@@ -1,4 +1,4 @@
-//! dpkg's database as dpkg itself would have left it after unpacking: status, control files, file lists, triggers.
+//! dpkg's database in its state after unpacking: status, control files, file lists, triggers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,7 +37,7 @@ pub(super) fn write(root: &Path, packages: &[Unpacked]) -> Result<()> {
     triggers(&folder.join("triggers"), packages)
 }
 
-/// How the files of a package are called in `info/`.
+/// The base name of a package's files in `info/`.
 pub(super) fn stem(package: &Unpacked) -> String {
     let name = package.field("Package");
     if package.field("Multi-Arch") == "same" {
@@ -66,8 +66,8 @@ fn status(packages: &[Unpacked]) -> String {
     stanzas.into_values().collect::<Vec<_>>().join("\n")
 }
 
-/// Who is interested in which trigger (deb-triggers(5)). Nothing is pending: each package's own configuration does
-/// what its triggers would.
+/// The interests in triggers (deb-triggers(5)). No trigger is pending: each package's configuration does the work of
+/// its triggers.
 fn triggers(folder: &Path, packages: &[Unpacked]) -> Result<()> {
     let mut files = String::new();
     let mut named: BTreeMap<&str, String> = BTreeMap::new();

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::debian::deb822::Reader;
 
-/// What every `ar` archive begins with.
+/// The first bytes of every `ar` archive.
 const MAGIC: &[u8; 8] = b"!<arch>\n";
 /// Bytes of a member's header.
 const HEADER: usize = 60;
-/// Control members are small; more than this is not one.
+/// Size limit of a control member, bytes.
 const CONTROL_LIMIT: u64 = 64 << 20;
 
 /// A file of the control archive: its name, permission bits, and content.
@@ -63,7 +63,7 @@ fn member(path: &Path, name: &str) -> Result<Box<dyn Read + Send>> {
     decompress(&found, raw)
 }
 
-/// Moves to the content of the member whose name begins with `name`; gives its whole name and size.
+/// Moves to the content of the member whose name begins with `name`; gives its full name and size.
 fn seek(file: &mut File, name: &str) -> Result<(String, u64)> {
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic)?;
@@ -111,7 +111,7 @@ pub(crate) fn field<'a>(control: &'a str, name: &str) -> Option<&'a str> {
     paragraph.ok().and(found)
 }
 
-/// Copies exactly what the reader gives, with a buffer of the caller's.
+/// Copies the reader's content, with a buffer of the caller.
 pub(crate) fn copy(
     from: &mut dyn Read,
     to: &mut dyn io::Write,
@@ -132,7 +132,7 @@ pub(crate) fn copy(
 pub(crate) mod tests {
     use super::*;
 
-    /// A `.deb` made of these control files and this data archive; compressed as the suffix says.
+    /// Writes a `.deb` of these control files and this data archive; compressed as the suffix says.
     pub(crate) fn write(path: &Path, control: &[(&str, u32, &str)], data: &[u8], suffix: &str) {
         let mut archive = tar::Builder::new(Vec::new());
         for (name, mode, content) in control {

@@ -1,5 +1,5 @@
-//! Brings a tree into the form that a node boots: links into `/var`, the factory seed of `/var` with the
-//! `tmpfiles.d` lines that bring it there, and the few files of `/etc` that are the builder's.
+//! Gives a tree the layout of a node: links into `/var`, the factory seed of `/var` with the
+//! `tmpfiles.d` lines that copy it, and the few files of `/etc` that the builder writes.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,18 +12,18 @@ use image::paths::{FACTORY, VAR_LINKS};
 
 use crate::host::cache::remove;
 
-/// The lines that make `/var` on first boot.
+/// The `tmpfiles.d` lines that create `/var` on first boot.
 const SEED: &str = "usr/lib/tmpfiles.d/slipway-var.conf";
-/// Where packages keep their lines.
+/// Folder of the packages' `tmpfiles.d` files.
 const TMPFILES: &str = "usr/lib/tmpfiles.d";
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
-/// The file by which systemd knows that `/etc` and `/usr` belong together; else it would redo on first boot what the
-/// build has done. Both have the same time in the image, which counts as up to date.
+/// Content of `/etc/.updated`, which marks `/etc` as up to date with `/usr`: without it systemd would repeat on first
+/// boot the work of the build. Both have the same time in the image, which counts as up to date.
 const UPDATED: &str = "# Made by the build, see systemd-update-done.service(8).\n";
-/// Folders at the top that a node mounts at.
+/// Mount points of a node at the top level.
 const PLACES: &[&str] = &["boot", "efi", "proc", "sys", "dev", "run", "tmp", "var"];
 
-/// Does it.
+/// Applies the layout.
 pub(super) fn apply(root: &Path) -> Result<()> {
     for (link, target) in VAR_LINKS {
         let link = root.join(link.trim_start_matches('/'));
@@ -38,7 +38,7 @@ pub(super) fn apply(root: &Path) -> Result<()> {
     etc(root)
 }
 
-/// `root/usr/../var/x` without the dots: the tree's own links must not be followed here.
+/// `root/usr/../var/x` without the dots, resolved lexically: the tree's links must not be followed here.
 fn normal(root: &Path, path: &Path) -> std::path::PathBuf {
     let mut parts = Vec::new();
     for part in path.strip_prefix(root).unwrap_or(path).components() {
@@ -60,7 +60,7 @@ fn move_folder(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Moves the content of `/var` to the factory and writes the lines that bring it back.
+/// Moves the content of `/var` to the factory and writes the lines that copy it back.
 fn seed(root: &Path) -> Result<()> {
     let mut lines =
         "# What packages and the build have put into /var. Made by the build.\n".to_owned();
@@ -74,7 +74,7 @@ fn seed(root: &Path) -> Result<()> {
     fs::write(root.join(SEED), lines).context("writing the seed of /var")
 }
 
-/// Paths that packages bring about by lines of their own.
+/// Paths that the packages' lines create.
 fn known(folder: &Path) -> Result<BTreeSet<String>> {
     let mut paths = BTreeSet::new();
     if !folder.is_dir() {
@@ -139,7 +139,7 @@ fn seed_folder(
     Ok(())
 }
 
-/// A path as tmpfiles.d(5) reads it: specifiers and spaces escaped.
+/// A path in the syntax of tmpfiles.d(5): specifiers and spaces escaped.
 pub(crate) fn quoted(path: &str) -> String {
     path.replace('\\', "\\\\")
         .replace('%', "%%")

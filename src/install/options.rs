@@ -1,21 +1,21 @@
-//! Options of an installation: what the tree is for, and what is kept of its packages.
+//! Options of an installation: the purpose of the tree, and the kept parts of its packages.
 
-/// What a tree is for.
+/// The purpose of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// The root of a node: links into `/var`, factory seed, machine id and so on.
     #[default]
     Node,
-    /// The root of a container: as the packages leave it.
+    /// The root of a container: unchanged after the packages' installation.
     Container,
 }
 
-/// What is kept and what is made.
+/// The purpose of the tree, and the kept parts of its packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What the tree is for.
+    /// The purpose of the tree.
     pub purpose: Purpose,
-    /// Seconds since 1970 that no time in the tree exceeds.
+    /// The latest time of any file in the tree, seconds since 1970.
     pub epoch: u64,
     /// Keep documentation and manual pages.
     pub docs: bool,

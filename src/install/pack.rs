@@ -1,5 +1,5 @@
 //! Packs a tree as one tar stream: sorted, times clamped, hard links kept, and without the zero blocks at the end, so
-//! that another stream can follow. Beside it goes an index, so that nobody has to read the stream to know what it has.
+//! that another stream can follow. An index beside it lists the content, so that readers need not scan the stream.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -13,7 +13,7 @@ use crate::host::tree;
 use crate::layer::stream::{BLOCK, Form, Stream};
 use crate::layer::{Entry, Kind, Source};
 
-/// The extended attributes that belong to a file; others, such as SELinux labels, belong to the building host.
+/// The extended attributes of a file; others, such as SELinux labels, belong to the building host.
 const ATTRIBUTES: &[&str] = &["security.capability"];
 
 /// Packs `root` into the file `to`; gives the index. Contents in the index refer to ranges of `to` by its file name.
@@ -43,7 +43,7 @@ struct Packer<'a, W> {
     file: &'a Path,
     epoch: u64,
     out: Stream<W>,
-    /// Path of the first name of each file that has several.
+    /// Path of the first name of each file with several names.
     links: HashMap<(u64, u64), String>,
     entries: Vec<Entry>,
 }
@@ -107,7 +107,7 @@ fn attributes(path: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         match xattr::get(path, name) {
             Ok(Some(value)) => found.push(((*name).to_owned(), value)),
             Ok(None) => {}
-            // A file system without attributes has none.
+            // The file system does not support extended attributes.
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {}
             Err(error) => return Err(error).with_context(|| format!("reading {name}")),
         }

@@ -1,7 +1,7 @@
-//! Rootfs: pinned packages become a configured, cleaned, reproducible tree.
+//! Rootfs: turns pinned packages into a configured, cleaned, reproducible tree.
 //!
-//! All packages are unpacked at once in parallel, dpkg's database is written as dpkg would have left it, and then the
-//! tree's own dpkg runs each maintainer script once. The result is one tar stream with an index.
+//! All packages are unpacked at once in parallel, dpkg's database is written in its state after unpacking, and then the
+//! tree's dpkg runs each maintainer script once. The result is one tar stream with an index.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -26,17 +26,17 @@ const INDEX: &str = "rootfs.json";
 pub struct Rootfs {
     /// The tree as a tar stream without zero blocks at its end.
     pub tar: PathBuf,
-    /// Hash of everything that it was made from.
+    /// Hash of all its inputs.
     pub key: Key,
     /// The packages in it, sorted by name.
     pub packages: Vec<LockedPackage>,
     entries: Vec<Entry>,
 }
 
-/// Installs the packages; `name` is what the step is called.
+/// Installs the packages; `name` is the name of the step.
 ///
 /// # Errors
-/// If a package cannot be read or a maintainer script fails; says which.
+/// If a package cannot be read or a maintainer script fails; the error names it.
 pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -> Result<Rootfs> {
     let mut debs = debs.to_vec();
     debs.sort_by(|a, b| {
@@ -118,7 +118,7 @@ impl Rootfs {
         })
     }
 
-    /// Everything in the tree, sorted as in the stream: each folder before its content.
+    /// All entries of the tree, sorted as in the stream: each folder before its content.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -150,7 +150,7 @@ impl Rootfs {
         Layer::with_key(entries.collect(), key.finish())
     }
 
-    /// The content of a file of the tree; links are followed inside it.
+    /// The content of a file of the tree; links are followed inside the tree.
     ///
     /// # Errors
     /// If there is no such file.

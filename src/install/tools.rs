@@ -1,4 +1,4 @@
-//! Tools tree: the programs that a build or a run needs, unpacked once from locked packages.
+//! Tools tree: the programs for a build or a run, unpacked once from locked packages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
 
-/// Users and groups, for programs that want a name for an id; no script of a package has made them.
+/// Users and groups, for programs that look up a name for an id; no script of a package has created them.
 const PASSWD: &str =
     "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
-/// A tree of programs. It is read-only to those who run them.
+/// A tree of programs, read-only for its users.
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// The tree.
     pub root: PathBuf,
-    /// Hash of everything that it was made from.
+    /// Hash of all its inputs.
     pub key: Key,
 }
 
-/// Unpacks the packages of set `name` into the cache, if they are not there yet. No script is run.
+/// Unpacks the packages of set `name` into the cache, if they are not there yet, without running a script.
 ///
 /// # Errors
 /// If a package cannot be read.
@@ -44,7 +44,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
         for (path, content) in [
             ("etc/passwd", PASSWD),
             ("etc/group", GROUP),
-            // Bound over when a program gets the network.
+            // Mount point for a program with the network.
             ("etc/resolv.conf", ""),
         ] {
             let path = root.join(path);

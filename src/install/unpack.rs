@@ -1,4 +1,4 @@
-//! Unpacks packages into a tree, several at once. The result does not depend on which thread is faster, and no path
+//! Unpacks packages into a tree, in parallel. The result does not depend on the speed of the threads, and no path
 //! of a package leads out of the tree.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,14 +23,14 @@ use super::deb::{self, ControlFile};
 use crate::debian::pinned::Deb;
 use crate::debian::relation;
 
-/// Folders that a merged `/usr` has, and the links at the top that lead into it.
+/// Folders of a merged `/usr`, and the links at the top that lead into it.
 const MERGED: &[(&str, &str)] = &[
     ("bin", "usr/bin"),
     ("sbin", "usr/sbin"),
     ("lib", "usr/lib"),
     ("lib64", "usr/lib64"),
 ];
-/// Folders that every tree needs as places to mount at.
+/// Mount points of every tree.
 const PLACES: &[(&str, u32)] = &[
     ("proc", 0o555),
     ("sys", 0o555),
@@ -40,12 +40,12 @@ const PLACES: &[(&str, u32)] = &[
     ("etc", 0o755),
 ];
 
-/// A package as it was unpacked.
+/// An unpacked package.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
     /// Its control files, `control` among them.
     pub(crate) control: Vec<ControlFile>,
-    /// Every path in it as dpkg lists them (`/.`, `/usr`, …), in the order of the archive.
+    /// All its paths in dpkg's form (`/.`, `/usr`, …), in the order of the archive.
     pub(crate) paths: Vec<String>,
 }
 
@@ -65,8 +65,8 @@ impl Unpacked {
     }
 }
 
-/// Unpacks all packages into `root` (which must be empty or absent). `wanted` decides by the path (`usr/share/doc/x`)
-/// what is left out. The result is in the order of `debs`.
+/// Unpacks all packages into `root` (which must be empty or absent). `wanted` selects the unpacked paths
+/// (`usr/share/doc/x`). The result is in the order of `debs`.
 pub(crate) fn unpack(
     debs: &[Deb],
     root: &Path,
@@ -82,7 +82,7 @@ pub(crate) fn unpack(
         );
     }
     let replaces: Vec<Vec<String>> = controls.iter().map(|files| replaced(files)).collect();
-    // Big ones first: the last thread to finish decides.
+    // Big packages first: the last thread to finish determines the time.
     let mut order: Vec<usize> = (0..debs.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(debs[*at].package.size));
     let next = AtomicUsize::new(0);
@@ -133,7 +133,7 @@ pub(crate) fn unpack(
         .collect())
 }
 
-/// A lock whose holder panicked guards nothing that is still used: the panic ends the build.
+/// Ignores a poisoned lock: the panic of its holder ends the build.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
@@ -153,7 +153,7 @@ fn replaced(control: &[ControlFile]) -> Vec<String> {
         .collect()
 }
 
-/// The skeleton: `/usr` merged before the first package, whichever that is.
+/// Creates the skeleton: `/usr` is merged before the first package.
 fn prepare(root: &Path) -> Result<()> {
     fs::create_dir_all(root)?;
     fs::set_permissions(root, Permissions::from_mode(0o755))?;
@@ -173,7 +173,7 @@ fn make(path: &Path, mode: u32) -> Result<()> {
     Ok(fs::set_permissions(path, Permissions::from_mode(mode))?)
 }
 
-/// What a folder should look like, by the first package (in the order of the list) that has it.
+/// Mode and owner of a folder, from the first package (in the order of the list) that has it.
 #[derive(Clone, Copy, Debug)]
 struct Folder {
     package: usize,
@@ -186,7 +186,7 @@ struct Folder {
 #[derive(Debug)]
 struct Tree {
     root: OwnedFd,
-    /// Which package has which path that is not a folder.
+    /// The package that has each path, folders excepted.
     claims: Mutex<HashMap<String, usize>>,
     folders: Mutex<BTreeMap<String, Folder>>,
 }
@@ -209,7 +209,7 @@ impl Tree {
         openat2(&self.root, if path.is_empty() { "." } else { path }, how)
     }
 
-    /// Opens a folder, making it and its parents if they are absent.
+    /// Opens a folder, creating it and its parents if absent.
     fn folder_made(&self, path: &str) -> Result<OwnedFd> {
         match self.folder(path) {
             Err(Errno::ENOENT) => {}
@@ -225,7 +225,8 @@ impl Tree {
             .with_context(|| format!("opening /{path}"))
     }
 
-    /// Gives every folder its mode and owner, deepest first, so that none is closed before what is below it is done.
+    /// Gives every folder its mode and owner, deepest first, so that none becomes inaccessible before its content is
+    /// done.
     fn finish(self, root: &Path) -> Result<()> {
         let folders = self
             .folders
@@ -257,7 +258,7 @@ fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// The path of an archive's entry without `./` and slashes at the end; one with `..` is refused.
+/// The path of an archive's entry without `./` and slashes at the end; a path with `..` is refused.
 fn plain(path: &[u8]) -> Result<String> {
     let text =
         std::str::from_utf8(path).map_err(|_| anyhow!("a path that is not UTF-8: {path:?}"))?;
@@ -272,14 +273,14 @@ fn plain(path: &[u8]) -> Result<String> {
     Ok(parts.join("/"))
 }
 
-/// One package on its way into the tree.
+/// A package that is being unpacked into the tree.
 struct Package<'a> {
     tree: &'a Tree,
     at: usize,
     debs: &'a [Deb],
     replaces: &'a [Vec<String>],
     wanted: &'a (dyn Fn(&str) -> bool + Sync),
-    /// The folder of the last entry: most entries have the same one as the entry before.
+    /// The folder of the last entry, kept open: most entries are in the same folder as the previous one.
     parent: Option<(String, OwnedFd)>,
     buffer: Vec<u8>,
 }
@@ -379,7 +380,7 @@ impl Package<'_> {
         Ok(())
     }
 
-    /// A folder is made at once with a mode that lets everyone in, and gets its own at the end.
+    /// Creates a folder with a permissive mode; `finish` sets its mode and owner.
     fn folder(&mut self, path: &str, mode: u32, uid: u32, gid: u32) -> Result<()> {
         drop(self.tree.folder_made(path)?);
         let ours = Folder {
@@ -403,8 +404,8 @@ impl Package<'_> {
         Ok(())
     }
 
-    /// Whether this package may write the path: the first that comes, unless a package that replaces it does, or
-    /// comes later in the list and is not replaced by it.
+    /// Whether this package may write the path: the first package may, unless another one replaces it, or comes later
+    /// in the list without being replaced by it.
     fn claim(&self, path: &str) -> bool {
         let mut claims = lock(&self.tree.claims);
         match claims.get(path) {
@@ -422,8 +423,8 @@ impl Package<'_> {
         replaces(self.at, other) || (!replaces(other, self.at) && self.at > other)
     }
 
-    /// Creates what `make` creates, taking away what another package has put there unless that one has the better
-    /// right by now. Gives nothing in that case.
+    /// Creates a file by `make`, removing that of another package unless the other one has taken over the path. Gives
+    /// `None` in that case.
     fn create<T>(&self, path: &str, make: impl Fn() -> nix::Result<T>) -> Result<Option<T>> {
         let (_, name) = split(path);
         let parent = self
@@ -440,7 +441,7 @@ impl Package<'_> {
             if lock(&self.tree.claims).get(path) != Some(&self.at) {
                 return Ok(None);
             }
-            // The links of the merged /usr are there before the package that has them.
+            // The links of the merged /usr exist before the package that contains them.
             if MERGED.iter().any(|(link, target)| {
                 *link == path && readlinkat(parent, name).is_ok_and(|found| found == *target)
             }) {

@@ -1,8 +1,8 @@
-//! Writes entries as a tar stream: POSIX ustar headers, with a PAX header before those that do not fit or that have
-//! extended attributes. No zero blocks at the end unless asked, so that streams can follow one another.
+//! Writes entries as a tar stream: POSIX ustar headers, with a PAX header before entries that do not fit or have
+//! extended attributes. The zero blocks at the end are optional, so that streams can be joined.
 //!
-//! Format: pax(1) in POSIX.1-2024. Written by hand, because a stream must have the same bytes with every version of
-//! every library.
+//! Format: pax(1) in POSIX.1-2024. Written without a library, because a stream must have the same bytes with every
+//! version of every library.
 
 use std::io::{self, Read, Write};
 
@@ -11,7 +11,7 @@ use super::Entry;
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = 512;
 
-/// What an entry's header says beside path, mode, owner and attributes.
+/// The fields of an entry's header beside path, mode, owner and attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form<'a> {
     /// A folder.
@@ -88,7 +88,7 @@ impl<W: Write> Stream<W> {
         self.write(&header)
     }
 
-    /// Writes exactly `size` bytes of content and the padding after it.
+    /// Writes `size` bytes of content and the padding after it.
     pub(crate) fn content(&mut self, from: &mut dyn Read, size: u64) -> io::Result<()> {
         let copied = io::copy(&mut from.take(size), &mut self.out)?;
         self.count += copied;
@@ -109,7 +109,7 @@ impl<W: Write> Stream<W> {
         self.write(&[0; 1024])
     }
 
-    /// Gives the writer back, flushed.
+    /// Gives back the writer, flushed.
     pub(crate) fn into_inner(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)
@@ -127,7 +127,7 @@ fn name(path: &str, folder: bool) -> String {
     format!(".{path}{slash}")
 }
 
-/// A PAX record: its own length in decimal counts itself.
+/// A PAX record: its length in decimal counts itself.
 fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -157,7 +157,7 @@ fn ustar(
     put(100, 8, format!("{:07o}\0", mode & 0o7777).as_bytes());
     put(108, 8, format!("{uid:07o}\0").as_bytes());
     put(116, 8, format!("{gid:07o}\0").as_bytes());
-    // A size that does not fit stands in the PAX header.
+    // A size that does not fit is in the PAX header.
     let shown = if size > 0o77_777_777_777 { 0 } else { size };
     put(124, 12, format!("{shown:011o}\0").as_bytes());
     put(136, 12, format!("{mtime:011o}\0").as_bytes());
@@ -184,7 +184,7 @@ mod tests {
         Vec<(String, Vec<u8>)>,
     );
 
-    /// What the tar crate finds in a stream.
+    /// The entries that the tar crate reads from a stream.
     fn read(bytes: &[u8]) -> Vec<Seen> {
         let mut archive = tar::Archive::new(bytes);
         let mut seen = Vec::new();
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_by_the_tar_crate() {
-        // No byte 10 in the attribute: the crate's reader takes records for lines, which the format does not say.
+        // No byte 10 in the attribute: the crate's reader wrongly splits records at line feeds.
         let long = format!("/{}/{}", "d".repeat(90), "f".repeat(90));
         let mut file = Entry::file(long.clone(), 0o4755, "");
         (file.uid, file.gid) = (1000, 65_534);

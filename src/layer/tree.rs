@@ -12,11 +12,11 @@ use crate::host::cache::{Cache, Key};
 use crate::host::tree;
 
 impl Layer {
-    /// The content of a folder of the host below `prefix`, owned by root. Of the modes only "executable" counts, so
-    /// that the umask of whoever made the folder does not: 0755 and 0644.
+    /// The content of a folder of the host below `prefix`, owned by root. Only the executable bit of modes is used,
+    /// giving 0755 and 0644, so that the umask of the folder's creator has no effect.
     ///
     /// # Errors
-    /// If something cannot be read, or is neither folder nor file nor link.
+    /// If an entry cannot be read, or is neither folder nor file nor link.
     pub fn from_tree(cache: &Cache, folder: &Path, prefix: &str) -> Result<Self> {
         let prefix = prefix.trim_end_matches('/');
         let items = tree::walk(folder)?.into_iter();
@@ -29,7 +29,7 @@ impl Layer {
     /// The content of a tar archive below `prefix`, with its modes and owners.
     ///
     /// # Errors
-    /// If the archive is damaged or has devices.
+    /// If the archive is damaged or contains devices.
     pub fn from_tar(cache: &Cache, tar: &Path, prefix: &str) -> Result<Self> {
         let about = || format!("reading {}", tar.display());
         let prefix = prefix.trim_end_matches('/');
@@ -49,7 +49,7 @@ impl Layer {
     }
 }
 
-/// A path of a folder of the host, as it is below `prefix`.
+/// The entry for an item of a folder of the host, below `prefix`.
 fn from_item(item: tree::Item, prefix: &str) -> Result<Entry> {
     let path = format!("{prefix}{}", item.inside);
     let from = item.path;
@@ -122,7 +122,7 @@ fn from_tar_entry<R: std::io::Read>(
     }))
 }
 
-/// `./usr/bin/` as `/usr/bin`, the root as nothing; `..` is refused.
+/// `./usr/bin/` as `/usr/bin`, the root as an empty text; `..` is refused.
 fn plain(path: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(path).context("a path that is not UTF-8")?;
     let mut plain = String::new();

@@ -1,4 +1,4 @@
-//! Fetches the packages of a set: several at once, each by its digest, kept in the cache.
+//! Fetches the packages of a set in parallel, each by its digest, into the cache.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -17,23 +17,24 @@ use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::Recipe;
 
-/// Downloads at once. Mirrors bear it, and more does not make one faster.
+/// Parallel downloads. Mirrors allow this many, and more are not faster.
 const AT_ONCE: usize = 8;
 
 /// A recipe with its lock.
 #[derive(Clone, Debug)]
 pub struct LockedRecipe {
-    /// What the user asked for.
+    /// The checked recipe.
     pub recipe: Recipe,
-    /// What it takes from elsewhere, pinned.
+    /// Its pinned inputs.
     pub lock: Lock,
 }
 
 impl LockedRecipe {
-    /// The packages of a set as files, fetched as far as they are not in the cache.
+    /// The packages of a set as files; those that are not in the cache are fetched.
     ///
     /// # Errors
-    /// If the lock has no such set, or a package can be had neither from the mirror nor from the snapshots, or not with the
+    /// If the lock has no such set, or a package is available neither from the mirror nor from the snapshots, or its
+    /// digest differs from the lock; the error names all such packages.
     /// digest of the lock; all such packages are named.
     pub fn fetch(&self, session: &Session, set: &str) -> Result<Vec<Deb>> {
         let debian = &self.recipe.debian;
@@ -53,7 +54,7 @@ impl LockedRecipe {
     }
 }
 
-/// [`LockedRecipe::fetch`] with the recipe's part of it; the mirrors are asked for only if something has to be fetched.
+/// [`LockedRecipe::fetch`] from these mirrors and snapshots; `mirrors` is called only if a package must be fetched.
 fn fetch_from(
     session: &Session,
     mirrors: impl FnOnce() -> Result<Mirrors>,
@@ -73,7 +74,7 @@ fn fetch_from(
             path: session.cache.object(&package.sha256),
         })
         .collect();
-    // A file of this name was renamed to it after its digest was found right.
+    // A file gets this name only after its digest was verified.
     let missing: Vec<&Deb> = debs
         .iter()
         .filter(|deb| {
@@ -95,13 +96,13 @@ fn fetch_from(
     Ok(debs)
 }
 
-/// Base URLs by archive, in the order in which they are tried.
+/// Base URLs by archive, in the order of the attempts.
 struct Places {
     by_archive: BTreeMap<String, Vec<String>>,
 }
 
 impl Places {
-    /// A snapshot's base may hold `{archive}` and `{time}` (as `20261120T021110Z`); both come from the lock.
+    /// A snapshot's base may contain `{archive}` and `{time}` (as `20261120T021110Z`); both come from the lock.
     fn new(mirrors: &Mirrors, snapshots: &[String], lock: &Lock) -> Result<Self> {
         let mut by_archive = BTreeMap::new();
         for source in &lock.sources {
@@ -139,7 +140,7 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
     let next = AtomicUsize::new(0);
     let broken = AtomicBool::new(false);
     let failures = Mutex::new(Vec::new());
-    // The largest first, so that no thread begins with one when the others are done.
+    // The largest first, so that no thread starts with one when the others are done.
     let mut order: Vec<&Deb> = missing.to_vec();
     order.sort_by_key(|deb| std::cmp::Reverse(deb.package.size));
     let work = || -> Result<()> {
@@ -149,7 +150,7 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
                 break;
             }
             if let Err(failure) = fetch_one(&client, deb, places, step) {
-                // One that is gone says nothing about the others; a mirror that does not answer does.
+                // A missing package does not affect the others; a mirror that does not answer does.
                 broken.fetch_or(
                     matches!(failure, Failure::Unreachable { .. } | Failure::Disk { .. }),
                     Ordering::Relaxed,
@@ -192,7 +193,7 @@ fn describe(package: &LockedPackage, failure: &Failure) -> String {
     format!("{} {}: {failure}{remedy}", package.name, package.version)
 }
 
-/// Tries the places in their order. The first failure is the one that counts, unless a later place is not even that far.
+/// Tries the URLs in order. Returns the error of the first one, unless the disk fails.
 fn fetch_one(
     client: &blocking::Client,
     deb: &Deb,

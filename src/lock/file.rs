@@ -1,4 +1,4 @@
-//! The lock file: TOML, one line for each package, so that a renewal reads well as a diff.
+//! The lock file: TOML, one line for each package, so that a renewal gives a readable diff.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use crate::debian::pinned::LockedPackage;
 use crate::host::atomic_file;
 
-/// Version of the lock file's form.
+/// Version of the lock file's format.
 pub const VERSION: u32 = 1;
 
-/// Everything that a recipe's build takes from elsewhere.
+/// All external inputs of a recipe's build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Lock {
-    /// Version of this form, [`VERSION`].
+    /// Version of this format, [`VERSION`].
     pub version: u32,
-    /// Hash of what the recipe requires: the lock is for these requirements and no others.
+    /// Hash of the recipe's requirements: the lock is valid for these only.
     pub recipe_digest: String,
-    /// The newest `Date` of the sources, seconds since 1970: the time that everything in the image bears.
+    /// The newest `Date` of the sources, seconds since 1970: the time of all files in the image.
     pub epoch: u64,
     /// The suites that the packages were chosen from.
     pub sources: Vec<LockedSource>,
@@ -34,7 +34,7 @@ pub struct Lock {
     pub kubelet: Option<LockedKubelet>,
 }
 
-/// A suite as it was when the lock was made.
+/// A suite in its state when the lock was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LockedSource {
@@ -56,11 +56,11 @@ pub struct LockedKubelet {
     pub sha256: String,
     /// Size of the program in bytes.
     pub size: u64,
-    /// Where it comes from.
+    /// The program's source.
     pub source: LockedFrom,
 }
 
-/// Where a pinned kubelet comes from.
+/// The source of a pinned kubelet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LockedFrom {
@@ -69,21 +69,21 @@ pub enum LockedFrom {
         /// URL of the program.
         url: String,
     },
-    /// A program of the building host, the one that the recipe names.
+    /// A program of the building host, named in the recipe.
     File {
-        /// Its path, as the recipe gives it.
+        /// Its path in the recipe.
         path: String,
     },
     /// An OCI image.
     Oci {
-        /// Its reference, as the recipe gives it.
+        /// Its reference in the recipe.
         reference: String,
         /// Digest of its manifest, as `sha256:…`.
         digest: String,
     },
-    /// The Go module, compiled here.
+    /// The Go module, compiled locally.
     GoModule {
-        /// `go.mod` of the program that is compiled.
+        /// `go.mod` of the compiled program.
         go_mod: String,
         /// `go.sum`: the hash of every module.
         go_sum: String,
@@ -149,7 +149,7 @@ pub(super) fn write(path: &Path, lock: &Lock) -> Result<u64> {
 }
 
 fn text(lock: &Lock) -> Result<String> {
-    // An inline table on one line for each entry of a list, which no TOML writer does by itself.
+    // An inline table on one line for each entry of a list, which TOML writers do not support.
     let line = |entry: toml::Value| format!("    {entry},\n");
     let mut text = HEAD.to_owned();
     writeln!(text, "version = {}", lock.version)?;

@@ -21,11 +21,11 @@ use crate::recipe::{KubeletRequest, KubeletSource};
 
 pub use program::Program;
 
-/// Pins the kubelet of a recipe: asks its sources in order and takes the first that answers. The lock must hold
+/// Pins the kubelet of a recipe: asks its sources in order and takes the first that answers. The lock must contain
 /// the packages already, because compiling takes the toolchain from there.
 ///
 /// # Errors
-/// If no source answers; says of each why.
+/// If no source answers; with the reason for each.
 pub fn pin(
     session: &Session,
     locked: &LockedRecipe,
@@ -33,7 +33,7 @@ pub fn pin(
 ) -> Result<LockedKubelet> {
     let recipe = &locked.recipe;
     let mut refusals = Vec::new();
-    // In the recipe's order: a release server is fast, compiling takes minutes and is for hosts that reach none.
+    // In the recipe's order: a release server is fast, compiling takes minutes and is for hosts without access to one.
     for source in &request.sources {
         let step = session
             .progress
@@ -76,7 +76,7 @@ fn name(source: &KubeletSource) -> String {
     }
 }
 
-/// Gives the pin, and whether nothing had to be fetched or made for it.
+/// Gives the pin, and whether it came from the cache.
 fn pin_from(
     session: &Session,
     locked: &LockedRecipe,
@@ -95,7 +95,7 @@ fn pin_from(
 /// The pinned kubelet as a file: from the cache, else from its source, by its digest.
 ///
 /// # Errors
-/// If its source has it no more, or gives other bytes than the lock says.
+/// If its source does not have it any more, or gives bytes that differ from the lock.
 pub fn obtain(
     session: &Session,
     locked: &LockedRecipe,

@@ -1,4 +1,4 @@
-//! Reads images: manifests by platform, blobs by digest, files out of layers.
+//! Reads images: manifests by platform, blobs by digest, files from layers.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use fetch::oci::{Descriptor, Index, Manifest};
 use super::types::{BLOBS, INDEX};
 use crate::format::digest;
 
-/// An image whose blobs are at hand and verified.
+/// An image whose blobs are stored locally and verified.
 #[derive(Clone, Debug)]
 pub struct Pulled {
     /// Digest of its manifest, as `sha256:…`.
@@ -29,11 +29,11 @@ pub(super) fn sha256(digest: &str) -> Result<&str> {
     Ok(digits)
 }
 
-/// Reads the image `name` of an OCI layout, every blob checked by its digest. An image is known by its whole name or by
+/// Reads the image `name` of an OCI layout, every blob verified by its digest. `name` is the image's full name or
 /// its tag.
 ///
 /// # Errors
-/// If the layout has no such image for this architecture, or a blob is not what its digest says.
+/// If the layout has no such image for this architecture, or a blob does not match its digest.
 pub fn read_layout(folder: &Path, name: &str, architecture: &str) -> Result<Pulled> {
     let about = || format!("reading the OCI layout {}", folder.display());
     let text = fs::read(folder.join(INDEX)).with_context(about)?;
@@ -81,14 +81,14 @@ pub fn read_layout(folder: &Path, name: &str, architecture: &str) -> Result<Pull
 }
 
 impl Pulled {
-    /// Writes the first of these files (paths without a leading slash) that the image has to `dest`, at most `limit`
-    /// bytes of it.
+    /// Writes the first of these files (paths without a leading slash) that exists in the image to `dest`, at most
+    /// `limit` bytes.
     ///
     /// # Errors
-    /// If the image has none of them, or it is larger.
+    /// If the image has none of them, or the file is larger.
     pub fn extract_file(&self, places: &[&str], limit: u64, dest: &Path) -> Result<()> {
         for place in places {
-            // The highest layer decides, by the file or by its whiteout.
+            // The highest layer with the file or its whiteout decides.
             for (media_type, path) in self.layers.iter().rev() {
                 match find(media_type, path, place, limit, dest)
                     .with_context(|| format!("reading a layer of {}", self.digest))?

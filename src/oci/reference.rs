@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A reference with the registry's name: no registry is assumed.
+/// A reference with the registry's name: there is no default registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// Host, with port if one is given.
     pub registry: String,
     /// Path of the repository.
     pub repository: String,
-    /// Tag or digest, by which the manifest is asked for; the digest counts when both are given.
+    /// Tag or digest that selects the manifest; the digest if both are given.
     pub version: String,
 }
 

@@ -13,14 +13,14 @@ use super::reference::Reference;
 use crate::host::cache::Cache;
 use crate::host::progress::Step;
 
-/// The most bytes of a layer.
+/// Size limit of a layer, bytes.
 const LAYER_LIMIT: u64 = 4 << 30;
 
-/// Pulls the image that a reference names, for this architecture. Without a digest in it, the reference is trusted to
-/// mean whatever the registry says; the digest of what it said is in the result.
+/// Pulls the image of a reference, for this architecture. Without a digest in it, the registry's answer for the tag is
+/// trusted; its digest is in the result.
 ///
 /// # Errors
-/// If the registry refuses, or has no image for the architecture, or a blob is not what its digest says.
+/// If the registry refuses, or has no image for the architecture, or a blob does not match its digest.
 pub fn pull(
     cache: &Cache,
     reference: &Reference,
@@ -91,7 +91,7 @@ mod tests {
     use crate::layer::Entry;
     use crate::oci;
 
-    /// A registry on loopback that wants a token first, and serves what `files` has.
+    /// A registry on loopback that requires a token first, and serves `files`.
     fn registry(files: Vec<(String, Vec<u8>)>) -> (String, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
@@ -142,7 +142,7 @@ mod tests {
         (host, asked)
     }
 
-    /// An image of ours as a registry has it: documents and blobs by their paths, the index by the tag `v1`.
+    /// An image in a registry's form: documents and blobs by their paths, the index by the tag `v1`.
     fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
         let entries = [
             Entry::directory("/usr", 0o755),
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(fs::read_to_string(program).unwrap(), "program");
         let tokens = |asked: &[String]| asked.iter().filter(|p| p.starts_with("/token?")).count();
         assert_eq!(tokens(&asked.lock().unwrap()), 1);
-        // By the digest that the first answer had, the same image; its layer is in the cache.
+        // The digest of the first answer selects the same image; its layer is in the cache.
         let again = pull(&cache, &reference.at(&pulled.digest), "amd64", &step()).unwrap();
         assert_eq!(again.digest, pulled.digest);
         let asked = asked.lock().unwrap().clone();

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A folder of an OCI layout that is named by a digest's algorithm.
+/// The folder of blobs in an OCI layout, named by the digest's algorithm.
 pub(super) const BLOBS: &str = "blobs/sha256";
-/// The file that says that a folder is a layout.
+/// The file that marks a folder as a layout.
 pub(super) const LAYOUT: &str = "oci-layout";
 /// Its content.
 pub(super) const LAYOUT_TEXT: &str = "{\"imageLayoutVersion\":\"1.0.0\"}";
-/// The file that names the images of a layout.
+/// The file that lists the images of a layout.
 pub(super) const INDEX: &str = "index.json";
 
 /// Media type of a manifest.
@@ -19,9 +19,9 @@ pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(super) const IMAGE_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// Media type of a config.
 pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// Media type of a layer that is a plain tar.
+/// Media type of an uncompressed layer.
 pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// How an image is run.
+/// Entry point, variables and labels of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct RunConfig {
@@ -31,7 +31,7 @@ pub struct RunConfig {
     /// Variables, as `NAME=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Notes.
+    /// Labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }

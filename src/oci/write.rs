@@ -1,4 +1,4 @@
-//! Writes images: the same inputs give the same bytes.
+//! Writes images reproducibly.
 
 use data_encoding::HEXLOWER;
 use std::fs::{self, File};
@@ -19,10 +19,10 @@ use crate::format::time::rfc3339;
 use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Source};
 
-/// A file that is stored by its digest.
+/// A file stored under its digest.
 #[derive(Clone, Debug)]
 pub struct Blob {
-    /// Where it is.
+    /// The file's path.
     pub path: PathBuf,
     /// SHA-256, hexadecimal.
     pub sha256: String,
@@ -30,14 +30,14 @@ pub struct Blob {
     pub size: u64,
 }
 
-/// An image to be written.
+/// The description of an image to write.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Its full name, as `slipway.local/etcd:baked`.
+    /// Its full name, such as `slipway.local/etcd:baked`.
     pub name: String,
-    /// As `amd64`.
+    /// Its architecture, such as `amd64`.
     pub architecture: String,
-    /// How it is run.
+    /// Its entry point, variables and labels.
     pub run: RunConfig,
     /// Its layers, plain tar, the lowest first.
     pub layers: Vec<Blob>,
@@ -46,7 +46,7 @@ pub struct Image {
 /// Writes a layer: entries in the order of their paths, every time `mtime` (seconds since 1970), into the file `dest`.
 ///
 /// # Errors
-/// If a content cannot be read or the file not written.
+/// If an entry's content cannot be read or the file cannot be written.
 pub fn layer(entries: &[Entry], mtime: u64, dest: &Path) -> Result<Blob> {
     let about = || format!("writing the layer {}", dest.display());
     let file = BufWriter::new(File::create(dest).with_context(about)?);
@@ -60,10 +60,10 @@ pub fn layer(entries: &[Entry], mtime: u64, dest: &Path) -> Result<Blob> {
     blob(dest)
 }
 
-/// Makes a layer of a tar stream that has no end yet.
+/// Makes a layer of a tar stream without end blocks.
 ///
 /// # Errors
-/// If the stream cannot be read or the layer not written.
+/// If the stream cannot be read or the layer cannot be written.
 pub fn layer_of_tar(tar: &Path, dest: &Path) -> Result<Blob> {
     let about = || format!("copying {} to {}", tar.display(), dest.display());
     fs::copy(tar, dest).with_context(about)?;
@@ -111,7 +111,7 @@ fn put<W: Write>(stream: &mut Stream<W>, entry: &Entry, mtime: u64) -> Result<()
     Ok(())
 }
 
-/// What a layout consists of beside the layers.
+/// The files of a layout beside the layers.
 struct Documents {
     index: Vec<u8>,
     blobs: Vec<(String, Vec<u8>)>,
@@ -147,7 +147,7 @@ impl Documents {
                 layers: layers.collect(),
             };
             let mut descriptor = document(&mut blobs, MANIFEST, &manifest)?;
-            // containerd takes the whole name from its own annotation, the others the tag from the standard one.
+            // containerd takes the full name from its own annotation, others the tag from the standard one.
             let tag = image.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
             descriptor.annotations = [
                 ("io.containerd.image.name".to_owned(), image.name.clone()),
@@ -199,7 +199,7 @@ fn document(
     Ok(descriptor)
 }
 
-/// The layers of all images, each once, sorted by digest.
+/// The layers of all images without duplicates, sorted by digest.
 fn layers(images: &[Image]) -> Vec<&Blob> {
     let mut layers: Vec<&Blob> = images.iter().flat_map(|image| &image.layers).collect();
     layers.sort_by(|a, b| a.sha256.cmp(&b.sha256));
@@ -221,7 +221,7 @@ pub fn write_layout(folder: &Path, images: &[Image], created: u64) -> Result<()>
     }
     for layer in layers(images) {
         let dest = blobs.join(&layer.sha256);
-        // A layer in a step's folder is not changed any more, so a second name for it is enough.
+        // A layer in a step's folder is immutable, so a hard link is enough.
         if fs::hard_link(&layer.path, &dest).is_err() {
             fs::copy(&layer.path, &dest).with_context(about)?;
         }
@@ -230,10 +230,10 @@ pub fn write_layout(folder: &Path, images: &[Image], created: u64) -> Result<()>
     fs::write(folder.join(LAYOUT), LAYOUT_TEXT).with_context(about)
 }
 
-/// Writes images as one tar of an OCI layout. `created` is in seconds since 1970, and the time of every entry.
+/// Writes images as one tar of an OCI layout. `created`, in seconds since 1970, is also the time of every entry.
 ///
 /// # Errors
-/// If a layer cannot be read or the file not written.
+/// If a layer cannot be read or the file cannot be written.
 pub fn write_archive(file: &Path, images: &[Image], created: u64) -> Result<()> {
     let documents = Documents::new(images, created)?;
     let about = || format!("writing the OCI archive {}", file.display());

@@ -1,4 +1,4 @@
-//! Image: everything that the files of the output folder are made of.
+//! Image: the inputs of all files in the output folder.
 
 use std::fs;
 use std::path::Path;
@@ -21,15 +21,15 @@ use crate::steps::root::Root;
 /// A built image, before it is written as a disk.
 #[derive(Debug)]
 pub struct Image {
-    /// What it was built from.
+    /// The recipe with its lock.
     pub locked: LockedRecipe,
-    /// The programs that write it.
+    /// The programs for writing it.
     pub tools: Tools,
     /// The root.
     pub root: Root,
     /// Kernel, initramfs and command line.
     pub bootable: Bootable,
-    /// What it says that it is.
+    /// Its `os-release` and manifest.
     pub identity: Identity,
     /// Its kubelet.
     pub kubelet: Kubelet,
@@ -60,14 +60,14 @@ impl Image {
         }
     }
 
-    /// Name of its folder: `<name>-<version>`.
+    /// Name of its output folder: `<name>-<version>`.
     #[must_use]
     pub fn folder(&self) -> String {
         let ImageId { name, version } = &self.identity.manifest.image;
         format!("{name}-{version}")
     }
 
-    /// Hash of everything that decides the bytes of its files.
+    /// Hash of all inputs of its files.
     ///
     /// # Errors
     /// If the recipe cannot be serialised.
@@ -90,7 +90,7 @@ impl Image {
         &self.locked.recipe.artifacts
     }
 
-    /// What its disk is made of.
+    /// The inputs of its disk.
     #[must_use]
     pub fn parts(&self) -> Parts<'_> {
         let recipe = &self.locked.recipe;
@@ -107,7 +107,7 @@ impl Image {
         }
     }
 
-    /// What its artifacts are made of.
+    /// The inputs of its artifacts.
     #[must_use]
     pub fn inputs<'a>(&'a self, disk: &'a Disk) -> Inputs<'a> {
         let recipe = &self.locked.recipe;

@@ -1,4 +1,4 @@
-//! Output: the folder of one image, made beside its final place and put there by one rename.
+//! Output: the folder of one image, written beside its final path and renamed to it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ use crate::host::session::Session;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Hash of everything that decides the bytes of the other files.
+    /// Hash of all inputs of the other files.
     pub key: String,
     /// The steps in the order in which they ended.
     pub steps: Vec<StepRecord>,
@@ -38,7 +38,7 @@ pub struct Written {
     pub identity: (u64, u64, i64),
 }
 
-/// An output folder that no other build writes meanwhile.
+/// A locked output folder: no other build writes it meanwhile.
 #[derive(Debug)]
 pub struct Output {
     /// The folder.
@@ -48,10 +48,10 @@ pub struct Output {
 }
 
 impl Output {
-    /// Takes the folder `<parent>/<name>-<version>` of an image, waiting for another build of it.
+    /// Locks the folder `<parent>/<name>-<version>` of an image, waiting for another build of it.
     ///
     /// # Errors
-    /// If its parent cannot be made or locked, or the image has no key.
+    /// If its parent cannot be created or locked, or the image has no key.
     pub fn take(parent: &Path, image: &Image) -> Result<Self> {
         Self::take_folder(&parent.join(image.folder()), image.key()?)
     }
@@ -69,7 +69,7 @@ impl Output {
         })
     }
 
-    /// Whether the folder holds exactly what this image is published as.
+    /// Whether the folder contains this image's files, unchanged.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.check().is_some()
@@ -91,10 +91,10 @@ impl Output {
         Some(())
     }
 
-    /// Begins a new folder beside the old one; gives its path. It is empty.
+    /// Creates a new, empty folder beside the old one; gives its path.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn begin(&self) -> Result<PathBuf> {
         let fresh = beside(&self.folder, "new")?;
         cache::remove(&fresh)?;
@@ -102,15 +102,15 @@ impl Output {
         Ok(fresh)
     }
 
-    /// Writes the remaining files into the new folder, which then takes the old one's place.
+    /// Writes the remaining files into the new folder, which then replaces the old one.
     ///
     /// # Errors
-    /// If the new folder cannot be written; the old one is then still there.
+    /// If the new folder cannot be written; the old one is then unchanged.
     pub fn publish(&self, session: &Session, image: &Image, sums: Sums) -> Result<()> {
         let step = session.progress.step("publish");
         let fresh = beside(&self.folder, "new")?;
         image.write_files(&fresh)?;
-        // The disk takes what was written while the processor hashes.
+        // The disk writes the data while the processor hashes.
         cache::sync(&fresh)?;
         step.note("hashing");
         let sums = sums.finish(session, &fresh)?;
@@ -118,9 +118,10 @@ impl Output {
         self.replace(session, &fresh, sums)
     }
 
-    /// Writes the report and puts the new folder in the old one's place.
+    /// Writes the report and replaces the old folder by the new one.
     ///
-    /// Two renames: a folder cannot be renamed over one that is not empty. Between them there is no folder, never a mixed one.
+    /// Two renames: a folder cannot be renamed over one that is not empty. Between them there is no folder, never a
+    /// mixed one.
     fn replace(&self, session: &Session, fresh: &Path, sums: Vec<(String, String)>) -> Result<()> {
         let old = beside(&self.folder, "old")?;
         cache::remove(&old)?;
@@ -139,7 +140,7 @@ impl Output {
             steps: session.progress.records(),
             files,
         };
-        // Nothing takes the old one's place before all of it is on the disk.
+        // The old folder is replaced only after the new one is on the disk.
         fs::write(
             fresh.join(REPORT),
             serde_json::to_string_pretty(&report)? + "\n",
@@ -231,7 +232,7 @@ mod tests {
         let folder = place.path().join("demo-1");
         let output = Output::take_folder(&folder, key("a")).unwrap();
         write(&output, &session, "one");
-        // What a failed build leaves is the new folder, half written.
+        // A failed build leaves the new folder, incomplete.
         fs::write(output.begin().unwrap().join("file"), "half").unwrap();
         assert!(output.is_current());
     }

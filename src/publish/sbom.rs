@@ -1,4 +1,4 @@
-//! SBOM: what an image is made of, as CycloneDX 1.6.
+//! SBOM: the components of an image, as CycloneDX 1.6.
 //!
 //! Format: <https://cyclonedx.org/docs/1.6/json/>, package URLs as the purl specification's type `deb`. The text
 //! depends on the lock alone: the serial number is a hash of the rest.
@@ -20,10 +20,10 @@ use crate::steps::kubelet::Kubelet;
 
 /// The document's name in the output folder.
 pub const FILE: &str = "sbom.cdx.json";
-/// The property of a component that names the sets which it is in.
+/// The property of a component that lists its sets.
 const SET: &str = "slipway:set";
 
-/// One thing that an image is made of.
+/// A component of an image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Component {
     /// Unique in the document; the package URL.
@@ -39,10 +39,10 @@ pub struct Component {
     /// Package URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purl: Option<String>,
-    /// Hashes of the file that it came in.
+    /// Hashes of its package file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hashes: Vec<Hash>,
-    /// Further facts.
+    /// Other properties.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<Property>,
 }
@@ -56,7 +56,7 @@ pub struct Hash {
     pub content: String,
 }
 
-/// A fact about a component.
+/// A property of a component.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Property {
     /// Its name.
@@ -90,7 +90,7 @@ impl Component {
         }
     }
 
-    /// A program that is in no package, as the kubelet: `purl` as its ecosystem writes it.
+    /// A program outside of packages, such as the kubelet, with its package URL `purl`.
     #[must_use]
     pub fn program(name: &str, version: &str, purl: &str, sha256: &str) -> Self {
         Self {
@@ -114,10 +114,10 @@ impl Hash {
     }
 }
 
-/// The document of an image: every package in it, and the kubelet.
+/// The document of an image: all its packages, and the kubelet.
 ///
 /// # Errors
-/// As [`text`].
+/// The same as [`text`].
 pub fn list(locked: &LockedRecipe, identity: &Identity, kubelet: &Kubelet) -> Result<String> {
     let suite = &locked.recipe.debian.suite;
     let components = [SET_ROOT, SET_KERNEL, SET_KUBELET, SET_ETCD]
@@ -135,10 +135,10 @@ pub fn list(locked: &LockedRecipe, identity: &Identity, kubelet: &Kubelet) -> Re
     text(&identity.manifest.image, locked.lock.epoch, components)
 }
 
-/// The document's text. A package that is in several sets stands there once, with all of them.
+/// The document's text. A package in several sets has one component, with all sets.
 ///
 /// # Errors
-/// When `epoch` is a time that no calendar has.
+/// When `epoch` is out of the calendar's range.
 pub fn text(
     image: &ImageId,
     epoch: u64,
@@ -192,7 +192,7 @@ pub fn text(
 /// The components of a document.
 ///
 /// # Errors
-/// When the text is no CycloneDX document.
+/// When the text is not a CycloneDX document.
 pub fn components(text: &str) -> Result<Vec<Component>> {
     #[derive(Deserialize)]
     struct Document {
@@ -202,7 +202,7 @@ pub fn components(text: &str) -> Result<Vec<Component>> {
     Ok(document.components)
 }
 
-/// Percent-encodes what a package URL keeps for itself.
+/// Percent-encodes the reserved characters of a package URL.
 fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

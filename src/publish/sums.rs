@@ -14,9 +14,9 @@ use crate::host::tree;
 
 /// The list of hashes, as `sha256sum --check` reads it.
 pub const SUMS: &str = "SHA256SUMS";
-/// What [`SUMS`] leaves out: it holds times.
+/// The file that is left out of [`SUMS`], because it contains times.
 pub const REPORT: &str = "build-report.json";
-/// Hashes of a folder's files, of which the largest is hashed from the start.
+/// Hashes of a folder's files; the largest file is hashed in the background.
 #[derive(Debug)]
 pub struct Sums {
     path: PathBuf,
@@ -24,8 +24,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Begins with hashing the file `path`, while others are made from it. One thread hashes it, and it takes longer than
-    /// all the others together.
+    /// Starts hashing the file `path`, while other files are made from it. One thread hashes it, which takes longer
+    /// than all other files together.
     #[must_use]
     pub fn begin(path: &Path) -> Self {
         let path = path.to_owned();
@@ -39,7 +39,7 @@ impl Sums {
     /// Hashes the other files below `folder` and writes the list beside them. Gives its lines as (path, hash).
     ///
     /// # Errors
-    /// When a file cannot be read or the list not written.
+    /// When a file cannot be read or the list cannot be written.
     pub fn finish(self, session: &Session, folder: &Path) -> Result<Vec<(String, String)>> {
         let path = self
             .path
@@ -54,7 +54,7 @@ impl Sums {
     }
 }
 
-/// Hashes every file below `output`, on all cores, but those that are `known` by path, and writes the list beside
+/// Hashes every file below `output`, on all cores, except those that are `known` by path, and writes the list beside
 /// them. Gives its lines as (path, hash).
 fn write(
     session: &Session,
@@ -64,7 +64,7 @@ fn write(
     let step = session.progress.step("sums");
     let mut files = list(output)?;
     files.retain(|(name, _)| known.iter().all(|(known, _)| known != name));
-    // The largest first: nobody then waits for one that was begun last.
+    // The largest first, so that no thread starts with one when the others are done.
     let mut order: Vec<&(String, u64)> = files.iter().collect();
     order.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
     step.total(files.iter().map(|(_, size)| size).sum());
@@ -96,7 +96,7 @@ fn write(
     Ok(out)
 }
 
-/// Files below a folder with their sizes, by path; the list itself and the report are not among them.
+/// Files below a folder with their sizes, by path, without the list itself and the report.
 fn list(folder: &Path) -> Result<Vec<(String, u64)>> {
     let files = tree::walk(folder)?.into_iter().filter_map(|item| {
         let name = item.inside[1..].to_owned();

@@ -1,4 +1,4 @@
-//! The recipes that the program carries, so that one binary is all that a user needs.
+//! The recipes that are embedded in the program, so that a user needs no other file.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use crate::host::atomic_file;
 use crate::host::cache::Cache;
 
-/// The carried recipes: (file name, text). The demo and what it extends, and the one for tools alone.
+/// The embedded recipes: (file name, text). The demo with its parent, and a recipe for tools only.
 const RECIPES: [(&str, &str); 3] = [
     (DEMO, include_str!("../../recipes/demo.toml")),
     ("node.toml", include_str!("../../recipes/node.toml")),
@@ -18,8 +18,8 @@ const RECIPES: [(&str, &str); 3] = [
 const DEMO: &str = "demo.toml";
 const TOOLS: &str = "tools.toml";
 
-/// The demo's recipe: the one below the present folder if this is a checkout of the repository, else the carried one,
-/// written to the cache with its parent, where its lock then stands as well.
+/// The demo's recipe: the one below the current folder in a checkout of the repository, else the embedded one,
+/// written to the cache with its parent, where its lock is stored too.
 ///
 /// # Errors
 /// If the cache cannot be written.
@@ -31,7 +31,7 @@ pub fn demo(cache: &Cache) -> Result<PathBuf> {
     Ok(write(cache)?.join(DEMO))
 }
 
-/// A recipe for the tools trees alone: locking it asks for no kubelet.
+/// A recipe for the tools trees only: its lock has no kubelet.
 ///
 /// # Errors
 /// If the cache cannot be written.
@@ -39,7 +39,7 @@ pub fn tools(cache: &Cache) -> Result<PathBuf> {
     Ok(write(cache)?.join(TOOLS))
 }
 
-/// Writes the carried recipes to the cache.
+/// Writes the embedded recipes to the cache.
 fn write(cache: &Cache) -> Result<PathBuf> {
     let folder = cache.root().join("recipes");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
@@ -66,7 +66,7 @@ mod tests {
         for name in [DEMO, TOOLS] {
             let recipe = crate::recipe::load(&folder.path().join(name))
                 .unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
-            // A tool that only wants QEMU must not compile a kubelet for it.
+            // A command that needs only QEMU must not compile a kubelet.
             assert_eq!(recipe.kubernetes.is_none(), name == TOOLS);
         }
     }

@@ -1,8 +1,8 @@
-//! The tables of a recipe, a module each: the table as it is written, as it is once checked, and the check between them.
+//! The tables of a recipe, a module each: the raw table, the checked table, and the check between them.
 //!
-//! From the written types comes the JSON Schema, and the schema is what a file is held against, so that the types, the
-//! checks and the editors agree. The checks are for what a schema cannot say: whether names, versions, sizes and paths make
-//! sense.
+//! The JSON Schema is generated from the raw types, and every file is validated against the schema, so that the types,
+//! the checks and the editors agree. The checks cover rules beyond the schema: whether names, versions, sizes and paths
+//! are valid.
 
 // Floor: names and sizes
 mod names;
@@ -95,8 +95,8 @@ pub(super) struct RawRecipe {
     root: RawRoot,
 }
 
-/// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` are the paths of
-/// values that had to be taken out: they are not reported as missing.
+/// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` has the paths of
+/// values that the schema check removed: they are not reported as missing.
 pub(super) fn recipe(
     path: &Path,
     parts: Vec<PathBuf>,
@@ -111,7 +111,7 @@ pub(super) fn recipe(
             return None;
         }
     };
-    // By name, here and in the tables: a field that no check takes is a warning.
+    // All fields by name, here and in the tables: the compiler warns of a field without a check.
     let RawRecipe {
         extends: _,
         image,
@@ -163,7 +163,7 @@ pub(super) fn recipe(
     })
 }
 
-/// What the checks share: the tree that knows the places, and where mistakes go.
+/// The state of all checks: the tree with its positions, and the collected mistakes.
 struct Check<'a> {
     tree: &'a Node,
     gone: &'a [String],
@@ -176,7 +176,7 @@ impl<'a> Check<'a> {
         self.tree.at(&keys)
     }
 
-    /// Where the value at a path stands; if there is none, the nearest table around it.
+    /// The position of the value at a path; if there is none, of the nearest table around it.
     fn place(&self, path: &str) -> Place {
         let keys: Vec<&str> = path.split('.').collect();
         if let Some(node) = self.tree.at(&keys) {
@@ -193,7 +193,7 @@ impl<'a> Check<'a> {
         self.mistakes.add(mistake);
     }
 
-    /// Adds that a required value is missing, unless it was given and wrong.
+    /// Adds that a required value is missing, unless an invalid value was given.
     fn missing(&mut self, path: &str, expected: &str) {
         let lost = self.gone.iter().any(|gone| {
             gone.trim_end_matches("[]") == path || path.starts_with(&format!("{gone}."))
@@ -208,7 +208,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Holds each item of a list of names against a rule, and no name may be given twice.
+    /// Checks each item of a list of names against a rule, and that no name is given twice.
     fn list(&mut self, path: &str, rule: names::Rule) {
         for item in self.find(path).map_or(&[][..], Node::items) {
             if let Some(text) = item.text()
@@ -220,7 +220,7 @@ impl<'a> Check<'a> {
         self.unique(path);
     }
 
-    /// No item of a list of words may be given twice.
+    /// Checks that no item of a list of words is given twice.
     fn unique(&mut self, path: &str) {
         let items = self.find(path).map_or(&[][..], Node::items);
         for (number, item) in items.iter().enumerate() {
@@ -238,7 +238,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Holds a text against a rule.
+    /// Checks a text against a rule.
     fn text(&mut self, path: &str, rule: names::Rule) {
         if let Some(node) = self.find(path)
             && let Some(text) = node.text()
@@ -248,7 +248,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A path of the building host as it stands in the recipe, relative to the file that names it.
+    /// A path of the building host from the recipe, resolved relative to the file that names it.
     fn host_path(&self, place: &Place, text: &str) -> PathBuf {
         let folder = self.mistakes.path(place.file).parent();
         folder.unwrap_or(Path::new("")).join(text)

@@ -1,4 +1,4 @@
-//! Reads a recipe and what it extends, and turns them into one checked [`Recipe`].
+//! Reads a recipe and its parents, and turns them into one checked [`Recipe`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use super::mistakes::{Mistake, Mistakes, Place, nearest};
 use super::tree::{self, Node};
 use super::{Recipe, check, schema};
 
-/// How many recipes may extend each other.
+/// Maximum length of a chain of recipes that extend each other.
 const DEEPEST: usize = 16;
 
 /// Reads the recipe at `path`.
 ///
 /// # Errors
-/// Every mistake in it and in the recipes that it extends.
+/// Every mistake in it and in its parents.
 pub fn load(path: &Path) -> Result<Recipe, Mistakes> {
     let mut mistakes = Mistakes::default();
     let mut chain = Vec::new();
     read(path, None, &mut chain, &mut mistakes);
-    // A text with syntax errors says nothing reliable about the rest.
+    // After syntax errors, further checks would report false mistakes.
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
@@ -39,7 +39,7 @@ pub fn load(path: &Path) -> Result<Recipe, Mistakes> {
     }
 }
 
-/// Reads one file and then what it extends. `from` is the place that asked for it.
+/// Reads one file and then its parent. `from` is the position of its `extends`.
 fn read(path: &Path, from: Option<&Place>, chain: &mut Vec<Node>, mistakes: &mut Mistakes) {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! Mistakes of a recipe: all are collected and shown, each with line, column and what was expected.
+//! Mistakes of a recipe: all are collected and shown, each with line, column and the expected value.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-/// A place in one of the recipe's files.
+/// A byte range in one of the recipe's files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// Which file, by its number in [`Mistakes`].
+    /// The file's number in [`Mistakes`].
     pub file: usize,
     /// First byte.
     pub start: usize,
@@ -27,7 +27,7 @@ impl Place {
         }
     }
 
-    /// The beginning of a file, for what is missing in it.
+    /// The beginning of a file, for a missing key.
     pub(super) const fn top(file: usize) -> Self {
         Self {
             file,
@@ -48,7 +48,7 @@ pub(super) struct Mistake {
 }
 
 impl Mistake {
-    /// A mistake at a place: what was found there, and what was expected.
+    /// A mistake at a position, with the found and the expected value.
     pub(super) fn at(place: &Place, found: impl Into<String>, expected: impl Into<String>) -> Self {
         Self {
             place: Some(place.clone()),
@@ -59,7 +59,7 @@ impl Mistake {
         }
     }
 
-    /// A mistake that is in no file.
+    /// A mistake without a position.
     pub(super) fn nowhere(found: impl Into<String>) -> Self {
         Self {
             place: None,
@@ -70,13 +70,13 @@ impl Mistake {
         }
     }
 
-    /// Adds how to put it right.
+    /// Adds the remedy.
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Adds the valid word that is nearest to what was found, if one is near.
+    /// Adds the valid word that is nearest to the found one, if one is near.
     pub(super) fn nearest<'a>(
         mut self,
         word: &str,
@@ -88,20 +88,20 @@ impl Mistake {
         self
     }
 
-    /// Adds how to put it right unless that is said already.
+    /// Adds the remedy unless there is one already.
     pub(super) fn or_help(mut self, help: String) -> Self {
         self.help.get_or_insert(help);
         self
     }
 
-    /// Adds another place that has to do with it.
+    /// Adds a second, related position.
     pub(super) fn also(mut self, place: &Place, why: impl Into<String>) -> Self {
         self.also = Some((place.clone(), why.into()));
         self
     }
 }
 
-/// All mistakes of a recipe and of what it extends, with the files' texts to show them in.
+/// All mistakes of a recipe and its parents, with the texts of the files.
 #[derive(Clone, Debug, Default)]
 pub struct Mistakes {
     files: Vec<(PathBuf, String)>,
@@ -109,7 +109,7 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    /// Adds a file; its number is what [`Place`] names.
+    /// Adds a file; gives its number for [`Place`].
     pub(super) fn file(&mut self, path: PathBuf, text: String) -> usize {
         self.files.push((path, text));
         self.files.len() - 1
@@ -131,19 +131,19 @@ impl Mistakes {
         self.list.push(mistake);
     }
 
-    /// How many there are.
+    /// The number of mistakes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no mistakes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The report as it is shown: every mistake with its file, line, column and text.
+    /// The complete report: every mistake with its file, line, column and text.
     #[must_use]
     pub fn render(&self, colours: bool) -> String {
         let renderer = if colours {
@@ -207,7 +207,7 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// The valid word that is nearest to `word`, if one is near enough to have been meant.
+/// The valid word that is nearest to `word`, if one is near enough to be the intended one.
 pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     valid

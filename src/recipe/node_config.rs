@@ -1,4 +1,4 @@
-//! Node configs on the workstation: checked and merged with the code that the init applies them with.
+//! Node configs on the workstation: checked and merged with the code of the init.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use crate::host::local_files::LocalFiles;
 
-/// The answer about one config.
+/// The result for one config.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What was found, in the order of the rules.
+    /// The findings, in the order of the rules.
     pub report: Report,
-    /// The config in the form of the newest version, if it can be used.
+    /// The config in the format of the newest version, if it has no error.
     pub config: Option<Config>,
 }
 
-/// What local files a Butane config may name: those of a folder, or none.
+/// The local files that a Butane config may name: those of a folder, or none.
 fn options(files: Option<&LocalFiles>) -> Options<'_> {
     Options {
         files: match files {
@@ -32,7 +32,7 @@ fn options(files: Option<&LocalFiles>) -> Options<'_> {
     }
 }
 
-/// Checks a config by the rules of its own version.
+/// Checks a config by the rules of its version.
 #[must_use]
 pub fn check(text: &[u8], name: &str, files: Option<&LocalFiles>) -> Verdict {
     match Config::parse_with(text, name, options(files)) {
@@ -56,8 +56,8 @@ pub fn check_file(path: &Path, files: Option<&LocalFiles>) -> Result<Verdict> {
     Ok(check(&text, &path.display().to_string(), files))
 }
 
-/// The Ignition config of a Butane config's file, and what there is to say about it; an error's report beside no
-/// config. `-` is stdin.
+/// Translates a Butane config's file; gives the Ignition config, if the file has no error, and the
+/// findings. `-` is stdin.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -81,24 +81,24 @@ pub fn from_butane(path: &Path, files: Option<&LocalFiles>) -> Result<(Option<Va
     })
 }
 
-/// A config as Ignition JSON, to be baked into an image, with the local files that stand beside it.
+/// A config as Ignition JSON for an image, with the local files beside it.
 ///
 /// # Errors
-/// Every mistake at once.
+/// All mistakes.
 pub fn bake(text: &[u8], path: &Path) -> Result<Vec<u8>, Report> {
     let files = LocalFiles::beside(path);
     let name = path.display().to_string();
     config::to_ignition(text, &name, options(Some(&files))).map(|(text, _)| text)
 }
 
-/// The findings for machines.
+/// The findings as JSON.
 #[must_use]
 pub fn entries(report: &Report) -> Vec<Value> {
     report.entries.iter().map(entry).collect()
 }
 
 impl Verdict {
-    /// The answer for machines.
+    /// The result as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -122,11 +122,11 @@ fn entry(entry: &Entry) -> Value {
     out
 }
 
-/// Answers cases of the form `{"name", "version", "raw"}`, one a line, with one line each:
+/// Checks cases of the form `{"name", "version", "raw"}`, one a line, and gives one line for each:
 /// `{"name", "version", "accept", "entries", "translated"}`.
 ///
 /// # Errors
-/// If a line is no such case; the text names it.
+/// If a line is not such a case; the message names it.
 pub fn check_batch(cases: &str) -> Result<String> {
     batch(cases, |case| {
         let raw = case["raw"].as_str().context("it has no text \"raw\"")?;
@@ -137,10 +137,10 @@ pub fn check_batch(cases: &str) -> Result<String> {
     })
 }
 
-/// Merges `child` over `parent`, and checks the two together.
+/// Merges `child` over `parent`, and checks the result.
 ///
 /// # Errors
-/// A [`Report`] of what is wrong with either or with both.
+/// A [`Report`] of the mistakes of either or of the result.
 pub fn merge(parent: &Path, child: &Path, files: Option<&LocalFiles>) -> Result<Value> {
     let mut report = Report::default();
     let mut configs = Vec::new();
@@ -155,11 +155,11 @@ pub fn merge(parent: &Path, child: &Path, files: Option<&LocalFiles>) -> Result<
     }
 }
 
-/// Answers cases of the form `{"name", "parent", "child"}`, one a line, with `{"name", "merged"}`. The two are
-/// merged as they are, whether they are valid or not, as long as they can be read.
+/// Merges cases of the form `{"name", "parent", "child"}`, one a line, and gives `{"name", "merged"}` for each. The two
+/// are merged whether they are valid or not, as long as they can be parsed.
 ///
 /// # Errors
-/// If a line is no such case; the text names it.
+/// If a line is not such a case; the message names it.
 pub fn merge_batch(cases: &str) -> Result<String> {
     batch(cases, |case| {
         let read = |name: &str| -> Result<Config> {

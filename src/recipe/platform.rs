@@ -18,12 +18,12 @@ pub struct Platform {
     name: &'static str,
 }
 
-/// The names of all, as the message of a wrong one lists them.
+/// The names of all platforms, for the message about an invalid one.
 static NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| Platform::all().map(|platform| platform.name).collect());
 
 impl Platform {
-    /// All of them, in the table's order.
+    /// All platforms, in the table's order.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().filter_map(|provider| {
             let name = provider.recipe_name?;
@@ -31,13 +31,13 @@ impl Platform {
         })
     }
 
-    /// The platform that recipes call this.
+    /// The platform with this name in recipes.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|platform| platform.name == name)
     }
 
-    /// The name that recipes use.
+    /// Its name in recipes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
@@ -49,7 +49,7 @@ impl Platform {
         self.provider
     }
 
-    /// Its id, as the manifest has it.
+    /// Its id in the manifest.
     #[must_use]
     pub const fn id(self) -> PlatformId {
         PlatformId::of(self.provider.id)
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for Platform {
     }
 }
 
-/// A constant with its description for each, as schemars makes it of an enum.
+/// A constant with its description for each platform, the same as schemars generates for an enum.
 impl JsonSchema for Platform {
     fn schema_name() -> Cow<'static, str> {
         "Platform".into()

@@ -1,11 +1,11 @@
-//! The reference of recipes as Markdown, made from the schema: `docs/recipe.md`.
+//! The reference of recipes as Markdown, generated from the schema: `docs/recipe.md`.
 
 use serde_json::Value as Json;
 
 use super::schema::{allows, resolve, value, words};
 use super::tree::APPENDED;
 
-/// The commented recipe: sections and keys come in its order.
+/// The commented recipe: it determines the order of sections and keys.
 const COMMENTED: &str = include_str!("../../recipes/node.toml");
 
 const HEAD: &str = "# Recipes
@@ -36,7 +36,7 @@ struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// A table of the recipe: its keys, the words that they take, and the tables within it.
+    /// A table of the recipe: its keys, their valid words, and the tables within it.
     fn table(&mut self, path: &str, schema: &'a Json) {
         let schema = resolve(self.root, schema);
         let mut inner = Vec::new();
@@ -102,7 +102,7 @@ impl<'a> Reference<'a> {
         keys
     }
 
-    /// The table that a key holds, or that each item of its list is.
+    /// The table of a key, or of each item of its list.
     fn inner(&self, path: &str, schema: &'a Json) -> Option<(String, &'a Json)> {
         let item = resolve(self.root, &schema["items"]);
         let other = &schema["additionalProperties"];
@@ -157,7 +157,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// The words that a key takes, each with its meaning.
+/// The valid words of a key, each with its meaning.
 fn described(key: &str, schema: &Json) -> String {
     let Some(branches) = schema["oneOf"].as_array() else {
         return String::new();
@@ -172,7 +172,7 @@ fn described(key: &str, schema: &Json) -> String {
     text
 }
 
-/// What is said of a table: by the key that holds it and by its type, each once.
+/// The descriptions of a table, from its key and from its type, without repetition.
 fn about(key: &str, of_type: Option<&str>) -> String {
     let (key, of_type) = (line(key), line(of_type.unwrap_or_default()));
     let key = key.trim_end_matches(" Required.");
@@ -186,7 +186,7 @@ fn about(key: &str, of_type: Option<&str>) -> String {
     }
 }
 
-/// A table's name as it is written in a recipe.
+/// A table's name in the syntax of a recipe.
 fn title(path: &str) -> String {
     let key = |path: &str| path.rsplit('.').next().unwrap_or(path).to_owned();
     if let Some(list) = path.strip_suffix("[]") {
@@ -213,7 +213,7 @@ fn line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Write the file anew with `slipway schema --markdown > docs/recipe.md` when the types have changed.
+    /// Regenerate the file with `slipway schema --markdown > docs/recipe.md` after a change of the types.
     #[test]
     fn the_reference_that_is_checked_in_is_made_from_the_types() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/recipe.md");

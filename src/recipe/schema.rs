@@ -1,4 +1,4 @@
-//! The JSON Schema of a recipe, made from the types, and a recipe's tree held against it.
+//! The JSON Schema of a recipe, generated from the types, and the validation of a recipe's tree.
 
 use serde_json::Value as Json;
 
@@ -6,10 +6,10 @@ use super::check::RawRecipe;
 use super::mistakes::{Mistake, Mistakes, nearest};
 use super::tree::{Node, Value, join};
 
-/// The schema's text, as checked in beside the recipes.
+/// The schema's text, the same as in the repository's `recipes/`.
 ///
 /// # Panics
-/// Never: a schema is nothing that JSON cannot say.
+/// Never: every schema can be expressed in JSON.
 #[must_use]
 pub fn text() -> String {
     let mut text =
@@ -22,8 +22,8 @@ pub(super) fn value() -> Json {
     schemars::schema_for!(RawRecipe).to_value()
 }
 
-/// Holds a tree against the schema: unknown keys and values of the wrong kind are added to `mistakes` and
-/// taken out of the tree, so that what is left can be checked further. Gives the paths of what was taken out.
+/// Validates a tree against the schema: unknown keys and values of the wrong kind are added to `mistakes` and
+/// removed from the tree, so that the rest can be checked further. Gives the paths of the removed values.
 pub(super) fn check(tree: &mut Node, mistakes: &mut Mistakes) -> Vec<String> {
     let root = value();
     let mut walk = Walk {
@@ -42,7 +42,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Whether the node may stay.
+    /// Checks a node; gives whether it may stay.
     fn node(&mut self, schema: &'a Json, node: &mut Node, path: &str) -> bool {
         let schema = resolve(self.root, schema);
         if let Some(words) = words(schema) {
@@ -178,7 +178,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Follows references and takes the branch of an optional value that is a value.
+/// Follows references, and selects the branch of an optional value that is not `null`.
 pub(super) fn resolve<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
     loop {
         let inner = if let Some(reference) = schema["$ref"].as_str() {
@@ -195,7 +195,7 @@ pub(super) fn resolve<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
     }
 }
 
-/// The words that a value is chosen from, if it is.
+/// The valid words of a value, if it is limited to some.
 pub(super) fn words(schema: &Json) -> Option<Vec<&str>> {
     if let Some(words) = schema["enum"].as_array() {
         return Some(words.iter().filter_map(Json::as_str).collect());
@@ -231,7 +231,7 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// A table's name as it is written: `[debian]`, `[files."/etc/x"]`.
+/// A table's name in TOML syntax: `[debian]`, `[files."/etc/x"]`.
 fn place_name(path: &str) -> String {
     if path.is_empty() {
         return "the recipe".to_owned();
@@ -249,7 +249,7 @@ fn value_name(path: &str) -> String {
     }
 }
 
-/// The key of any table that is nearest to a word, and the table it belongs in.
+/// The key of any table that is nearest to a word, and its table.
 fn home<'a>(root: &'a Json, word: &str) -> Option<(&'a str, String)> {
     let tables = root["properties"].as_object()?;
     let top = ("the top of the recipe".to_owned(), root);
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
     use crate::recipe::tree::{APPENDED, WHOLE};
 
-    /// Write the file anew with `slipway schema > recipes/schema.json` when the types have changed.
+    /// Regenerate the file with `slipway schema > recipes/schema.json` after a change of the types.
     #[test]
     fn the_schema_that_is_checked_in_is_the_types() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/schema.json");

@@ -1,4 +1,4 @@
-//! Recipes as a whole: those of this repository, what extends what, and a recipe in which everything is wrong.
+//! Complete recipes: those of this repository, the rules of `extends`, and a recipe with every mistake.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn ours(name: &str) -> Recipe {
     load(&path).unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)))
 }
 
-/// Loads a recipe from files in a folder that is gone afterwards.
+/// Loads a recipe from files in a temporary folder.
 fn written(files: &[(&str, &str)]) -> Result<Recipe, String> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -80,11 +80,11 @@ fn each_recipe_has_its_kernel_and_artifact() {
     }
 }
 
-/// Write the expected text anew with `SNAPSHOTS=overwrite cargo test -p slipway --lib recipe`.
+/// Regenerate the expected text with `SNAPSHOTS=overwrite cargo test -p slipway --lib recipe`.
 #[test]
 fn all_mistakes_are_shown_at_once_each_at_its_place() {
     let mistakes = load(Path::new("src/recipe/tests/wrong.toml")).unwrap_err();
-    // The list is the table's: a new platform does not change the expected text.
+    // The list comes from the table: a new platform does not change the expected text.
     let names: Vec<String> = Platform::all()
         .map(|platform| format!("`{}`", platform.name()))
         .collect();
@@ -233,7 +233,7 @@ fn sets_follow_the_recipe() {
     }
 }
 
-/// What the key of the output and the digest of the lock are made of.
+/// The inputs of the output's key and of the lock's digest.
 fn hashed(recipe: &Recipe) -> (String, String) {
     let output = serde_json::to_string(recipe).unwrap();
     (
@@ -271,7 +271,7 @@ fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_dige
             false,
         ),
         ("files.'/etc/x'.content = 'x'", true, false),
-        // Where things come from. The lock pins what a kubelet's source gave, and the root's key has it.
+        // Sources of inputs. The lock pins the kubelet that a source gave, and the root's key contains it.
         ("kubernetes.kubelet = [{ file = 'kubelet' }]", false, true),
         (
             "debian.mirror = 'http://mirror.example/debian'",
@@ -308,13 +308,13 @@ fn the_recipes_folder_is_in_no_key() {
         ("base.ign", config),
         ("kubelet", ""),
     ];
-    // Each call has a folder of another name.
+    // Each call has a folder with another name.
     let [one, other] = [0, 1].map(|_| hashed(&written(&files).unwrap()));
     assert_eq!(one, other);
 }
 
 proptest::proptest! {
-    /// Whatever is typed, the answer is a recipe or a report, never a panic.
+    /// For any input the result is a recipe or a report, never a panic.
     #[test]
     fn damaged_recipes_are_reported(
         file in 0_usize..3,
@@ -328,7 +328,7 @@ proptest::proptest! {
         let mut text: Vec<char> = texts[file].chars().collect();
         for (place, length, insert) in cuts {
             let length = length.min(text.len());
-            // A position as a share of what is left of the text.
+            // A position as a fraction of the rest of the text.
             let start = (0..=text.len() - length)
                 .find(|at| *at as f64 >= place * (text.len() - length) as f64)
                 .unwrap();

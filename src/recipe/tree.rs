@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistakes::{Mistake, Mistakes, Place};
 
-/// Lists of names: what a recipe gives is added to what it extends; `-name` takes an inherited name away
+/// Lists of names: a recipe's list is added to the inherited one; `-name` removes an inherited name
 /// and `-*` all of them. Every other list replaces the inherited one.
 pub(super) const APPENDED: &[&str] = &[
     "debian.components",
@@ -24,17 +24,17 @@ pub(super) const APPENDED: &[&str] = &[
     "kubernetes.container-packages",
 ];
 
-/// Tables that describe one thing and replace the inherited one as a whole (`*` is any key).
+/// Tables that describe one object and replace the inherited one as a unit (`*` is any key).
 pub(super) const WHOLE: &[&str] = &["files.*", "node.etcd"];
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub place: Place,
     pub value: Value,
 }
 
-/// What TOML can say.
+/// A value of TOML.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Text(String),
@@ -49,15 +49,15 @@ pub(super) enum Value {
 /// A table's entries by key.
 pub(super) type Table = BTreeMap<String, Entry>;
 
-/// A key's place and its value.
+/// A key's position and its value.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub key: Place,
     pub node: Node,
 }
 
-/// Reads a file's text, adding every syntax error to `mistakes`. A text with such errors gives what could
-/// be saved of it, which is good for nothing but finding what it extends.
+/// Parses a file's text, adding every syntax error to `mistakes`. With such errors the result is
+/// partial, and only good for finding the file's parent.
 pub(super) fn parse(file: usize, mistakes: &mut Mistakes) -> Node {
     let text = mistakes.text(file).to_owned();
     let (table, errors) = DeTable::parse_recoverable(&text);
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    /// The text, if it is one.
+    /// The text, if the value is one.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -130,7 +130,7 @@ impl Node {
         }
     }
 
-    /// The items, if it is a list.
+    /// The items, if the value is a list.
     pub(super) fn items(&self) -> &[Self] {
         match &self.value {
             Value::List(items) => items,
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// The same as JSON, for serde.
+    /// The value as JSON, for serde.
     pub(super) fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
@@ -158,7 +158,7 @@ impl Node {
         }
     }
 
-    /// What it is, for messages.
+    /// The kind and text of the value, for messages.
     pub(super) fn describe(&self) -> String {
         match &self.value {
             Value::Text(text) => format!("the text {text:?}"),
@@ -172,7 +172,7 @@ impl Node {
     }
 }
 
-/// Lays a recipe's tree over what it extends, if anything, as [`APPENDED`] and [`WHOLE`] say.
+/// Lays a recipe's tree over its parent's, if any, by the rules of [`APPENDED`] and [`WHOLE`].
 pub(super) fn merge(parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -> Node {
     lay("", parent, child, mistakes)
 }

@@ -1,4 +1,4 @@
-//! Bootable: kernel, initramfs and command line, once as a unified kernel image and once as a pair for a boot
+//! Bootable: kernel, initramfs and command line, as a unified kernel image and as separate files for a boot
 //! from the network.
 
 use std::fs;
@@ -22,7 +22,7 @@ use crate::steps::root::Root;
 /// The UKI's name in its step's folder.
 const FILE: &str = "linux.efi";
 
-/// What firmware or a loader starts.
+/// The files that firmware or a loader starts.
 #[derive(Clone, Debug)]
 pub struct Bootable {
     /// The unified kernel image.
@@ -31,9 +31,9 @@ pub struct Bootable {
     pub vmlinuz: PathBuf,
     /// The initramfs alone.
     pub initrd: PathBuf,
-    /// The whole command line.
+    /// The complete command line.
     pub cmdline: String,
-    /// Hash of everything that decides the above.
+    /// Hash of all inputs.
     pub key: Key,
 }
 
@@ -44,11 +44,11 @@ pub struct Options<'a> {
     pub cmdline: Vec<String>,
     /// Text of the root's `os-release`.
     pub os_release: &'a str,
-    /// What machines it is for.
+    /// The machines that the image is for.
     pub architecture: Architecture,
 }
 
-/// File of systemd's stub in the tools tree.
+/// Path of systemd's stub in the tools tree.
 const fn stub(architecture: Architecture) -> &'static str {
     match architecture {
         Architecture::X86_64 => "usr/lib/systemd/boot/efi/linuxx64.efi.stub",
@@ -56,7 +56,7 @@ const fn stub(architecture: Architecture) -> &'static str {
     }
 }
 
-/// The same of its stub for addons.
+/// Path of systemd's stub for addons in the tools tree.
 const fn addon_stub(architecture: Architecture) -> &'static str {
     match architecture {
         Architecture::X86_64 => "usr/lib/systemd/boot/efi/addonx64.efi.stub",
@@ -67,7 +67,7 @@ const fn addon_stub(architecture: Architecture) -> &'static str {
 /// The template that the init fills with a config's kernel arguments: an addon without words.
 ///
 /// # Errors
-/// When systemd's stub for addons is not there or does not take the section.
+/// When systemd's stub for addons is missing or does not take the section.
 pub fn addon(tools: &Tools, architecture: Architecture) -> Result<Vec<u8>> {
     let file = tools.root.join(addon_stub(architecture));
     let stub = fs::read(&file)
@@ -75,7 +75,7 @@ pub fn addon(tools: &Tools, architecture: Architecture) -> Result<Vec<u8>> {
     uki::addon(&stub, &addon::reserved()).context("writing the addon of the command line")
 }
 
-/// The command line of a recipe's image: the hash of its root, then the recipe's own words.
+/// The command line of a recipe's image: the hash of its root, then the recipe's words.
 #[must_use]
 pub fn options<'a>(recipe: &Recipe, identity: &'a Identity, root: &Root) -> Options<'a> {
     let own = Cmdline {

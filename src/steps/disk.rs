@@ -1,7 +1,7 @@
-//! Disk: the whole disk as a raw file: ESP, root and hash tree in a GUID partition table.
+//! Disk: the complete disk as a raw file: ESP, root and hash tree in a GUID partition table.
 //!
-//! The rest of a node's partitions is made by the init on first boot, so the image stays small. The file is
-//! sparse: what is zero is never written.
+//! The init creates the other partitions of a node on first boot, so the image stays small. The file is
+//! sparse: zeros are never written.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::install::tools::Tools;
 use crate::steps::bootable::{self, Bootable};
 use crate::steps::root::Root;
 
-/// systemd-boot in the tools tree, and the path in the ESP that every firmware tries by itself.
+/// systemd-boot in the tools tree, and its path in the ESP that every firmware tries by default.
 const fn boot_loader(architecture: Architecture) -> (&'static str, &'static str) {
     match architecture {
         Architecture::X86_64 => (
@@ -37,9 +37,9 @@ const fn boot_loader(architecture: Architecture) -> (&'static str, &'static str)
     }
 }
 
-/// Where systemd-boot reads its settings.
+/// Path of systemd-boot's settings.
 const LOADER_CONF: &str = "/loader/loader.conf";
-/// The SBOM in the ESP, so that a disk alone says what it is made of. For people: nothing trusts it.
+/// The SBOM in the ESP, so that a disk alone lists its components. For people: no program trusts it.
 pub const SBOM: &str = "/slipway/sbom.cdx.json";
 /// systemd-boot starts the newest entry at once; holding a key still shows the menu.
 const LOADER_CONF_TEXT: &[u8] = b"timeout 0\neditor no\n";
@@ -50,35 +50,35 @@ pub struct Disk {
     pub path: PathBuf,
     /// Bytes of the file, holes included.
     pub size: u64,
-    /// Hash of everything that decides its bytes.
+    /// Hash of all inputs.
     pub key: Key,
 }
 
-/// What a disk is made of.
+/// The inputs of a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// The tools tree, which has the boot loader.
     pub tools: &'a Tools,
-    /// What firmware starts.
+    /// Kernel, initramfs and command line.
     pub bootable: &'a Bootable,
     /// The root.
     pub root: &'a Root,
     /// Name and version of the image.
     pub image: &'a ImageId,
-    /// What machines it is for.
+    /// The machines that the image is for.
     pub architecture: Architecture,
     /// Sizes of the partitions.
     pub sizes: &'a Sizes,
-    /// Time of everything in the ESP, seconds since 1970.
+    /// Time of all files in the ESP, seconds since 1970.
     pub epoch: u64,
-    /// What the image is made of.
+    /// The text of the SBOM.
     pub sbom: &'a str,
-    /// The file's size is a multiple of this, in bytes: a GiB where clouds want it.
+    /// The file's size is a multiple of this, in bytes: a GiB if a cloud requires it.
     pub size_multiple: u64,
 }
 
-/// Path of a UKI in the ESP, with its boot counter. One digit each, and the count of failures set from the start,
-/// so that the loader's renames keep the length (UAPI.1, boot counting). A `+` in the version would be taken for
+/// Path of a UKI in the ESP, with its boot counter. Both counts have one digit and are present from the start,
+/// so that the loader's renames keep the length (UAPI.1, boot counting). A `+` in the version would start
 /// the counter, so it becomes `-`.
 #[must_use]
 pub fn uki_path(image: &ImageId) -> String {
@@ -86,14 +86,14 @@ pub fn uki_path(image: &ImageId) -> String {
     format!("/EFI/Linux/{}_{version}+{BOOT_TRIES}-0.efi", image.name)
 }
 
-/// Which partitions the disk has and where. The root lies last and has the size of its content, `root` bytes, so that the
-/// file ends there; the first boot makes it as large as its slot.
+/// The partitions of the disk. The root is the last one and has the size of its content, `root` bytes, so that the
+/// file ends there; the first boot enlarges it to its slot.
 #[must_use]
 pub fn table(hash: &RootHash, root: u64, sizes: &Sizes, architecture: Architecture) -> Table {
     let seed = &hash.0;
     let verified = ATTRIBUTE_READ_ONLY | ATTRIBUTE_NO_AUTO;
     let mut offset = ALIGNMENT;
-    // By their numbers. The root's place is given last.
+    // In the order of their numbers. The root is placed last.
     let mut partitions = [
         (LABEL_ESP, TYPE_ESP, seeded(seed, &TYPE_ESP.0), sizes.esp, 0),
         (
@@ -135,7 +135,7 @@ pub fn table(hash: &RootHash, root: u64, sizes: &Sizes, architecture: Architectu
     }
 }
 
-/// Writes the disk to `path`, replacing what is there.
+/// Writes the disk to `path`, replacing an existing file.
 ///
 /// # Errors
 /// When a partition is too small for its content, or the file cannot be written.

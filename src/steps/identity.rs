@@ -9,7 +9,7 @@ use crate::install::Rootfs;
 use crate::lock::LockedRecipe;
 use crate::recipe::Recipe;
 
-/// What the image says that it is.
+/// The image's `os-release` and manifest.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Text of its `os-release`.
@@ -21,7 +21,7 @@ pub struct Identity {
 /// Writes os-release and manifest of an image.
 ///
 /// # Errors
-/// If the root has no `os-release`, or one that is not UTF-8.
+/// If the root has no `os-release`, or it is not UTF-8.
 pub fn describe(
     locked: &LockedRecipe,
     rootfs: &Rootfs,

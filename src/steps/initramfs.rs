@@ -1,7 +1,7 @@
 //! Initramfs: the init, the manifest, and the kernel modules of the chosen platforms, as one compressed cpio.
 //!
-//! Modules stand in it uncompressed: the archive as a whole compresses better than its parts, and the kernel
-//! unpacks it faster. Same input, same bytes.
+//! Modules are stored uncompressed: compressing the archive as a unit gives a smaller file, and the kernel
+//! unpacks it faster. Equal input gives equal bytes.
 
 pub mod drivers;
 mod modprobe;
@@ -26,13 +26,13 @@ use crate::steps::kernel::Kernel;
 use crate::steps::kernel::catalogue::Catalogue;
 use modprobe::Rules;
 
-/// Best that takes seconds: one in the hundred smaller would cost twice the time.
+/// The best level that takes only seconds: one per cent less would cost twice the time.
 const LEVEL: i32 = 19;
 /// The file's name in its step's folder.
 const FILE: &str = "initrd.zst";
-/// Where programs look for the certificates that they trust; a boot from the network may fetch by HTTPS before it has a root.
+/// Conventional path of trusted certificates; a boot from the network may fetch by HTTPS before it has a root.
 const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// Mount points and folders that the init finds there.
+/// Mount points and folders that the init expects.
 const FOLDERS: &[&str] = &["/dev", "/etc", "/proc", "/run", "/sys", "/sysroot", "/tmp"];
 
 /// A packed initramfs.
@@ -40,32 +40,32 @@ const FOLDERS: &[&str] = &["/dev", "/etc", "/proc", "/run", "/sys", "/sysroot", 
 pub struct Initramfs {
     /// The compressed archive.
     pub path: PathBuf,
-    /// Bytes of it.
+    /// Its size in bytes.
     pub size: u64,
-    /// Hash of everything that decides its bytes.
+    /// Hash of all inputs.
     pub key: Key,
 }
 
-/// What goes into an initramfs beside the kernel's modules.
+/// The content of an initramfs beside the kernel's modules.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
     /// `slipway-init`, static.
     pub init: &'a [u8],
-    /// What the image says of itself.
+    /// The image's manifest.
     pub manifest: &'a Manifest,
-    /// The config that the recipe bakes in.
+    /// The recipe's config, if any.
     pub base_config: Option<&'a [u8]>,
     /// Certificates for HTTPS before there is a root, in PEM form; only a boot from the network needs them.
     pub ca_bundle: Option<&'a [u8]>,
-    /// Whose drivers are wanted.
+    /// Platforms whose drivers are included.
     pub platforms: &'a [Platform],
-    /// More modules, from the recipe.
+    /// Additional modules from the recipe.
     pub modules: &'a [String],
     /// The recipe's files, of which those of modprobe.d(5) concern the modules.
     pub files: &'a [FileEntry],
 }
 
-/// What the initramfs of a recipe's image holds.
+/// The content of a recipe's initramfs.
 #[must_use]
 pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Contents<'a> {
     let recipe = &locked.recipe;
@@ -86,7 +86,7 @@ pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Content
 /// Packs the initramfs.
 ///
 /// # Errors
-/// When the kernel does not have a wanted module, naming all such, or a file cannot be read.
+/// When the kernel lacks a wanted module, naming all such modules, or a file cannot be read.
 pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<Initramfs> {
     let step = session.progress.step("initramfs");
     let manifest = contents.manifest.to_text();
@@ -120,7 +120,7 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     Ok(Initramfs { path, size, key })
 }
 
-/// Names of all modules that are asked for, sorted, each once.
+/// Names of all requested modules, sorted, without duplicates.
 fn module_names(contents: &Contents) -> Vec<String> {
     let platforms = contents
         .platforms
@@ -157,7 +157,7 @@ fn archive(kernel: &Kernel, contents: &Contents, manifest: &str, rules: &Rules) 
     archive.file("/init", 0o755, contents.init)?;
     archive.file(INITRD_MANIFEST, 0o644, manifest.as_bytes())?;
     if let Some(config) = contents.base_config {
-        // It may hold secrets.
+        // The config may contain secrets.
         archive.file(INITRD_CONFIG, 0o600, config)?;
     }
     if let Some(bundle) = contents.ca_bundle {
@@ -217,10 +217,10 @@ fn module_bytes(path: &Path) -> Result<Vec<u8>> {
 
 /// Bytes of a module without the signature that Debian appends to it (`include/linux/module_signature.h`).
 ///
-/// A kernel that is not locked down loads modules without a signature, but checks every one that is there: an ECDSA
-/// verification of some 40 million instructions for each module, three quarters of the time from `/init` to the handoff.
-/// The initramfs is not more trustworthy for them, since whoever can exchange a module in it can exchange the init.
-/// An image that is to boot with Secure Boot, where lockdown demands them, must keep them.
+/// A kernel that is not locked down loads modules without a signature, but checks every existing one: an ECDSA
+/// verification of some 40 million instructions for each module, three quarters of the time from `/init` to the
+/// handoff. Signatures would not protect the initramfs, since an attacker who can replace a module in it can replace
+/// the init. An image for Secure Boot, where lockdown requires the signatures, must keep them.
 fn unsigned_length(module: &[u8]) -> usize {
     const MAGIC: &[u8] = b"~Module signature appended~\n";
     const TRAILER: usize = 12;

@@ -16,9 +16,9 @@ use crate::install;
 use crate::install::tools::Tools;
 use crate::layer::{Entry, Layer};
 
-/// Where modules stand in the package and in the root.
+/// Path of the modules in the package and in the root.
 const MODULES: &str = "usr/lib/modules";
-/// Where the package is inside depmod's namespace.
+/// Path of the package inside depmod's namespace.
 const INSIDE: &str = "/work";
 
 /// An unpacked kernel.
@@ -32,14 +32,14 @@ pub struct Kernel {
     pub modules: PathBuf,
     /// Modules and depmod's files for the root.
     pub layer: Layer,
-    /// Hash of everything that decides the above.
+    /// Hash of all inputs.
     pub key: Key,
 }
 
 /// Unpacks the kernel's package and lists its modules with the tools tree's depmod.
 ///
 /// # Errors
-/// When the package holds no kernel, several, or one without modules, or depmod fails.
+/// When the package has no kernel, several, or one without modules, or depmod fails.
 pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> {
     let step = session.progress.step("kernel");
     let mut key = Key::of("kernel", 1).key("tools", &tools.key);
@@ -50,7 +50,7 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
     let made = session.cache.step("kernel", &key, |folder| {
         install::unpack_only(debs, folder).context("unpacking the kernel")?;
         let release = release(folder)?;
-        // depmod looks for lib/modules; the package has usr/lib/modules, as every root with a merged /usr.
+        // depmod reads lib/modules; the package has usr/lib/modules, as every root with a merged /usr.
         let lib = folder.join("lib");
         if !lib.exists() {
             symlink("usr/lib", &lib).context("linking lib to usr/lib")?;
@@ -76,7 +76,7 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
         } else if item.meta.is_file() {
             entries.push(Entry::copy(path, 0o644, item.path));
         }
-        // Links there lead to headers that the image does not have.
+        // Links there lead to headers, which are not in the image.
     }
     let layer = Layer::with_key(entries, key.clone())?;
     let vmlinuz = made.path.join(format!("boot/vmlinuz-{release}"));

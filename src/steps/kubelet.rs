@@ -1,4 +1,4 @@
-//! Kubelet: the locked program, the container that it runs in, and the container images that are baked in with it.
+//! Kubelet: the locked program, its container, and the container images of the static pods.
 
 mod container;
 mod images;
@@ -16,7 +16,7 @@ use crate::lock::LockedRecipe;
 use crate::lock::kubelet::Program;
 use crate::recipe::{SET_ETCD, SET_KUBELET};
 
-/// The kubelet, with what it brings to the root. Empty if the recipe has none.
+/// The kubelet and its layers of the root. Empty if the recipe has none.
 #[derive(Clone, Debug, Default)]
 pub struct Kubelet {
     /// The program.

@@ -1,4 +1,4 @@
-//! Layers: everything that is laid over the packages' tree, lowest first.
+//! Layers: all files that are laid over the packages' tree, lowest first.
 
 mod node;
 mod overlay;
@@ -14,11 +14,11 @@ use crate::install::Rootfs;
 use crate::layer::{Entry, Layer};
 use crate::lock::LockedRecipe;
 
-/// The layers of the root: the kernel's modules, `os-release`, the node's files, the kubelet, and last what the recipe
-/// itself says, so that a user's file wins over every other.
+/// The layers of the root: the kernel's modules, `os-release`, the node's files, the kubelet, and last the recipe's
+/// files, so that a user's file replaces every other.
 ///
 /// # Errors
-/// If a file cannot be read, or the recipe names a user, group or unit that is not there.
+/// If a file cannot be read, or the recipe names an unknown user, group or unit.
 pub fn collect(
     session: &Session,
     locked: &LockedRecipe,

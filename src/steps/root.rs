@@ -1,7 +1,7 @@
 //! Root: the tree and its layers sealed as EROFS with a dm-verity hash tree.
 //!
-//! Base and layers are merged in memory to one sorted list without surprises (parents first, no path through a link,
-//! nothing below a removed folder) and streamed to `mkfs.erofs --tar=f`: the tree never touches the disk as files.
+//! Base and layers are merged in memory to one sorted and normalised list (parents first, no path through a link, no
+//! path below a removed folder) and streamed to `mkfs.erofs --tar=f`: the tree is never written to the disk as files.
 
 mod kubelet;
 mod merge;
@@ -38,14 +38,14 @@ pub struct Root {
     pub verity: PathBuf,
     /// The root hash, which the kernel command line carries.
     pub hash: RootHash,
-    /// Hash of everything that it was made from.
+    /// Hash of all inputs.
     pub key: Key,
 }
 
 /// Lays the layers over the tree, later ones over earlier ones, and seals the result.
 ///
 /// # Errors
-/// If two layers cannot lie over one another, a file changed meanwhile, or `mkfs.erofs` fails.
+/// If two layers conflict, a file changed meanwhile, or `mkfs.erofs` fails.
 pub fn seal(
     session: &Session,
     locked: &LockedRecipe,
@@ -118,7 +118,7 @@ fn format(
         .sandbox()
         .epoch(epoch)
         .bind(folder, "/work")
-        // The program keeps the stream's contents in a temporary file; the RAM disk at /tmp is no place for them.
+        // mkfs.erofs keeps the stream's contents in a temporary file; the RAM disk at /tmp is too small for them.
         .env("TMPDIR", "/work")
         .command("mkfs.erofs")
         .args(arguments)
@@ -130,7 +130,7 @@ fn format(
             stream.into_inner()?;
             Ok(())
         })?;
-    // What follows on the disk begins at a block.
+    // The next data on the disk begins at a block.
     let file = File::options().write(true).open(folder.join(EROFS))?;
     let size = file.metadata()?.len();
     let whole = size.next_multiple_of(image::verity::BLOCK);
@@ -140,11 +140,11 @@ fn format(
     Ok(())
 }
 
-/// Writes the merged entries. Two names of one range of the base's stream were hard links there and are again.
+/// Writes the merged entries. Two names of one range of the base's stream become hard links again.
 fn write<W: Write>(entries: &[Entry], out: &mut Stream<W>, epoch: u64) -> Result<()> {
     let mut links: std::collections::HashMap<(&Path, u64), &Entry> =
         std::collections::HashMap::new();
-    // Most contents come from one file.
+    // Keep the last file open: most contents come from one file.
     let mut open: Option<(&Path, File)> = None;
     for entry in entries {
         let about = || format!("writing {}", entry.path);
@@ -190,7 +190,7 @@ fn same(one: &Entry, two: &Entry) -> bool {
     (one.mode, one.uid, one.gid, &one.xattrs) == (two.mode, two.uid, two.gid, &two.xattrs)
 }
 
-/// Bytes that follow from the key: what is random elsewhere must be the same in every build of the same inputs.
+/// Bytes derived from the key, for values that are random in other tools: equal inputs must give equal bytes.
 fn derived<const N: usize>(what: &str, key: &Key) -> [u8; N] {
     let digest = Sha256::new()
         .chain_update(what)
@@ -201,7 +201,7 @@ fn derived<const N: usize>(what: &str, key: &Key) -> [u8; N] {
 
 fn uuid(what: &str, key: &Key) -> Guid {
     let mut bytes: [u8; 16] = derived(what, key);
-    // Version 4, variant 1 (RFC 9562): the form that every tool accepts.
+    // Version 4, variant 1 (RFC 9562): the format that every tool accepts.
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     Guid(bytes)

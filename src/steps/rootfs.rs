@@ -10,13 +10,13 @@ use crate::recipe::SET_ROOT;
 /// Installs the root's packages.
 ///
 /// # Errors
-/// If a package cannot be fetched or read, or a maintainer script fails; says which.
+/// If a package cannot be fetched or read, or a maintainer script fails; the error names it.
 pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Rootfs> {
     let debs = locked.fetch(session, SET_ROOT)?;
     install::install(session, "rootfs", &debs, &options(locked, Purpose::Node))
 }
 
-/// What the recipe wants kept of installed packages.
+/// The recipe's options for installed packages.
 pub(super) fn options(locked: &LockedRecipe, purpose: Purpose) -> Options {
     let debian = &locked.recipe.debian;
     Options {

@@ -1,8 +1,8 @@
-//! Whether KVM works here, proven by a tiny guest.
+//! Tests with a tiny guest whether KVM works on this host.
 //!
-//! That `/dev/kvm` can be opened says little: on some hosts a guest then hangs, or QEMU fails on a register of the
+//! An accessible `/dev/kvm` is no proof: on some hosts a guest then hangs, or QEMU fails on a register of the
 //! processor. So the probe runs a ROM of 64 KiB, with the processor model of real guests, under a short deadline; the
-//! guest's sign of life is one value written to QEMU's exit device.
+//! guest's result is one value written to QEMU's exit device.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use super::machine::{Accel, INSIDE};
 use super::{process, reap};
 use crate::install::tools::Tools;
 
-/// Bytes of the ROM; the processor begins 16 bytes before its end.
+/// Size of the ROM, bytes; the processor starts 16 bytes before its end.
 const ROM: usize = 64 << 10;
-/// What the guest writes to port 0xf4; QEMU ends with twice that and one.
+/// The value that the guest writes to port 0xf4; QEMU's exit code is twice that and one.
 const VALUE: u8 = 0x2a;
-/// A working KVM needs a tenth of a second, QEMU's own start included.
+/// Time limit of the probe; a working KVM needs a tenth of a second, QEMU's start included.
 const DEADLINE: Duration = Duration::from_secs(4);
 
-/// What the user asked for.
+/// The user's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// KVM if it is proven to work, else emulation.
+    /// KVM if the probe succeeds, else emulation.
     #[default]
     Auto,
     /// KVM or an error.
     Kvm,
-    /// Emulation, without looking for KVM.
+    /// Emulation, without the probe.
     Tcg,
 }
 
@@ -47,7 +47,7 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// Decides. With [`Choice::Auto`] the second value says why it is emulation.
+/// Selects the acceleration. With [`Choice::Auto`] the second value is the reason for emulation.
 ///
 /// # Errors
 /// If KVM was demanded and does not work, or the probe cannot be set up.
@@ -62,7 +62,7 @@ pub fn choose(tools: &Tools, choice: Choice) -> Result<(Accel, Option<String>)> 
     }
 }
 
-/// Runs the tiny guest on KVM. The inner result is how long it took, or why KVM cannot be used.
+/// Runs the tiny guest on KVM. The inner result is its duration, or the reason why KVM is not usable.
 ///
 /// # Errors
 /// If the probe itself cannot be set up.
@@ -77,7 +77,7 @@ pub fn prove_kvm(tools: &Tools) -> Result<Result<Duration, String>> {
     run(tools.sandbox().device(device), "kvm", "host")
 }
 
-/// Runs the tiny guest on software emulation, which always works: shows that the guest itself does.
+/// Runs the tiny guest on software emulation, which always works: a check of the guest itself.
 ///
 /// # Errors
 /// If the probe itself cannot be set up.
@@ -139,11 +139,11 @@ fn run(
     }
 }
 
-/// The guest. What real guests need and broken hosts lack is not the first instruction: it is protected mode, and
-/// instructions that a host without proper acceleration would have to imitate. So the guest enters 32-bit mode, runs
-/// one BMI2 instruction where the processor says that it has them, and only then gives its sign.
+/// The guest. Broken hosts run the first instruction, but fail in protected mode and at instructions
+/// that a host without proper acceleration would have to emulate. So the guest enters 32-bit mode, runs
+/// one BMI2 instruction if the processor reports them, and only then writes its value.
 fn rom() -> Vec<u8> {
-    /// The ROM's place in the address space: it ends at 4 GiB.
+    /// The ROM's address: it ends at 4 GiB.
     const BASE: u32 = 0xffff_0000;
     const CODE: u16 = 0xff00;
     const MODE_32: u16 = 0xff20;

@@ -1,7 +1,7 @@
-//! The agent: a unit that an Ignition config brings into an unchanged image, and which runs what the host asks for.
+//! The agent: a unit that an Ignition config adds to an unchanged image, and that runs scripts from the host.
 //!
-//! It answers through a virtio serial port. An answer is accepted only with the SHA-256 of the config's secret and the
-//! question's own nonce, so that nothing that a guest happens to print is ever taken for one.
+//! It answers through a virtio serial port. An answer is valid only with the SHA-256 of the config's secret and the
+//! question's nonce, so that other output of the guest is never taken for an answer.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -17,11 +17,11 @@ use sha2::{Digest, Sha256};
 
 use super::channel::{Channel, Waited};
 
-/// The port that questions and answers go through.
+/// The port of questions and answers.
 pub const PORT: &str = "slipway.verdict";
 /// The agent's unit.
 pub const UNIT: &str = "slipway-agent.service";
-/// What the agent says when it has started, followed by the boot's id.
+/// The agent's first message, followed by the boot's id.
 const HELLO: &str = "hello ";
 
 /// When the agent starts.
@@ -55,7 +55,7 @@ impl Start {
 pub struct Secret(String);
 
 impl Secret {
-    /// A new one.
+    /// A new random secret.
     ///
     /// # Errors
     /// If the host gives no random bytes.
@@ -63,10 +63,10 @@ impl Secret {
         random().map(Self)
     }
 
-    /// The one in this file, which is made if it is not there: a node keeps the config of its first boot.
+    /// The secret in this file, which is created if missing: a node keeps the config of its first boot.
     ///
     /// # Errors
-    /// If the file can be neither read nor made.
+    /// If the file can be neither read nor created.
     pub fn keep(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => Ok(Self(text)),
@@ -83,7 +83,7 @@ impl Secret {
         HEXLOWER.encode(&Sha256::digest(format!("{} {nonce}\n", self.0)))
     }
 
-    /// The agent's file and unit as an Ignition config (specification 3.4), to be given as it is or merged.
+    /// The agent's file and unit as an Ignition config (specification 3.4), for use alone or for merging.
     #[must_use]
     pub fn config(&self, start: Start) -> Value {
         let script = format!(
@@ -135,12 +135,12 @@ pub fn data_url(bytes: &[u8]) -> String {
     out
 }
 
-/// What a script said and how it ended.
+/// Output and exit code of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Its exit code.
     pub code: i32,
-    /// Its output and error output, without the last line's end.
+    /// Its output and error output, without the final line feed.
     pub output: String,
 }
 
@@ -152,7 +152,7 @@ pub struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// The agent that listens on this channel.
+    /// The agent on this channel.
     #[must_use]
     pub fn new(channel: &'a Channel, secret: &'a Secret) -> Self {
         Self { channel, secret }
@@ -180,7 +180,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Has the guest's bash run a script, and waits for its end.
+    /// Runs a script in the guest's bash, and waits for its end.
     ///
     /// # Errors
     /// If no answer comes in time.

@@ -1,4 +1,4 @@
-//! A channel from the guest: a console or a virtio serial port, kept whole and waited on.
+//! A channel from the guest: a console or a virtio serial port, recorded completely and searchable.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// What the host does with each piece of bytes as it arrives.
+/// A function of the host for each piece of bytes as it arrives.
 pub type Sink = Box<dyn FnMut(&[u8]) + Send>;
 
-/// Everything that the guest has said on one channel so far. Clones share it.
+/// The output of the guest on one channel so far. Clones share it.
 #[derive(Clone)]
 pub struct Channel {
     shared: Arc<Shared>,
@@ -36,19 +36,19 @@ struct Said {
     closed: bool,
 }
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waited<T> {
-    /// What was waited for.
+    /// The value that the wait found.
     Found(T),
-    /// The channel closed before: the machine ended.
+    /// The channel closed first: the machine ended.
     Closed,
-    /// The time was over.
+    /// The timeout expired.
     Late,
 }
 
 impl Channel {
-    /// Reads a connected socket in a thread of its own, passing each piece to the sink as well.
+    /// Reads a connected socket in a separate thread, passing each piece to the sink as well.
     ///
     /// # Errors
     /// If the socket cannot be shared with the thread.
@@ -87,19 +87,19 @@ impl Channel {
         Ok(Self { shared })
     }
 
-    /// All text so far. Bytes that are no UTF-8 are replaced, and terminal control sequences are taken out.
+    /// All text so far. Bytes that are not UTF-8 are replaced, and terminal control sequences are removed.
     #[must_use]
     pub fn text(&self) -> String {
         plain(&self.shared.said().bytes)
     }
 
-    /// Whether the other side has gone.
+    /// Whether the other side has closed the channel.
     #[must_use]
     pub fn closed(&self) -> bool {
         self.shared.said().closed
     }
 
-    /// Waits until `find` finds something in the whole text.
+    /// Waits until `find` finds a value in the text so far.
     pub fn wait<T>(
         &self,
         patience: Duration,
@@ -110,7 +110,7 @@ impl Channel {
         loop {
             let (length, closed) = (said.bytes.len(), said.closed);
             let text = plain(&said.bytes);
-            // Searched without the lock, so that the reader never waits for a search.
+            // The search runs without the lock, so that the reader never waits for it.
             drop(said);
             if let Some(found) = find(&text) {
                 return Waited::Found(found);
@@ -136,10 +136,10 @@ impl Channel {
         }
     }
 
-    /// Says something to the guest.
+    /// Sends bytes to the guest.
     ///
     /// # Errors
-    /// If the machine has gone.
+    /// If the machine has ended.
     pub fn say(&self, bytes: &[u8]) -> Result<()> {
         (&self.shared.socket)
             .write_all(bytes)
@@ -153,7 +153,7 @@ impl Shared {
     }
 }
 
-/// Text as a person reads it: no carriage returns, no terminal control sequences (ECMA-48: `ESC [ … final`,
+/// Text without carriage returns and terminal control sequences (ECMA-48: `ESC [ … final`,
 /// `ESC ] … BEL`, and `ESC` with one more).
 #[must_use]
 pub fn plain(bytes: &[u8]) -> String {
@@ -181,7 +181,7 @@ fn skip(bytes: &[u8], last: impl Fn(u8) -> bool) -> &[u8] {
         .map_or(&[], |at| &bytes[at + 1..])
 }
 
-/// Sockets that QEMU connects to as it starts: bound before, so that nothing it says is lost.
+/// Listening socket that QEMU connects to at its start: bound before, so that no output is lost.
 pub(super) struct Listener {
     socket: UnixListener,
 }
@@ -199,7 +199,7 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// The connection, if QEMU has made it.
+    /// The connection, if QEMU has already made it.
     pub(super) fn accept(&self) -> Result<Option<UnixStream>> {
         match self.socket.accept() {
             Ok((stream, _)) => Ok(Some(stream)),

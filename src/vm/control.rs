@@ -22,20 +22,20 @@ struct Heard {
     closed: bool,
 }
 
-/// Something that happened to the machine.
+/// An event of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// QEMU's name of it: `RESET`, `SHUTDOWN`, `WATCHDOG`, …
+    /// QEMU's name for it: `RESET`, `SHUTDOWN`, `WATCHDOG`, …
     pub name: String,
-    /// Its reason, where it has one: `guest-reset`, `guest-shutdown`, `host-qmp-quit`, …
+    /// Its reason, if any: `guest-reset`, `guest-shutdown`, `host-qmp-quit`, …
     pub reason: Option<String>,
 }
 
-/// QEMU answers a command at once unless the host is overloaded.
+/// Timeout of an answer; QEMU answers at once unless the host is overloaded.
 const ANSWER: Duration = Duration::from_secs(30);
 
 impl Control {
-    /// Takes over the socket and agrees on the protocol.
+    /// Takes the socket and negotiates the protocol.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -65,10 +65,10 @@ impl Control {
         Ok(control)
     }
 
-    /// Gives a command without arguments and waits for the answer.
+    /// Sends a command without arguments and waits for the answer.
     ///
     /// # Errors
-    /// If QEMU refuses it, has gone, or is silent.
+    /// If QEMU refuses it, has ended, or does not answer.
     pub fn command(&self, name: &str) -> Result<Value> {
         self.command_with(name, json!({}))
     }

@@ -1,4 +1,4 @@
-//! The demo: boot the built image, a live view of its steps, a verdict.
+//! The demo: boots the built image, shows its steps, and reports its health.
 
 use std::fmt;
 use std::fs;
@@ -19,20 +19,20 @@ use crate::vm::process::Vm;
 use crate::vm::run::{self, Image, Options};
 use crate::vm::timeline;
 
-/// From power-on to the handoff. Software emulation on a loaded host takes half a minute of it.
+/// From power-on to the handoff; software emulation on a loaded host takes half a minute.
 const HANDOFF: Duration = Duration::from_secs(240);
 /// From the handoff to the agent, which starts with the multi-user target.
 const AGENT: Duration = Duration::from_secs(240);
 /// From the agent to a healthy etcd: import of two images, the kubelet, the pod.
 const HEALTHY: Duration = Duration::from_secs(300);
-/// What the kernel's EFI stub says when it has been started.
+/// The first message of the kernel's EFI stub.
 const KERNEL: &str = "EFI stub: ";
-/// One question to the guest.
+/// One script in the guest.
 const QUESTION: Duration = Duration::from_secs(60);
-/// How much of the console stands under a failure.
+/// Lines of the console shown with a failure.
 const TAIL: usize = 40;
 
-/// What the demo found, each as the guest says it.
+/// The result of the demo, with the guest's answers.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
@@ -44,7 +44,7 @@ pub struct Verdict {
     pub root: String,
     /// Device and file system of the etcd data.
     pub etcd_disk: String,
-    /// What the kubelet's unit says of itself.
+    /// The status of the kubelet's unit.
     pub kubelet: String,
     /// etcd's answer to `/health`.
     pub etcd: String,
@@ -66,8 +66,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Asks for what must be true of a control plane; the exit code says whether it is.
-/// Each line is `name`, a tab, and what was found.
+/// Checks a control plane; the exit code is 0 if it is healthy.
+/// Each line is a name, a tab, and the found value.
 pub const HEALTH: &str = r#"
 say() { printf '%s\t%s\n' "$1" "$2"; }
 root=$(findmnt -no SOURCE,FSTYPE / | tr -s ' ')
@@ -90,7 +90,7 @@ say wal "$wal"
 /// Boots the image with a blank etcd disk and waits until the kubelet is READY and etcd healthy.
 ///
 /// # Errors
-/// What did not come in time or was not as it must be, with the end of the console.
+/// The missing or unhealthy part, with the end of the console.
 pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -> Result<Verdict> {
     let progress = &session.progress;
     let _guard = session.interrupt.guard();
@@ -131,7 +131,7 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
 
 fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<Verdict> {
     let progress = &session.progress;
-    // Each stage of the view ends with a word on the console.
+    // Each stage ends with one of these texts on the console.
     for (name, words) in [
         ("firmware", &[KERNEL, HANDOFF_LINE][..]),
         ("kernel and init", &[HANDOFF_LINE]),
@@ -183,7 +183,7 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
     })
 }
 
-/// Waits for one of these words on the console; a report of the init ends the wait at once.
+/// Waits for one of these texts on the console; a report of the init ends the wait at once.
 fn wait_console(session: &Session, vm: &Vm, words: &[&str], patience: Duration) -> Result<()> {
     let until = Instant::now() + patience;
     loop {

@@ -15,9 +15,9 @@ use nix::unistd::{Whence, lseek};
 use super::machine::{Bus, Disk, Format, OVMF_VARS};
 use crate::install::tools::Tools;
 
-/// Size of the system disk that a node gets: room for both root slots and a `var`.
+/// Size of a node's system disk: space for both root slots and a `var`.
 pub const SYSTEM_SIZE: u64 = 16 * GIB;
-/// Size of the etcd disk that a node gets: twice the default least size that may be formatted.
+/// Size of a node's etcd disk: twice the default minimum size for formatting.
 pub const ETCD_SIZE: u64 = 2 * GIB;
 /// Serial number of the system disk.
 pub const SYSTEM_SERIAL: &str = "system";
@@ -31,10 +31,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node in this folder; what is not there yet is made: the system disk from an image, grown to
+    /// The node in this folder; missing files are created: the system disk from an image, enlarged to
     /// [`SYSTEM_SIZE`], and the identity.
     ///
     /// # Errors
+    /// If the image cannot be read or the folder cannot be written.
     /// If the image cannot be read or the folder not be written.
     pub fn prepare(folder: &Path, image: &Path, tools: &Tools) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -42,7 +43,7 @@ impl Node {
             folder: folder.to_owned(),
         };
         if !node.system().exists() {
-            // Renamed when it is whole, so that an interrupted copy is never booted.
+            // Renamed when complete, so that a partial copy is never booted.
             let half = folder.join("system.raw.part");
             copy_sparse(image, &half)?;
             grow(&half, SYSTEM_SIZE)?;
@@ -76,7 +77,7 @@ impl Node {
         self.folder.join("etcd.raw")
     }
 
-    /// The firmware's variables.
+    /// The firmware's variable store.
     #[must_use]
     pub fn vars(&self) -> PathBuf {
         self.folder.join("vars.fd")
@@ -92,7 +93,7 @@ impl Node {
         self.folder.join("uuid")
     }
 
-    /// The folder that all of it is in.
+    /// The node's folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -101,7 +102,7 @@ impl Node {
     /// The SMBIOS UUID.
     ///
     /// # Errors
-    /// If the folder's file does not hold one.
+    /// If the file in the folder has no valid UUID.
     pub fn uuid(&self) -> Result<Guid> {
         fs::read_to_string(self.identity())
             .context("reading the node's identity")?
@@ -121,10 +122,10 @@ impl Node {
         }
     }
 
-    /// The etcd disk on this controller, made blank if there is none.
+    /// The etcd disk on this controller, created blank if missing.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn etcd_disk(&self, bus: Bus) -> Result<Disk> {
         if !self.etcd().exists() {
             blank(&self.etcd(), ETCD_SIZE)?;
@@ -138,10 +139,10 @@ impl Node {
     }
 }
 
-/// Makes a file of this many zero bytes, which takes no room.
+/// Creates a file of this many zero bytes, which takes no disk space.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If it cannot be created.
 pub fn blank(path: &Path, size: u64) -> Result<()> {
     File::create(path)
         .and_then(|file| file.set_len(size))
@@ -161,10 +162,10 @@ fn grow(path: &Path, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file's data and leaves its holes holes. On file systems that share blocks nothing is copied at all.
+/// Copies a file's data and keeps its holes. A file system with shared blocks copies no data.
 ///
 /// # Errors
-/// If one cannot be read or the other not be written.
+/// If one file cannot be read or the other cannot be written.
 pub fn copy_sparse(from: &Path, to: &Path) -> Result<()> {
     let copy = || {
         let source = File::open(from)?;
@@ -176,15 +177,15 @@ pub fn copy_sparse(from: &Path, to: &Path) -> Result<()> {
     copy().with_context(|| format!("copying {} to {}", from.display(), to.display()))
 }
 
-/// Copies the data of a stretch of a file to the same place in another, where that is no hole.
+/// Copies the data of a range of a file to the same range of another, without holes.
 ///
 /// # Errors
-/// If one cannot be read or the other not be written.
+/// If one file cannot be read or the other cannot be written.
 pub fn copy_data(from: &File, to: &File, stretch: Range<u64>) -> Result<()> {
     let find = |at: u64, whence| -> Result<u64> {
         match lseek(from.as_fd(), i64::try_from(at)?, whence) {
             Ok(found) => Ok(u64::try_from(found)?.min(stretch.end)),
-            // Nothing but a hole follows.
+            // The rest of the file is a hole.
             Err(nix::errno::Errno::ENXIO) => Ok(stretch.end),
             Err(error) => Err(error.into()),
         }
@@ -205,7 +206,7 @@ pub fn copy_data(from: &File, to: &File, stretch: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Where a GPT disk has the partition with this label: (first byte, bytes).
+/// The partition of a GPT disk with this label: (first byte, bytes).
 ///
 /// # Errors
 /// If the disk has no readable GPT or no such partition.
@@ -224,11 +225,11 @@ pub fn partition(disk: &Path, label: &str) -> Result<(u64, u64)> {
     ))
 }
 
-/// The timelines that a node's disk keeps in `state`, oldest first: (boot's file name, JSON lines). The disk is only
-/// read: what the journal still holds is put in place on a copy of the partition.
+/// The timelines that a node's disk stores in `state`, oldest first: (boot's file name, JSON lines). The disk is only
+/// read: the journal is replayed on a copy of the partition.
 ///
 /// # Errors
-/// If the disk has no `state`, or it is no readable ext4.
+/// If the disk has no `state`, or it is not a readable ext4.
 pub fn timelines(tools: &Tools, disk: &Path) -> Result<Vec<(String, String)>> {
     let (start, size) = partition(disk, LABEL_STATE)?;
     let folder = tempfile::tempdir().context("making a folder for the state partition")?;
@@ -239,7 +240,7 @@ pub fn timelines(tools: &Tools, disk: &Path) -> Result<Vec<(String, String)>> {
     std::io::copy(&mut source.take(size), &mut target).context("copying the state partition")?;
     drop(target);
     let sandbox = tools.sandbox().bind(folder.path(), "/run/state");
-    // Exit code 1 means that the journal was played back.
+    // Exit code 1 means that the journal was replayed.
     drop(
         sandbox
             .command("/usr/sbin/e2fsck")

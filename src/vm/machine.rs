@@ -1,7 +1,7 @@
 //! The hardware of a machine as plain data, and QEMU's arguments for it.
 //!
-//! Nothing here starts anything. Paths are the host's; [`Line`] gathers the folders that have to be seen from inside
-//! the tools tree and writes the paths as they are there.
+//! This module starts no process. Paths are the host's; [`Line`] collects the folders to bind into
+//! the tools tree and writes the paths inside it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use nets::Net;
 
 /// Where the folders of a machine's files appear inside the tools tree.
 pub const INSIDE: &str = "/run/vm";
-/// The fw_cfg name under which Ignition configs are handed to a guest.
+/// The fw_cfg name of an Ignition config for the guest.
 pub const FW_CFG_CONFIG: &str = "opt/com.coreos/config";
 /// The firmware of Debian's `ovmf` without Secure Boot, inside the tools tree.
 pub const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
-/// The empty variable store that belongs to it.
+/// The empty variable store for this firmware.
 pub const OVMF_VARS: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
-/// The node that all parts of a file are read from and written to.
+/// Name of QEMU's block node that all parts of a file share.
 const SHARED: &str = "shared";
-/// Kernel options that make virtual time repeat: no random layout, no measured loop and clock speeds.
+/// Kernel options that make virtual time repeatable: no random layout, no measured loop and clock speeds.
 pub const REPEATABLE: &str = "nokaslr lpj=4000000 tsc=reliable";
-/// The most characters that virtio-blk hands to a guest as a serial number; NVMe and SCSI carry at least as many.
+/// Maximum length of a serial number on virtio-blk; NVMe and SCSI allow at least as many characters.
 pub const SERIAL_LENGTH: usize = 20;
 
-/// How instructions are executed.
+/// The execution of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
     /// The host's processor.
@@ -39,7 +39,7 @@ pub enum Accel {
     Tcg,
 }
 
-/// Which clock the guest lives by.
+/// The guest's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
     /// The host's.
@@ -50,7 +50,7 @@ pub enum Clock {
     Virtual,
 }
 
-/// The controller that a disk hangs on.
+/// The controller of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bus {
     /// virtio-blk.
@@ -60,7 +60,7 @@ pub enum Bus {
     Nvme,
     /// A disk on a virtio-scsi controller, as on GCE.
     Scsi,
-    /// SATA (AHCI), as in machines of racks.
+    /// SATA (AHCI), as in rack servers.
     Sata,
 }
 
@@ -80,14 +80,14 @@ impl std::str::FromStr for Bus {
     }
 }
 
-/// Form of a disk's file.
+/// Format of a disk's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Bytes as the guest sees them.
     Raw,
-    /// QEMU's copy-on-write form.
+    /// QEMU's copy-on-write format.
     Qcow2,
-    /// So many raw bytes of a file, from a place on. All parts of a machine are of one file; their writes can be recorded
+    /// A range of raw bytes of a file. All parts of a machine are in one file; their writes can be recorded
     /// ([`Machine::record`]).
     Part {
         /// First byte.
@@ -109,25 +109,25 @@ impl Format {
 /// A disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// The file. A qcow2 overlay and what it is laid over must be in folders named in [`Machine::folders`].
+    /// The file. A qcow2 overlay and its backing file must be in folders named in [`Machine::folders`].
     pub path: PathBuf,
-    /// Its form.
+    /// Its format.
     pub format: Format,
     /// Its controller.
     pub bus: Bus,
-    /// What the guest reads as its serial number, at most [`SERIAL_LENGTH`] characters.
+    /// Its serial number in the guest, at most [`SERIAL_LENGTH`] characters.
     pub serial: String,
 }
 
-/// What the machine begins with.
+/// The start of the machine.
 #[derive(Clone, Debug)]
 pub enum Start {
-    /// UEFI firmware, from the first disk; `vars` is the variable store, which it writes to.
+    /// UEFI firmware, from the first disk; it writes to the variable store `vars`.
     Firmware {
         /// The variable store.
         vars: PathBuf,
     },
-    /// Kernel and initrd, put into memory by QEMU.
+    /// Kernel and initrd, loaded into memory by QEMU.
     Direct {
         /// The kernel image.
         kernel: PathBuf,
@@ -138,15 +138,15 @@ pub enum Start {
     },
     /// iPXE in the network card's ROM, which fetches and runs a script.
     Network {
-        /// Address of the script as the guest reaches it.
+        /// URL of the script from the guest's side.
         script: String,
     },
 }
 
-/// A TCP port of the host's loopback that leads to one of the guest's.
+/// A forwarded TCP port, from the host's loopback to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Port on the host's loopback; 0 takes a free one.
+    /// Port on the host's loopback; 0 selects a free one.
     pub host: u16,
     /// Port in the guest.
     pub guest: u16,
@@ -166,30 +166,30 @@ impl std::str::FromStr for Forward {
     }
 }
 
-/// What happens when the guest resets itself.
+/// The effect of a reset by the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReset {
-    /// It starts again, as a machine does.
+    /// The machine starts again, as a physical one does.
     #[default]
     Restart,
     /// QEMU ends.
     Stop,
 }
 
-/// A whole machine.
+/// A complete machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Memory in MiB.
     pub memory: u32,
     /// Processors.
     pub cpus: u32,
-    /// How instructions are executed.
+    /// The execution of instructions.
     pub accel: Accel,
     /// The guest's clock.
     pub clock: Clock,
     /// SMBIOS UUID: the node's identity when no platform gives an instance id.
     pub uuid: Guid,
-    /// What it begins with.
+    /// Its start: firmware, kernel or network.
     pub start: Start,
     /// Disks, in the order of the controllers.
     pub disks: Vec<Disk>,
@@ -198,9 +198,9 @@ pub struct Machine {
     pub names: BTreeMap<String, String>,
     /// The folder with the state of a TPM 2, if the machine has one.
     pub tpm: Option<PathBuf>,
-    /// Folders that the disks' backing files are in, seen from inside at the same path as outside.
+    /// Folders of the disks' backing files, bound inside at the same path as outside.
     pub folders: Vec<PathBuf>,
-    /// The Ignition config that is handed over by fw_cfg.
+    /// The Ignition config, passed by fw_cfg.
     pub config: Option<PathBuf>,
     /// Forwarded ports.
     pub forwards: Vec<Forward>,
@@ -210,10 +210,10 @@ pub struct Machine {
     pub nets: Vec<Net>,
     /// Whether all that the cards of the first network send and receive is kept in `net.pcap`.
     pub capture: bool,
-    /// What a reset does.
+    /// The effect of a reset.
     pub on_reset: OnReset,
-    /// The file in which every write to the file of the [`Format::Part`]s is recorded, in the order in which they were
-    /// done, with the guest's flushes (QEMU's `blklogwrites`, in the form of the kernel's `dm-log-writes`).
+    /// The file that records every write to the file of the [`Format::Part`]s in its order,
+    /// with the guest's flushes (QEMU's `blklogwrites`, in the format of the kernel's `dm-log-writes`).
     pub record: Option<PathBuf>,
 }
 
@@ -223,11 +223,11 @@ pub mod files {
     pub const CONSOLE: &str = "console.sock";
     /// The control socket.
     pub const CONTROL: &str = "qmp.sock";
-    /// What QEMU itself says.
+    /// QEMU's standard error.
     pub const STDERR: &str = "qemu.stderr";
     /// The TPM's control socket.
     pub const TPM: &str = "tpm.sock";
-    /// What the TPM's emulator says.
+    /// Standard error of the TPM's emulator.
     pub const TPM_STDERR: &str = "tpm.stderr";
     /// Captured packets.
     pub const PACKETS: &str = "net.pcap";
@@ -239,12 +239,12 @@ pub mod files {
     }
 }
 
-/// QEMU's arguments, and the folders that they speak of.
+/// QEMU's arguments, and the folders in them.
 #[derive(Debug, Default)]
 pub struct Line {
     /// The arguments after the program's name.
     pub args: Vec<String>,
-    /// Host folders and where they are inside.
+    /// Host folders and their paths inside.
     pub binds: Vec<(PathBuf, String)>,
 }
 
@@ -254,7 +254,7 @@ impl Line {
         self.args.push(value.into());
     }
 
-    /// The path of a host file as it is inside; its folder is bound there.
+    /// The path of a host file inside; its folder is bound there.
     fn inside(&mut self, path: &Path) -> Result<String> {
         let path = path
             .canonicalize()
@@ -283,10 +283,10 @@ fn escape(text: &str) -> String {
 }
 
 impl Machine {
-    /// QEMU's arguments for this machine, whose own files are in `place`.
+    /// QEMU's arguments for this machine, whose files are in `place`.
     ///
     /// # Errors
-    /// If a file is not there, a serial number is too long, or virtual time is asked of KVM.
+    /// If a file is missing, a serial number is too long, or virtual time is requested with KVM.
     pub fn line(&self, place: &Path) -> Result<Line> {
         let mut line = Line::default();
         line.binds
@@ -421,7 +421,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The file that the parts are of, and above it the record of what is written.
+    /// Adds the file that contains the parts, and above it the recorder of writes.
     fn shared_file(&self, line: &mut Line) -> Result<()> {
         let part = |disk: &&Disk| matches!(disk.format, Format::Part { .. });
         let mut parts = self.disks.iter().filter(part);
@@ -451,7 +451,7 @@ impl Machine {
                 "-blockdev",
                 format!("driver=file,node-name=record,filename={path},cache.no-flush=on"),
             );
-            // Its own flushes are what is recorded.
+            // Only the guest's flushes are recorded.
             line.arg(
                 "-blockdev",
                 format!("driver=blklogwrites,node-name={SHARED},file=below,log=record,log-sector-size=512,discard=unmap"),
@@ -514,12 +514,12 @@ impl Disk {
                 "-blockdev",
                 format!("driver=raw,node-name=disk{number},file={SHARED},offset={at},size={size},discard=unmap"),
             );
-            // The parts are disjoint, which QEMU does not know.
+            // The parts are disjoint, but QEMU cannot know it.
             sharing = ",share-rw=on";
         } else {
             let path = line.inside(&self.path)?;
-            // Flushes reach the page cache and no further: these disks outlive QEMU's death, and need not outlive the
-            // host's.
+            // Flushes reach the page cache only: these disks must survive the death of QEMU, not that of the
+            // host.
             line.arg(
                 "-blockdev",
                 format!(
@@ -550,7 +550,7 @@ impl Disk {
                 line.arg("-device", format!("virtio-scsi-pci,id=scsi{number}"));
                 line.arg("-device", format!("scsi-hd,bus=scsi{number}.0,{common}"));
             }
-            // The chipset's own controller, which has six ports.
+            // The chipset's built-in controller, which has six ports.
             Bus::Sata => line.arg("-device", format!("ide-hd,bus=ide.{number},{common}")),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A running machine: the process, its channels, and its end.
+//! A running machine: its process, its channels, and its end.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::install::tools::Tools;
 
 /// QEMU's program in the tools tree.
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
-/// QEMU connects its sockets before the guest's first instruction; only an overloaded host needs longer than a second.
+/// Timeout of QEMU's connections, which it makes before the guest's first instruction; usually within a second.
 const CONNECT: Duration = Duration::from_secs(60);
 
 /// A running machine. Dropping it ends it.
@@ -33,11 +33,11 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Starts a machine whose own files (sockets, captured packets) are in the folder `place`.
-    /// `sink` gets the console's bytes as they come.
+    /// Starts a machine whose files (sockets, captured packets) are in the folder `place`.
+    /// `sink` gets the console's bytes as they arrive.
     ///
     /// # Errors
-    /// If QEMU does not start; the error has what QEMU said.
+    /// If QEMU does not start; the error has QEMU's message.
     pub fn start(
         tools: &Tools,
         machine: &Machine,
@@ -115,13 +115,13 @@ impl Vm {
             .with_context(|| format!("the machine has no port {name:?}"))
     }
 
-    /// What happened to the machine so far: resets, the watchdog, the shutdown.
+    /// The machine's events so far: resets, the watchdog, the shutdown.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.control.events()
     }
 
-    /// How often the guest has reset the machine.
+    /// The number of resets by the guest.
     #[must_use]
     pub fn resets(&self) -> usize {
         let events = self.events();
@@ -171,7 +171,7 @@ impl Vm {
         self.control.command("system_powerdown").map(drop)
     }
 
-    /// Pulls the plug: the guest's processors stop between two instructions, and QEMU ends.
+    /// Cuts the power: the guest's processors stop between two instructions, and QEMU ends.
     pub fn pull_plug(mut self) {
         self.end();
     }
@@ -179,7 +179,7 @@ impl Vm {
     /// Whether QEMU has ended.
     ///
     /// # Errors
-    /// If the process cannot be asked for.
+    /// If the state of the process cannot be read.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().context("waiting for QEMU")?;
@@ -187,10 +187,10 @@ impl Vm {
         Ok(self.ended)
     }
 
-    /// Waits for QEMU's own end, as after the guest's power-off.
+    /// Waits until QEMU ends by itself, as after the guest's power-off.
     ///
     /// # Errors
-    /// If it is not over in time, or QEMU failed; the error has what QEMU said.
+    /// If it does not end in time, or QEMU failed; the error has QEMU's message.
     pub fn wait_end(&mut self, patience: Duration) -> Result<()> {
         let until = Instant::now() + patience;
         loop {
@@ -298,7 +298,7 @@ fn connect(
     ))
 }
 
-/// What QEMU said on its standard error, for the end of an error message.
+/// QEMU's standard error, for the end of an error message.
 fn complaint(place: &Path) -> String {
     match std::fs::read_to_string(place.join(files::STDERR)) {
         Ok(text) if !text.trim().is_empty() => format!(": {}", text.trim()),

@@ -23,10 +23,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `folder` at an address; port 0 takes a free one. Listens when this returns.
+    /// Serves `folder` at an address; port 0 selects a free one. The server listens when this returns.
     ///
     /// # Errors
-    /// If the folder has no boot script, or the address cannot be had.
+    /// If the folder has no boot script, or the server cannot listen at the address.
     pub fn start(folder: &Path, address: SocketAddr) -> Result<Self> {
         if !folder.join(SCRIPT).is_file() {
             bail!(
@@ -73,13 +73,13 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Every request so far: method, path, and the range if one was asked for.
+    /// Every request so far: method, path, and the range if one was requested.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.seen
@@ -92,7 +92,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // Fails only when the server has ended already.
+            // Fails only if the server has already ended.
             stop.send(()).ok();
         }
         if let Some(thread) = self.thread.take() {

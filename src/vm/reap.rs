@@ -3,12 +3,12 @@
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// How long a killed program is waited for. A QEMU that hangs inside the kernel's KVM cannot be waited for at all.
+/// Timeout for a killed program. A QEMU that hangs inside the kernel's KVM never ends.
 const REAP: Duration = Duration::from_secs(5);
 
-/// Kills and reaps, but never waits for ever.
+/// Kills and reaps, with a timeout.
 pub(super) fn end(child: &mut Child) {
-    // Failing to kill means that it has ended already.
+    // kill fails only if the program has already ended.
     child.kill().ok();
     let until = Instant::now() + REAP;
     while Instant::now() < until {

@@ -18,14 +18,14 @@ use crate::format::uki;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 
-/// What a user says about a run.
+/// The user's options for a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The Ignition config to hand over.
+    /// The Ignition config for the guest.
     pub ignition: Option<PathBuf>,
     /// Forwarded ports.
     pub forwards: Vec<Forward>,
-    /// Kernel and initrd put into memory by QEMU, without firmware.
+    /// Kernel and initrd loaded into memory by QEMU, without firmware.
     pub direct: bool,
     /// Acceleration.
     pub accel: Choice,
@@ -37,11 +37,11 @@ pub struct Options {
     pub memory: u32,
     /// Processors.
     pub cpus: u32,
-    /// Whether there is an etcd disk.
+    /// Whether the machine has an etcd disk.
     pub etcd: bool,
-    /// Whether there is a TPM 2, whose state is kept with the node's disks.
+    /// Whether the machine has a TPM 2, whose state is kept with the node's disks.
     pub tpm: bool,
-    /// Folder that keeps the node's disks between runs; else they are made anew and removed at the end.
+    /// Folder that keeps the node's disks between runs; without it they are temporary.
     pub node: Option<PathBuf>,
     /// Words that are added to the kernel's command line, with `direct`.
     pub append: Vec<String>,
@@ -66,7 +66,7 @@ impl Default for Options {
     }
 }
 
-/// A built image as a run needs it.
+/// The files of a built image that a run needs.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// The output folder.
@@ -81,7 +81,7 @@ impl Image {
     /// Finds the files of an output folder.
     ///
     /// # Errors
-    /// If the folder has no disk, or not one unified kernel image.
+    /// If the folder has no disk, or not exactly one unified kernel image.
     pub fn open(out: &Path) -> Result<Self> {
         let disk = out.join(artifact::DISK);
         if !disk.is_file() {
@@ -112,7 +112,7 @@ impl Image {
         }
     }
 
-    /// Takes kernel, initrd and command line out of the unified kernel image, into a folder.
+    /// Extracts kernel, initrd and command line from the unified kernel image, into a folder.
     ///
     /// # Errors
     /// If the image has no such sections.
@@ -141,10 +141,10 @@ impl Image {
     }
 }
 
-/// Makes the machine that the options and the node's files say.
+/// The machine for these options and the node's files.
 ///
 /// # Errors
-/// If a file cannot be made.
+/// If a file cannot be created.
 pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> Result<Machine> {
     let start = if options.direct {
         image.direct(node.folder(), &options.append)?
@@ -180,8 +180,8 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
     })
 }
 
-/// Boots an image with the console on standard input and output, until the person leaves or the node powers off.
-/// Nothing is left behind but the folder in [`Options::node`], if one was named.
+/// Boots an image with the console on standard input and output, until the user leaves or the node powers off.
+/// Only the folder in [`Options::node`], if given, remains.
 ///
 /// # Errors
 /// If the machine does not start, or the user interrupted it.

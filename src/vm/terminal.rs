@@ -1,4 +1,4 @@
-//! The machine's console on the user's terminal: keys in, text out, and the ways to leave.
+//! The machine's console on the user's terminal: input, output, and the ways to leave.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,14 +12,14 @@ use super::channel::Channel;
 use super::process::Vm;
 use crate::host::interrupt::Interrupt;
 
-/// Ctrl-A, which begins a command to us.
+/// Ctrl-A, the prefix of our commands.
 const ESCAPE: u8 = 0x01;
-/// Ctrl-C as the guest gets it.
+/// Ctrl-C in the guest's input.
 const CONTROL_C: u8 = 0x03;
-/// How often the machine's end and signals are looked for while no key comes.
+/// Interval of the checks for the machine's end and for signals while no key arrives.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How a person's stay at the console ended.
+/// The reason why a session at the console ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// Ctrl-A X.
@@ -30,7 +30,7 @@ pub enum Left {
     PoweredOff,
 }
 
-/// Puts the terminal into a mode in which keys go to the guest as they are typed; undone when dropped. Ctrl-C stays a
+/// Switches the terminal to a mode that passes each key to the guest at once; restored when dropped. Ctrl-C stays a
 /// signal: it leaves the machine.
 #[derive(Debug)]
 pub struct Keys {
@@ -65,21 +65,21 @@ impl Keys {
 impl Drop for Keys {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // The terminal may have gone; then there is nothing to give back.
+            // If the terminal has gone, there is no mode to restore.
             termios::tcsetattr(std::io::stdin(), SetArg::TCSANOW, before).ok();
         }
     }
 }
 
-/// Writes the console's bytes to standard output as they come.
+/// Writes the console's bytes to standard output as they arrive.
 pub fn to_stdout(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    // Nobody may be reading: the machine runs on.
+    // Standard output may be closed: the machine continues to run.
     out.write_all(bytes).and_then(|()| out.flush()).ok();
 }
 
-/// Passes keys to the guest until the person leaves, a signal comes, or the machine ends. `each` is called between
-/// looks and may end the stay as well.
+/// Passes keys to the guest until the user leaves, a signal arrives, or the machine ends. `each` is called between
+/// checks and may end the session as well.
 ///
 /// # Errors
 /// If the machine cannot be watched.
@@ -132,12 +132,12 @@ fn readable(descriptor: BorrowedFd<'_>) -> Result<bool> {
 
 fn say(console: &Channel, bytes: &[u8]) {
     if !bytes.is_empty() {
-        // The machine may have ended since: its end is seen at the next look.
+        // The machine may have ended: the next check notices it.
         console.say(bytes).ok();
     }
 }
 
-/// What of these keys goes to the guest, and whether they ask to leave. `command` remembers a Ctrl-A between calls.
+/// The keys for the guest, and whether the user leaves. `command` stores a Ctrl-A between calls.
 fn translate(keys: &[u8], command: &mut bool) -> (Vec<u8>, bool) {
     let mut out = Vec::new();
     for &key in keys {

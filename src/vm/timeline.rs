@@ -7,9 +7,9 @@ use image::timeline::Span;
 
 /// Width of the picture in its own units.
 const WIDTH: f64 = 980.0;
-/// Where the bars begin: left of it stand the names.
+/// Left edge of the bars; the names are to the left of it.
 const LEFT: f64 = 210.0;
-/// Room on the right for the last bar's duration.
+/// Space on the right for the last bar's duration.
 const RIGHT: f64 = 90.0;
 /// Height of the title's band.
 const TOP: f64 = 84.0;
@@ -33,15 +33,16 @@ pub fn read(text: &str) -> Result<Vec<Span>> {
         .collect()
 }
 
-/// In the order in which they began; of two that began together, the longer one first, since it encloses the other.
+/// The spans in the order of their start; of two with the same start, the longer one first, since it encloses the
+/// other.
 fn sorted(spans: &[Span]) -> Vec<&Span> {
     let mut sorted: Vec<&Span> = spans.iter().collect();
     sorted.sort_by_key(|span| (span.start, -span.end.unwrap_or(span.start), &span.name));
     sorted
 }
 
-/// Rows of source, step, begin, duration, and note. Times are seconds of the kernel's clock; what was before the
-/// kernel is negative.
+/// Rows of source, step, start, duration, and note. Times are seconds of the kernel's clock; times before the
+/// kernel are negative.
 #[must_use]
 pub fn table(spans: &[Span]) -> String {
     let spans = sorted(spans);
@@ -82,7 +83,7 @@ fn seconds(micros: i64) -> String {
     format!("{sign}{}.{:03}", micros / 1_000_000, micros / 1000 % 1000)
 }
 
-/// Microseconds with a fitting unit.
+/// Microseconds in a suitable unit.
 fn duration(micros: i64) -> String {
     match micros {
         0..=999 => format!("{micros} µs"),
@@ -94,7 +95,8 @@ fn duration(micros: i64) -> String {
     }
 }
 
-/// The fill of each source's bars: colours that stay apart for colour-blind readers (Okabe and Ito), on white and on black.
+/// The fill of each source's bars: colours that colour-blind readers can distinguish (Okabe and Ito), on white and
+/// black.
 fn colour(source: &str) -> &'static str {
     match source {
         "firmware" => "#999999",
@@ -106,8 +108,8 @@ fn colour(source: &str) -> &'static str {
     }
 }
 
-/// Colours as attributes and no style sheet: viewers without CSS variables show the same picture, on a page of either theme
-/// and in print.
+/// Colours are attributes, not a style sheet: viewers without CSS variables show the same picture, on a page of either
+/// theme and in print.
 const PAPER: &str = "#ffffff";
 const INK: &str = "#1f2328";
 const DIM: &str = "#656d76";
@@ -175,7 +177,7 @@ fn legend(spans: &[&Span]) -> String {
     out
 }
 
-/// From a source's first begin to its last end, µs.
+/// From a source's first start to its last end, µs.
 fn outermost(spans: &[&Span], source: &str) -> i64 {
     let own = || spans.iter().filter(|span| span.source == source);
     let first = own().map(|s| s.start).min().unwrap_or(0);
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!(svg.matches("rx=\"2.5\"").count(), 4);
         assert_eq!(svg.matches("<path").count(), 1);
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
-        // Every text has a colour of its own, which viewers without style sheets show.
+        // Every text has a colour attribute, which viewers without style sheets show.
         assert!(!svg.contains("<style") && !svg.contains("var("));
         assert!(svg.split("<text ").skip(1).all(|text| {
             text.split('>')

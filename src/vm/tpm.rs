@@ -13,17 +13,17 @@ use crate::install::tools::Tools;
 
 /// The emulator's program in the tools tree.
 const PROGRAM: &str = "swtpm";
-/// Where the TPM's state is inside.
+/// Path of the TPM's state inside the sandbox.
 const STATE: &str = "/run/tpm";
-/// It listens at once; only an overloaded host needs longer than a second.
+/// Timeout for the TPM's socket; usually it listens within a second.
 const LISTENS: Duration = Duration::from_secs(60);
 
-/// A running TPM. Dropping it ends it; it ends by itself when QEMU hangs up.
+/// A running TPM. Dropping it ends it; it also ends when QEMU closes the connection.
 #[derive(Debug)]
 pub(super) struct Tpm(Child);
 
 impl Tpm {
-    /// Starts a TPM whose state is in the folder `state`, new if that is empty; its socket is in `place`.
+    /// Starts a TPM whose state is in the folder `state`, initialised if empty; its socket is in `place`.
     pub(super) fn start(tools: &Tools, state: &Path, place: &Path) -> Result<Self> {
         fs::create_dir_all(state).with_context(|| format!("making {}", state.display()))?;
         let said = place.join(files::TPM_STDERR);

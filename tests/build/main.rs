@@ -1,4 +1,4 @@
-//! Whole builds by the program itself: the same bytes wherever they are made, and whatever was killed before.
+//! Complete builds by the program: the same bytes on every host, and after any earlier kill.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod sources;
@@ -45,10 +45,10 @@ kind = "qcow2"
 kind = "gce"
 "#;
 
-/// How often a build is killed. Issue and README promise ten.
+/// Number of kills of a build. Issue and README promise ten.
 const KILLS: u32 = 10;
 
-/// One place to build in: a recipe with its lock, a cache that has nothing but downloads, an output folder.
+/// A place to build in: a recipe with its lock, a cache with downloads only, an output folder.
 struct Place {
     folder: PathBuf,
     _held: tempfile::TempDir,
@@ -63,7 +63,7 @@ impl Place {
         if let Some(lock) = lock {
             fs::write(folder.join("recipes/small.lock"), lock).unwrap();
         }
-        // Downloads are verified whenever they are used, so that sharing them hides nothing.
+        // Downloads are verified at each use, so a shared folder hides no error.
         let cache = folder.join("cache");
         Cache::at(cache.clone()).unwrap();
         let shared = Cache::open().unwrap().root().join("downloads");
@@ -123,7 +123,7 @@ fn reference() -> &'static Reference {
         let place = Place::new("a", None);
         finish(place.build());
         let lock = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
-        // Once more from nothing but the lock, for the time that the kills are spread over.
+        // A build from the lock alone measures the time over which the kills are spread.
         let timed = Place::new("timed", Some(&lock));
         let began = Instant::now();
         finish(timed.build());
@@ -173,14 +173,15 @@ fn ten_kills_at_random_moments_do_not_poison_the_cache() {
     let mut killed = 0;
     while killed < KILLS {
         let mut child = spawn(place.build().stdout(Stdio::null()).stderr(Stdio::null()));
-        // What was made stays made, so that later builds are shorter: most kills fall early, some late.
+        // Finished steps stay in the cache, so later builds are shorter: most kills come early, some late.
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let share = f64::from(u32::try_from(random >> 40).unwrap()) / f64::from(1 << 24);
         std::thread::sleep(reference.took.mul_f64(share * share));
         if is_over(&mut child) {
-            // It was faster: nothing of this cache is to be trusted for another kill.
+            // The build finished before the kill: without its steps and its output, the next build has work to
+            // interrupt.
             fs::remove_dir_all(place.folder.join("cache/steps")).ok();
             fs::remove_dir_all(place.folder.join("out")).ok();
             continue;
@@ -209,7 +210,7 @@ fn a_second_build_does_nothing_and_notices_a_touched_output() {
     finish(place.build());
     let took = began.elapsed();
     assert_eq!(made("disk.raw"), before);
-    // The benchmark's figure is 0.2 s; this bound only tells doing nothing from doing something.
+    // The benchmark's figure is 0.2 s; this bound only distinguishes an unchanged build from a full one.
     assert!(took < reference.took / 2, "{took:?} for nothing");
     fs::write(out.join("manifest.json"), "{}").unwrap();
     finish(place.build());
@@ -221,7 +222,7 @@ fn is_over(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
 }
 
-/// Printed, so that a failure can be tried again with `SLIPWAY_SEED`.
+/// The seed is printed, so that a failure can be repeated with `SLIPWAY_SEED`.
 fn seed() -> u64 {
     let seed = std::env::var("SLIPWAY_SEED")
         .ok()

@@ -1,4 +1,4 @@
-//! Where a kubelet may come from, each source against a server on loopback that keeps the vendor's conventions.
+//! The sources of a kubelet, each against a server on loopback that follows the vendor's conventions.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 
 use super::{Place, RECIPE};
 
-/// What is served, by path; it changes while the server runs.
+/// The served files by path; a test changes them while the server runs.
 type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// A static program that answers as a kubelet of this release does. What it is told to be is all that a lock asks of it.
+/// A static program that prints `release` as a kubelet does: a lock checks nothing else of it.
 fn program(folder: &Path, release: &str) -> Vec<u8> {
     let source = folder.join("kubelet.c");
     let text = format!("#include <stdio.h>\nint main() {{ puts(\"Kubernetes {release}\"); }}\n");
@@ -63,7 +63,7 @@ async fn answer(State(files): State<Files>, uri: Uri) -> (StatusCode, Vec<u8>) {
     }
 }
 
-/// Writes the place's recipe with these sources.
+/// Writes the recipe of `place` with these sources.
 fn ask_for(place: &Place, version: &str, sources: &[String]) {
     let text = format!(
         "{RECIPE}\n[kubernetes]\nversion = {version:?}\nkubelet = [{}]\ncontainer-packages = [\"mount\"]\n\
@@ -73,7 +73,7 @@ fn ask_for(place: &Place, version: &str, sources: &[String]) {
     fs::write(place.folder.join("recipes/small.toml"), text).unwrap();
 }
 
-/// Runs `slipway` there: whether it succeeded, and what it said.
+/// Runs `slipway` there; gives whether it succeeded, and its output.
 fn run(place: &Place, words: &[&str]) -> (bool, String) {
     #[allow(clippy::disallowed_methods, reason = "the program under test")]
     let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
@@ -95,8 +95,8 @@ fn locked(place: &Place) -> toml::Table {
 }
 
 /// The release server's newest patch release is pinned and built in; an image of it, which the build itself wrote as an
-/// OCI layout, is pinned from a registry and is the same program; a server that lies is refused and the next source
-/// taken; when no source is left, each says why.
+/// OCI layout, is pinned from a registry and is the same program; a server with a wrong digest is refused and the next
+/// source taken; if every source fails, the error has the reason of each.
 #[test]
 fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     let place = Place::new("sources", None);
@@ -134,7 +134,7 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     assert!(good, "{said}");
     assert_eq!(locked(&place)["sha256"].as_str(), Some(sha256.as_str()));
 
-    // A program that is not what its digest says, then the image.
+    // The digest does not match the program, so the image is next.
     set(&format!("{binary}.sha256"), "0".repeat(64).as_bytes());
     ask_for(&place, "1.36", &[release.clone(), image]);
     let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
@@ -142,7 +142,7 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     let source = locked(&place)["source"].to_string();
     assert!(source.contains("oci"), "{source}");
 
-    // No newer patch release than the recipe's minor, and nothing else to ask.
+    // The server's newest release is of another minor, and no other source follows.
     set("/release/stable-1.36.txt", b"v1.35.9\n");
     ask_for(&place, "1.36", &[release]);
     let before = fs::read(place.folder.join("recipes/small.lock")).unwrap();
@@ -155,7 +155,7 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     );
 }
 
-/// Puts an OCI layout where a registry has it (OCI distribution specification 1.1, "Pull").
+/// Serves an OCI layout at a registry's paths (OCI distribution specification 1.1, "Pull").
 fn serve_layout(layout: &Path, name: &str, set: &dyn Fn(&str, &[u8])) {
     let index = fs::read(layout.join("index.json")).unwrap();
     set(&format!("/v2/{name}/manifests/v1.36.2"), &index);

@@ -15,13 +15,13 @@ use nix::unistd::Uid;
 
 use super::{Place, RECIPE, reference};
 
-/// An id that nobody has, and the first of its subordinate ids.
+/// An unused id, and the first of its subordinate ids.
 const USER: u32 = 54_321;
 const FIRST: u32 = 1_000_000;
 const COUNT: u32 = 65_536;
 
-/// Stands in for `newuidmap` and `newgidmap`, which a host may lack and which must be setuid: it asks this test, which
-/// is root, for the same write to `/proc/PID/uid_map`, and waits until it is done.
+/// Replaces `newuidmap` and `newgidmap`, which must be setuid and may be absent on the host: it requests the same write
+/// to `/proc/PID/uid_map` from this test, which is root, and waits until it is done.
 const DOOR: &str = r#"#!/bin/sh
 set -e
 name=${0##*/}
@@ -30,8 +30,8 @@ mv "$SLIPWAY_DOOR/$name.part" "$SLIPWAY_DOOR/$name.asked"
 while [ ! -e "$SLIPWAY_DOOR/$name.done" ]; do sleep 0.05; done
 "#;
 
-/// As root: an ordinary user's build, in a user namespace over its subordinate ids, gives what root's gives. As an
-/// ordinary user every build of these tests is already such a one, and this one is compared with them.
+/// As root: the build of an ordinary user, in a user namespace over its subordinate ids, gives the same bytes as
+/// root's. As an ordinary user every build of these tests is such a build already, and this one is compared with them.
 #[test]
 fn an_ordinary_user_gives_the_same_bytes() {
     let reference = reference();
@@ -85,7 +85,7 @@ fn an_ordinary_user_gives_the_same_bytes() {
     assert_eq!(disk.uid(), USER);
 }
 
-/// Runs the build as the user, where `/etc` names its subordinate ids. A thread has its own mount namespace.
+/// Runs the build as the user, with an `/etc` that grants its subordinate ids. A thread has a separate mount namespace.
 fn build(folder: &Path, program: &Path, door: &Path) -> std::process::Output {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let none: Option<&str> = None;
@@ -125,8 +125,8 @@ fn build(folder: &Path, program: &Path, door: &Path) -> std::process::Output {
         .unwrap()
 }
 
-/// Does what the setuid programs would: maps the user's own id to 0 and its subordinate ones to 1 and up, and nothing
-/// else that it may be asked for.
+/// Does the work of the setuid programs: maps the user's id to 0 and its subordinate ids to 1 and up. Any other request
+/// fails the test.
 fn keep_door(door: &Path, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         for (name, map) in [("newuidmap", "uid_map"), ("newgidmap", "gid_map")] {
@@ -154,7 +154,7 @@ fn open(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Copies files, folders and links; what is none of these a program does not need.
+/// Copies files, folders and links; the program needs no other kind.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -166,13 +166,13 @@ fn copy(from: &Path, to: &Path) {
         } else if kind.is_symlink() {
             symlink(fs::read_link(&from).unwrap(), &to).unwrap();
         } else if kind.is_file() && entry.metadata().unwrap().mode() & 0o004 != 0 {
-            // What only root may read is not handed to somebody else.
+            // Files that only root may read are not given to another user.
             fs::copy(&from, &to).unwrap();
         }
     }
 }
 
-/// Makes the user the owner of all of it.
+/// Makes the user the owner of the folder and its content.
 fn give(path: &Path) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         for entry in fs::read_dir(path).unwrap() {

@@ -1,4 +1,4 @@
-//! An HTTP server on loopback that delays each answer, as a distant one does.
+//! An HTTP server on loopback that delays each answer, to imitate a distant server.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -6,22 +6,19 @@ use std::thread;
 use std::time::Duration;
 
 /// Answers each request `/NAME` with [`content`] after `delay`, until this program ends; several at once.
-///
-/// # Errors
-/// If loopback cannot be listened on.
 pub(crate) fn serve(delay: Duration) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // A client that closes the connection reports it itself.
+            // A client that closes the connection reports the failure itself.
             thread::spawn(move || drop(answer(&connection, delay)));
         }
     });
     Ok(address)
 }
 
-/// Content of a file.
+/// Content of the file `name`.
 pub(crate) fn content(name: &str) -> String {
     format!("the content of {name}\n")
 }

@@ -22,7 +22,7 @@ const INTERFACE: u8 = 2;
 const MEMBER: u8 = 3;
 const REPLY_SERIAL: u8 = 5;
 const SIGNATURE: u8 = 8;
-/// Maximum size of a message, far more than Ignition sends, bytes.
+/// Maximum size of a message, bytes; Ignition's are far smaller.
 const MOST: usize = 1 << 16;
 /// Object path of jobs, each with its number.
 const JOBS: &str = "/org/freedesktop/systemd1/job";
@@ -30,17 +30,14 @@ const JOBS: &str = "/org/freedesktop/systemd1/job";
 /// All connections get the signal of a job's end: Ignition calls on one and listens on another.
 type Listeners = Arc<Mutex<Vec<UnixStream>>>;
 
-/// Answers in `folder`, which a sandbox shows as `/run/systemd`, until this program ends.
-///
-/// # Errors
-/// If the socket cannot be made.
+/// Answers in `folder`, which a sandbox binds at `/run/systemd`, until this program ends.
 pub(crate) fn serve(folder: &Path) -> io::Result<()> {
     let listener = UnixListener::bind(folder.join(SOCKET))?;
     let listeners = Listeners::default();
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let listeners = listeners.clone();
-            // A client that closes the connection or sends something else reports it itself.
+            // A client that closes the connection or sends an invalid message reports the failure itself.
             thread::spawn(move || drop(serve_connection(connection, &listeners)));
         }
     });
@@ -81,7 +78,7 @@ fn authenticate(input: &mut impl BufRead, mut output: impl Write) -> io::Result<
         if input.take(1024).read_line(&mut line)? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        // The first byte of all is a zero.
+        // The first byte of the connection is a zero.
         let answer = match line.trim_start_matches('\0').trim_end() {
             "BEGIN" => return Ok(()),
             external if external.starts_with("AUTH EXTERNAL") => {
@@ -152,7 +149,8 @@ fn member(fields: &[u8]) -> Option<String> {
     let mut at = 0;
     while at < fields.len() {
         at = at.next_multiple_of(8);
-        // A code, and a variant: the length of its signature, that (one letter in a header), a zero, the value.
+        // Each field: a code, then a variant, which is the length of its signature, the signature (one letter in a
+        // header), a zero, and the value.
         let (code, letter) = (*fields.get(at)?, *fields.get(at + 2)?);
         at += 4;
         at = match letter {
@@ -193,7 +191,7 @@ fn message(kind: u8, fields: &[(u8, Value)], body: &[u8]) -> Vec<u8> {
         out.extend([*code, 1, letter, 0]);
         match value {
             Value::Text(_, value) => out.extend(text(value)),
-            // A string with a length of one byte.
+            // A signature's length has one byte.
             Value::Signature(value) => {
                 let text = text(value);
                 out.push(text[0]);
@@ -293,7 +291,7 @@ mod tests {
             let (how, _) = text_at(&signal.body, end).unwrap();
             assert_eq!((job, named, how), (started, unit, "done"));
             jobs.push(job.to_owned());
-            // The asking connection hears of it too.
+            // The connection that made the call gets the signal too.
             assert!(Call::read(&mut asks).unwrap().is_some());
         }
         assert_ne!(jobs[0], jobs[1]);

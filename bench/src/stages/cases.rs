@@ -16,7 +16,7 @@ const VERSION: &str = "3.3.0";
 const REMOTE: usize = 20;
 /// Labels and mount points of the file systems, in the order of their partitions.
 const FILESYSTEMS: [(&str, &str); 2] = [("ONE", "/srv/one"), ("TWO", "/var/lib/two")];
-/// A file on the first of them.
+/// A file on the first of these file systems.
 const ON_DISK: &str = "/srv/one/file";
 /// Files of the root. Debian's Ignition has SELinux support, and its files stage fails without a policy.
 const ROOT: &[(&str, &str)] = &[
@@ -136,9 +136,6 @@ pub(crate) struct Root {
 
 impl Root {
     /// Creates it, with a config.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(crate) fn make(folder: &Path, config: &Value) -> Result<Self> {
         slipway::host::cache::remove(folder)?;
         for (name, text) in ROOT {

@@ -21,12 +21,12 @@ const THEIRS: &str = "usr/lib/dracut/modules.d/30ignition/ignition";
 /// Paths in the sandbox: the folder of a run; our program and the driver.
 const WORK: &str = "/work";
 const BENCH: &str = "/bench";
-/// Runs the stages.
+/// The script that runs the stages.
 const DRIVER: &str = "stages.py";
 /// Programs that are replaced by `true`, in the first folder of `PATH`.
 const NOTHING: &[&str] = &["udevadm", "setfiles"];
 const STUBS: &str = "/stubs";
-/// A kernel without `CONFIG_EFI_PARTITION` does not read the GPT that sgdisk wrote; partx adds the partitions.
+/// Wrapper of sgdisk: a kernel without `CONFIG_EFI_PARTITION` does not read a GPT, so partx adds the partitions.
 const SGDISK: &str = r#"#!/bin/sh
 /usr/sbin/sgdisk "$@" || exit
 for device; do :; done
@@ -43,7 +43,7 @@ pub(crate) enum Side {
     Theirs,
 }
 
-/// What a run measures.
+/// The quantity that a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Seconds.
@@ -55,7 +55,7 @@ pub(crate) enum Measure {
 /// One stage of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stage {
-    /// Its name.
+    /// Name of the stage.
     pub(crate) name: String,
     /// Wall-clock time from its start to its end.
     pub(crate) seconds: f64,
@@ -63,7 +63,7 @@ pub(crate) struct Stage {
     pub(crate) kib: u32,
 }
 
-/// The tree, and the folders that are bound into it.
+/// The tree, and the folders bound into it.
 #[derive(Debug)]
 pub(crate) struct Programs {
     tools: Tools,
@@ -75,11 +75,8 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Locks, fetches and unpacks the packages, unless they are in the cache. The lock is written to `kept`; what is bound
-    /// into the tree is written to `folder`.
-    ///
-    /// # Errors
-    /// If a package cannot be fetched.
+    /// Locks, fetches and unpacks the packages, unless they are in the cache. The lock is written to `kept`; files to
+    /// bind into the tree are written to `folder`.
     pub(crate) fn open(session: &Session, kept: &Path, folder: &Path) -> Result<Self> {
         let (_, debs) = peers::fetch(session, RECIPE, kept)?;
         let version = debs

@@ -30,7 +30,7 @@ pub(crate) fn a_uefi_boot_reaches_the_handoff(lab: &mut Lab) -> Result<()> {
         running.output,
         node.ask("systemctl --failed --no-legend")?.output
     );
-    // Nothing of the initrd is left: all mounts are the node's own.
+    // No mount of the initrd remains: all mounts are the node's.
     let left = node.ask("grep -E ' (/sysroot|/initrd)' /proc/self/mountinfo")?;
     ensure!(
         left.code == 1,
@@ -73,7 +73,7 @@ pub(crate) fn a_second_boot_uses_no_network_and_formats_nothing(lab: &mut Lab) -
         "{captured} bytes of packets were captured before the handoff"
     );
     second.wait_agent()?;
-    // The capture works: systemd-networkd asks for its lease after the handoff.
+    // Proof that the capture works: systemd-networkd requests its lease after the handoff.
     second.run("for i in {1..60}; do networkctl is-online 2>/dev/null; ip -4 -o addr show scope global | grep -q inet && exit 0; sleep 1; done; exit 1")?;
     let later = second.captured()?;
     ensure!(

@@ -88,7 +88,7 @@ pub(crate) fn volumes_open_with_a_tang_server_and_with_two_pins(lab: &mut Lab) -
             "2",
         ),
         ("test -e /etc/luks || echo none", "none"),
-        // The random key is removed: clevis's is the only one.
+        // The random key is removed: the key of clevis is the only one.
         (
             "cryptsetup luksDump /dev/disk/by-id/virtio-far | grep -c -E '^ +[0-9]+: (luks2|clevis)$'",
             "2",
@@ -148,7 +148,7 @@ impl Tang {
         Ok(tang)
     }
 
-    /// Listens, on the same port as before.
+    /// Listens, on the same port again after a stop.
     fn listen(&mut self) -> Result<()> {
         let listener = TcpListener::bind(("127.0.0.1", self.port))?;
         self.port = listener.local_addr()?.port();
@@ -165,7 +165,7 @@ impl Tang {
             return 0;
         };
         ends.store(true, Ordering::SeqCst);
-        // Wakes the thread, which waits for a connection.
+        // Wakes the thread, which is blocked in accept.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         thread.join().unwrap_or(0)
     }

@@ -14,7 +14,7 @@ use slipway::vm::machine::{Bus, Disk, Format, OnReset};
 
 const MIB: u64 = 1 << 20;
 
-/// An additional disk of a node, blank the first time.
+/// An additional disk of a node, blank on its first use.
 pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
     let path: PathBuf = node.folder().join(format!("{serial}.raw"));
     if !path.exists() {
@@ -37,8 +37,8 @@ pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
     })
 }
 
-/// Boots to the handoff and waits for the agent, and for these names below /dev, which udev creates. Waiting for all of
-/// udev's work would take longer than the rest of the boot.
+/// Boots to the handoff and waits for the agent, and for these names below /dev, which udev creates. `udevadm settle`
+/// would take longer than the rest of the boot.
 pub(crate) fn boot_and_wait(
     lab: &mut Lab,
     node: &Node,
@@ -114,7 +114,7 @@ pub(crate) fn file_systems_are_made_once_and_survive_a_second_boot(lab: &mut Lab
             "grep -c ' /var/lib/one \\| /var/home/probe ' /proc/self/mountinfo",
             "2",
         ),
-        // A home that was created as a mount point belongs to its user.
+        // A home directory that was created as a mount point belongs to its user.
         ("stat -c '%U %a' /var/home/probe", "probe 700"),
     ];
     let running = boot_and_wait(lab, &node, &plan, &names)?;

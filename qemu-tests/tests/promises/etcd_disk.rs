@@ -19,7 +19,7 @@ use crate::ignition::probes;
 
 /// How many reboots the data has to survive.
 const REBOOTS: usize = 5;
-/// Writes a key through etcd's own JSON gateway: `slipway` = `afloat`.
+/// Writes a key through etcd's JSON gateway: `slipway` = `afloat`.
 const PUT: &str = r#"body='{"key":"c2xpcHdheQ==","value":"YWZsb2F0"}'
 exec 3<>/dev/tcp/127.0.0.1/2379
 printf 'POST /v3/kv/put HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' ${#body} "$body" >&3
@@ -83,7 +83,7 @@ pub(crate) fn a_blank_disk_is_formatted_once_and_keeps_its_data(lab: &mut Lab) -
     Ok(())
 }
 
-/// Without its etcd disk a control plane waits, repeats on the console what it waits for, and starts no kubelet.
+/// Without its etcd disk a control plane waits, repeats on the console which disk it waits for, and starts no kubelet.
 pub(crate) fn without_it_the_kubelet_waits_and_the_console_says_why(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let plan = BootOptions {
@@ -119,7 +119,7 @@ pub(crate) fn without_it_the_kubelet_waits_and_the_console_says_why(lab: &mut La
     Ok(())
 }
 
-/// A disk with any content is refused, with what was expected and what was found, and no byte of it changes.
+/// A disk with unknown content is refused, with the expected and the found content, and no byte of it changes.
 pub(crate) fn unknown_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     for content in Content::ALL {
@@ -133,7 +133,7 @@ pub(crate) fn unknown_content_is_refused_and_unchanged(lab: &mut Lab) -> Result<
                 timeouts::INIT,
             )
             .with_context(|| format!("a disk with {content:?}"))?;
-        // Time in which a wrong init would go on after the refusal.
+        // Time for a faulty init to continue after the refusal.
         std::thread::sleep(Duration::from_secs(3));
         ensure!(
             !text.contains(HANDOFF_LINE) && !running.vm.console().text().contains(HANDOFF_LINE),

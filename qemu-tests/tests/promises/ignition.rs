@@ -102,8 +102,8 @@ pub(crate) fn files_units_and_users_are_applied(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// A provisioned node that gets another config reports it, on the console and in the handoff line, uses no network for it,
-/// and applies nothing of it; with its own config again, it reports nothing.
+/// A provisioned node that gets another config reports the difference, on the console and in the handoff line, without
+/// network traffic, and applies no part of it; with its original config again, it reports nothing.
 pub(crate) fn a_changed_config_is_reported_and_not_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = |name: &str| {
@@ -157,8 +157,8 @@ pub(crate) fn a_changed_config_is_reported_and_not_applied(lab: &mut Lab) -> Res
     Ok(())
 }
 
-/// A config with one source whose hash is wrong: the console says so, nothing of the config is applied, and there is no
-/// handoff.
+/// A config with one source whose hash is wrong: the console reports the mismatch, no part of the config is applied,
+/// and there is no handoff.
 pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let config = json!({
@@ -188,7 +188,7 @@ pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
     )?;
     ensure!(!text.contains(HANDOFF_LINE), "the node was handed off");
     running.vm.pull_plug();
-    // `var` may not exist yet; if it does, nothing of the config is in it.
+    // `var` may not exist yet; if it does, it has no file of the config.
     if let Ok((start, _)) = partition(&node.system(), LABEL_VAR) {
         let upper = ETC_UPPER.trim_start_matches("/var");
         let listed = debugfs(&lab.tools, &node.system(), start, &format!("ls -l {upper}"))?;
@@ -200,8 +200,8 @@ pub(crate) fn a_wrong_hash_leaves_nothing_applied(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// Kernel arguments are set with one reboot, for this boot and all later ones; if another loader started the kernel, they
-/// are refused by name.
+/// Kernel arguments are set with one reboot, for this boot and all later ones; if another loader started the kernel,
+/// the init refuses them by name.
 pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
     const REBOOTS: &str = "the node reboots once";
     // The options of a module that the init loads, and a driver that it leaves out.

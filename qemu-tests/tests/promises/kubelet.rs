@@ -93,7 +93,7 @@ pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()
     Ok(())
 }
 
-/// Killed five times, the kubelet is back within 15 s each time; the number of mounts and the etcd process stay the same.
+/// After each of five kills the kubelet is back within 15 s; the number of mounts and the etcd process stay the same.
 pub(crate) fn a_killed_kubelet_restarts_and_leaks_no_mounts(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let answer = node.run_within(KILLS, timeouts::KILLS)?;

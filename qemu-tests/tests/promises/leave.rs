@@ -18,7 +18,7 @@ const ENDING: Duration = Duration::from_secs(1);
 /// How long the machine may take to print its first byte.
 const FIRST_WORD: Duration = Duration::from_secs(120);
 
-/// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; none of its processes and none of its files is left.
+/// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; no process and no file of it remains.
 pub(crate) fn slipway_run_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()> {
     let tests = std::env::current_exe()?;
     let program = tests
@@ -85,7 +85,7 @@ fn start(program: &Path, out: &Path, said: &Path) -> Result<Child> {
         .context("starting slipway run")
 }
 
-/// Waits for output of the machine and ends it; returns the processes that it had.
+/// Waits for output of the machine and ends the tool; returns its processes.
 fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<Vec<Process>> {
     let until = Instant::now() + FIRST_WORD;
     while fs::metadata(said)?.len() == 0 {
@@ -137,8 +137,8 @@ struct Process {
     line: String,
 }
 
-/// All processes that run and that this one can see. One that has ended and waits for the host's process 1 to ask for its
-/// exit code (state `Z`) does not run; some of those look only every two seconds.
+/// All running processes that are visible here. A process in state `Z` has ended and waits for the host's process 1 to
+/// reap it, which some do only every two seconds; it does not count.
 fn processes() -> Result<Vec<Process>> {
     let entries = fs::read_dir("/proc")?.collect::<Result<Vec<_>, _>>()?;
     // A process may end while it is read.
@@ -179,7 +179,7 @@ fn descendants(of: u32) -> Result<Vec<Process>> {
     Ok(found)
 }
 
-/// Those of them that still run.
+/// The processes among them that still run.
 fn still_running(of: &[Process]) -> Result<Vec<String>> {
     let now = processes()?;
     let runs = |old: &&Process| {

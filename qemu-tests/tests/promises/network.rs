@@ -230,7 +230,7 @@ pub(crate) fn a_vlan_over_a_bond_tags_its_packets(lab: &mut Lab) -> Result<()> {
         ),
     );
     let running = lab.start(&node, machine, None)?;
-    // QEMU's network answers no tagged packet, so the VLAN waits for ever.
+    // QEMU's network answers no tagged packet, so the VLAN never gets a lease.
     let console = running.wait_console(
         &["bond0: configured", "vlan5: requesting a lease"],
         timeouts::INIT,

@@ -25,10 +25,10 @@ use slipway::vm::agent::data_url;
 use slipway::vm::disks::{ETCD_SERIAL, ETCD_SIZE, Node, SYSTEM_SERIAL, copy_data, copy_sparse};
 use slipway::vm::machine::{Bus, Disk, Format, Machine, files};
 
-/// How many cuts.
+/// Number of power cuts.
 const CUTS: usize = 20;
-/// Bytes of a file that is many blocks long. The kernel reads fw_cfg a page at a time, and each page from the config's first
-/// byte on: a boot's time grows with the square of the config's size.
+/// Size of a file with many blocks, bytes. The kernel reads fw_cfg a page at a time, and each page from the config's
+/// first byte on: a boot's time grows with the square of the config's size.
 const LARGE: usize = 32 << 10;
 /// Size of the disk that the config partitions, bytes.
 const DATA_SIZE: u64 = 512 << 20;
@@ -153,7 +153,7 @@ impl Disks {
     }
 }
 
-/// The content of a node's disks, without what differs from node to node.
+/// The content of a node's disks, without the parts that differ from node to node.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     /// Disk and label → start and size, bytes.
@@ -199,7 +199,7 @@ fn made(tools: &Tools, disks: &Disks, file: &Path) -> Result<Vec<&'static str>> 
     };
     if serde_json::from_str::<Value>(&read("state", STATE_PROVISIONED)).is_ok() {
         let mut names = vec!["state", "var", "one", "two"];
-        // It is made after the marker.
+        // The init writes it after the marker.
         if serde_json::from_str::<Value>(&read("etcd", ETCD_IDENTITY)).is_ok() {
             names.push("etcd");
         }
@@ -231,7 +231,7 @@ fn outcome(tools: &Tools, disks: &Disks, file: &Path, out: &Path) -> Result<Outc
         "the table says that {noted:?} are still to be formatted"
     );
     let found = file_systems(disks, file)?;
-    // In parallel: each runs a few programs, whose start takes most of the time.
+    // In parallel: most of the time goes to the start of the programs.
     let read = |(name, start): &(&str, u64)| {
         dump(tools, file, *start, &out.join(name)).with_context(|| format!("reading {name}"))
     };
@@ -295,7 +295,7 @@ fn walk(root: &Path, folder: &Path, out: &mut Vec<(String, fs::Metadata, Vec<u8>
     Ok(())
 }
 
-/// The content without what differs from node to node and from boot to boot; none for files that are not a result of the
+/// The content without the parts that differ between nodes and boots; none for files that are not a result of the
 /// config.
 fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
     let upper = format!("var:{}", ETC_UPPER.trim_start_matches("/var"));
@@ -305,7 +305,7 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
     };
     let without = |mut value: Value, keys: &[&str]| {
         for key in keys {
-            // A missing key is a difference.
+            // A missing key stays a difference.
             if let Some(slot) = value.get_mut(*key) {
                 *slot = Value::Null;
             }
@@ -313,7 +313,7 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
         Some(value.to_string().into_bytes())
     };
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    // Left over from the work, not a result.
+    // Temporary files, not a result.
     let passing = path.starts_with(&work) || path.contains(STATE_TIMELINES) || name == "lost+found";
     Ok(if passing {
         None
@@ -402,7 +402,7 @@ fn boot(
     if record.is_some() {
         copy_sparse(&disks.file, file)?;
     }
-    // Not the disks of the options: the file of the system disk is elsewhere.
+    // The disks are not those of the options: the system disk's file is elsewhere.
     let plan = BootOptions {
         etcd: false,
         ..BootOptions::default()

@@ -22,9 +22,9 @@ const HOMES: &[(&str, &[(Bus, &str)])] = &[
     ),
 ];
 
-/// Each recipe builds, and its disk boots by UEFI on every controller of its platforms: the image is the recipe's own, its
-/// file systems are on that controller, and on the first one no unit fails. A recipe's image is built while the one before
-/// boots.
+/// Each recipe builds, and its disk boots by UEFI on every controller of its platforms: the image is unchanged, its
+/// file systems are on that controller, and on the first controller no unit fails. A recipe's image is built while the
+/// previous one boots.
 pub(crate) fn each_recipe_boots_on_its_platforms_controllers(lab: &mut Lab) -> Result<()> {
     let builder = lab.builder();
     std::thread::scope(|scope| {

@@ -40,7 +40,7 @@ impl Server {
         let kept = Arc::clone(&posted);
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                // A guest that is switched off within a request is not a failure of the server.
+                // A guest that is switched off during a request is not a failure of the server.
                 if let Ok(Some(body)) = answer(connection)
                     && let Ok(mut kept) = kept.lock()
                 {
@@ -124,7 +124,7 @@ fn config(server: &Server, source: &str) -> Value {
     })
 }
 
-/// Makes a config fail.
+/// A change that makes a config invalid.
 type Spoil = fn(&mut Value);
 
 /// Ways to fail: the step of the report, and the change of the config.
@@ -158,7 +158,7 @@ fn failures() -> Vec<(&'static str, Spoil)> {
             config["passwd"]["users"][0]["gecos"] = json!("HUSH:gecos");
         }),
         ("ignition", |config| {
-            // It exists since `/var` was seeded.
+            // The path exists since `/var` was seeded.
             config["storage"]["files"][0]["path"] = json!("/var/lib/slipway/seeded");
         }),
     ]
@@ -185,13 +185,13 @@ fn boot(lab: &mut Lab, node: &Node, server: &Server, config: Value) -> Result<Ru
     machine.ports.push(PORT.to_owned());
     if let Start::Direct { cmdline, .. } = &mut machine.start {
         let url = format!("http://10.0.2.2:{}/report", server.port);
-        // With this all messages of kernel and init are on the console.
+        // Print all messages of kernel and init on the console.
         cmdline.push_str(&format!(" {REPORT_URL}={url} loglevel=8 slipway.debug"));
     }
     lab.start(node, machine, Some(config))
 }
 
-/// No file name and no content in `state` has a secret.
+/// Fails if a file name or content in `state` has a secret.
 fn state_is_quiet(lab: &Lab, node: &Node) -> Result<()> {
     let Ok((start, _)) = partition(&node.system(), LABEL_STATE) else {
         return Ok(());
@@ -214,8 +214,8 @@ fn state_is_quiet(lab: &Lab, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Password hashes, ssh keys, contents, headers, users and queries of URLs in a config are on no console, in no kernel log,
-/// journal, report, port, timeline or state, whether the config is applied or fails, in any step.
+/// Password hashes, ssh keys, contents, headers, users and queries of URLs in a config are on no console, in no kernel
+/// log, journal, report, port, timeline or state, whether the config is applied or fails, in any step.
 pub(crate) fn secrets_of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<()> {
     let server = Server::start()?;
     for (number, (step, change)) in failures().into_iter().enumerate() {
@@ -238,7 +238,7 @@ pub(crate) fn secrets_of_a_config_are_printed_nowhere(lab: &mut Lab) -> Result<(
         running.vm.pull_plug();
         state_is_quiet(lab, &node)?;
     }
-    // The init asks a server that refuses without end, and the console says so.
+    // The server refuses every request; the init retries and the console shows it.
     let node = lab.node()?;
     let running = boot(lab, &node, &server, config(&server, "missing"))?;
     let waits = |text: &str| (text.matches("answered 404").count() > 0).then_some(());
@@ -258,7 +258,7 @@ fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
     running.wait_handoff(timeouts::INIT)?;
     quiet("the console", &running.vm.console().text())?;
     running.wait_services()?;
-    // All of it was applied.
+    // All of the config was applied.
     for (script, expected) in [
         ("cat /etc/probe/contents", "HUSH-contents"),
         ("cat /etc/probe/base64", "HUSH-in-base64"),
@@ -269,7 +269,7 @@ fn applied(lab: &mut Lab, server: &Server) -> Result<()> {
         let found = running.run(script)?;
         ensure!(found == expected, "`{script}` gave {found:?}");
     }
-    // Each with a word that proves that the output is not empty.
+    // Each word proves that the output is not empty.
     for (script, word) in [
         ("dmesg", HANDED_OFF),
         ("journalctl --boot --all --output=cat", HANDED_OFF),

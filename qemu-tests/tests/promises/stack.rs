@@ -136,7 +136,7 @@ pub(crate) fn volumes_open_with_their_key_file_and_with_the_tpm(lab: &mut Lab) -
             }
         }
     }
-    // Another machine's TPM.
+    // The TPM of another machine.
     fs::remove_dir_all(node.tpm()).context("taking the TPM away")?;
     let running = boot_and_wait(lab, &node, &plan, &[keyed])?;
     running.wait_services()?;
@@ -333,7 +333,7 @@ pub(crate) fn the_drop_in_for_ignition_makes_arrays_and_volumes(lab: &mut Lab) -
     taken_as_it_is(&running)
 }
 
-/// What the stages mount and files write into the root.
+/// Files that the stages mount and files write into the root.
 const IN_THE_ROOT: [(&str, &str); 5] = [
     ("cat /run/newroot/var/lib/x/probe", WRITTEN),
     (
@@ -353,7 +353,7 @@ const IN_THE_ROOT: [(&str, &str); 5] = [
     ),
 ];
 
-/// Another run of the disks stage creates nothing, whether arrays and volumes are running or stopped.
+/// Another run of the disks stage creates nothing, both with running and with stopped arrays and volumes.
 fn taken_as_it_is(running: &Running) -> Result<()> {
     const IDENTITIES: &str = "mdadm --detail --export /dev/md/pair | grep ^MD_UUID= \
         && cryptsetup luksUUID /dev/md/pair && blkid -p -s UUID -o value /dev/mapper/vault";

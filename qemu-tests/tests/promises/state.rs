@@ -18,7 +18,7 @@ use slipway::vm::machine::{Bus, Start};
 
 /// Growth of the disk, bytes.
 const MORE: u64 = 3 * GIB;
-/// Number of failures for one reason after which a node stays up.
+/// Number of failures for the same reason after which a node stays up.
 const ENOUGH: usize = 3;
 
 /// After a disk grew between two boots, its partition table is corrected and `var` has the new space.
@@ -99,7 +99,7 @@ pub(crate) fn the_third_failure_in_a_row_stays_up(lab: &mut Lab) -> Result<()> {
     ))?;
     running.power_off()?;
 
-    // A reset boots the same kernel again, as a machine in a rack does.
+    // A reset boots the same kernel again, as on a physical machine.
     let running = lab.boot(&node, &BootOptions::default())?;
     let reports = |text: &str| text.matches(LINE).count();
     for number in 1..=ENOUGH {

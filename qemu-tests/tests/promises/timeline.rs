@@ -7,7 +7,8 @@ use slipway::vm::timeline::{read, svg, table};
 
 use crate::ignition::probes;
 
-/// The node keeps the timeline of its boot with every step of the init, and the tool shows it as a table and as a picture.
+/// The node records the timeline of its boot with every step of the init; the tool prints it as a table and as a
+/// picture.
 pub(crate) fn each_boot_leaves_a_timeline_that_the_tool_draws(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let running = node.run(&format!("cat {RUN_TIMELINE}"))?;

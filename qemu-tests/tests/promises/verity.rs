@@ -53,7 +53,7 @@ pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab)
         ..BootOptions::default()
     };
     let running = lab.boot(&node, &plan)?;
-    // The complete line: it arrives byte by byte.
+    // Wait for the complete line: it arrives byte by byte.
     let found = running.vm.console().wait(timeouts::INIT, |text| {
         let (line, _) = text.split_once(LINE)?.1.split_once('\n')?;
         Some((line.trim().to_owned(), text.to_owned()))
@@ -80,8 +80,8 @@ pub(crate) fn a_flipped_byte_of_the_superblock_ends_in_the_report(lab: &mut Lab)
     Ok(())
 }
 
-/// One flipped byte of a file that systemd reads: the kernel panics, the machine resets, and the loader's entry has one try
-/// less.
+/// One flipped byte of a file that systemd reads: the kernel panics, the machine resets, and the loader's entry has one
+/// try fewer.
 pub(crate) fn a_flipped_byte_that_systemd_reads_panics_and_uses_up_a_try(
     lab: &mut Lab,
 ) -> Result<()> {
@@ -142,7 +142,7 @@ fn extent(lab: &Lab, disk: &Path, start: u64) -> Result<u64> {
         .with_context(|| format!("finding the first extent in {text}"))
 }
 
-/// How many tries the loader's entry has left: `name+LEFT[-DONE].efi` on the EFI system partition.
+/// The remaining tries of the loader's entry: `name+LEFT[-DONE].efi` on the EFI system partition.
 fn tries(disk: &Path) -> Result<u32> {
     let (start, _) = partition(disk, LABEL_ESP)?;
     let files = fat::files(&mut File::open(disk)?, start)?;

@@ -1,4 +1,4 @@
-//! Debian's own signed files on loopback, whole, outdated, tampered with, and beside a lying index.
+//! Debian's signed files on loopback: intact, outdated, tampered with, and with an index that does not match.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::debian::loopback::Loopback;
 use crate::host::progress::{Kind, Progress};
 
-/// Debian's own files of 20 November 2026; signature and digest say where they come from.
+/// Debian's files of 20 November 2026; signature and digest prove their origin.
 const IN_RELEASE: &[u8] = include_bytes!("../testdata/trixie-updates.InRelease");
 const PACKAGES: &[u8] = include_bytes!("../testdata/trixie-updates.Packages.xz");
 const PACKAGES_SHA256: &str = "eea860c5dea11680e64299adb2736c2367c4235763a66f2b70ca61ce1b51978a";
@@ -27,7 +27,7 @@ fn good() -> HashMap<String, Vec<u8>> {
     .into()
 }
 
-/// Reads trixie-updates from a mirror with these files, into a cache of its own unless one is given.
+/// Reads trixie-updates from a mirror with these files, into a new cache unless one is given.
 fn read(
     files: HashMap<String, Vec<u8>>,
     now: u64,

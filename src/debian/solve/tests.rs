@@ -54,7 +54,7 @@ fn names(normal: &str, wanted: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is difficult, archive, what is asked for, what apt chooses.
+/// The difficulty, the archive, the requested packages, apt's choice.
 type Case = (
     &'static str,
     &'static str,
@@ -173,7 +173,7 @@ fn backports_are_taken_for_named_packages_and_where_nothing_else_fits() {
         ("+a +lib", &["a 2", "lib 2", "new 2"]),
         ("+strict", &["lib 2", "strict 2"]),
         ("b", &["b 1"]),
-        // Named for backports, but not there: the normal one.
+        // Requested from backports, but not in them: the normal version.
         ("+b", &["b 1"]),
     ];
     for (wanted, expected) in table {

@@ -12,12 +12,12 @@ pub(super) const DIRECTORY: u8 = 0x10;
 pub(super) const LABEL: u8 = 0x08;
 pub(super) const LONG_NAME: u8 = 0x0f;
 
-/// The first of the values that end a chain of clusters.
+/// The smallest value that ends a chain of clusters.
 const END: u32 = 0x0fff_fff8;
-/// More than any boot partition holds: what claims more is damaged.
+/// Size limit of a file, larger than a boot partition's content; a larger one is damaged.
 const LIMIT: u64 = 256 << 20;
 
-/// Where the parts of the file system are, in bytes of the disk.
+/// Offsets of the parts of the file system, in bytes of the disk.
 struct Volume<'d, D> {
     disk: &'d mut D,
     fat: u64,

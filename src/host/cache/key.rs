@@ -1,4 +1,4 @@
-//! Keys: what decides a step's result, as one hash.
+//! Keys: one hash over all inputs of a step.
 
 use data_encoding::HEXLOWER;
 use std::fmt;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::Cache;
 use crate::format::digest;
 
-/// SHA-256 over everything that decides a step's result, as 64 hexadecimal digits.
+/// SHA-256 over all inputs that determine a step's result, as 64 hexadecimal digits.
 #[derive(
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
@@ -24,7 +24,7 @@ impl fmt::Display for Key {
 }
 
 impl Key {
-    /// Begins the key of a step. Raise `version` when the step's code changes what it makes of the same inputs.
+    /// Begins the key of a step. Raise `version` when the step's code changes its result for the same inputs.
     #[must_use]
     pub fn of(step: &str, version: u32) -> KeyBuilder {
         KeyBuilder {
@@ -41,7 +41,7 @@ impl Key {
     }
 }
 
-/// Collects the inputs of a step; their order counts.
+/// Collects the inputs of a step; their order is significant.
 #[derive(Clone, Debug)]
 pub struct KeyBuilder {
     hash: Sha256,
@@ -54,7 +54,7 @@ impl KeyBuilder {
         self.bytes(name, text.as_bytes())
     }
 
-    /// Adds bytes. Name and value are framed by their lengths, so that no two lists of inputs run together.
+    /// Adds bytes. Name and value are framed by their lengths, so that different lists of inputs never hash alike.
     #[must_use]
     pub fn bytes(mut self, name: &str, bytes: &[u8]) -> Self {
         for part in [name.as_bytes(), bytes] {
@@ -64,7 +64,8 @@ impl KeyBuilder {
         self
     }
 
-    /// Adds every field of a value, in the order of its type; a field that decides nothing is skipped there.
+    /// Adds every field of a value, in the order of its type. `#[serde(skip)]` leaves out a field that does not affect
+    /// the result.
     ///
     /// # Errors
     /// If JSON cannot express the value.
@@ -72,7 +73,7 @@ impl KeyBuilder {
         Ok(self.text(name, &serde_json::to_string(value)?))
     }
 
-    /// Adds the key of a step that this one builds on.
+    /// Adds the key of an earlier step.
     #[must_use]
     pub fn key(self, name: &str, key: &Key) -> Self {
         self.text(name, &key.0)
@@ -86,7 +87,7 @@ impl KeyBuilder {
         Ok(self.text(name, &digest::sha256(path)?))
     }
 
-    /// Adds a file's content, by the digest that the cache remembers for an unchanged file.
+    /// Adds a file's content, by the digest that the cache stores for an unchanged file.
     ///
     /// # Errors
     /// If the file cannot be read.

@@ -1,4 +1,4 @@
-//! The entries of the cache by kind, and the removal of those that nothing has used for some time.
+//! The entries of the cache by kind, and the removal of entries that have not been used for some time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::{Cache, MADE, remove};
 
-/// One thing that can be removed by itself: a step's folder or a download.
+/// An entry that can be removed alone: a step's folder or a download.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
-    /// What it is: a step's name, or `download`.
+    /// Its kind: a step's name, or `download`.
     pub kind: String,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Bytes on the disk.
     pub size: u64,
@@ -24,7 +24,7 @@ pub struct Entry {
 }
 
 impl Cache {
-    /// Everything that the cache holds, the longest unused first.
+    /// All entries of the cache, the longest unused first.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -34,7 +34,7 @@ impl Cache {
             let kind = name_of(&step);
             for path in folder(&step)? {
                 let used = fs::metadata(path.join(MADE)).and_then(|meta| meta.modified());
-                // Without its mark it is no whole step.
+                // Without its mark the step is incomplete.
                 let used = used.unwrap_or(SystemTime::UNIX_EPOCH);
                 out.push(entry(&kind, path, used)?);
             }
@@ -49,10 +49,10 @@ impl Cache {
         Ok(out)
     }
 
-    /// Removes what has not been used for `unused`. Gives what was removed, or with `dry_run` what would be.
+    /// Removes entries unused for `unused`. Gives the removed entries, or with `dry_run` those that would be removed.
     ///
     /// # Errors
-    /// If another build uses this cache now, or something cannot be removed.
+    /// If another build uses this cache now, or an entry cannot be removed.
     pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Entry>> {
         if !dry_run && self.in_use.try_lock().is_err() {
             bail!(
@@ -67,7 +67,7 @@ impl Cache {
             .collect();
         if !dry_run {
             for entry in &old {
-                // By a rename first: what is half removed must not be found under its name.
+                // Renamed first: a partly removed entry must not be found under its name.
                 let aside = self.root.join("tmp").join(format!(
                     "pruned-{}",
                     name_of(&entry.path).get(..32).unwrap_or("entry")
@@ -83,10 +83,10 @@ impl Cache {
     }
 }
 
-/// Notes that an entry of the cache is used now. Best effort: a cache on a read-only file system still serves.
+/// Records the current use of an entry. Best effort: a cache on a read-only file system still works.
 pub(super) fn used(path: &Path) {
     let noted = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
-    // What is not there yet is about to be fetched.
+    // An absent entry is about to be fetched.
     if let Err(error) = noted
         && error.kind() != std::io::ErrorKind::NotFound
     {
@@ -104,7 +104,7 @@ fn entry(kind: &str, path: PathBuf, used: SystemTime) -> Result<Entry> {
     })
 }
 
-/// Bytes on the disk of a file, or of all below a folder.
+/// Bytes on the disk of a file, or of a folder with its content.
 fn size(path: &Path) -> Result<u64> {
     let meta =
         fs::symlink_metadata(path).with_context(|| format!("looking at {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Between fork and exec: namespaces, mounts, and the small init that a sandboxed program is a child of.
+//! Between fork and exec: namespaces, mounts, and the small init that is the parent of a sandboxed program.
 #![allow(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +24,7 @@ use nix::unistd::{ForkResult, Pid, fork, getppid, pivot_root, sethostname};
 
 use super::{Access, Bind, Sandbox};
 
-/// Devices that every program gets.
+/// Devices of every sandbox.
 const DEVICES: &[&str] = &[
     "/dev/null",
     "/dev/zero",
@@ -33,7 +33,7 @@ const DEVICES: &[&str] = &[
     "/dev/urandom",
     "/dev/tty",
 ];
-/// Links in `/dev` that programs expect.
+/// Conventional links in `/dev`.
 const DEVICE_LINKS: &[(&str, &str)] = &[
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -41,10 +41,10 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
-/// Top-level folders that are made anew for each program, never the tree's.
+/// Top-level folders that are new for each program, never the tree's.
 const OWN: &[&str] = &["proc", "dev", "sys", "tmp", "run"];
 
-/// Everything that the child needs, prepared before the fork.
+/// The data for the child, prepared before the fork.
 #[derive(Debug)]
 pub(super) struct Plan {
     root: PathBuf,
@@ -94,7 +94,7 @@ pub(super) fn report_pipe() -> Result<(File, OwnedFd)> {
     Ok((File::from(read), write))
 }
 
-/// What the child reported, once all writing ends are closed.
+/// The child's error, once all writing ends are closed.
 pub(super) fn read_report(mut report: File) -> Option<String> {
     let mut text = String::new();
     report
@@ -104,11 +104,11 @@ pub(super) fn read_report(mut report: File) -> Option<String> {
     Some(text)
 }
 
-/// Makes the command set up its namespaces before it becomes the program.
+/// Lets the command set up its namespaces before it executes the program.
 pub(super) fn enter_before_exec(command: &mut Command, plan: Plan) {
     let enter = move || {
         enter(&plan).map_err(|error| {
-            // If even this fails, the errno still arrives.
+            // If the report fails too, the errno still arrives.
             let told = write_all(&plan.report, format!("{error:#}").as_bytes());
             drop(told);
             io::Error::from_raw_os_error(
@@ -134,8 +134,8 @@ fn write_all(fd: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     File::from(fd.try_clone()?).write_all(bytes)
 }
 
-/// Runs in the child. Three processes come of it: this one, which waits outside; process 1 inside, which reaps; and
-/// the one that returns and becomes the program.
+/// Runs in the child. Three processes result: this one, which waits outside; process 1 inside, which reaps; and
+/// the one that returns and executes the program.
 fn enter(plan: &Plan) -> Result<()> {
     die_with(plan.parent)?;
     let mut flags = CloneFlags::CLONE_NEWNS
@@ -167,7 +167,7 @@ fn enter(plan: &Plan) -> Result<()> {
         .with_context(|| format!("changing to {}", plan.directory.display()))
 }
 
-/// Has the kernel kill this process when its parent ends, and ends it now if that has happened already.
+/// Lets the kernel kill this process when its parent ends, and ends it now if the parent has ended already.
 fn die_with(parent: Pid) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("binding to the parent")?;
     if getppid() != parent {
@@ -176,8 +176,8 @@ fn die_with(parent: Pid) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the child, reaping whatever else ends, and ends the same way. All other descriptors are closed first:
-/// whoever reads from the program must see its end, not ours.
+/// Waits for the child, reaping all other processes, and ends with the same status. All other descriptors are closed
+/// first: a reader of the program's output must see the program's end, not ours.
 fn wait_and_end(child: Pid) -> ! {
     // SAFETY: closes descriptors of this process, which uses none of them any more.
     unsafe {
@@ -195,7 +195,7 @@ fn wait_and_end(child: Pid) -> ! {
     unsafe { nix::libc::_exit(code) }
 }
 
-/// Builds the program's file system and makes it the root.
+/// Mounts the program's file system and pivots to it.
 fn mounts(plan: &Plan) -> Result<()> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
@@ -242,14 +242,14 @@ fn kernel_file_systems(plan: &Plan, root: &Path) -> Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let none: Option<&str> = None;
     match mount(Some("proc"), &proc, Some("proc"), flags, none) {
-        // Where parts of /proc are masked (in containers) a new one is refused to user namespaces.
+        // If parts of /proc are masked (in containers), the kernel refuses a new one to user namespaces.
         Err(Errno::EPERM) => bind(Path::new("/proc"), &proc, false)?,
         other => other.context("mounting /proc")?,
     }
     let dev = root.join("dev");
     tmpfs(&dev, "mode=0755")?;
     for device in &plan.devices {
-        // A host without one (/dev/tty without a terminal) is not for us to judge: the program will say.
+        // The host may lack the device (/dev/tty without a terminal); a program that needs it reports the failure.
         if device.exists() {
             let target = dev.join(
                 device
@@ -280,9 +280,9 @@ fn kernel_file_systems(plan: &Plan, root: &Path) -> Result<()> {
     tmpfs(&root.join("run"), "mode=0755")
 }
 
-/// A RAM disk with the tree's top-level folders bound into it, read-only.
+/// A RAM disk with binds of the tree's top-level folders, read-only.
 fn assemble(tree: &Path) -> Result<PathBuf> {
-    // Any folder serves as the mount point; nobody outside sees this mount.
+    // Any folder serves as the mount point; the mount is visible in this namespace only.
     let root = PathBuf::from("/tmp");
     // The tree may be below the folder that is about to be covered.
     let held = hold(tree)?;
@@ -309,7 +309,7 @@ fn assemble(tree: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Keeps a path of the host reachable by [`path_of`], whatever is mounted over it.
+/// Keeps a path of the host reachable by [`path_of`], even under a later mount.
 fn hold(path: &Path) -> Result<File> {
     File::options()
         .read(true)
@@ -322,7 +322,7 @@ fn path_of(held: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))
 }
 
-/// Makes the mount point of a bind, inside the new root.
+/// Creates the mount point of a bind, inside the new root.
 fn place(root: &Path, target: &Path, folder: bool) -> Result<PathBuf> {
     let inside = target
         .strip_prefix("/")
@@ -370,7 +370,7 @@ fn tmpfs(target: &Path, options: &str) -> Result<()> {
     .with_context(|| format!("mounting a RAM disk at {}", target.display()))
 }
 
-/// A bind mount with everything below it: in a user namespace the host's mounts come only together.
+/// A bind mount with all mounts below it: the kernel lets a user namespace bind the host's mounts only together.
 fn bind(source: &Path, target: &Path, read_only: bool) -> Result<()> {
     let none: Option<&str> = None;
     let about = || format!("binding {} at {}", source.display(), target.display());
@@ -384,7 +384,7 @@ fn bind(source: &Path, target: &Path, read_only: bool) -> Result<()> {
     .with_context(about)?;
     if read_only {
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        // A user namespace may not take away flags that the host's mount has, and must repeat them.
+        // A user namespace must not clear flags of the host's mount, so they are repeated.
         let kept = nix::sys::statvfs::statvfs(target)
             .map(|found| kept_flags(found.flags()))
             .unwrap_or(MsFlags::empty());

@@ -1,4 +1,4 @@
-//! The sandbox, with the host's own root as its tree: the tests need nothing else.
+//! The sandbox, with the host's root as its tree, so that the tests need no download.
 
 use super::*;
 use std::io::Read;
@@ -80,7 +80,7 @@ fn a_failure_shows_the_command_and_what_it_said() {
 
 #[test]
 fn a_killed_sandbox_takes_everything_with_it() {
-    // The program's own child holds the pipe open: it ends only if the whole namespace does.
+    // The program's child holds the pipe open: the pipe closes only if the whole namespace ends.
     let mut child = host()
         .command("sh")
         .args(["-c", "sleep 1000 & echo started; sleep 1000"])

@@ -1,4 +1,4 @@
-//! An ordinary user becomes root of a user namespace, once, at the start of the program.
+//! Makes an ordinary user root of a user namespace, once, at the start of the program.
 #![allow(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
@@ -25,15 +25,15 @@ const REMEDY_IDS: &str =
 const FORBIDDING: [(&str, &str, &str); 3] = [
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
     ("kernel/unprivileged_userns_clone", "0", "1"),
-    // As many as a kernel allows by itself on a machine of 4 GiB.
+    // The kernel's default on a machine of 4 GiB.
     ("user/max_user_namespaces", "0", "15000"),
 ];
 
-/// Makes a user root of a user namespace, in which its own id is 0 and its subordinate ids are 1 and up. Root itself
-/// is left as it is. Call it before any thread is started.
+/// Makes a user root of a user namespace, in which the user's id is 0 and the subordinate ids are 1 and up. Has no
+/// effect for root. Call it before any thread is started.
 ///
 /// # Errors
-/// If the host forbids it; says how to allow it.
+/// If the host forbids it; the error has the remedy.
 pub fn become_root_of_namespace() -> Result<()> {
     let user = Uid::effective();
     if user.is_root() {
@@ -61,7 +61,7 @@ pub fn become_root_of_namespace() -> Result<()> {
                 Ok(()) => 0,
                 Err(error) => {
                     let line = format!("slipway: mapping subordinate ids: {error:#}\n");
-                    // Without stderr there is nobody to tell; the exit code still says it.
+                    // Without stderr the message has no reader; the exit code reports the failure.
                     drop(std::io::stderr().write_all(line.as_bytes()));
                     1
                 }
@@ -85,7 +85,7 @@ pub fn become_root_of_namespace() -> Result<()> {
     setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))?;
     setgroups(&[Gid::from_raw(0)])?;
     setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0))?;
-    // With AppArmor's restriction the user namespace is granted and the next one is not: find out now.
+    // With AppArmor's restriction the user namespace is granted and the next one is refused: test it now.
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| refused(errno, "a mount namespace"))
 }
 
@@ -97,7 +97,7 @@ fn refused(errno: Errno, what: &str) -> anyhow::Error {
     anyhow::anyhow!("making {what} was refused ({errno}); {remedy}")
 }
 
-/// The setting below `sysctls` that forbids user namespaces, if one does, and how to allow them.
+/// The setting below `sysctls` that forbids user namespaces, if any, and the command that allows them.
 #[must_use]
 pub fn forbidding_sysctl(sysctls: &Path) -> Option<String> {
     FORBIDDING.into_iter().find_map(|(path, bad, good)| {
@@ -109,7 +109,7 @@ pub fn forbidding_sysctl(sysctls: &Path) -> Option<String> {
     })
 }
 
-/// The first range of a subordinate id file that is big enough, as (first, count).
+/// The first range of a subordinate id file with enough ids, as (first, count).
 fn range(file: &str, name: &str, id: u32) -> Result<(u32, u32)> {
     let text = fs::read_to_string(file)
         .with_context(|| format!("reading {file}: {}", REMEDY_IDS.replace("NAME", name)))?;

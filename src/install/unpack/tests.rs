@@ -1,4 +1,4 @@
-//! Packages made by hand: conflicts, links, and paths that would lead out of the tree.
+//! Packages made by the tests: conflicts, links, and paths that would lead out of the tree.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use crate::install::deb::tests::write;
 use crate::layer::Entry;
 use crate::layer::stream::{Form, Stream};
 
-/// What a made package holds.
+/// An item of a made package.
 enum Item<'a> {
     Folder(&'a str, u32),
     File(&'a str, u32, &'a str),
@@ -67,7 +67,7 @@ fn all(debs: &[Deb], root: &Path) -> Result<Vec<Unpacked>> {
     unpack(debs, root, &|_| true, &|_| {})
 }
 
-/// Path, mode and content of everything below a folder.
+/// Path, mode and content of all entries below a folder.
 fn listing(root: &Path, folder: &Path, out: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -113,7 +113,7 @@ fn links_folders_and_modes_are_as_in_the_packages() {
                 Item::Link("/usr/bin/link", "tool"),
             ],
         ),
-        // Its path leads through the link at the top of a merged /usr; its folder has no entry of its own.
+        // The path leads through the link at the top of a merged /usr; its folder has no entry.
         package(
             folder.path(),
             "b",
@@ -175,7 +175,7 @@ fn of_two_packages_with_one_file_the_same_one_wins_every_time() {
         let root = folder.path().join(format!("root{round}"));
         all(&debs, &root).unwrap();
         let read = |name: &str| fs::read_to_string(root.join("usr/bin").join(name)).unwrap();
-        // Nobody replaces b, so the later in the list; d does not replace c and comes later.
+        // No package replaces b, so the later one in the list wins; d does not replace c and comes later.
         assert_eq!(
             (read("x").as_str(), read("y").as_str()),
             ("from b", "from d")

@@ -1,4 +1,4 @@
-//! Packages from a mirror on loopback: whole, gone, lying.
+//! Packages from a mirror on loopback: intact, missing, and with wrong content.
 
 use data_encoding::HEXLOWER;
 use std::collections::HashMap;

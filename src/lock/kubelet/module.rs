@@ -1,8 +1,8 @@
-//! The kubelet compiled from its Go module, for machines that reach no release server.
+//! The kubelet compiled from its Go module, for machines without access to a release server.
 //!
 //! `go install k8s.io/kubernetes/cmd/kubelet@…` cannot work: that module replaces its staging modules by local folders,
-//! and replacements of a dependency do not count. So a module of our own requires it, with each staging module
-//! `k8s.io/NAME` replaced by its published version `v0.Y.Z`; the list of names stands in the release's own `go.mod`.
+//! and Go ignores replacements in a dependency. So a module of ours requires it, with each staging module
+//! `k8s.io/NAME` replaced by its published version `v0.Y.Z`; the names come from the release's `go.mod`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,15 +22,15 @@ use crate::install::tools::Tools;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedKubelet};
 
-/// The program: what upstream's own `main` consists of.
+/// The program: the content of upstream's `main`.
 const MAIN: &str = include_str!("module/main.go");
 /// The module.
 const MODULE: &str = "k8s.io/kubernetes";
-/// Where the work is seen inside the sandbox.
+/// Path of the work folder inside the sandbox.
 const WORK: &str = "/work";
-/// Variables of the environment that say where modules come from, beside those of every step with a network.
+/// Variables of the environment that select the source of modules, beside those of every step with a network.
 const VARIABLES: &[&str] = &["GOINSECURE", "GONOPROXY", "GOPRIVATE", "GOVCS", "GOAUTH"];
-/// How much of what Go said is shown when it fails.
+/// Lines of Go's output that are part of an error.
 const TAIL: usize = 12;
 
 pub(super) fn pin(
@@ -80,7 +80,7 @@ fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String
     Ok((read("go.mod")?, read("go.sum")?))
 }
 
-/// Compiles the locked program again and compares.
+/// Compiles the locked program again and compares the digests.
 pub(super) fn fetch(
     go_mod: &str,
     go_sum: &str,
@@ -101,7 +101,7 @@ pub(super) fn fetch(
     Ok(())
 }
 
-/// The program and whether it was there already. Module and build caches (4 GB) go with the work folder.
+/// The program, and whether it came from the cache. Module and build caches (4 GB) are removed with the work folder.
 fn compile(
     go: &Go,
     release: &str,
@@ -131,7 +131,7 @@ fn compile(
                 "-mod=readonly",
                 "-trimpath",
                 "-buildvcs=false",
-                // The linker would throw it away: a tenth of the time.
+                // The linker would discard it: saves a tenth of the time.
                 "-gcflags=all=-dwarf=false",
             ])
             .args(["-ldflags", &flags, "-o", &format!("{WORK}/kubelet"), "."]);
@@ -142,7 +142,7 @@ fn compile(
     Ok((made.path.join("kubelet"), made.hit))
 }
 
-/// Follows a build by the packages that it names on stderr.
+/// Shows a build's progress by the packages that it names on stderr.
 fn watch(build: Cmd, total: usize, step: &Step) -> Result<()> {
     let shown = build.to_string();
     let mut child: Child = build.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -164,8 +164,8 @@ fn watch(build: Cmd, total: usize, step: &Step) -> Result<()> {
     Ok(())
 }
 
-/// Without these variables a node would call itself `v0.0.0-master`, which every other program refuses. The time and
-/// the commit of upstream's own builds are not known from a module.
+/// Sets the version variables: without them a node would report `v0.0.0-master`, which every other program refuses. The
+/// time and the commit of upstream's builds are not recorded in a module.
 fn link_flags(release: &str) -> Result<String> {
     let (major, minor, _) = version::parse(release)
         .with_context(|| format!("{release:?} is not a release of Kubernetes"))?;
@@ -183,7 +183,7 @@ fn link_flags(release: &str) -> Result<String> {
     Ok(flags)
 }
 
-/// `go.mod` of our module, from that of the release.
+/// `go.mod` of our module, derived from that of the release.
 fn go_mod(theirs: &str, release: &str) -> Result<String> {
     let staged = release
         .strip_prefix("v1.")
@@ -214,7 +214,7 @@ fn go_mod(theirs: &str, release: &str) -> Result<String> {
     Ok(text)
 }
 
-/// A Go toolchain with a folder of its own for sources and caches.
+/// A Go toolchain with a private folder for sources and caches.
 struct Go {
     tools: Tools,
     program: String,
@@ -223,7 +223,7 @@ struct Go {
 
 impl Go {
     fn new(tools: Tools, cache: &Cache) -> Result<Self> {
-        // Debian installs each version beside the others: /usr/lib/go-1.26.
+        // Debian installs the versions side by side: /usr/lib/go-1.26.
         let mut found: Vec<(u32, String)> = fs::read_dir(tools.root.join("usr/lib"))?
             .flatten()
             .filter_map(|entry| {
@@ -269,21 +269,21 @@ impl Go {
             .env("CGO_ENABLED", "0")
             .env("GOCACHE", "/cache/build")
             .env("GOENV", "off")
-            // Looking for garbage is a seventh of the compiler's work; it may keep more while it has this much.
+            // Garbage collection is a seventh of the compiler's work; with this much memory it can run less often.
             .env("GOGC", "400")
             .env("GOMEMLIMIT", "1536MiB")
             // Read-only folders would make the cache hard to remove.
             .env("GOFLAGS", "-modcacherw")
             .env("GOMODCACHE", "/cache/modules")
-            // Where the checksum database keeps what it has seen.
+            // The checksum database stores its tree here.
             .env("GOPATH", "/cache/go")
             .env("GOTELEMETRY", "off")
             .env("GOTMPDIR", "/cache/tmp")
-            // The toolchain is the one of the lock, whatever a go.mod asks for.
+            // Use the toolchain of the lock, whatever version a go.mod names.
             .env("GOTOOLCHAIN", "local")
     }
 
-    /// Go with the network and the environment's word on where modules come from; gives its output.
+    /// Runs Go with the network and the environment's sources of modules; gives its output.
     fn online(&self, arguments: &[&str]) -> Result<String> {
         let mut sandbox = self.sandbox().network(true);
         for name in VARIABLES {
@@ -299,7 +299,7 @@ impl Go {
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
-    /// Go without a network: what is compiled is what was fetched.
+    /// Runs Go without a network, on the fetched modules.
     fn offline(&self) -> Cmd {
         self.sandbox()
             .env("GOPROXY", "off")
@@ -307,7 +307,7 @@ impl Go {
             .cwd(WORK)
     }
 
-    /// The newest release that the module proxy serves. Not every patch release is there.
+    /// The newest release on the module proxy, which does not have every patch release.
     fn newest(&self, wanted: &str) -> Result<String> {
         fs::write(self.folder().join("go.mod"), "module slipway/kubelet\n")?;
         let list = self.online(&["list", "-m", "-versions", MODULE])?;
@@ -325,7 +325,7 @@ impl Go {
         }
     }
 
-    /// The release's own `go.mod`.
+    /// The release's `go.mod`.
     fn module_file(&self, release: &str) -> Result<String> {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "PascalCase")]

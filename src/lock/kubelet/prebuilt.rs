@@ -1,4 +1,4 @@
-//! A kubelet that is built already: a program of the building host, or one inside an OCI image.
+//! A prebuilt kubelet: a program of the building host, or one inside an OCI image.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::lock::file::{LockedFrom, LockedKubelet};
 use crate::oci;
 use crate::recipe::KubeletSource;
 
-/// Where images hold their kubelet, the first that is there counts.
+/// Paths of the kubelet in images; the first existing one is used.
 const PLACES: &[&str] = &[
     "usr/bin/kubelet",
     "usr/local/bin/kubelet",
@@ -21,7 +21,7 @@ const PLACES: &[&str] = &[
     "kubelet",
 ];
 
-/// `path` is relative to the recipe's folder.
+/// Pins a file; `path` is relative to the recipe's folder.
 pub(super) fn pin_file(
     path: &Path,
     session: &Session,
@@ -41,7 +41,7 @@ pub(super) fn pin_file(
     Ok((kubelet, true))
 }
 
-/// Takes the file that the recipe names now, if it is still the one of the lock.
+/// Copies the file that the recipe names now, if its digest still matches the lock.
 pub(super) fn fetch_file(
     path: &str,
     kubelet: &LockedKubelet,

@@ -1,4 +1,4 @@
-//! A kubelet as a file: kept in the cache, and asked for its version.
+//! A kubelet as a file: stored in the cache, and its version.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::install::tools::{self, Tools};
 use crate::lock::fetching::LockedRecipe;
 use crate::recipe::SET_TOOLS_GO;
 
-/// The most bytes that a kubelet may have: today's has 84 million.
+/// Size limit of a kubelet, bytes; the current one has 84 million.
 pub(super) const LIMIT: u64 = 512 << 20;
 
 /// The kubelet as a file.
@@ -26,7 +26,7 @@ pub struct Program {
     pub version: String,
     /// SHA-256, hexadecimal.
     pub sha256: String,
-    /// Where it is.
+    /// The file's path.
     pub path: PathBuf,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn go(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
     tools::install(session, SET_TOOLS_GO, &debs)
 }
 
-/// Takes a program into the cache's objects, under its own digest: digest and size.
+/// Copies a program into the cache's objects, under its digest; gives digest and size.
 pub(super) fn keep(cache: &Cache, program: &Path) -> Result<(String, u64)> {
     let sha256 = digest::sha256(program)?;
     let object = cache.object(&sha256);
@@ -50,7 +50,7 @@ pub(super) fn keep(cache: &Cache, program: &Path) -> Result<(String, u64)> {
     Ok((sha256, fs::metadata(&object)?.len()))
 }
 
-/// What a kubelet says of itself, as `v1.36.3`: it is run in an empty root, which only a static program survives.
+/// The version that a kubelet prints, as `v1.36.3`: it runs in an empty root, so that only a static program succeeds.
 pub(super) fn ask_version(cache: &Cache, program: &Path) -> Result<String> {
     let scratch = cache.scratch()?;
     let inside = scratch.path().join("kubelet");

@@ -13,7 +13,7 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedKubelet};
 
-/// A server that does not answer is given up soon: the next source is waiting.
+/// Short timeouts, because the next source is tried after a failure.
 const PATIENCE: Patience = Patience {
     attempts: Some(2),
     header_timeout: Duration::from_secs(10),
@@ -23,7 +23,7 @@ const PATIENCE: Patience = Patience {
     slowest: None,
     first_wait: Duration::from_millis(250),
 };
-/// The most bytes of a version or a digest.
+/// Size limit of a version or a digest, bytes.
 const SMALL: u64 = 4096;
 
 pub(super) fn pin(
@@ -52,7 +52,7 @@ pub(super) fn pin(
         .replace("{version}", &release)
         .replace("{arch}", arch);
     let sha256 = text(&client, &format!("{url}.sha256"))?;
-    // Some servers follow `sha256sum`'s form: the digest, then the name.
+    // Some servers use the format of `sha256sum`: the digest, then the name.
     let sha256 = sha256
         .split_whitespace()
         .next()

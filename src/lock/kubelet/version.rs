@@ -1,6 +1,6 @@
 //! Kubernetes releases: `1.36` and `1.36.3`, with or without the `v`.
 
-/// A release without its `v`: major, minor, patch. Pre-releases are none.
+/// Parses a release, with or without `v`: major, minor, patch. A pre-release gives none.
 pub(super) fn parse(text: &str) -> Option<(u32, u32, u32)> {
     let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
     let mut number = || -> Option<u32> {
@@ -13,7 +13,7 @@ pub(super) fn parse(text: &str) -> Option<(u32, u32, u32)> {
     parts.next().is_none().then_some(release)
 }
 
-/// Whether a release is what the recipe wants: `1.36` any patch of that minor, `1.36.3` that one.
+/// Whether a release satisfies the recipe: `1.36` accepts any patch of that minor, `1.36.3` that one only.
 pub(super) fn fits(release: &str, wanted: &str) -> bool {
     let Some((major, minor, patch)) = parse(release) else {
         return false;
@@ -21,7 +21,7 @@ pub(super) fn fits(release: &str, wanted: &str) -> bool {
     format!("{major}.{minor}") == wanted || format!("{major}.{minor}.{patch}") == wanted
 }
 
-/// The newest of these releases that fits.
+/// The newest of these releases that satisfies the recipe.
 pub(super) fn newest<'a>(
     releases: impl IntoIterator<Item = &'a str>,
     wanted: &str,

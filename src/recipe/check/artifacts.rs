@@ -1,4 +1,4 @@
-//! `[[artifacts]]`: the forms of the disk beside the raw one.
+//! `[[artifacts]]`: the formats of the disk beside the raw one.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `[debian]`: which packages, and from where.
+//! `[debian]`: the packages and their archives.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub(super) enum RawSuite {
     Trixie,
 }
 
-/// Which packages, and from where.
+/// The packages and their archives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -51,9 +51,9 @@ pub struct Debian {
     pub suite: String,
     /// Components of the archive, as `main`.
     pub components: Vec<String>,
-    /// Packages of the root, beside the essential ones and whatever these depend on.
+    /// Packages of the root, beside the essential packages and the dependencies of both.
     pub packages: Vec<String>,
-    /// Packages that are taken from the suite's backports, wherever they are wanted.
+    /// Packages that are taken from the suite's backports in every set.
     pub backports: Vec<String>,
     /// Base URL of the archive.
     #[serde(skip)]
@@ -61,7 +61,7 @@ pub struct Debian {
     /// Base URL of the security archive.
     #[serde(skip)]
     pub security_mirror: Option<String>,
-    /// Base URLs of snapshot archives, tried for files that are gone from the mirror.
+    /// Base URLs of snapshot archives, tried for files that the mirror does not have any more.
     #[serde(skip)]
     pub snapshots: Vec<String>,
     /// Keep documentation and manual pages.

@@ -24,10 +24,10 @@ pub(super) struct RawDisk {
     pub var_minimum: Option<TextOrNumber>,
 }
 
-/// A FAT32 file system needs 65,525 clusters; below this firmware may take it for FAT16.
+/// Minimum size of the ESP: FAT32 needs 65,525 clusters, otherwise firmware may take it for FAT16.
 const SMALLEST_ESP: u64 = 64 * MIB;
 
-/// The smallest ext4 with a journal that is worth having.
+/// Minimum size of `state`: a smaller ext4 has too little space beside its journal.
 const SMALLEST_STATE: u64 = 16 * MIB;
 
 pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> Sizes {

@@ -1,4 +1,4 @@
-//! Files that a recipe lays over the packages': `[overlay]` folders first, then `[files]`.
+//! Files that a recipe lays over those of the packages: `[overlay]` folders first, then `[files]`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::host::tree;
 use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::tree::{Node, Value};
 
-/// Folders that are mounted over on a running node: what an image puts there is never seen.
+/// Folders under mounts of a running node: files of an image there would be hidden.
 const COVERED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// What is put at one path. Exactly one of content, source, link, directory and remove is given.
@@ -50,14 +50,14 @@ pub(super) struct RawOverlay {
     pub trees: Vec<String>,
 }
 
-/// One path of the root that the recipe decides.
+/// One path of the root, set by the recipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileEntry {
     /// Absolute path inside the root.
     pub path: String,
-    /// What is put there.
+    /// Its kind and content.
     pub kind: FileKind,
-    /// Permission bits, set-user-ID, set-group-ID and sticky included; without meaning for links and removals.
+    /// Permission bits, set-user-ID, set-group-ID and sticky included; unused for links and removals.
     pub mode: u32,
     /// Name or number of the owner.
     pub user: String,
@@ -65,11 +65,11 @@ pub struct FileEntry {
     pub group: String,
 }
 
-/// What is put at a path.
+/// Kind and content of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileKind {
-    /// The bytes of a file of the building host.
+    /// The content of a file of the building host.
     Source(#[serde(skip)] PathBuf),
     /// These bytes.
     Content(Vec<u8>),
@@ -77,7 +77,7 @@ pub enum FileKind {
     Link(String),
     /// A folder.
     Directory,
-    /// Nothing: what a package put there goes, with everything below it.
+    /// Removal of a package's file or folder, with its content.
     Remove,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn check(
     all.into_values().collect()
 }
 
-/// Adds what is below a folder of the building host. Folders are added only where they are empty, so that a
+/// Adds the content of a folder of the building host. Only empty folders are added, so that a
 /// folder of the image keeps its owner and mode.
 fn lay_over(folder: &Path, all: &mut BTreeMap<String, FileEntry>) -> Result<()> {
     let mut items = tree::walk(folder)?.into_iter().peekable();
@@ -116,7 +116,7 @@ fn lay_over(folder: &Path, all: &mut BTreeMap<String, FileEntry>) -> Result<()> 
             let target = fs::read_link(&item.path)?;
             (FileKind::Link(target.to_string_lossy().into_owned()), 0o777)
         } else if item.meta.is_dir() {
-            // The next path is the first of the folder's content, if it has any.
+            // In the sorted list a folder's content follows the folder.
             if items
                 .peek()
                 .is_some_and(|next| next.path.starts_with(&item.path))
@@ -146,7 +146,7 @@ fn entry_of(path: &str, kind: FileKind, mode: u32) -> FileEntry {
     }
 }
 
-/// The umask of whoever checked the file out must not reach the image: only "executable" is kept.
+/// The umask of the checkout must not affect the image: only the executable bit is kept.
 fn source_mode(path: &Path) -> std::io::Result<u32> {
     let executable = fs::metadata(path)?.permissions().mode() & 0o100 != 0;
     Ok(if executable { 0o755 } else { 0o644 })
@@ -172,7 +172,7 @@ fn file(check: &mut Check<'_>, path: &str, raw: &RawFile) -> Option<FileEntry> {
     })
 }
 
-/// What is put there and its default mode.
+/// The kind of the entry and its default mode.
 fn kind(
     check: &mut Check<'_>,
     path: &str,
@@ -265,7 +265,7 @@ fn missing_source(place: &Place, source: &Path, error: &std::io::Error) -> Mista
     .nearest(&name, neighbours.iter().map(String::as_str))
 }
 
-/// Permission bits: octal text, or a number that was written in octal.
+/// Permission bits: octal text, or an octal number.
 fn mode(check: &mut Check<'_>, node: &Node) -> Option<u32> {
     const EXPECTED: &str = "expected permission bits in octal, as \"0644\" or 0o644";
     let (text, octal) = match &node.value {
@@ -303,7 +303,7 @@ fn owner(check: &mut Check<'_>, given: Option<&TextOrNumber>, node: Option<&Node
     name
 }
 
-/// Why a path of the image is not possible.
+/// The reason why a path is invalid in the image.
 fn bad_path(path: &str) -> Option<(String, &'static str)> {
     let Some(inside) = path.strip_prefix('/') else {
         let found = format!("{path:?} is not an absolute path");

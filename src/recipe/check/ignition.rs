@@ -1,4 +1,4 @@
-//! `[ignition]`: the config that is baked in.
+//! `[ignition]`: the config in the initramfs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,10 +19,10 @@ pub(super) struct RawIgnition {
 /// The Ignition config that is baked in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BaseConfig {
-    /// Where it stands, for messages.
+    /// Its path, for messages.
     #[serde(skip)]
     pub name: String,
-    /// Its text, Ignition JSON whatever it was written in.
+    /// Its text as Ignition JSON, translated if it was Butane.
     pub text: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl Check<'_> {
         }
     }
 
-    /// A mistake of the config, shown in the config's own text and where the recipe names it.
+    /// A mistake of the config, shown in the config's text and at its name in the recipe.
     fn config_mistake(&mut self, file: usize, entry: &ignition::Entry, named: &Place) {
         let start = entry
             .at

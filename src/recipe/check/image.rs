@@ -1,4 +1,4 @@
-//! `[image]`: what the image is called.
+//! `[image]`: name, version and architecture of the image.
 
 use image::layout::Architecture;
 use schemars::JsonSchema;
@@ -27,14 +27,14 @@ pub(super) enum RawArchitecture {
     X86_64,
 }
 
-/// What an image is called.
+/// Name, version and architecture of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Image {
-    /// Lower-case letters, digits and hyphens: it becomes part of file and image names everywhere.
+    /// Lower-case letters, digits and hyphens: it is part of file names and of container image names.
     pub name: String,
     /// Letters, digits, dots, hyphens and tildes.
     pub version: String,
-    /// What machines it is for.
+    /// The machines that the image is for.
     pub architecture: Architecture,
 }
 

@@ -1,4 +1,4 @@
-//! `[kernel]`: the kernel, its command line, and the machines that it is for.
+//! `[kernel]`: the kernel, its command line, and the image's platforms.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,11 @@ pub(super) struct RawKernel {
 pub struct Kernel {
     /// Kernel metapackage, as `linux-image-cloud-amd64`.
     pub package: String,
-    /// Platforms whose drivers go into the initramfs, and where the node looks for its config.
+    /// Platforms of the image: their drivers go into the initramfs, and the node looks for its config on them.
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms'.
     pub modules: Vec<String>,
-    /// Words of the kernel command line, beside those that the build itself writes.
+    /// Words of the kernel command line, beside those of the build.
     pub cmdline: Vec<String>,
 }
 

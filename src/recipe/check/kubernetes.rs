@@ -10,7 +10,7 @@ use super::names::Rule;
 use crate::recipe::mistakes::{Mistake, Place, nearest};
 use crate::recipe::tree::{Node, Value};
 
-/// The newest Kubernetes minor release that the containerd of the Debian suite serves.
+/// The newest Kubernetes minor release that works with the containerd of the Debian suite.
 pub const NEWEST_KUBERNETES_MINOR: u32 = 36;
 
 /// The kubelet.
@@ -44,7 +44,7 @@ pub(super) struct RawKubeletSource {
 pub struct Kubernetes {
     /// `1.36` (the newest patch release that a source has) or `1.36.3`.
     pub version: String,
-    /// Where the program comes from; the first source that answers is taken.
+    /// The sources of the program; the first one that answers is taken.
     #[serde(skip)]
     pub kubelet: Vec<KubeletSource>,
     /// Packages of the kubelet's container, beside the essential ones.
@@ -74,7 +74,7 @@ pub enum KubeletSource {
     GoModule,
 }
 
-/// What a release URL may have in braces.
+/// Placeholders of a release URL.
 const PLACEHOLDERS: [&str; 2] = ["version", "arch"];
 
 pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {

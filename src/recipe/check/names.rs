@@ -1,4 +1,4 @@
-//! Rules for names: what each kind of name may look like, and what to say when it does not.
+//! Rules for names: the syntax of each kind of name, and the message for an invalid one.
 
 use crate::recipe::mistakes::{Mistake, Place, nearest};
 
@@ -17,7 +17,7 @@ pub(super) enum Rule {
     User,
 }
 
-/// Why a name is refused.
+/// The reason for refusing a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Why {
     found: String,
@@ -35,7 +35,7 @@ impl Why {
     }
 }
 
-/// What systemd calls units, `systemd.unit(5)`.
+/// The types of units, `systemd.unit(5)`.
 const UNIT_KINDS: [&str; 11] = [
     "service",
     "socket",
@@ -66,7 +66,7 @@ impl Rule {
                     && name.len() <= 40,
                 "expected lower-case letters, digits and hyphens, beginning with a letter, at most 40",
             ),
-            // A `+` would be read as a boot counter and a `_` as the end of the name.
+            // A `+` would start a boot counter and a `_` would end the name.
             Self::ImageVersion => (
                 "an image version",
                 name.starts_with(|c: char| c.is_ascii_alphanumeric())

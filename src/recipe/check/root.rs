@@ -1,4 +1,4 @@
-//! `[root]`: how the root file system is packed.
+//! `[root]`: the compression of the root file system.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,12 +17,12 @@ pub(super) struct RawRoot {
     pub cluster: Option<TextOrNumber>,
 }
 
-/// How the root is packed.
+/// The compression of the root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RootOptions {
-    /// As `mkfs.erofs -z` takes it: `lz4`, `lz4hc` or `zstd`, with `,LEVEL` if wanted; or `none`.
+    /// The argument of `mkfs.erofs -z`: `lz4`, `lz4hc` or `zstd`, with an optional `,LEVEL`; or `none`.
     pub compression: String,
-    /// Bytes that are compressed together at most (`mkfs.erofs -C`): a power of two from 4096 to 1 MiB.
+    /// Maximum size of a compressed cluster, bytes (`mkfs.erofs -C`): a power of two from 4096 to 1 MiB.
     pub cluster: u32,
 }
 

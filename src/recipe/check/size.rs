@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::Check;
 use crate::recipe::mistakes::{Mistake, Place, nearest};
 
-/// Units of sizes, all of them powers of 1024 as systemd's are.
+/// Units of sizes, powers of 1024 as in systemd.
 const UNITS: [(&str, u64); 9] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -41,7 +41,7 @@ impl JsonSchema for TextOrNumber {
     }
 }
 
-/// The size at a path, if one is given and right.
+/// The size at a path, if a valid one is given.
 pub(super) fn size(check: &mut Check<'_>, path: &str, given: Option<&TextOrNumber>) -> Option<u64> {
     match given? {
         TextOrNumber::Number(bytes) => Some(*bytes),

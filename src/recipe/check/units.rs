@@ -1,4 +1,4 @@
-//! `[units]`: what systemd starts.
+//! `[units]`: units to enable, disable and mask.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub(super) struct RawUnits {
     pub mask: Vec<String>,
 }
 
-/// What systemd starts.
+/// Units to enable, disable and mask.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Units {
     /// Units that are enabled.
@@ -54,7 +54,7 @@ impl Check<'_> {
         }
     }
 
-    /// No name may be in both lists.
+    /// Checks that no name is in both lists.
     fn apart(&mut self, path: &str, other: &str) {
         let items = |path| self.find(path).map_or(&[][..], Node::items);
         let (these, those) = (items(path), items(other));

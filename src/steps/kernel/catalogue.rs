@@ -1,6 +1,6 @@
-//! A kernel's modules as depmod lists them, and the choice of those that an initramfs needs.
+//! A kernel's modules in the form of depmod's lists, and the selection for an initramfs.
 //!
-//! Formats: the text files that `depmod(8)` writes and `modules.builtin(5)`.
+//! Formats: the text files of `depmod(8)`, and `modules.builtin(5)`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ pub struct Catalogue {
     release: String,
     /// File and direct and indirect dependencies (as names, in loading order) by name.
     loadable: BTreeMap<String, (String, Vec<String>)>,
-    /// What should be loaded before and after, as written: names or aliases.
+    /// Modules to load before and after (soft dependencies), as names or aliases.
     soft: BTreeMap<String, (Vec<String>, Vec<String>)>,
     aliases: BTreeMap<String, Vec<String>>,
     builtin: BTreeMap<String, Vec<String>>,
@@ -55,7 +55,7 @@ impl Catalogue {
         };
         for line in dependencies.lines() {
             if let Some((path, needs)) = line.split_once(':') {
-                // depmod writes what is needed last first.
+                // depmod writes the dependencies in reverse loading order.
                 let needs = needs.split_whitespace().rev().map(name_of).collect();
                 out.loadable.insert(name_of(path), (path.to_owned(), needs));
             }
@@ -114,10 +114,10 @@ impl Catalogue {
         self.loadable.contains_key(&name) || self.builtin.contains_key(&name)
     }
 
-    /// The index of an initramfs with the wanted modules and all that they need. Those built in need nothing.
+    /// The index of an initramfs with the wanted modules and their dependencies. Built-in modules need no file.
     ///
     /// # Errors
-    /// All wanted names that the kernel does not have, with the nearest one that it has.
+    /// All wanted names that the kernel lacks, each with the nearest one that it has.
     pub fn choose<'n>(&self, wanted: impl IntoIterator<Item = &'n str>) -> Result<ModuleIndex> {
         let (mut chosen, mut unknown) = (BTreeSet::new(), Vec::new());
         let mut open: Vec<String> = Vec::new();
@@ -168,13 +168,13 @@ impl Catalogue {
         })
     }
 
-    /// The file of a module below the release's folder, as the package has it.
+    /// The file of a module below the release's folder, the same as in the package.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<&str> {
         self.loadable.get(name).map(|(path, _)| path.as_str())
     }
 
-    /// Loadable modules that should come before and after, by name.
+    /// Loadable modules to load before and after, by name.
     fn soft_of(&self, name: &str) -> (Vec<String>, Vec<String>) {
         let Some((before, after)) = self.soft.get(name) else {
             return Default::default();
@@ -193,7 +193,7 @@ impl Catalogue {
         (resolve(before), resolve(after))
     }
 
-    /// The loadable modules that a name or an alias stands for.
+    /// The loadable modules of a name or an alias.
     fn resolve(&self, word: &str) -> Vec<String> {
         let name = canonical(word);
         if self.loadable.contains_key(&name) {

@@ -35,8 +35,8 @@ pub(super) fn layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
     Layer::with_key(entries, key(rootfs, program))
 }
 
-/// The container as an OCI layout with one layer: its folder, and whether it was there already. `created` is in seconds
-/// since 1970.
+/// The container as an OCI layout with one layer: its folder, and whether it came from the cache. `created` is in
+/// seconds since 1970.
 pub(super) fn image(
     session: &Session,
     rootfs: &Rootfs,
@@ -67,7 +67,7 @@ pub(super) fn image(
             layers: vec![oci::layer(&files, created, &folder.join("layer.tar"))?],
         };
         oci::write_layout(&folder.join("layout"), &[image], created)?;
-        // The layout has the layer by another name.
+        // The layout contains the layer under another name.
         cache::remove(&folder.join("layer.tar"))
     })?;
     step.done(made.hit, None);
@@ -82,7 +82,7 @@ fn key(rootfs: &Rootfs, program: &Program) -> Key {
         .finish()
 }
 
-/// Everything in the container, sorted by path.
+/// All entries of the container, sorted by path.
 fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
     let links: Vec<Entry> = LINKS
         .iter()
@@ -111,7 +111,7 @@ fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
                 entries.insert(parent.to_owned(), Entry::directory(parent, 0o755));
             }
         }
-        // What a package has at a mount's target stays, so that the image also works by itself.
+        // A package's entry at a mount's target is kept, so that the image also works without the mounts.
         entries.entry(entry.path.clone()).or_insert(entry);
     }
     entries.into_values().collect()

@@ -1,4 +1,4 @@
-//! The container images that the recipe bakes in, made of Debian packages, with the unit that imports them.
+//! The container images of the recipe, made of Debian packages, with the unit that imports them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,13 +19,13 @@ use crate::layer::{Entry, Layer};
 use crate::oci::{self, RunConfig};
 use crate::recipe::{ContainerImage, Recipe};
 
-/// The unit that imports the baked images.
+/// The unit that imports the images.
 const IMPORT_UNIT: &str = "/usr/lib/systemd/system/slipway-images.service";
-/// The namespace of containerd that the kubelet works in.
+/// The kubelet's namespace in containerd.
 const NAMESPACE: &str = "k8s.io";
 
-/// A baked image: what it is called, which of the set's packages and which of their paths it is made of, how it starts,
-/// and how it proves at build time that it does.
+/// A container image: its name, its packages, the kept paths of these, its entry point, and the command that checks at
+/// build time that its program starts.
 struct Baked {
     name: &'static str,
     packages: &'static [&'static str],
@@ -44,7 +44,7 @@ const PAUSE: Baked = Baked {
 const ETCD_SERVER: Baked = Baked {
     name: ETCD_IMAGE,
     packages: &["etcd-server", "libc6"],
-    // Of the C library only what a program without locales and converters loads.
+    // Of the C library, only the files for a program without locales and converters.
     keep: |path| {
         path == "/usr/bin/etcd"
             || path == "/usr/lib64"
@@ -62,7 +62,7 @@ const fn baked(image: ContainerImage) -> &'static Baked {
     }
 }
 
-/// The images that the recipe bakes in, as one OCI archive, with the unit that imports it on the first boot. `debs` are
+/// The container images of the recipe, as one OCI archive, with the unit that imports it on the first boot. `debs` are
 /// the packages of [`crate::recipe::SET_ETCD`]; `created` is in seconds since 1970.
 ///
 /// # Errors
@@ -154,7 +154,7 @@ fn make(
     })
 }
 
-/// Runs the image's program from the image's own layer: a missing library shows here and not on the node.
+/// Runs the image's program from the image's layer: a missing library fails the build, not the node.
 fn prove(baked: &Baked, layer: &oci::Blob, tree: &Path) -> Result<()> {
     tar::Archive::new(fs::File::open(&layer.path)?).unpack(tree)?;
     let (program, arguments) = baked.proof.split_first().context("an image's proof")?;
@@ -166,8 +166,8 @@ fn prove(baked: &Baked, layer: &oci::Blob, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files and links that `keep` names, with the folders above them, sorted by path. Top-level links belong to a merged
-/// `/usr`.
+/// The files and links that `keep` selects, with their parent folders, sorted by path. Top-level links belong to a
+/// merged `/usr`.
 fn kept(tree: &Path, keep: fn(&str) -> bool) -> Result<Vec<Entry>> {
     let mut entries = BTreeMap::new();
     for item in tree::walk(tree)? {
@@ -193,14 +193,14 @@ fn kept(tree: &Path, keep: fn(&str) -> bool) -> Result<Vec<Entry>> {
     Ok(entries.into_values().collect())
 }
 
-/// The unit. Its mark lies with containerd's data, so that both are lost together; the data is on the disk before the
-/// mark is made.
+/// The unit. Its mark is stored with containerd's data, so that both are lost together; the data is synced to the disk
+/// before the mark is created.
 fn import_unit(images: &[ContainerImage], archive: &str, key: &Key) -> String {
     let mark = format!("/var/lib/containerd/slipway-images-{}", &key.as_str()[..16]);
     let pins: String = images
         .iter()
         .map(|image| {
-            // Or the kubelet removes them when the disk is nearly full.
+            // Without the label the kubelet removes them when the disk is nearly full.
             format!(
                 "ExecStart=/usr/bin/ctr --namespace {NAMESPACE} images label {} io.cri-containerd.pinned=pinned\n",
                 baked(*image).name

@@ -1,4 +1,4 @@
-//! The layer of the node around the kubelet: containerd's and the kubelet's own configuration, etcd's static pod, and
+//! The layer of the node around the kubelet: configuration of containerd and the kubelet, etcd's static pod, and
 //! `slipway-node`, whose commands the units run.
 
 use anyhow::Result;
@@ -10,7 +10,7 @@ use crate::host::cache::Cache;
 use crate::layer::{Entry, Layer};
 use crate::recipe::{ContainerImage, Recipe};
 
-/// Configuration and units: everything of the node that depends on the recipe alone, and on the init program.
+/// Configuration and units of the node that depend only on the recipe and on the program.
 pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<Layer> {
     let mut entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),
@@ -39,7 +39,8 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
         let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));
         entries.extend(etc.map(|(path, mode)| Entry::directory(*path, *mode)));
         entries.extend([
-            // kubeadm's controller-manager mounts the folder below by a hostPath that it cannot make here.
+            // kubeadm's controller-manager mounts the folder below by a hostPath, which it cannot create on a read-only
+            // root.
             Entry::directory("/usr/libexec/kubernetes", 0o755),
             Entry::directory("/usr/libexec/kubernetes/kubelet-plugins", 0o755),
             Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume", 0o755),
@@ -81,7 +82,7 @@ fn containerd() -> String {
     include_str!("node/containerd.toml").replace("@PAUSE@", PAUSE_IMAGE)
 }
 
-/// The kubelet's configuration as it is until the config brings another: no API server, nobody may ask it anything.
+/// The kubelet's configuration until the config replaces it: no API server, no access to the kubelet's API.
 fn kubelet() -> String {
     include_str!("node/kubelet.yaml")
         .replace("@SOCKET@", RUNTIME_SOCKET)
@@ -89,7 +90,7 @@ fn kubelet() -> String {
         .replace("@UNIT@", UNIT)
 }
 
-/// etcd of one member that only this machine reaches.
+/// The pod of a single-member etcd, reachable from this machine only.
 fn etcd_pod() -> String {
     include_str!("node/etcd.yaml")
         .replace("@IMAGE@", ETCD_IMAGE)

@@ -1,4 +1,4 @@
-//! The recipe's own layer: its files, and the links that enable, disable and mask units.
+//! The recipe's layer: its files, and the links that enable, disable and mask units.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use crate::install::Rootfs;
 use crate::layer::{Entry, Kind, Layer, Source};
 use crate::recipe::{FileEntry, FileKind, Recipe};
 
-/// Where the recipe's presets are: before every package's (systemd.preset(5)).
+/// Path of the recipe's presets: it sorts before every package's (systemd.preset(5)).
 const PRESET: &str = "/usr/lib/systemd/system-preset/00-slipway.preset";
-/// Where links that enable units are.
+/// Folder of the links that enable units.
 const ENABLED: &str = "/etc/systemd/system";
-/// Where unit files are, the first that has one counts.
+/// Folders of unit files; the first one that has a unit is used.
 const UNITS: &[&str] = &["/etc/systemd/system", "/usr/lib/systemd/system"];
 
 /// Files, and links that enable, disable and mask units. Names of users and groups are those of the root file
-/// system; unit files may also come from `lower`, the layers that lie below this one.
+/// system; unit files may also come from `lower`, the layers below this one.
 ///
 /// # Errors
-/// Names every user, group, unit and file that is not there.
+/// Names every missing user, group, unit and file.
 pub(super) fn layer(
     cache: &Cache,
     recipe: &Recipe,
@@ -124,7 +124,7 @@ fn ids(text: &str) -> BTreeMap<String, u32> {
         .collect()
 }
 
-/// What is there before the recipe's links.
+/// The files that exist before the recipe's links.
 struct Found<'a> {
     rootfs: &'a Rootfs,
     lower: &'a [Layer],
@@ -132,7 +132,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// The text of a unit file; of a template for one of its instances.
+    /// The text of a unit file; for an instance, that of its template.
     fn unit(&self, unit: &str) -> Option<Vec<u8>> {
         let template = template(unit);
         [Some(unit), template.as_deref()]
@@ -166,7 +166,7 @@ impl Found<'_> {
         self.rootfs.read(path).ok()
     }
 
-    /// The links that enable a unit: those to it, and those of its name in a target's folder.
+    /// The links that enable a unit: links to it, and links with its name in a target's folder.
     fn links_to(&self, unit: &str) -> Vec<String> {
         let layers = self.lower.iter().flat_map(|layer| &layer.entries);
         self.rootfs
@@ -188,14 +188,14 @@ impl Found<'_> {
     }
 }
 
-/// `getty@tty1.service` is made from `getty@.service`.
+/// The template of an instance: `getty@.service` for `getty@tty1.service`.
 fn template(unit: &str) -> Option<String> {
     let (name, rest) = unit.split_once('@')?;
     let (_, suffix) = rest.rsplit_once('.')?;
     Some(format!("{name}@.{suffix}"))
 }
 
-/// The links that `systemctl enable` would make by the unit's section `[Install]`.
+/// The links that `systemctl enable` would create from the unit's section `[Install]`.
 fn enable(unit: &str, text: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut install = false;

@@ -1,5 +1,5 @@
 //! Lays layers over a tree: one list, sorted, in which every path has its parent before it and no path leads through
-//! a link. What a layer puts below `/var` goes to the factory seed, since `/var` itself is another partition.
+//! a link. A layer's entries below `/var` go to the factory seed, since `/var` itself is another partition.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use image::paths::FACTORY;
 
 use crate::layer::{Entry, Kind, Layer};
 
-/// The lines that bring the layers' content of `/var` there. The packages' have a file of their own.
+/// The `tmpfiles.d` file that copies the layers' content of `/var`. The packages' lines are in another file.
 const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
-/// More links than this in one path are a circle, as for the kernel.
+/// Maximum number of links in one path, as in the kernel; more are a loop.
 const LINKS: usize = 40;
 
 /// Entries by path.
 pub(super) type Tree = BTreeMap<String, Entry>;
 
-/// Does it.
+/// Merges the layers into the base.
 pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Vec<Entry>> {
     let mut tree: Tree = BTreeMap::new();
     for entry in base {
@@ -41,7 +41,7 @@ pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Vec<Entry>> {
     Ok(tree.into_values().collect())
 }
 
-/// A hard link is replaced by what it links to; links of the base are found again by their common range.
+/// A hard link is replaced by its target's content; `write` finds links of the base again by their common range.
 fn content(tree: &Tree, kind: &Kind, place: impl Fn(&str) -> String) -> Result<Kind> {
     let Kind::HardLink(target) = kind else {
         return Ok(kind.clone());
@@ -108,7 +108,7 @@ fn put(tree: &mut Tree, entry: Entry) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folders above a path.
+/// Creates the parent folders of a path.
 fn parents(tree: &mut Tree, path: &str) -> Result<()> {
     for (at, _) in path.match_indices('/').skip(1) {
         let folder = &path[..at];
