@@ -1,8 +1,8 @@
-//! Node settings (`/etc/slipway/node.toml`) and what the etcd gate checks.
+//! Node settings (`/etc/slipway/node.toml`), and the record that the etcd gate checks.
 
 use serde::{Deserialize, Serialize};
 
-/// What a node is for.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -17,7 +17,7 @@ pub enum Role {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NodeSettings {
-    /// What the node is for.
+    /// The node's role.
     #[serde(default)]
     pub role: Role,
     /// The etcd disk of a control plane.
@@ -59,7 +59,7 @@ const fn default_minimum() -> u64 {
 }
 
 impl EtcdSettings {
-    /// The one name by which the disk is found.
+    /// The name by which the disk is found.
     ///
     /// # Errors
     /// If not exactly one of `serial`, `label` and `partlabel` is given.
@@ -111,7 +111,7 @@ pub struct EtcdIdentity {
     pub machine_id: String,
 }
 
-/// What the kubelet's gate must find in mountinfo before the kubelet starts.
+/// What the kubelet's gate must find in mountinfo before the kubelet starts. Written by the init, read by the gate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EtcdGate {
