@@ -18,11 +18,12 @@ use crate::sink::{File, Memory, Open, Sink};
 use crate::tftp::Piece;
 use crate::want::{LONGEST_WAIT, Want};
 
-/// Fetches into memory. A body that is cut short goes on where it broke off if the server can tell that it is still the
-/// same content, and is fetched anew otherwise. `on_wait` is called with the reason before each new attempt, and every five seconds of silence.
+/// Fetches into memory. A body that is cut short resumes where it broke off if the server can prove that the content is
+/// the same, else it is fetched again from the start. `on_wait` is called with the reason before each new attempt, and
+/// every five seconds of silence.
 ///
 /// # Errors
-/// [`Failure`], when the patience is over or trying again is of no use.
+/// [`Failure`], when the patience is exhausted or another attempt cannot help.
 pub async fn bytes(
     client: &Client,
     want: &Want<'_>,
@@ -38,7 +39,7 @@ pub async fn bytes(
 /// that are fetched again are not counted twice.
 ///
 /// # Errors
-/// [`Failure`], when the patience is over or trying again is of no use; also when `want` has no digest.
+/// [`Failure`], when the patience is exhausted or another attempt cannot help; also when `want` has no digest.
 pub async fn file(
     client: &Client,
     want: &Want<'_>,
@@ -56,11 +57,11 @@ pub async fn file(
     sink.keep().await
 }
 
-/// Fetches into an open, empty file whose content something else verifies block by block: a root below dm-verity. The
-/// file is not synced. Without such a verifier, [`file()`] is the right one.
+/// Fetches into an open, empty file whose content is verified block by block by other means: a root below dm-verity.
+/// The file is not synced. Without such a verifier, [`file()`] is the right one.
 ///
 /// # Errors
-/// [`Failure`], when the patience is over or trying again is of no use.
+/// [`Failure`], when the patience is exhausted or another attempt cannot help.
 pub async fn verified_elsewhere(
     client: &Client,
     want: &Want<'_>,
@@ -86,9 +87,9 @@ struct Download<'a> {
     have: u64,
     /// Bytes that were passed to `on_bytes`.
     reported: u64,
-    /// Whether what is in the sink came in more than one answer.
+    /// Whether the sink's content came in more than one response.
     pieced: bool,
-    /// What names the version of the content that is in the sink, if the server said so.
+    /// The validator of the content in the sink, if the server sent one.
     validator: Option<HeaderValue>,
     watch: Watch<'a>,
     on_bytes: &'a (dyn Fn(u64) + Sync),
@@ -155,7 +156,8 @@ async fn receive(
 }
 
 impl Watch<'_> {
-    /// Waits for `what` until its own limit or the whole download's, with a word to the watcher every five seconds.
+    /// Waits for `what` until its own limit or the deadline of the download, and reports to the watcher every five
+    /// seconds.
     async fn within<T>(
         self,
         limit: Duration,
@@ -219,8 +221,8 @@ impl Download<'_> {
         }
     }
 
-    /// Waits before an attempt; a wait that the server asked for may be long, so it says every five seconds how much of
-    /// it is left.
+    /// Waits before an attempt. A server may request a long wait, so the time that remains is reported every five
+    /// seconds.
     async fn sleep(&self, pause: Duration, attempt: u32) {
         let mut left = pause;
         while left > LONGEST_WAIT {
@@ -235,12 +237,12 @@ impl Download<'_> {
         tokio::time::sleep(left).await;
     }
 
-    /// One request and its answer.
+    /// One request and its response.
     async fn once(&mut self) -> Result<(), Ending> {
         if let Source::Tftp(_) = self.source {
             return self.transfer().await;
         }
-        // Only a digest, or the server's word that the content is still the same, makes it safe to join two answers.
+        // Two responses may be joined only if a digest or the server proves that the content is still the same.
         let resume = self.have > 0 && (self.digest.is_some() || self.validator.is_some());
         if !resume {
             self.restart()?;
@@ -271,7 +273,7 @@ impl Download<'_> {
         self.check()
     }
 
-    /// An answer without content.
+    /// Handles a response without content.
     fn turned_away(&mut self, status: StatusCode, headers: &HeaderMap) -> Ending {
         let denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         match denied.then(|| self.source.change_credentials()).flatten() {
@@ -399,7 +401,7 @@ impl Download<'_> {
             return Ok(());
         }
         if self.pieced {
-            // The file may have changed between the two answers: once more, from the start.
+            // The file may have changed between the two responses: it is fetched again from the start.
             self.restart()?;
             return Err(Ending::broken(
                 "the resumed content does not have the expected digest",
@@ -414,7 +416,7 @@ impl Download<'_> {
     }
 }
 
-/// Whether the answer's `Content-Range: bytes FIRST-LAST/ALL` begins at `first`.
+/// Whether the response's `Content-Range: bytes FIRST-LAST/ALL` begins at `first`.
 fn starts_at(response: &Response, first: u64) -> bool {
     response
         .headers()

@@ -13,10 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 use crate::failure::chain;
 
-/// Sends a request over plain HTTP, straight to the server, from the first of these ports that is free.
-///
-/// # Errors
-/// Why there was no answer.
+/// Sends a request over plain HTTP, directly to the server, from the first of these ports that is free.
 pub(crate) async fn execute(
     ports: &RangeInclusive<u16>,
     request: reqwest::Request,
@@ -38,7 +35,7 @@ async fn connect(url: &Url, ports: &RangeInclusive<u16>) -> io::Result<TcpStream
     let mut last = io::Error::from(ErrorKind::AddrInUse);
     for port in in_random_order(ports) {
         match connect_from(port, server).await {
-            // Bound by something else, or by an earlier connection to this server that is not forgotten yet.
+            // Bound by another socket, or by an earlier connection to this server in TIME-WAIT.
             Err(error) if is_taken(&error) => last = error,
             answer => return answer,
         }
@@ -51,7 +48,7 @@ async fn connect_from(port: u16, server: SocketAddr) -> io::Result<TcpStream> {
         SocketAddr::V4(_) => (TcpSocket::new_v4()?, (Ipv4Addr::UNSPECIFIED, port).into()),
         SocketAddr::V6(_) => (TcpSocket::new_v6()?, (Ipv6Addr::UNSPECIFIED, port).into()),
     };
-    // Else a port would be taken for a minute after each of its connections (TIME-WAIT).
+    // Otherwise a port would stay bound for a minute after each of its connections (TIME-WAIT).
     socket.set_reuseaddr(true)?;
     socket.bind(here)?;
     socket.connect(server).await
@@ -78,7 +75,7 @@ async fn exchange(
     request: reqwest::Request,
 ) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
     let mut request = hyper::Request::<Body>::try_from(request)?;
-    // To the server itself a request names the path alone, and the host in a header (RFC 9112, 3.2.1).
+    // In a request to the server itself the target is the path alone, and the host is a header (RFC 9112, 3.2.1).
     let path = request
         .uri()
         .path_and_query()
@@ -91,7 +88,7 @@ async fn exchange(
     };
     request.headers_mut().insert(HOST, host.parse()?);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the answer's body. Its failure is the body's, too.
+    // The connection ends with the response's body, which reports its failure too.
     tokio::spawn(connection);
     let (parts, body) = sender.send_request(request).await?.into_parts();
     let mut answer = hyper::Response::builder()
