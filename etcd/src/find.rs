@@ -54,7 +54,7 @@ impl Volume {
     }
 }
 
-/// The volume that the settings name among `disks`; none if it is not there (yet). `system` is the disk of the root.
+/// The volume that the settings name among `disks`; none if it is absent (for now). `system` is the disk of the root.
 ///
 /// # Errors
 /// A [`Fault`] if several match or the match is the system disk.
@@ -118,7 +118,7 @@ pub fn describe(wanted: &EtcdFind) -> String {
     }
 }
 
-/// The disks of this machine, so that a misspelled name is seen at once.
+/// The disks of this machine, so that the message about an absent volume shows a misspelled name.
 pub fn list(disks: &[Disk]) -> String {
     let mut text = String::new();
     for disk in disks {

@@ -38,10 +38,10 @@ pub fn read(mounted: &Path) -> Result<Option<EtcdIdentity>> {
     })
 }
 
-/// Whether a file system with this UUID and identity is the one of `cluster`.
+/// Checks that a file system with this UUID and identity is the one of `cluster`.
 ///
 /// # Errors
-/// A [`Fault`] with expected against found.
+/// A [`Fault`] with the expected and the found value.
 pub fn check(identity: &EtcdIdentity, uuid: &str, cluster: &str) -> Result<(), Fault> {
     let refuse = |what: &str, expected: String, found: String, fix: &str| {
         Err(Fault::new(what).expected(expected).found(found).fix(fix))
@@ -84,8 +84,9 @@ pub fn write(mounted: &Path, identity: &EtcdIdentity) -> Result<()> {
         .context("writing the identity file of the etcd volume")
 }
 
-/// The note that this node is formatting a blank volume: it is in `state` from before the first write until the identity
-/// file is on the volume. After a power cut in between, the half-made file system is known to be this node's.
+/// The note that this node is formatting a blank volume. It is in `state` from before the first write until the
+/// identity file is on the volume: after a power cut in between, it proves that the half-made file system is this
+/// node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Note {
@@ -103,7 +104,7 @@ impl Note {
         self.volume == volume.stable && self.size == volume.size
     }
 
-    /// The note, if formatting began and did not end. One that cannot be parsed counts as none.
+    /// The note, if formatting began and did not end. A note that cannot be parsed counts as none.
     pub fn read(state: &Path) -> Option<Self> {
         let text = fs::read(state.join(NOTE)).ok()?;
         serde_json::from_slice(&text).ok()
@@ -123,7 +124,7 @@ impl Note {
     /// # Errors
     /// If `state` cannot be written.
     pub fn remove(state: &Path) -> Result<()> {
-        // It must not come back after a power cut, when the volume is in use.
+        // The removal must survive a power cut, since the volume is in use from now on.
         atomic_file::remove(&state.join(NOTE))
             .context("removing the note that the etcd volume is being formatted")
     }

@@ -43,7 +43,7 @@ const FLAGS: Flags = Flags::MS_NOATIME
 /// Data is on the disk before the metadata that points to it, and after an error nothing more is written.
 const OPTIONS: &str = "data=ordered,errors=remount-ro";
 
-/// The node whose etcd volume it is.
+/// The node that the etcd volume belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     /// The verified root and its programs.
@@ -60,12 +60,12 @@ pub struct Node<'a> {
     pub machine_id: &'a str,
 }
 
-/// Mounts the etcd volume of a control plane at [`ETCD`] below the root and writes what the kubelet's gate must find.
-/// Waits for the volume for ever, with a line on the consoles every five seconds and the watchdog fed. On a worker
-/// there is nothing to do.
+/// Mounts the etcd volume of a control plane at [`ETCD`] below the root and writes the conditions that the kubelet's
+/// gate checks. Waits for the volume for ever, with a line on the consoles every five seconds and the watchdog fed.
+/// Does nothing on a worker.
 ///
 /// # Errors
-/// If the settings name no volume, or something fails that waiting does not cure.
+/// If the settings name no volume, or for a failure that waiting does not cure.
 pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
     let gate = match settings.role {
         Role::Worker => EtcdGate {
@@ -102,7 +102,7 @@ pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
     Ok(gate)
 }
 
-/// What every step on the volume needs.
+/// The inputs of every step on the volume.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     world: &'a World,
@@ -116,8 +116,8 @@ struct Context<'a> {
     machine_id: &'a str,
 }
 
-/// Tries until the volume is mounted. A refusal is reported once and then repeated in a line every five seconds: a disk may
-/// be attached, or exchanged, at any time.
+/// Tries until the volume is mounted. A refusal is reported once and then repeated in a line every five seconds: a disk
+/// may be attached, or exchanged, at any time.
 fn wait(context: Context<'_>) -> Result<EtcdGate> {
     let Context {
         world,
@@ -160,8 +160,8 @@ fn wait(context: Context<'_>) -> Result<EtcdGate> {
                 format!("a usable etcd disk: {error}")
             }
         };
-        // A volume that is absent is looked for at each event; one that was refused is read again with the next line
-        // only, since reading it may load the disk with an fsck.
+        // A volume that is absent is searched for at each event; a refused one is read again only with the next line,
+        // since reading it may load the disk with an fsck.
         loop {
             monitor.wait(waiter.pause(SEARCH_EVERY));
             waiter.examined();
@@ -172,7 +172,7 @@ fn wait(context: Context<'_>) -> Result<EtcdGate> {
     }
 }
 
-/// Writes a refusal to every console, as lines for people and one for machines, unless it is the one reported last.
+/// Writes a refusal to every console, as lines for people and one for programs, unless it is the one reported last.
 fn report_refusal(world: &World, error: &anyhow::Error, reported: &mut String) {
     let report = refusal::report("etcd", error);
     let json = serde_json::to_string(&report).unwrap_or_default();
@@ -212,7 +212,7 @@ fn mount_checked(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
     drop(device);
     let note = Note::read(context.state).filter(|note| note.is_of(volume));
     match (content, note) {
-        // As below, when mkfs.ext4 had come as far as the superblock.
+        // As below, if mkfs.ext4 wrote the superblock before it was interrupted.
         (Content::Ext, Some(note)) if never_mounted(volume, &note)? => {
             tracing::warn!(
                 "formatting {} was interrupted; formatting it again",
@@ -280,17 +280,17 @@ fn may_format(volume: &Volume, settings: &EtcdSettings) -> Result<()> {
     Ok(())
 }
 
-/// Accepts a file system only with the right identity, and writes nothing to it before that.
+/// Accepts a file system only with the right identity, and writes nothing to it before.
 fn accept(context: Context<'_>, volume: &Volume, note: Option<&Note>) -> Result<()> {
     let found = superblock(volume)?;
     let half_made = note.is_some_and(|note| note.filesystem == found.uuid);
     if half_made && !found.clean {
-        // It is this node's own, so its journal may be replayed before its identity is read.
+        // The note proves that it is this node's, so its journal may be replayed before its identity is read.
         e2fsck(context.root, volume)?;
     }
     let folder = context.world.in_run(RUN_ETCD_LOOK);
     mount::folder(&folder, 0o700)?;
-    // `noload` leaves the journal alone, which even a read-only mount would replay.
+    // `noload` prevents the replay of the journal, which even a read-only mount would do.
     mount::mount(
         &volume.path,
         &folder,
@@ -351,7 +351,7 @@ fn accept(context: Context<'_>, volume: &Volume, note: Option<&Note>) -> Result<
     Ok(())
 }
 
-/// Whether this is the file system that the note is about, as mkfs left it or was making it.
+/// Whether this is the file system of the note, complete or half made by mkfs.
 fn never_mounted(volume: &Volume, note: &Note) -> Result<bool> {
     let found = superblock(volume)?;
     Ok(found.uuid == note.filesystem && !found.ever_mounted)
@@ -362,7 +362,8 @@ fn superblock(volume: &Volume) -> Result<ext::Superblock> {
         .with_context(|| format!("the superblock of {} has disappeared", volume.name))
 }
 
-/// Makes the file system and writes its identity. With `again` it overwrites what this node's interrupted attempt left.
+/// Makes the file system and writes its identity. With `again` it overwrites the result of this node's interrupted
+/// attempt.
 fn format(context: Context<'_>, volume: &Volume, again: bool) -> Result<()> {
     let uuid = context.world.random_guid()?.to_string();
     Note {
@@ -386,8 +387,8 @@ fn format(context: Context<'_>, volume: &Volume, again: bool) -> Result<()> {
     write_identity(context, volume, &uuid)
 }
 
-/// Writes the identity file to a fresh file system, and unmounts it: what stands in the journal only, a mount that does not
-/// replay it would not see.
+/// Writes the identity file to a fresh file system, and unmounts it: a mount without journal replay would not see
+/// content that is in the journal only.
 fn write_identity(context: Context<'_>, volume: &Volume, uuid: &str) -> Result<()> {
     let created = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -421,9 +422,9 @@ fn mount_volume(context: Context<'_>, volume: &Volume) -> Result<EtcdGate> {
     let found = superblock(volume)?;
     let device = block::number_of(context.world, &volume.name)?;
     mount::mount(&volume.path, &target, "ext4", FLAGS, OPTIONS)?;
-    // A volume that has become larger is used to its end.
+    // After the volume has become larger, its file system is grown to its end.
     if let Err(error) = ext4::grow("the etcd volume", &found, volume.size, &target, MIB) {
-        // It is mounted and serves as it is.
+        // The file system is mounted and works at its present size.
         tracing::warn!("{error:#}");
     }
     tracing::info!(

@@ -34,7 +34,7 @@ const STOP_EVERY: Duration = Duration::from_millis(500);
 /// Validity of a network without a lease.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The network of one boot: the requested configuration, and what is set up of it.
+/// The network of one boot: the requested configuration, and the part of it that is set up.
 #[derive(Debug)]
 pub struct Network {
     world: Arc<World>,
@@ -49,7 +49,8 @@ struct Requested {
     platform: Option<Plan>,
 }
 
-/// What is set up: by which plan, until when its leases are valid, and the indices of the links.
+/// The state of the links: the plan that they were set up by, the time until which the leases are valid, and their
+/// indices.
 #[derive(Debug, Default)]
 struct State {
     until: Option<Instant>,
@@ -58,7 +59,7 @@ struct State {
 }
 
 impl State {
-    /// Flushes what another plan has set up.
+    /// Flushes the links that another plan set up.
     fn adopt(&mut self, plan: &Plan) -> Result<()> {
         if self.plan != *plan {
             flush_links(self)?;
@@ -105,11 +106,11 @@ impl Network {
         platform.unwrap_or_else(|| requested.cmdline.clone())
     }
 
-    /// Brings the network up unless it is up. Returns when one interface is configured or, if the plan names interfaces,
-    /// all of those; waits for that without a deadline.
+    /// Brings the network up unless it is up. Returns when one interface is configured or, if the plan names
+    /// interfaces, all of those; waits for that without a deadline.
     ///
     /// # Errors
-    /// What waiting does not help with: no netlink, no socket, a kernel module that does not load.
+    /// A failure that waiting does not cure: no netlink, no socket, a kernel module that does not load.
     pub fn up(&self, modules: &Modules) -> Result<()> {
         self.up_unless(modules, &AtomicBool::new(false))
     }
@@ -163,7 +164,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Loads the modules of virtual links: no device's alias names them.
+/// Loads the modules of virtual links: no device has an alias for them.
 fn prepare(modules: &Modules, plan: &Plan) -> Result<()> {
     for (module, candidate) in [
         (VLAN, !plan.vlans.is_empty()),
@@ -217,7 +218,7 @@ fn flush_links(state: &State) -> Result<()> {
     Ok(())
 }
 
-/// Configures interfaces until the plan's are ready.
+/// Configures interfaces until those of the plan are ready.
 fn wait(
     world: &World,
     plan: &Plan,
@@ -247,7 +248,7 @@ fn wait(
         }
         if let Some(waited) = waiter.line() {
             tracing::warn!("net: waiting ({waited}): {}", progress.status(plan, &links));
-            // A device that the bus finds late has its driver loaded late.
+            // If the bus finds a device late, its driver is loaded late.
             drivers();
         }
         let mut pause = waiter.pause(STOP_EVERY);
@@ -290,7 +291,7 @@ fn candidates(world: &World, netlink: &mut Netlink, plan: &Plan) -> Result<Vec<C
         .collect())
 }
 
-/// Sets the links up that are down. An Ethernet address or MTU that the device does not take is best effort.
+/// Sets the links up that are down. An Ethernet address or MTU that the device does not support is best effort.
 fn set_links_up(netlink: &mut Netlink, links: &[Candidate], state: &mut State) {
     for Candidate { link, settings, .. } in links.iter().filter(|one| !one.link.up) {
         if let Some(mac) = settings.mac

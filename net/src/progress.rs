@@ -1,5 +1,5 @@
-//! Progress of the configuration: the DHCP exchanges of each interface, which interfaces are ready, and what the others
-//! wait for.
+//! Progress of the configuration: the DHCP exchanges of each interface, which interfaces are ready, and what each of
+//! the others waits for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -92,8 +92,8 @@ impl Progress {
         self.ready.iter().any(|one| one.index == index)
     }
 
-    /// Starts the exchanges that interfaces need, and ends those that they need no more. DHCPv6 sends from the link-local
-    /// address (RFC 8415, section 17), so it starts once that is in use.
+    /// Starts the exchanges that interfaces need, and ends those that they no longer need. DHCPv6 sends from the
+    /// link-local address (RFC 8415, section 17), so it starts once that is in use.
     pub(crate) fn start_exchanges(
         &mut self,
         netlink: &mut Netlink,
@@ -131,8 +131,8 @@ impl Progress {
         }
     }
 
-    /// Receives what servers have answered, and configures the links. A lease that a link does not take is rejected, and its
-    /// exchange starts again: no answer of a server ends the wait.
+    /// Receives the servers' answers, and configures the links. A lease that a link does not accept is rejected, and
+    /// its exchange starts again: no answer of a server ends the wait.
     pub(crate) fn receive(&mut self, netlink: &mut Netlink, now: Duration) {
         for one in self.exchanges.values_mut() {
             let Some(lease) = one.receive(now) else {
@@ -209,8 +209,8 @@ impl Progress {
         Ok(!self.waits_for_resolver(plan, index))
     }
 
-    /// Whether an interface with an address waits for a name server: it has none, and a DHCPv6 exchange may bring one. Not
-    /// for long: there may be no server although routers advertise one.
+    /// Whether an interface with an address waits for a name server: it has none, and a DHCPv6 exchange may bring one.
+    /// The wait is short: there may be no server although routers advertise one.
     fn waits_for_resolver(&mut self, plan: &Plan, index: u32) -> bool {
         let of_leases = self.exchanges.range((index, false)..=(index, true));
         let granted = of_leases.filter_map(|(_, one)| one.granted.as_ref());
@@ -285,8 +285,8 @@ fn first_message(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Whether the granted addresses are in use. An address of version 6 is once duplicate address detection has passed (RFC
-/// 4862, section 5.4); a duplicate one is declined.
+/// Whether the granted addresses are in use. An address of version 6 is in use once duplicate address detection has
+/// succeeded (RFC 4862, section 5.4); a duplicate one is declined.
 fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> Result<bool> {
     let Some(lease) = &exchange.granted else {
         return Ok(false);
@@ -311,7 +311,7 @@ fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> R
 }
 
 /// Adds a fixed address to a link, and the routes of its version. False while duplicate address detection is under way:
-/// the kernel takes no route through such an address.
+/// the kernel accepts no route through such an address.
 fn apply_fixed(
     netlink: &mut Netlink,
     plan: &Plan,
@@ -388,7 +388,7 @@ fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> 
     Ok(())
 }
 
-/// Removes the addresses of a lease from a link, as far as it has them.
+/// Removes the addresses of a lease that a link has.
 fn remove_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) {
     for (address, prefix) in &lease.addresses {
         if let Err(error) = netlink.remove_address(link.index, *address, *prefix) {
