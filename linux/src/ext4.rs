@@ -11,7 +11,7 @@ use crate::ioctl;
 use crate::programs::{self, Programs};
 use crate::tools::Tool;
 
-/// What the node's own ext4 file systems differ in.
+/// Options by which the node's own ext4 file systems differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The label, at most 16 bytes.
@@ -20,7 +20,7 @@ pub struct Options<'a> {
     pub uuid: Option<&'a str>,
     /// Whether it gets an orphan file, for many processes that remove or truncate open files at the same time.
     pub orphan_file: bool,
-    /// Whether it is made over whatever is there. Without this mke2fs is the second opinion: it refuses where libblkid
+    /// Whether existing content is overwritten. Without this mke2fs is the second opinion: it refuses where libblkid
     /// finds anything.
     pub overwrite: bool,
 }
@@ -34,7 +34,7 @@ impl Options<'_> {
             true => ("orphan_file", ",orphan_file_size=128K"),
             false => ("^orphan_file", ""),
         };
-        // Nothing is discarded and no inode table zeroed here: the kernel does the latter later, in the background.
+        // Nothing is discarded and no inode table zeroed here: the kernel zeroes the tables later, in the background.
         let extended = format!("lazy_itable_init=1,lazy_journal_init=1,nodiscard{its_size}");
         // With fast commits bbolt, and so etcd, loses data after a power cut: https://github.com/etcd-io/bbolt/issues/562
         let features = format!("^fast_commit,{orphan_file}");
@@ -62,8 +62,9 @@ pub fn make(root: &Programs, device: &Path, options: Options<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Checks the file system on an unmounted device: the journal is replayed and, where the superblock asks for it, all of it
-/// checked; what is safe to correct is corrected. `name` is the device's for people, `fix` what they do about damage.
+/// Checks the file system on an unmounted device: the journal is replayed and, if the superblock asks for it, the
+/// complete file system is checked; safe corrections are made. Messages show `name` for the device and `fix` as the
+/// remedy for damage.
 ///
 /// # Errors
 /// A [`Fault`] if errors are left; else if e2fsck is not in the root or does not start.
@@ -72,7 +73,7 @@ pub fn check(root: &Programs, device: &Path, name: &str, fix: &str) -> Result<()
     let e2fsck = Tool::E2fsck.find(root)?;
     let device = device.to_string_lossy();
     let output = programs::run(root, &e2fsck, &["-p", &device])?;
-    // e2fsck(8): 1 and 2 say that errors were corrected; the reboot that 2 asks for is for mounted file systems only.
+    // e2fsck(8): 1 and 2 mean that errors were corrected; the reboot that 2 asks for is for mounted file systems only.
     match output.status.code() {
         Some(0..=2) => Ok(()),
         code => Err(Fault::new(format!("the file system on {name} is damaged"))

@@ -1,7 +1,7 @@
-//! Running other programs, by a chroot into the verified root. Nothing else in these crates starts one.
+//! Running other programs, by a chroot into the verified root. These crates start programs nowhere else.
 //!
-//! The root has `/dev`, `/proc`, `/sys` and `/run` bound by the root step, so a program sees what it
-//! will see on the running node; its own files are the verified ones.
+//! The root step binds `/dev`, `/proc`, `/sys` and `/run` into the root, so a program sees the same folders as on the
+//! running node; its own files are the verified ones.
 
 #![allow(unsafe_code)]
 #![allow(
@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail};
 use crate::waiter::Waiter;
 use crate::world::World;
 
-/// The longest that a program may run: an fsck of a disk with terabytes under emulation ends before.
+/// The time limit of a program: an fsck of a disk with terabytes under emulation ends earlier.
 pub const DEADLINE: Duration = Duration::from_secs(1800);
 
 /// A root file system and the programs in it.
@@ -33,7 +33,7 @@ pub struct Programs {
     pub world: Arc<World>,
     /// Where the root is mounted.
     pub sysroot: PathBuf,
-    /// Whether the root is an image's, whose recipe can bring what is missing.
+    /// Whether the root is an image's, whose recipe can add a missing program.
     pub in_image: bool,
 }
 
@@ -58,18 +58,18 @@ impl Programs {
         }
     }
 
-    /// Whether udev serves this system: it makes links to devices, and programs have to wait for it. In our own initramfs
-    /// it never does.
+    /// Whether udev serves this system: it makes links to devices, and programs have to wait for it. In our own
+    /// initramfs it never does.
     #[must_use]
     pub fn has_udev(&self) -> bool {
         self.world.run.join("udev/control").exists()
     }
 }
 
-/// The end of a program: its status and output.
+/// The result of a program: its status and output.
 #[derive(Debug)]
 pub struct Output {
-    /// How it ended; [`run`] gives an output for every end, [`succeed`] only for a good one.
+    /// Its exit status; [`run`] returns an output for every status, [`succeed`] only for success.
     pub status: ExitStatus,
     /// Its standard output.
     pub stdout: String,
@@ -77,7 +77,7 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// Runs `program` (a path inside the root) with `args` and waits for its end, whatever it is.
+/// Runs `program` (a path inside the root) with `args` and waits for its end, whatever its status is.
 ///
 /// # Errors
 /// If it cannot be started or does not end within [`DEADLINE`]; the command is shown as it would be typed.
@@ -100,7 +100,7 @@ fn run_as<A: AsRef<OsStr>>(
             Ok((false, text)) => parts.0 = Some(text),
             Ok((true, text)) => parts.1 = Some(text),
             Err(RecvTimeoutError::Timeout) => {
-                // A pipe that is still open is held by the program or by one that it started.
+                // An open pipe is held by the program or by one that it started.
                 waiter.running();
                 if let Some(waited) = waiter.line() {
                     tracing::info!("{typed}: running for {waited}");
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::world::Clock;
 
-    /// A chroot into `/` is the one root that a test has with programs in it.
+    /// A chroot into `/` is the only root in a test that has programs.
     fn root(world: &Path) -> Programs {
         Programs {
             world: Arc::new(World::below(world, Clock::Real)),
