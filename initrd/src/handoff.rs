@@ -1,7 +1,7 @@
 //! Handoff: frees the initramfs and executes the root's init.
 //!
-//! The order of `switch_root(8)`: the root moves onto `/`, the init changes into it, and what the
-//! initramfs held is deleted, which frees its memory.
+//! The order of `switch_root(8)`: the root moves onto `/`, the init changes into it, and the content of the initramfs
+//! is deleted, which frees its memory.
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
@@ -26,15 +26,16 @@ use linux::firmware;
 use linux::mount;
 use linux::world::World;
 
-/// The next init.
+/// The root's init.
 const INIT: &CStr = c"/sbin/init";
-/// The kernel file systems that the root has bound, so that the initramfs lets go of its own.
+/// The kernel file systems that the root has bound; the initramfs's own mounts of them are detached.
 const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
-/// Leaves the initramfs and becomes the root's init, and reports whether the config differs from the one that was applied. Returns only if that fails.
+/// Reports whether the config differs from the applied one, leaves the initramfs and executes the root's init. Returns
+/// only if that fails.
 ///
 /// # Errors
-/// What failed, with nothing left to go back to once the root has moved.
+/// The call that failed. Once the root has moved, the boot cannot go on.
 pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
     let world = &boot.world;
     for span in firmware::firmware_times(world) {
@@ -65,13 +66,13 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
         config_changed: state.config_changed,
     };
     let line = serde_json::to_string(&handoff)?;
-    // For the kernel's log, whose times the rest of the boot has too.
+    // For the kernel's log, which has the times of the rest of the boot too.
     tracing::info!("{HANDED_OFF}");
     linux::log::say(&world, &format!("{HANDOFF_LINE}{line}"));
     execve(INIT, &[INIT], &environment()).context("starting /sbin/init")
 }
 
-/// The most memory that this program was resident in, KiB, from the text of `/proc/self/status`.
+/// Peak resident memory of this program, KiB, from the text of `/proc/self/status`.
 fn peak(status: &str) -> Option<u64> {
     let rest = status
         .lines()
@@ -79,7 +80,7 @@ fn peak(status: &str) -> Option<u64> {
     rest.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// What systemd starts with: what the kernel would have given it.
+/// The environment of systemd: the one that the kernel would have given it.
 fn environment() -> Vec<CString> {
     let term = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
     [
@@ -92,7 +93,7 @@ fn environment() -> Vec<CString> {
     .collect()
 }
 
-/// The timeline and the manifest, where the running node finds them.
+/// Writes the timeline and the manifest for the running node.
 fn keep_records(boot: &Boot, state: &State) -> Result<()> {
     let lines = boot.timeline.to_lines();
     for (path, text) in [
@@ -106,7 +107,7 @@ fn keep_records(boot: &Boot, state: &State) -> Result<()> {
     state.keep_timeline(&lines)
 }
 
-/// Ends whatever still runs beside this program: there should be nothing.
+/// Kills all other processes: there should be none.
 fn end_processes(world: &World) -> Result<()> {
     let own = std::process::id();
     for name in linux::block::entries(&world.proc) {
@@ -180,7 +181,7 @@ fn delete_below(folder: OwnedFd, device: u64) -> Result<()> {
     Ok(())
 }
 
-/// Every descriptor but the three standard ones closes when the next init starts.
+/// Makes every descriptor except the three standard ones close when the root's init starts.
 fn close_on_exec() -> Result<()> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! Manifest: which image this is. The clock is raised to its time.
+//! Manifest: the description of this image. The clock is raised to its time.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::context::Early;
 /// Reads the manifest from the initramfs, and raises a clock that is behind it.
 ///
 /// # Errors
-/// A [`Fault`] if the contract version is not one that this init knows.
+/// A [`Fault`] if this init does not support the contract version.
 pub(crate) fn read(early: &Early) -> Result<Manifest> {
     let path = early.world.in_initrd(paths::INITRD_MANIFEST);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -25,7 +25,7 @@ pub(crate) fn read(early: &Early) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// A clock behind the image's own time would refuse every certificate. Best effort.
+/// Raises a clock that is behind the image's own time, since it would refuse every certificate. Best effort.
 fn raise_clock(manifest: &Manifest) {
     use nix::sys::time::TimeSpec;
     use nix::time::{ClockId, clock_gettime, clock_settime};

@@ -1,4 +1,4 @@
-//! Modules: what opens the root, with the drivers of this machine's disks; and the watchdog.
+//! Modules: those of the root and the drivers of this machine's disks; and the watchdog.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use linux::world::World;
 
 use crate::context::Early;
 
-/// Loads what opens the root, at once with the drivers of this machine's disks, and arms the watchdog. The drivers of
-/// network cards wait until a source needs them.
+/// Loads the modules that open the root, at once with the drivers of this machine's disks, and arms the watchdog. The
+/// drivers of network cards wait until a source needs them.
 ///
 /// # Errors
 /// A [`Fault`] if a module that the root needs does not load.
@@ -40,7 +40,7 @@ fn open_root(world: &Arc<World>, cmdline: &Cmdline) -> Result<Modules> {
     Ok(modules)
 }
 
-/// The machine's own watchdog, else the kernel's. Best effort.
+/// Arms the machine's own watchdog, else the kernel's. Best effort.
 fn arm_watchdog(world: &World, modules: &Modules) {
     if !world.dev.join("watchdog0").exists()
         && let Err(error) = modules.load(&[needed::SOFT_WATCHDOG])

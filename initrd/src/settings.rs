@@ -11,13 +11,13 @@ use toml::{Table, Value};
 
 use image::fault::Fault;
 
-/// The three names by which the etcd disk may be found: the file's one replaces whichever the image has.
+/// The three names by which the etcd disk may be found: the one in the file replaces the image's.
 const ETCD_NAMES: [&str; 3] = ["serial", "label", "partlabel"];
 
 /// Reads the settings of a node: the file below `sysroot` over `defaults`, field by field.
 ///
 /// # Errors
-/// A [`Fault`] with what does not parse and where.
+/// A [`Fault`] with the mistake and its position.
 pub(crate) fn read(sysroot: &Path, defaults: &NodeSettings) -> Result<NodeSettings> {
     let path = sysroot.join(paths::NODE_SETTINGS.trim_start_matches('/'));
     match fs::read(&path) {
@@ -27,10 +27,10 @@ pub(crate) fn read(sysroot: &Path, defaults: &NodeSettings) -> Result<NodeSettin
     }
 }
 
-/// The settings that `text`, the content of a settings file, gives over `defaults`.
+/// The settings of `text`, the content of a settings file, over `defaults`.
 ///
 /// # Errors
-/// A [`Fault`] with what does not parse and where.
+/// A [`Fault`] with the mistake and its position.
 pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings> {
     let wrong = |found: String| {
         Fault::new(format!("{} is wrong", paths::NODE_SETTINGS))
@@ -52,8 +52,8 @@ pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings>
     Ok(settings)
 }
 
-/// A mistake with its place, but without the line that it stands in and without a value of a wrong type: it may be a
-/// secret that got there by mistake. A word that is none of those that may stand there is shown.
+/// A mistake with its position, but without the text of its line and without a value of a wrong type: it may be a
+/// secret that was put there by mistake. A word that is not among the allowed ones is shown.
 fn without_values(error: &toml::de::Error, text: &str) -> String {
     let mut message = error.message().to_owned();
     if let Some((before, rest)) = message.split_once(" string \"")

@@ -19,19 +19,13 @@ use crate::root::Root;
 /// Growing ext4 by less than a block group is not worth a mount's time.
 const WORTH_GROWING: u64 = 128 * layout::MIB;
 
-/// Makes the partitions of a scope that are missing, and grows `var`.
-///
-/// # Errors
-/// If the disk is too small or cannot be written.
+/// Makes the missing partitions of a scope, and grows `var`.
 pub(crate) fn complete(boot: &Boot, disk: &Disk, scope: Scope) -> Result<()> {
     let plan = table::plan(&boot.world, disk, &boot.manifest, scope)?;
     write(boot, disk, &plan)
 }
 
 /// Writes a planned table.
-///
-/// # Errors
-/// If the disk cannot be written.
 pub(crate) fn write(boot: &Boot, disk: &Disk, plan: &Plan) -> Result<()> {
     let step = &boot.timeline;
     let changes = step.step("disk.partitions", || table::complete(disk, plan))?;
@@ -49,9 +43,6 @@ pub(crate) fn write(boot: &Boot, disk: &Disk, plan: &Plan) -> Result<()> {
 }
 
 /// A partition of the system disk as it is now.
-///
-/// # Errors
-/// If it is not there.
 pub(crate) fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partition> {
     let now = block::disk(&boot.world, &disk.name);
     let now = now.with_context(|| format!("{} is no longer there", disk.name))?;
@@ -59,18 +50,15 @@ pub(crate) fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partitio
 }
 
 /// Makes an ext4 if there is none, checks it if it was not unmounted in order, mounts it.
-///
-/// # Errors
-/// If it cannot be made, checked or mounted, with the command or device.
 pub(crate) fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Flags) -> Result<()> {
     match ext::read(&part.path)? {
-        // One that was never mounted holds nothing, and may be half made.
+        // A file system that was never mounted is empty, and may be half made.
         None => format(root, part)?,
         Some(found) if !found.ever_mounted => format(root, part)?,
         Some(found) if !found.clean => check(root, &part.path, &part.label)?,
         Some(_) => {}
     }
-    // The path is the one inside the root too, so that mountinfo shows the same there.
+    // The path is the one inside the root too, so that mountinfo shows the same path there.
     mount::mount(&part.path, target, "ext4", flags, "").context(
         Fault::new(format!(
             "the file system on {} ({}) does not mount",
@@ -81,10 +69,8 @@ pub(crate) fn mount_ext4(root: &Root, part: &Partition, target: &Path, flags: Fl
     )
 }
 
-/// This partition was made by the init, which wiped its begin: what is not ext4 there is nothing, or a half-made one.
-///
-/// # Errors
-/// If mkfs.ext4 fails.
+/// Formats a partition that the init made. The init wiped its begin, so that content other than ext4 is nothing or a
+/// half-made file system.
 pub(crate) fn format(root: &Root, part: &Partition) -> Result<()> {
     tracing::info!("formatting {} as {}", part.name, part.label);
     let options = ext4::Options {
@@ -97,7 +83,8 @@ pub(crate) fn format(root: &Root, part: &Partition) -> Result<()> {
     ext4::make(&root.programs, &part.path, options)
 }
 
-/// The journal is replayed and, where the superblock asks for it, all of the file system checked.
+/// Checks the ext4 of a partition: replays the journal and, if the superblock asks for it, checks the complete file
+/// system.
 ///
 /// # Errors
 /// A [`Fault`] if e2fsck leaves errors.
@@ -108,9 +95,6 @@ pub(crate) fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
 }
 
 /// Grows the mounted ext4 of a partition that became larger.
-///
-/// # Errors
-/// If the kernel refuses.
 pub(crate) fn grow(part: &Partition, target: &Path) -> Result<()> {
     match ext::read(&part.path)? {
         Some(found) => ext4::grow(&part.label, &found, part.size, target, WORTH_GROWING),

@@ -16,7 +16,7 @@ use linux::world::World;
 /// Writes the bundle for the root below `sysroot`, with the folders that it binds.
 ///
 /// # Errors
-/// Every broken rule at once, every missing source and target too.
+/// Every broken rule at once, with every missing source and target.
 pub(crate) fn write(world: &World, sysroot: &Path) -> Result<()> {
     make_folders(sysroot)?;
     let spec = container::kubelet(&arguments(sysroot), &|path| inside(sysroot, path).exists());
@@ -28,17 +28,14 @@ pub(crate) fn write(world: &World, sysroot: &Path) -> Result<()> {
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))
 }
 
-/// Makes the folders that the container expects of the host.
-///
-/// # Errors
-/// Names the folder.
+/// Makes the host folders that the container mounts.
 pub(crate) fn make_folders(sysroot: &Path) -> Result<()> {
     FOLDERS
         .iter()
         .try_for_each(|(path, mode)| folder(&inside(sysroot, path), *mode))
 }
 
-/// What the kubelet is started with: its configuration, and its identity where it has one.
+/// The arguments of the kubelet: its configuration, and its identity if it has one.
 fn arguments(sysroot: &Path) -> Vec<String> {
     let mut arguments = vec![
         format!("--config={CONFIG}"),
@@ -55,7 +52,7 @@ fn arguments(sysroot: &Path) -> Vec<String> {
     arguments
 }
 
-/// All that is wrong with a spec, in itself and against the root that it will run in.
+/// Checks a spec, by itself and against its root.
 fn check(spec: &Spec, sysroot: &Path) -> Result<()> {
     let rootfs = inside(sysroot, KUBELET_ROOTFS);
     let mut wrong = container_lint::spec(spec);

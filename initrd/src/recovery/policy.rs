@@ -1,9 +1,9 @@
-//! What is done after a report: reboot, or stay up with it.
+//! The policy after a report: reboot, or stay up with it.
 
-/// How many reboots for one reason are enough.
+/// Failures in a row for one reason after which the node stays up.
 const ENOUGH: usize = 3;
 
-/// What is done after a report.
+/// The action after a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
     /// Report, ten seconds, reboot.
@@ -13,7 +13,7 @@ pub(super) enum Policy {
 }
 
 /// The policy of DESIGN.md: with a readable ledger the third failure in a row for one reason stays up; without one the
-/// boot counter decides, and where there is none left the node stays up.
+/// boot counter decides, and when it is exhausted or absent the node stays up.
 pub(super) fn policy(ledger: Option<usize>, tries_left: Option<u32>) -> Policy {
     match (ledger, tries_left) {
         (Some(count), _) if count < ENOUGH => Policy::Reboot,
@@ -22,7 +22,7 @@ pub(super) fn policy(ledger: Option<usize>, tries_left: Option<u32>) -> Policy {
     }
 }
 
-/// How often the boot loader will still try this image; none without boot counting.
+/// The boot loader's remaining tries for this image; none without boot counting.
 ///
 /// The variable names the boot entry's file with its counter, as `\EFI\Linux\demo+2-1.efi`
 /// (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>).

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use apply::fetched::Sources;
 use linux::atomic_file;
 
-/// What a provisioned node is bound to.
+/// The instance and the disk that a provisioned node is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Identity {
@@ -25,11 +25,11 @@ pub(super) struct Identity {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Provisioned {
     identity: Identity,
-    /// The image that did it.
+    /// The image that provisioned the node.
     image: ImageId,
     /// SHA-256 of the config that was applied.
     config: String,
-    /// Name → SHA-256 of the texts that it was made of. Markers of earlier releases have none.
+    /// Name → SHA-256 of the config's sources. Markers of earlier releases have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sources: Option<Sources>,
 }
@@ -41,9 +41,9 @@ pub(super) enum Verdict {
     First,
     /// This node, this disk.
     Same,
-    /// One of both is another: the node moved, or has a new disk with its old content.
+    /// Either the instance or the disk differs: the node moved, or has a new disk with its old content.
     Changed(String),
-    /// Both are others: a copy.
+    /// Both differ: a copy.
     Copied(String),
 }
 
@@ -66,8 +66,8 @@ pub(super) fn judge(marker: Option<&Provisioned>, now: &Identity) -> Verdict {
     }
 }
 
-/// The marker; none if the node was never provisioned. One that does not parse is no marker: it was cut off while it
-/// was written, before the provisioning was complete.
+/// The marker; none if the node was never provisioned. A marker that does not parse counts as none: its writing was
+/// interrupted, before the provisioning was complete.
 pub(super) fn read(state: &Path) -> Result<Option<Provisioned>> {
     let path = state.join(paths::STATE_PROVISIONED);
     let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -92,7 +92,7 @@ pub(super) fn write(
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// Removes what a copy must not inherit.
+/// Removes the files that a copy must not inherit.
 pub(super) fn forget(state: &Path) -> Result<()> {
     for name in [
         paths::STATE_PROVISIONED,
