@@ -11,7 +11,7 @@ use crate::fetched::{Contents, Fetched};
 use crate::journal::files::{FileJournal, Intent};
 use crate::tree::{Tree, TreeEntry, split};
 
-/// One thing to make, with everything decided.
+/// One entry to make, with all decisions.
 #[derive(Debug)]
 pub(crate) struct Entry<'a> {
     /// Path as the config has it.
@@ -34,8 +34,8 @@ enum Kind<'a> {
     },
 }
 
-/// Decides all entries, in the order in which they are made: shallow ones first, hard links last. What is
-/// wrong goes to `wrong`.
+/// Plans all entries, in the order in which they are made: shallow ones first, hard links last. Problems are added to
+/// `wrong`.
 pub(crate) fn plan<'a>(
     fetched: &'a Fetched,
     tree: &Tree,
@@ -69,7 +69,7 @@ pub(crate) fn plan<'a>(
     out
 }
 
-/// A directory entry for one of the node's own links into `/var` means the folder behind it.
+/// A directory entry for one of the node's own links into `/var` refers to the folder behind the link.
 fn through_var_link(tree: &Tree, path: &str) -> String {
     let link = tree.rules.var_links.iter().find(|(link, _)| *link == path);
     match link {
@@ -82,7 +82,7 @@ fn mode(mode: Option<i64>) -> Option<u32> {
     mode.and_then(|mode| u32::try_from(mode).ok())
 }
 
-/// Whether the link is already there.
+/// Whether the link exists already.
 fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Some(entry) = tree.find(path) else {
@@ -98,7 +98,7 @@ fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
     entry.stat().map(id) == other.map(id)
 }
 
-/// A relative target of a hard link counts from the link's folder.
+/// A relative target of a hard link is relative to the link's folder.
 fn hard_target(path: &str, target: &str) -> String {
     match target.starts_with('/') {
         true => target.to_owned(),
@@ -119,14 +119,13 @@ impl EntryPlanner<'_> {
         self.wrong.push(format!("{at}: {path}: {why}"));
     }
 
-    /// Whether what is at this path was put there by an attempt that was cut off, whose config allowed it to replace
-    /// what had been there.
+    /// Whether an interrupted attempt, whose config allowed it, replaced the former content of this path.
     fn replaced(&self, path: &str) -> bool {
         let real = self.tree.real(path);
         real.is_ok_and(|real| self.journal.replaced(&real))
     }
 
-    /// Checks that the path is writable and no other entry's; gives the existing file.
+    /// Checks that the path is writable and no other entry's; returns the existing file's metadata.
     fn check(&mut self, at: &str, path: &str) -> Option<Metadata> {
         match self.tree.check_writable(path) {
             Ok(real) => {
@@ -179,7 +178,7 @@ impl EntryPlanner<'_> {
         }
     }
 
-    /// An existing file may stay only if it is as the config wants it: a second run finds the result of the first one.
+    /// An existing file may stay only if it matches the config: a second run finds the result of the first one.
     fn check_existing(&mut self, at: &str, path: &str, now: &Metadata, wanted: &Contents) {
         if !now.is_file() {
             let why = "it exists and is not a regular file; overwrite is not set";
@@ -236,7 +235,7 @@ impl EntryPlanner<'_> {
         (uid, gid)
     }
 
-    /// The id that the config gives, else the one that `name` has (`known`).
+    /// The id of the config's entry, else that of `name` (`known`).
     fn id(
         &mut self,
         (at, what): (&str, &str),
@@ -265,7 +264,7 @@ impl EntryPlanner<'_> {
 }
 
 impl Entry<'_> {
-    /// What [`Entry::apply`] will write to.
+    /// Records the paths that [`Entry::apply`] will write to.
     pub(crate) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
         match &self.kind {
             Kind::Directory => intent.folder(tree, &self.path),
@@ -278,12 +277,12 @@ impl Entry<'_> {
         }
     }
 
-    /// Makes it. Whether it may replace an existing file was decided by [`plan`]. `repeated` means that an earlier run
-    /// completed, and no journal has the state before it.
+    /// Makes the entry. [`plan`] decided whether it may replace an existing file. `repeated` means that an earlier run
+    /// completed, so no journal has the state before it.
     pub(crate) fn apply(&self, tree: &Tree, repeated: bool) -> Result<()> {
         let entry = tree.entry(&self.path)?;
         if let Kind::Link { hard: true, .. } = self.kind {
-            // Its target may be one of the files that wait for their places.
+            // The link's target may be one of the files that are not renamed yet.
             tree.settle()?;
         }
         match &self.kind {
@@ -366,7 +365,7 @@ impl Entry<'_> {
         tree.write(entry, &wanted, self.mode.unwrap_or(mode), owner)
     }
 
-    /// Which kind of thing this is, for counting.
+    /// Whether this is a regular file, for counting.
     pub(crate) const fn is_file(&self) -> bool {
         matches!(self.kind, Kind::File { .. })
     }

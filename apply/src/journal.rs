@@ -1,5 +1,5 @@
-//! Journals of a first boot, below `state`: what was started and what was there before, so that the boot after a power
-//! cut resumes or undoes it.
+//! Journals of a first boot, below `state`: started changes and the state before them, so that the boot after a power
+//! cut resumes or undoes them.
 
 pub mod disks;
 pub mod files;
@@ -26,8 +26,8 @@ impl<T: Default + Serialize + DeserializeOwned> StateFile<T> {
             Some(path) => atomic_file::read(path)
                 .with_context(|| format!("reading the journal {}", path.display()))?,
         };
-        // The file is renamed only when it is complete and synced: one that is not JSON is damaged, and nothing in it
-        // can be relied on.
+        // The file is renamed only when it is complete and synced: a file that is not JSON is damaged, and none of it
+        // can be trusted.
         let content = serde_json::from_slice(&text.unwrap_or_default()).unwrap_or_default();
         Ok(Self { path, content })
     }
@@ -42,7 +42,7 @@ impl<T: Default + Serialize + DeserializeOwned> StateFile<T> {
     }
 }
 
-/// Removes a journal, which is another node's.
+/// Removes a journal that belongs to another node.
 fn remove(path: &Path) -> Result<()> {
     atomic_file::remove(path).with_context(|| format!("removing the journal {}", path.display()))
 }

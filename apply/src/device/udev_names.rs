@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::device_name::link;
 use linux::block;
 
-/// As `60-persistent-storage.rules` names disks, for virtio, NVMe, SCSI and ATA; and Google's names by serial number.
+/// The names of `60-persistent-storage.rules`, for virtio, NVMe, SCSI and ATA; and Google's names by serial number.
 pub(super) fn ids(disk: &Path, name: &str, serial: Option<&str>) -> Vec<String> {
     let text = |file: &str| {
         let text = fs::read_to_string(disk.join(file)).ok()?;
@@ -26,7 +26,7 @@ pub(super) fn ids(disk: &Path, name: &str, serial: Option<&str>) -> Vec<String> 
     out.push(format!("google-{serial}"));
     let model = text("device/model").unwrap_or_default();
     if name.starts_with("vd") {
-        // The kernel gives 20 bytes of it.
+        // The kernel reports at most 20 bytes of it.
         out.push(format!("virtio-{serial}"));
     } else if name.starts_with("nvme") {
         out.push(format!("nvme-{model}_{serial}"));
@@ -43,7 +43,7 @@ pub(super) fn ids(disk: &Path, name: &str, serial: Option<&str>) -> Vec<String> 
     out
 }
 
-/// As udev's `path_id` names disks behind PCI: virtio by the slot, NVMe by its namespace, SCSI by its address.
+/// The names of udev's `path_id` for disks behind PCI: virtio by the slot, NVMe by its namespace, SCSI by its address.
 pub(super) fn paths(disk: &Path, name: &str) -> Vec<String> {
     let parts: Vec<&str> = disk.iter().filter_map(|part| part.to_str()).collect();
     let is_pci = |part: &&str| {
@@ -63,7 +63,7 @@ pub(super) fn paths(disk: &Path, name: &str) -> Vec<String> {
         let namespace = block::number(&disk.join("nsid"));
         return namespace.map_or_else(Vec::new, |id| vec![format!("pci-{slot}-nvme-{id}")]);
     }
-    // The address below `…/targetH:C:I/H:C:I:L/block/sda`; the host's own number counts for nothing.
+    // The address below `…/targetH:C:I/H:C:I:L/block/sda`; the host's number is not part of the name.
     let address = parts
         .iter()
         .rev()

@@ -1,4 +1,4 @@
-//! Downloads at the same time, each with its headers.
+//! Parallel downloads, each with its headers.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use ignition::source::shown;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Downloads that run at the same time.
+/// The number of parallel downloads.
 const AT_ONCE: usize = 32;
 /// The `Accept` header that Ignition sends.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
-/// The number that came with a resource, and its bytes or why there are none.
+/// The index of a resource, and its bytes or why there are none.
 pub(super) type Answer = (usize, Result<Vec<u8>, String>);
 
-/// Fetches all; each answer with the number that came with its resource.
+/// Fetches all resources; each answer has the index of its resource.
 ///
 /// # Errors
-/// Only if no runtime can be made: what fails to download is an answer.
+/// Only if no runtime can be made: a failed download is an answer.
 pub(super) fn all(
     client: &Client,
     wanted: &[(usize, &Resource)],
@@ -57,7 +57,7 @@ pub(super) fn all(
     })
 }
 
-/// A text of the download's with the address as it may be shown: its query may hold a token.
+/// A message of a download with its URL redacted: the query may hold a token.
 fn redact(text: &str, url: &str) -> String {
     let secret = url.split_once(['?', '#']).map_or("", |(_, secret)| secret);
     match secret.is_empty() {
@@ -86,7 +86,7 @@ fn why(failure: &Failure, url: &str) -> String {
     }
 }
 
-/// Ignition's own headers under those of the config; one without a value is not sent.
+/// Ignition's own headers under those of the config; a header without a value is not sent.
 fn headers(resource: &Resource) -> Vec<(String, String)> {
     let mut out = vec![
         ("Accept".to_owned(), ACCEPT.to_owned()),

@@ -1,4 +1,4 @@
-//! One disk of the config: its table as it will be, and what forbids the change.
+//! One disk of the config: its planned table, and the reasons to refuse the change.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,7 +20,7 @@ use linux::probe;
 use linux::probe::Stretch;
 
 impl DiskPlanner<'_> {
-    /// The one whole disk that a config's disk means.
+    /// The one complete disk that a config's entry names.
     fn whole_disk(&mut self, at: &str, path: &str) -> Option<Device> {
         let name = match Name::parse(path) {
             Ok(name) => name,
@@ -71,7 +71,7 @@ impl DiskPlanner<'_> {
         }
         let stable = disk.stable();
         let completed = self.inputs.journal.stage(at, &stable) == Some(Stage::Done);
-        // A table that an earlier attempt with another config made may go.
+        // A table that an earlier attempt with another config made may be wiped.
         let may_wipe = wanted.wipe_table == Some(true) || self.inputs.journal.made_earlier(&stable);
         let wipe = may_wipe && !completed;
         if self.refused(at, &disk, wipe) {
@@ -98,7 +98,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// What forbids any change to a disk.
+    /// Reports the reason why a disk may not be changed at all; false if there is none.
     fn refused(&mut self, at: &str, disk: &Device, wipe: bool) -> bool {
         let parts = |device: &&Device| {
             device
@@ -136,7 +136,7 @@ impl DiskPlanner<'_> {
         true
     }
 
-    /// The table that the changes begin with.
+    /// The table to which the changes are applied.
     fn table_of(
         &self,
         disk: &Device,
@@ -176,7 +176,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// Numbers of partitions that must stay as they are.
+    /// Numbers of partitions that must not change.
     fn busy(&self, disk: &Device, table: &Table) -> BTreeSet<u32> {
         let used = self.inputs.devices.iter().filter(|device| device.busy());
         let mut out: BTreeSet<u32> = used
@@ -205,7 +205,8 @@ impl DiskPlanner<'_> {
         let there = self.tables.get(&disk.name).cloned().flatten();
         let table = outcome.table;
         let changed = table.entries != now.entries;
-        // A damaged copy is mended whatever the config wants; a disk without partitions gets no table for none.
+        // A damaged copy is repaired in any case; a disk without partitions gets no table if the config has none
+        // either.
         let mended =
             there.as_ref().is_some_and(|there| !there.sound) && !self.is_system(&disk.name);
         let write = changed || (mended && !wipe);
@@ -225,13 +226,13 @@ impl DiskPlanner<'_> {
     }
 }
 
-/// A partition of the config, with the number that an earlier run gave it.
+/// The spec of a config's partition, with the number that an earlier run gave it.
 fn partition_spec(
     at: &str,
     model: &Partition,
     earlier: Option<u32>,
 ) -> Result<PartitionSpec, String> {
-    /// More would overflow when they become bytes.
+    /// Larger values would overflow in the conversion to bytes.
     const LARGEST: u64 = u64::MAX / MIB / 4;
     let mib = |name: &str, value: Option<i64>| {
         value

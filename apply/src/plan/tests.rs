@@ -42,7 +42,7 @@ fn lab() -> Lab {
             .entries
             .insert(number, entry(label, u64::from(number) * 100, 100));
     }
-    // The other slot and `state` are not made yet.
+    // The other slot and `state` do not exist yet.
     let mut written = table.clone();
     written.entries.retain(|number, _| *number <= 3);
     written.write(&file).unwrap();
@@ -381,7 +381,7 @@ fn what_is_in_use_and_what_is_named_twice_is_refused() {
 fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
     let mut lab = lab();
     let device = "virtio-serial-vdb";
-    // The table was written and one file system begun: nothing is wiped again, the half-made one is made anew.
+    // The table was written and one file system started: nothing is wiped again, the half-made one is made again.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     let numbers = BTreeMap::from([
         ("$.storage.disks.0.partitions.0".to_owned(), 1),
@@ -418,7 +418,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
         lab.plan(&text).unwrap().filesystems[0].action,
         Some(FilesystemAction::Keep)
     );
-    // Another disk in its place is no disk of that run.
+    // Another disk at its place does not belong to that run.
     let real = lab.machine.world.sys.join("block/vdb");
     write(&real.join("serial"), "other");
     let other = text.replace("serial-vdb", "other");
@@ -428,7 +428,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
 #[test]
 fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     let mut lab = lab();
-    // Another config had made a table and file systems where this one wants others.
+    // An earlier attempt with another config made a table and file systems on the disk.
     lab.table("vdb", &[(1, entry("x", 1, 300)), (2, entry("y", 301, 500))]);
     lab.put("vdb", 1 << 20, Kind::Xfs);
     let kept = TWO.replace(r#""wipeTable": true"#, r#""wipeTable": false"#);
@@ -444,7 +444,7 @@ fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     let plan = lab.plan(&kept).unwrap();
     assert!(plan.tables[0].wipe && plan.tables[0].fresh);
     assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
-    // Once this one has made it, it is as with any run that is taken up.
+    // After this config made the table, the run is resumed as usual.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     lab.journal
         .note_table(at, "virtio-serial-vdb", BTreeMap::new(), true)
