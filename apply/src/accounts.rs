@@ -15,7 +15,7 @@ use databases::Database;
 use edit::Home;
 pub(crate) use edit::{Accounts, SshKeys};
 
-/// Edits the accounts in memory as the config wants, groups first. What is wrong goes to `wrong`.
+/// Edits the accounts in memory according to the config, groups first. Problems are added to `wrong`.
 pub(crate) fn plan(
     config: &Config,
     tree: &Tree,
@@ -60,8 +60,8 @@ pub(crate) fn plan(
     keys
 }
 
-/// Writes homes, account files and keys, in this order: a user whose home could not be made is not known. `mounted` are
-/// folders that the mounts of this run made or are.
+/// Writes homes, account files and keys, in this order: a user whose home could not be made gets no account. `mounted`
+/// are the mount points of this run and the folders that were made for them.
 pub(crate) fn apply(
     tree: &Tree,
     accounts: &Accounts,
@@ -90,7 +90,7 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// What [`apply`] will write to.
+/// Records the paths that [`apply`] will write to.
 pub(crate) fn intend(
     tree: &Tree,
     accounts: &Accounts,
@@ -142,7 +142,7 @@ fn key_text(lines: &[String]) -> String {
         .collect()
 }
 
-/// Replaces an account file; owner and mode stay.
+/// Replaces an account file; keeps owner and mode.
 fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Result<()> {
     let entry = tree.entry(database.path)?;
     let (mode, owner) = match entry.stat() {
@@ -152,9 +152,9 @@ fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Resu
     tree.write(&entry, database.to_text().as_bytes(), mode, owner)
 }
 
-/// A home from `/etc/skel`. It is filled under another name and then renamed, so that a half-filled one is never taken
-/// for a whole one. An existing home is left alone, as useradd does; but what only mounts made of it and in it, and is
-/// still root's, becomes the user's and nobody else's to read.
+/// Makes a home from `/etc/skel`. It is filled under a temporary name and then renamed, so that a half-filled one never
+/// counts as complete. An existing home is not changed, as with useradd; except that a folder which only the mounts
+/// made, and which still belongs to root, becomes the user's, with mode 0700.
 fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<()> {
     let entry = tree.entry(&home.path)?;
     if entry.stat().is_some() {
@@ -176,7 +176,7 @@ fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<
     tree.rename(&beside, &home.path)
 }
 
-/// Those of the folders that are a home or in it.
+/// The folders that are a home or inside it.
 fn within<'a>(folders: &'a [String], home: &str) -> impl Iterator<Item = &'a String> {
     let inner = format!("{home}/");
     folders
@@ -208,8 +208,8 @@ fn copy(tree: &Tree, from: &str, to: &str, owner: (u32, u32)) -> Result<()> {
     Ok(())
 }
 
-/// `~/.ssh/authorized_keys.d/ignition`, or `~/.ssh/authorized_keys` where that is asked for; all of it the user's own and
-/// nobody else's to read.
+/// Writes `~/.ssh/authorized_keys.d/ignition`, or `~/.ssh/authorized_keys` if the rules ask for it; all of it belongs
+/// to the user, who alone can read it.
 fn write_keys(tree: &Tree, accounts: &Accounts, name: &str, lines: &[String]) -> Result<()> {
     let Some((uid, gid, home)) = accounts.user(name) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! RAID arrays, made by `mdadm`: a config has no word for keeping one.
+//! RAID arrays, made by `mdadm`: a config has no key to keep an existing one.
 
 mod start;
 
@@ -18,12 +18,12 @@ use linux::uevent;
 use linux::world::World;
 pub use start::start;
 
-/// The most characters of a name: the metadata has room for 32, and `any:` stands before it.
+/// The longest name, in characters: the metadata has room for 32 bytes, and `any:` precedes the name.
 const LONGEST: usize = 28;
-/// How long udev, where there is one, may take to name an array, or to start one that it has begun with.
+/// How long udev, if it runs, may take to name an array, or to start an array whose members it is collecting.
 const BY_UDEV: Duration = Duration::from_secs(10);
 
-/// An array as a config wants it.
+/// An array of a config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArraySpec {
     /// Its JSON path in the config.
@@ -31,18 +31,18 @@ pub struct ArraySpec {
     /// Its name, below `/dev/md`.
     pub name: String,
     level: String,
-    /// Devices that are in use.
+    /// The number of active devices.
     active: usize,
-    /// How many more wait for one that fails.
+    /// The number of spare devices.
     spares: usize,
     options: Vec<String>,
 }
 
 impl ArraySpec {
-    /// Reads one.
+    /// Reads the entry of a config.
     ///
     /// # Errors
-    /// For what mdadm would refuse only after the first write.
+    /// For settings that mdadm would refuse only after the first write.
     pub fn of(at: &str, model: &Raid) -> Result<Self, String> {
         let devices = model.devices.as_ref().map_or(0, Vec::len);
         let spares = usize::try_from(model.spares.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -89,7 +89,7 @@ impl ArraySpec {
         }
     }
 
-    /// Whether a device is a member of it: of an array with its name, level and size.
+    /// Whether a device is a member of this array: of one with its name, level and size.
     pub fn has(&self, member: &Member) -> bool {
         let level = match self.level.as_str() {
             "linear" => -1,
@@ -127,7 +127,7 @@ impl ArraySpec {
         out
     }
 
-    /// For an array that an earlier run of this config made.
+    /// The arguments to start an array that an earlier run of this config made.
     fn assemble(&self, devices: &[String]) -> Vec<String> {
         let mut out: Vec<String> = ["--assemble", &format!("/dev/md/{}", self.name), "--run"]
             .map(str::to_owned)
@@ -136,7 +136,7 @@ impl ArraySpec {
         out
     }
 
-    /// Makes it on these devices, or starts it if it is `made` already.
+    /// Makes the array on these devices, or starts it if it is `made` already.
     ///
     /// # Errors
     /// The command as it would be typed, and its output.
@@ -176,7 +176,7 @@ impl ArraySpec {
         }
     }
 
-    /// Waits until it runs and udev has named it. Whoever needs one that does not run reports it.
+    /// Waits until the array runs and udev has named it. If it does not run, the step that needs it reports that.
     fn wait(&self, world: &World) -> Result<()> {
         let what = format!("the array {}", self.name);
         let look = || Ok(start::running(world, &self.name));
@@ -184,11 +184,11 @@ impl ArraySpec {
     }
 }
 
-/// The node of an array: by the link that mdadm makes where there is no udev, and udev where there is; else by what its
-/// members say.
+/// The node of an array: by the link that mdadm makes without udev, and udev otherwise; else by the metadata of its
+/// members.
 ///
 /// # Errors
-/// If there is no such array.
+/// If the array does not exist.
 pub fn node(world: &World, name: &str) -> Result<PathBuf> {
     if let Ok(target) = std::fs::canonicalize(world.dev.join("md").join(name)) {
         return Ok(target);
@@ -202,14 +202,14 @@ pub fn node(world: &World, name: &str) -> Result<PathBuf> {
 /// The UUID of an array, as mdadm writes it.
 ///
 /// # Errors
-/// If mdadm does not know it.
+/// If mdadm does not know the array.
 pub fn uuid(root: &Programs, device: &Path) -> Result<String> {
     let arguments = ["--detail", "--export", &device.to_string_lossy()];
     let output = programs::succeed(root, &Tool::Mdadm.find(root)?, &arguments)?;
     uuid_in(&output.stdout).with_context(|| format!("{} has no UUID", device.display()))
 }
 
-/// From the lines of `mdadm --export`.
+/// The UUID in the output of `mdadm --export`.
 fn uuid_in(text: &str) -> Option<String> {
     text.lines()
         .find_map(|line| line.strip_prefix("MD_UUID="))

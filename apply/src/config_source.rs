@@ -1,8 +1,8 @@
-//! Where a config comes from.
+//! The source of a config.
 
 use crate::digest::sha256;
 
-/// A config, or where it is.
+/// A config, or its URL.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ConfigSource {
     /// Its text, and its name in messages.
@@ -21,7 +21,7 @@ impl ConfigSource {
     }
 }
 
-/// A config may hold secrets, and an address a token: neither is shown.
+/// A config may hold secrets, and a URL a token: neither is shown.
 impl std::fmt::Debug for ConfigSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

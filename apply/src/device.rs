@@ -22,10 +22,10 @@ use linux::programs::Programs;
 use linux::world::World;
 use linux::{block, md, uevent};
 
-/// How long a device that an earlier boot made something on may take to appear.
+/// How long a device that an earlier boot used may take to appear.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A disk, a partition, or a device that the kernel makes of others.
+/// A disk, a partition, or a device that the kernel builds from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// The kernel's name.
@@ -55,7 +55,7 @@ pub struct Device {
     pub mapped: Option<String>,
     /// The names of a RAID array that runs: by its metadata, and by links in `/dev/md`.
     pub arrays: Vec<String>,
-    /// Whether it is mounted or swapped to.
+    /// Whether it is mounted or used as swap.
     pub used: bool,
     /// The devices that hold it, by the kernel's names.
     pub holders: Vec<String>,
@@ -68,7 +68,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Whether it is mounted, swapped to, or held by another device.
+    /// Whether it is mounted, used as swap, or held by another device.
     pub fn busy(&self) -> bool {
         self.busy_but(None)
     }
@@ -78,7 +78,7 @@ impl Device {
         self.ids.last().unwrap_or(&self.name).clone()
     }
 
-    /// As [`Device::busy`], but for what this device does with it.
+    /// As [`Device::busy`], but ignores the holder `holder`.
     pub fn busy_but(&self, holder: Option<&str>) -> bool {
         let other = |name: &String| holder != Some(name.as_str());
         self.used || self.holders.iter().any(other)
@@ -134,7 +134,7 @@ fn of_disk(
     used: &BTreeSet<String>,
 ) -> Option<Device> {
     let number = disk.dev?;
-    // The names by path come from where the device is attached, which only the real path shows.
+    // The names in `by-path` follow from the device's attachment, which only the real path shows.
     let folder = fs::canonicalize(world.sys.join("block").join(&disk.name)).ok()?;
     Some(Device {
         used: used.contains(&number),
@@ -195,7 +195,7 @@ fn contents(path: &Path, size: u64) -> Vec<Found> {
         .unwrap_or_default()
 }
 
-/// The names of an array. The kernel itself knows none; its members do.
+/// The names of an array. The kernel itself has none; the members' metadata has.
 fn arrays(world: &World, array: &Device, devices: &[Device]) -> Vec<String> {
     let folder = world.sys.join("class/block").join(&array.name);
     if !folder.join("md").exists() {
@@ -217,8 +217,8 @@ fn arrays(world: &World, array: &Device, devices: &[Device]) -> Vec<String> {
     out
 }
 
-/// Device numbers of all that is mounted or swapped to. The source in mountinfo is a text that need not resolve; it is
-/// read for file systems that have a device number of their own (btrfs).
+/// Device numbers of all mounted file systems and swap devices. The source in mountinfo is a text that need not
+/// resolve; it is read for file systems with a device number of their own (btrfs).
 fn used(world: &World) -> BTreeSet<String> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let number_of = |path: &str| {
@@ -252,7 +252,7 @@ fn used(world: &World) -> BTreeSet<String> {
     out
 }
 
-/// The devices that a name means, of those that there are now.
+/// The devices that a name refers to, among the present ones.
 pub fn find<'a>(devices: &'a [Device], name: &Name) -> Vec<&'a Device> {
     let part_of = |disk: &Device, number: Option<u32>| match number {
         None => devices.iter().find(|device| device.name == disk.name),
@@ -296,8 +296,8 @@ pub fn find<'a>(devices: &'a [Device], name: &Name) -> Vec<&'a Device> {
     }
 }
 
-/// Waits for the device with a file system or volume of this UUID; `None` if it does not appear in time. `what` is for
-/// the console.
+/// Waits for the device with a file system or volume of this UUID; `None` if it does not appear in time. `what` is its
+/// description for the console.
 pub(crate) fn wait_for_uuid(
     root: &Programs,
     modules: &Modules,

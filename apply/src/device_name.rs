@@ -1,11 +1,11 @@
-//! How a config names a device, without udev: each form that can be resolved from sysfs and the disks themselves.
+//! Names of devices in a config, resolved without udev: each form that sysfs and the disks themselves can resolve.
 
 use std::fmt;
 
-/// A name below `/dev`, taken apart.
+/// A parsed name below `/dev`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// The kernel's own, as `vda` or `nvme0n1p2`.
+    /// The kernel's name, as `vda` or `nvme0n1p2`.
     Kernel(String),
     /// `/dev/disk/by-id/NAME`, with the partition's number.
     Id(String, Option<u32>),
@@ -25,15 +25,15 @@ pub enum Name {
     Mapped(String),
 }
 
-/// The forms that are known, for messages.
+/// The supported forms, for messages.
 const KNOWN: &str = "/dev/NAME, /dev/md/NAME, /dev/mapper/NAME, and in /dev/disk: by-id, by-path, by-label, by-uuid, \
      by-partlabel, by-partuuid, azure";
 
 impl Name {
-    /// Takes a path apart.
+    /// Parses a path.
     ///
     /// # Errors
-    /// For a form that cannot be resolved; names the known ones.
+    /// For a form that cannot be resolved; lists the supported ones.
     pub fn parse(path: &str) -> Result<Self, String> {
         let unknown =
             || format!("{path} is not a device name that can be resolved; expected {KNOWN}");
@@ -50,7 +50,7 @@ impl Name {
                     return Ok(Self::Mapped(name.to_owned()));
                 }
                 if let Some(name) = name.strip_prefix("md-name-") {
-                    // `any:` is the home host that arrays of a config get.
+                    // `any:` is the homehost of a config's arrays.
                     let name = name.strip_prefix("any:").unwrap_or(name);
                     return Ok(Self::Array(name.to_owned()));
                 }
@@ -100,7 +100,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// `NAME-partN` taken apart.
+/// Splits `NAME-partN`.
 fn part(name: &str) -> (&str, Option<u32>) {
     match name.rsplit_once("-part") {
         Some((above, number)) if number.bytes().all(|b| b.is_ascii_digit()) => match number.parse()
@@ -112,7 +112,7 @@ fn part(name: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// Undoes udev's `\x20`.
+/// Decodes udev's `\x20`.
 fn decode(name: &str) -> Option<String> {
     let mut out = Vec::new();
     let mut rest = name.as_bytes();

@@ -1,4 +1,4 @@
-//! SHA-256 as journals and markers know a text by.
+//! SHA-256, by which journals and markers identify a text.
 
 use data_encoding::HEXLOWER;
 use sha2::Digest as _;

@@ -1,8 +1,8 @@
-//! Disks: partitions, file systems and mounts as the config wants them.
+//! Disks: partitions, file systems and mounts of the config.
 //!
-//! Everything is decided first, from what the disks hold and what sysfs says, and all mistakes are reported together;
-//! only then is the first byte written. The journal in `state` has what was started, so that the next boot resumes an
-//! interrupted one.
+//! All decisions come first, from the content of the disks and from sysfs, and all problems are reported together; only
+//! then is the first byte written. The journal in `state` records what was started, so that the next boot resumes an
+//! interrupted run.
 
 #[cfg(test)]
 mod tests;
@@ -44,11 +44,11 @@ pub struct Made {
     pub var: Option<(VarFilesystem, PathBuf)>,
 }
 
-/// Decides all that is to be done; waits for the disks that the config names. Writes nothing. `keys` open the encrypted
-/// volumes, in their order.
+/// Plans all changes; waits for the disks that the config names. Writes nothing. `keys` open the encrypted volumes, in
+/// their order.
 ///
 /// # Errors
-/// Everything that is wrong, at once.
+/// All problems at once.
 pub fn plan(
     target: &Target,
     storage: Option<&Storage>,
@@ -119,10 +119,10 @@ fn concerns(storage: &Storage) -> bool {
             .is_some_and(|list| !list.is_empty())
 }
 
-/// Does what was decided: tables, arrays, encrypted volumes, then file systems, those side by side.
+/// Carries out the plan: tables, arrays, encrypted volumes, then file systems, those in parallel.
 ///
 /// # Errors
-/// The first thing that failed. A later run takes it up from there.
+/// The first step that failed. A later run resumes there.
 pub fn apply(target: &Target, plan: &DiskPlan, journal: &mut DiskJournal) -> Result<Made> {
     let root = &target.programs;
     let world = &root.world;
@@ -216,7 +216,7 @@ fn open_volumes(
                 decided.map_err(|why| anyhow!(why))?
             }
         };
-        // One that was there before is never this node's to make anew.
+        // A volume that existed before is not this node's to make again.
         let makes = action != volumes::VolumeAction::Open;
         if makes {
             journal.note(at, volume.key.as_deref(), Stage::Started)?;
@@ -252,7 +252,7 @@ fn filesystems(
     for (planned, ..) in &work {
         journal.note(&planned.spec.at, planned.key.as_deref(), Stage::Started)?;
     }
-    // mkfs of one device waits for that device most of the time.
+    // mkfs waits for its device most of the time.
     let at_once = thread::available_parallelism().map_or(1, usize::from);
     for some in work.chunks(at_once) {
         let results: Vec<Result<()>> = thread::scope(|scope| {
@@ -315,7 +315,7 @@ fn path_of(world: &World, target: &DeviceRef) -> Result<PathBuf> {
     }
 }
 
-/// The file system at `/var` as `state` remembers it.
+/// The record of the file system at `/var` for `state`.
 fn describe(
     device: &Path,
     spec: &mounts::MountSpec,
@@ -333,10 +333,10 @@ fn describe(
 }
 
 impl Made {
-    /// Closes the encrypted volumes but those below `/var`: the running system opens them itself, by its crypttab.
+    /// Closes the encrypted volumes except those below `/var`: the running system opens them itself, by its crypttab.
     ///
     /// # Errors
-    /// If one is in use.
+    /// If a volume is in use.
     pub fn close(&self, root: &Programs) -> Result<()> {
         let layers = self.var.as_ref().map(|(var, _)| var.layers.as_slice());
         let stays = |name: &str| {
@@ -349,11 +349,11 @@ impl Made {
             .try_for_each(|volume| volumes::close(root, &volume.name))
     }
 
-    /// Mounts what the config wants mounted below the root, where `/var` is already. The folders that are made for that
-    /// are noted in the journal.
+    /// Mounts the config's file systems below the root, where `/var` is mounted already. The journal records the
+    /// folders that are made for that.
     ///
     /// # Errors
-    /// If one does not mount; then none is mounted.
+    /// If a file system does not mount; then none stays mounted.
     pub fn mount(&self, target: &Target, journal: &mut FileJournal) -> Result<Mounted> {
         let own = |(spec, _): &&(mounts::MountSpec, PathBuf)| spec.path != mounts::VAR;
         let spec: Vec<_> = self.mounts.iter().filter(own).cloned().collect();

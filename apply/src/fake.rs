@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use linux::world::{Clock, World};
 
-/// The machine; its folder goes with it.
+/// The machine; its folder is removed with it.
 pub(crate) struct Machine {
     _folder: tempfile::TempDir,
     pub world: World,
 }
 
-/// Writes a file, its folder made if need be.
+/// Writes a file, and makes its folder if it does not exist.
 pub(crate) fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
 
 impl Machine {
-    /// One without disks.
+    /// A machine without disks.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let world = World::below(folder.path(), Clock::Real);
@@ -32,8 +32,8 @@ impl Machine {
         }
     }
 
-    /// Adds a device at `place` below `/sys/devices`; a `start` makes it a partition. Gives its folder in sysfs and its
-    /// node, a file of zeros.
+    /// Adds a device at `place` below `/sys/devices`; a `start` makes it a partition. Returns its folder in sysfs and
+    /// its node, a file of zeros.
     pub(crate) fn add(
         &self,
         name: &str,
@@ -58,7 +58,7 @@ impl Machine {
         (real, file)
     }
 
-    /// What mountinfo says.
+    /// Sets the content of mountinfo.
     pub(crate) fn mounted(&self, text: &str) {
         write(&self.world.proc.join("self/mountinfo"), text);
     }

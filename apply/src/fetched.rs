@@ -1,4 +1,4 @@
-//! A config with everything that it names, in memory: later steps need no network for it.
+//! A config with everything that it names, in memory: later steps need no network.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,12 +7,12 @@ use ignition::{Config, model};
 
 use crate::digest::sha256;
 
-/// Name → SHA-256 of the texts that a config was made of.
+/// Name → SHA-256 of a config's sources.
 pub type Sources = BTreeMap<String, String>;
 
 /// A config with everything that it names in memory.
 pub struct Fetched {
-    /// Base and user merged.
+    /// The merged base and user configs.
     pub config: Config,
     /// The same, typed.
     pub model: model::Config,
@@ -20,20 +20,20 @@ pub struct Fetched {
     pub files: Vec<Contents>,
     /// Keys for the volumes of `storage.luks`, in the same order.
     pub keys: Vec<VolumeKeys>,
-    /// Whether there was a config of the user's.
+    /// Whether the user provided a config.
     pub user_config: bool,
-    /// Warnings about it.
+    /// Warnings about the config.
     pub warnings: Vec<String>,
-    /// The texts that it was made of and that later boots can see again: name → SHA-256.
+    /// The sources of the config that later boots can read again: name → SHA-256.
     pub sources: Sources,
 }
 
 /// Contents of one of `storage.files`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// What the file begins with; `None` when the config only appends, or names no contents.
+    /// The initial content of the file; `None` when the config only appends, or names no contents.
     pub contents: Option<Vec<u8>>,
-    /// What is appended, in order.
+    /// The appended contents, in order.
     pub append: Vec<Vec<u8>>,
 }
 
@@ -49,12 +49,12 @@ impl fmt::Debug for Contents {
     }
 }
 
-/// What was fetched for an encrypted volume.
+/// The fetched data for an encrypted volume.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct VolumeKeys {
     /// Its key file.
     pub file: Option<Vec<u8>>,
-    /// The advertisements of its tang servers, in their order; none where the config itself has it.
+    /// The advertisements of its tang servers, in their order; none for one that the config holds itself.
     pub advertisements: Vec<Option<Vec<u8>>>,
 }
 
@@ -69,13 +69,13 @@ impl fmt::Debug for VolumeKeys {
 }
 
 impl Fetched {
-    /// SHA-256 of the merged config, in hexadecimal digits: what journals and markers know it by.
+    /// SHA-256 of the merged config, in hexadecimal digits: journals and markers identify the config by it.
     pub fn hash(&self) -> String {
         sha256(self.config.to_json().to_string().as_bytes())
     }
 }
 
-/// A config may hold secrets: only how much there is of it is shown.
+/// A config may hold secrets: only its sizes are shown.
 impl fmt::Debug for Fetched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fetched")

@@ -12,7 +12,7 @@ use crate::fetched::{Contents, Fetched};
 use crate::journal::files::{FileJournal, Intent};
 use crate::tree::{Tree, TreeEntry, split};
 
-/// One thing to make, with everything decided.
+/// One entry to make, with all decisions.
 #[derive(Debug)]
 pub(crate) struct Entry<'a> {
     /// Path as the config has it.
@@ -35,8 +35,8 @@ enum Kind<'a> {
     },
 }
 
-/// Decides all entries, in the order in which they are made: shallow ones first, hard links last. What is
-/// wrong goes to `wrong`.
+/// Plans all entries, in the order in which they are made: shallow ones first, hard links last. Problems are added to
+/// `wrong`.
 pub(crate) fn plan<'a>(
     fetched: &'a Fetched,
     tree: &Tree,
@@ -91,7 +91,7 @@ fn mode(mode: Option<i64>) -> Option<u32> {
     mode.and_then(|mode| u32::try_from(mode).ok())
 }
 
-/// Whether the link is already there.
+/// Whether the link exists already.
 fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Some(entry) = tree.find(path) else {
@@ -107,7 +107,7 @@ fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
     entry.stat().map(id) == other.map(id)
 }
 
-/// A relative target of a hard link counts from the link's folder.
+/// A relative target of a hard link is relative to the link's folder.
 fn hard_target(path: &str, target: &str) -> String {
     match target.starts_with('/') {
         true => target.to_owned(),
@@ -128,14 +128,13 @@ impl EntryPlanner<'_> {
         self.wrong.push(format!("{at}: {path}: {why}"));
     }
 
-    /// Whether what is at this path was put there by an attempt that was cut off, whose config allowed it to replace
-    /// what had been there.
+    /// Whether an interrupted attempt, whose config allowed it, replaced the former content of this path.
     fn replaced(&self, path: &str) -> bool {
         let real = self.tree.real(path);
         real.is_ok_and(|real| self.journal.replaced(&real))
     }
 
-    /// Checks that the path is writable and no other entry's; gives the existing file.
+    /// Checks that the path is writable and no other entry's; returns the existing file's metadata.
     fn check(&mut self, at: &str, path: &str) -> Option<Metadata> {
         match self.tree.check_writable(path) {
             Ok(real) => {
@@ -188,7 +187,7 @@ impl EntryPlanner<'_> {
         }
     }
 
-    /// An existing file may stay only if it is as the config wants it: a second run finds the result of the first one.
+    /// An existing file may stay only if it matches the config: a second run finds the result of the first one.
     fn check_existing(&mut self, at: &str, path: &str, now: &Metadata, wanted: &Contents) {
         if !now.is_file() {
             let why = "it exists and is not a regular file; overwrite is not set";
@@ -245,7 +244,7 @@ impl EntryPlanner<'_> {
         (uid, gid)
     }
 
-    /// The id that the config gives, else the one that `name` has (`known`).
+    /// The id of the config's entry, else that of `name` (`known`).
     fn id(
         &mut self,
         (at, what): (&str, &str),
@@ -274,7 +273,7 @@ impl EntryPlanner<'_> {
 }
 
 impl Entry<'_> {
-    /// What [`Entry::apply`] will write to.
+    /// Records the paths that [`Entry::apply`] will write to.
     pub(crate) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
         match &self.kind {
             Kind::Directory => intent.folder(tree, &self.path),
@@ -287,12 +286,12 @@ impl Entry<'_> {
         }
     }
 
-    /// Makes it. Whether it may replace an existing file was decided by [`plan`]. `repeated` means that an earlier run
-    /// completed, and no journal has the state before it.
+    /// Makes the entry. [`plan`] decided whether it may replace an existing file. `repeated` means that an earlier run
+    /// completed, so no journal has the state before it.
     pub(crate) fn apply(&self, tree: &Tree, repeated: bool) -> Result<()> {
         let entry = tree.entry(&self.path)?;
         if let Kind::Link { hard: true, .. } = self.kind {
-            // Its target may be one of the files that wait for their places.
+            // The link's target may be one of the files that are not renamed yet.
             tree.settle()?;
         }
         match &self.kind {
@@ -374,7 +373,7 @@ impl Entry<'_> {
         tree.write(entry, &wanted, self.mode.unwrap_or(mode), owner)
     }
 
-    /// Which kind of thing this is, for counting.
+    /// Whether this is a regular file, for counting.
     pub(crate) const fn is_file(&self) -> bool {
         matches!(self.kind, Kind::File { .. })
     }

@@ -1,4 +1,4 @@
-//! File systems: whether an existing one is kept, and how one is made.
+//! File systems: decides whether an existing one is kept, and makes new ones.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use linux::programs::Programs;
 
 use linux::tools::Tool;
 
-/// A file system as a config wants it.
+/// A file system of a config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilesystemSpec {
     /// Its JSON path in the config.
@@ -32,12 +32,12 @@ pub struct FilesystemSpec {
     pub options: Vec<String>,
 }
 
-/// What is done to the device.
+/// The action on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilesystemAction {
-    /// Nothing: the file system matches, or the device is empty as it should be.
+    /// Nothing: the file system matches, or the device is empty as required.
     Keep,
-    /// It is made.
+    /// The file system is made.
     Make,
     /// The existing content is wiped.
     Wipe,
@@ -46,10 +46,10 @@ pub enum FilesystemAction {
 }
 
 impl FilesystemSpec {
-    /// Reads one.
+    /// Reads the entry of a config.
     ///
     /// # Errors
-    /// For a kind of file system that is not made here.
+    /// For a kind of file system that is not supported.
     pub fn of(at: &str, model: &Filesystem) -> Result<Self, String> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         Ok(Self {
@@ -150,7 +150,7 @@ impl FilesystemSpec {
         out
     }
 
-    /// The program that makes it; none for a device that is to be empty.
+    /// The mkfs program; none for a device that is to be empty.
     pub fn tool(&self) -> Option<Tool> {
         Some(match self.kind? {
             Kind::Ext3 | Kind::Ext4 => Tool::MkfsExt4,
@@ -162,13 +162,13 @@ impl FilesystemSpec {
         })
     }
 
-    /// Its arguments; the config's own options come first.
+    /// The arguments of mkfs; the config's options come first.
     fn arguments(&self, device: &str) -> Vec<String> {
         let (force, identity) = match self.kind {
             Some(Kind::Btrfs) => (Some("--force"), "-U"),
             Some(Kind::Swap) => (Some("-f"), "-U"),
             Some(Kind::Xfs) => (Some("-f"), "-m"),
-            // It has no such flag: it never asks.
+            // mkfs.fat has no such flag: it never asks.
             Some(Kind::Vfat) => (None, "-i"),
             _ => (Some("-F"), "-U"),
         };
@@ -193,7 +193,7 @@ impl FilesystemSpec {
         out
     }
 
-    /// Does it.
+    /// Carries out the action.
     ///
     /// # Errors
     /// The command as it would be typed, and its output.
@@ -229,10 +229,10 @@ fn canonical(uuid: &str) -> String {
     }
 }
 
-/// The kind that a config's word means.
+/// The kind that a config's `format` names.
 ///
 /// # Errors
-/// For a word that is none, or that needs no disk.
+/// For an unknown word, or one that needs no disk.
 pub fn kind(format: &str) -> Result<Option<Kind>, String> {
     Ok(Some(match format {
         "ext4" => Kind::Ext4,
@@ -340,7 +340,7 @@ mod tests {
         let (action, warning) = want(Some(Kind::Ext4)).decide(&both, "x").unwrap();
         assert_eq!(action, FilesystemAction::Keep);
         assert!(warning.unwrap().contains("ZFS"));
-        // A FAT's own boot sector is nothing beside it.
+        // A FAT's own boot sector does not count as another signature.
         let spec = FilesystemSpec {
             uuid: Some("A1B2C3D4".into()),
             ..want(Some(Kind::Vfat))

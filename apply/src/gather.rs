@@ -1,5 +1,5 @@
-//! One attempt: both configs read, their chains of `replace` and `merge` followed, everything merged and
-//! checked, and all that it names fetched and verified. All mistakes are reported together.
+//! One attempt: reads both configs, follows their chains of `replace` and `merge`, merges and checks everything, and
+//! fetches and verifies all that it names. All mistakes are reported together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ const SLOWEST: Pace = Pace {
 /// Configs that may refer to one another in a chain.
 const DEEPEST: u32 = 16;
 
-/// What does not depend on the config.
+/// Settings that do not depend on the config.
 #[derive(Clone)]
 pub struct Settings {
     /// Certificates to trust, PEM.
     pub ca_bundle: Option<Vec<u8>>,
-    /// How a source is waited for.
+    /// The patience for a source.
     pub patience: Patience,
-    /// Where the clouds' storage and its credentials are.
+    /// Addresses of the clouds' storage and of its credentials.
     pub endpoints: Endpoints,
     /// Over which links servers are asked.
     pub links: Links,
@@ -83,12 +83,12 @@ impl Default for Settings {
     }
 }
 
-/// Everything that is wrong.
+/// All problems of a config.
 #[derive(Debug, Default)]
 pub struct ConfigProblems {
-    /// One finding each.
+    /// One problem each.
     pub lines: Vec<String>,
-    /// Whether a server was asked: then another attempt may help.
+    /// Whether a server was involved: then another attempt may help.
     pub remote: bool,
 }
 
@@ -103,7 +103,7 @@ pub struct Gather<'a> {
     settings: &'a Settings,
     network: &'a dyn Fn() -> Result<()>,
     patience: Patience,
-    /// Certificate authorities that configs have added, PEM.
+    /// Certificate authorities from configs, PEM.
     pub authorities: Vec<u8>,
     proxy: Option<Proxy>,
     identity: Identity,
@@ -115,7 +115,7 @@ pub struct Gather<'a> {
     pub warnings: Vec<String>,
 }
 
-/// What was fetched may be secret: only whether a server was asked is shown.
+/// Fetched data may be secret: only whether a server was involved is shown.
 impl fmt::Debug for Gather<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gather")
@@ -125,7 +125,7 @@ impl fmt::Debug for Gather<'_> {
 }
 
 impl<'a> Gather<'a> {
-    /// An attempt; `identity` is whose rights the clouds' storage is asked with.
+    /// An attempt; `identity` are the credentials for the clouds' storage.
     pub fn new(
         settings: &'a Settings,
         network: &'a dyn Fn() -> Result<()>,
@@ -144,7 +144,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The problems, with whether another attempt may help.
+    /// The problems, and whether another attempt may help.
     pub fn wrong(&self, lines: Vec<String>) -> ConfigProblems {
         ConfigProblems {
             lines,
@@ -152,7 +152,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The config, its warnings kept; or everything that is wrong with it.
+    /// The config, its warnings kept; or all its problems.
     ///
     /// # Errors
     /// The entries of the report.
@@ -178,8 +178,8 @@ impl<'a> Gather<'a> {
         self.report(merged)
     }
 
-    /// Everything that a merged config names, fetched; what opens encrypted volumes only if no earlier stage has
-    /// fetched it. [`Fetched::sources`] is left empty.
+    /// A merged config with everything that it names, fetched; the keys of encrypted volumes only if no earlier stage
+    /// has fetched them. [`Fetched::sources`] is left empty.
     pub fn with_contents(
         &mut self,
         config: Config,
@@ -212,7 +212,7 @@ impl<'a> Gather<'a> {
         })
     }
 
-    /// A config from its place, its chain followed. None for none and for an empty text.
+    /// Reads a config from its source, and follows its chain. None without a source and for an empty text.
     pub fn one(&mut self, place: Option<&ConfigSource>) -> Result<Option<Config>, ConfigProblems> {
         let (text, name) = match place {
             None => return Ok(None),
@@ -238,7 +238,7 @@ impl<'a> Gather<'a> {
         self.follow(config, DEEPEST).map(Some)
     }
 
-    /// A config may be packed with gzip, recognised by its magic number (RFC 1952).
+    /// Unpacks a config that is packed with gzip, recognised by its magic number (RFC 1952).
     fn unpacked(&self, text: Vec<u8>, name: &str) -> Result<Vec<u8>, ConfigProblems> {
         match text.starts_with(&[0x1f, 0x8b]) {
             true => memory::within(&self.room, text, true, |text, limit| gunzip(&text, limit))
@@ -247,7 +247,8 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// `replace` wins over `merge`; each merged config has its own chain followed before the next one's.
+    /// Follows the chain of a config. `replace` takes precedence over `merge`; each merged config has its own chain
+    /// followed before the next one's.
     fn follow(&mut self, config: Config, depth: u32) -> Result<Config, ConfigProblems> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         self.adopt(&model)?;
@@ -287,7 +288,7 @@ impl<'a> Gather<'a> {
         self.report(parsed)
     }
 
-    /// Timeouts, proxy and certificate authorities of a config count for what is fetched after it.
+    /// Timeouts, proxy and certificate authorities of a config apply to all later downloads.
     pub fn adopt(&mut self, model: &model::Config) -> Result<(), ConfigProblems> {
         self.adopt_transfer_settings(model);
         self.adopt_authorities(model)
@@ -377,7 +378,7 @@ impl<'a> Gather<'a> {
         Ok(got.pop().unwrap_or_default())
     }
 
-    /// Everything at once; each is unpacked and verified.
+    /// Fetches all resources at the same time; each is unpacked and verified.
     fn fetch(&mut self, wanted: &[(String, &Resource)]) -> Result<Vec<Vec<u8>>, ConfigProblems> {
         let mut lines = Vec::new();
         let mut out: Vec<Vec<u8>> = vec![Vec::new(); wanted.len()];

@@ -1,5 +1,5 @@
-//! Journals of a first boot, below `state`: what was started and what was there before, so that the boot after a power
-//! cut resumes or undoes it.
+//! Journals of a first boot, below `state`: started changes and the state before them, so that the boot after a power
+//! cut resumes or undoes them.
 
 pub mod disks;
 pub mod files;
@@ -58,7 +58,7 @@ impl<T: Default + Serialize + DeserializeOwned> StateFile<T> {
     }
 }
 
-/// Removes a journal, which is another node's.
+/// Removes a journal that belongs to another node.
 fn remove(path: &Path) -> Result<()> {
     atomic_file::remove(path).with_context(|| format!("removing the journal {}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! Mounts of the config's file systems below the root, for what is written into them: shallow ones first, and all
-//! unmounted before the handoff. Later boots mount by the config's own units.
+//! Mounts of the config's file systems below the root, so that later steps can write into them: shallow ones first, and
+//! all unmounted before the handoff. Later boots mount by the config's own units.
 
 use std::path::{Path, PathBuf};
 
@@ -16,37 +16,36 @@ use linux::programs::Programs;
 
 use linux::tools::load_module;
 
-/// Where `var` is.
+/// Mount point of `var`.
 pub const VAR: &str = "/var";
 
-/// A file system that is to be mounted.
+/// A file system to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountSpec {
     /// Its JSON path in the config.
     pub at: String,
     /// Its kind.
     pub kind: Kind,
-    /// Where to, a clean absolute path in the root.
+    /// The mount point, a clean absolute path in the root.
     pub path: String,
-    /// Options as the config has them.
+    /// The config's mount options.
     pub options: Vec<String>,
 }
 
-/// What was mounted, deepest last.
+/// The mounts of this run, deepest last.
 #[derive(Debug, Default)]
 pub struct Mounted {
     targets: Vec<PathBuf>,
-    /// Paths in the root of mount points and of folders that were made for them. A home that is one of them becomes
-    /// its user's.
+    /// Paths in the root of mount points and of folders that were made for them. A home among them becomes its user's.
     pub folders: Vec<String>,
 }
 
-/// Whether a file system may be mounted at this path, as far as that can be said before `/var` is there.
+/// Checks whether a file system may be mounted at this path, as far as that can be decided before `/var` is mounted.
 ///
 /// # Errors
 /// The reason, and the remedy.
 pub fn check(path: &str, rules: &Rules) -> Result<(), String> {
-    // A system without a read-only root knows its own mount points.
+    // A system without a read-only root has its own mount points.
     if rules.may_write("/") {
         return Ok(());
     }
@@ -84,7 +83,7 @@ pub fn check(path: &str, rules: &Rules) -> Result<(), String> {
     Ok(())
 }
 
-/// Mounts them below `base`, each with the device that it turned out to be on. `root` has the programs.
+/// Mounts the file systems below `base`, each with the device that it was found on. `root` has the programs.
 ///
 /// # Errors
 /// If a part of a path is not a folder, or the kernel refuses; then none stays mounted.
@@ -119,7 +118,7 @@ fn mount_one(
     mounted: &mut Mounted,
 ) -> Result<()> {
     let missing = missing(base, &wanted.path)?;
-    // Those that an attempt made before it was cut off count as made too.
+    // The folders of an interrupted attempt count as made too.
     let made = journal.note_folders(&missing)?;
     for folder in &missing {
         mount::folder(&base.join(folder.trim_start_matches('/')), 0o755)?;
@@ -132,8 +131,8 @@ fn mount_one(
     Ok(())
 }
 
-/// Mounts one file system, with the kernel's module for it. Where that cannot be loaded, the kernel may still have what
-/// it needs, or find it by itself.
+/// Mounts one file system, after loading the kernel's module for it. If that cannot be loaded, the module may be built
+/// in, or the kernel may find it itself.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -176,7 +175,7 @@ fn load_modules(root: &Programs, name: &str) -> Result<()> {
         load_module(root, name)?;
     }
     if name == "vfat" {
-        // The code page and character set that it asks for when it is mounted.
+        // The code page and character set that FAT requests when it is mounted.
         for module in ["nls_cp437", "nls_ascii"] {
             load_module(root, module)?;
         }
@@ -184,8 +183,8 @@ fn load_modules(root: &Programs, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The folders of a path that are absent. Every part that is there must be a folder and no link, so that the path means
-/// the same in the root and here.
+/// The folders of a path that are absent. Every existing part must be a folder and not a link, so that the path is the
+/// same in the root and here.
 fn missing(sysroot: &Path, path: &str) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     let mut here = sysroot.to_owned();
@@ -213,10 +212,10 @@ fn missing(sysroot: &Path, path: &str) -> Result<Vec<String>> {
 }
 
 impl Mounted {
-    /// Unmounts all, deepest first; what was written is on the disks then.
+    /// Unmounts all, deepest first; all written data is on the disks then.
     ///
     /// # Errors
-    /// Names the mount that stays.
+    /// Names the mount that remains.
     pub fn unmount(&mut self) -> Result<()> {
         while let Some(target) = self.targets.last() {
             mount::unmount(target)?;

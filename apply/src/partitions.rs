@@ -1,7 +1,8 @@
 //! One disk's partition table, written to the disk and passed to the kernel.
 //!
-//! The kernel gets each change by itself (`BLKPG`): it refuses to read the table anew (`BLKRRPART`) while one partition
-//! is in use, and the system disk's always are. The partitions in sysfs are then compared with the table.
+//! The kernel gets each change individually (`BLKPG`): it refuses to read the table again (`BLKRRPART`) while one
+//! partition is in use, as those of the system disk always are. The partitions in sysfs are then compared with the
+//! table.
 
 pub(crate) mod table;
 
@@ -27,15 +28,15 @@ pub(crate) struct TableChange {
     pub(crate) key: Option<String>,
     /// Whether all tables are wiped from it first.
     pub(crate) wipe: bool,
-    /// Whether nothing of a table that was there before stays.
+    /// Whether no partition of an earlier table remains.
     pub(crate) fresh: bool,
-    /// Its table afterwards; none if it is to have none.
+    /// The planned table; none if the disk is to have none.
     pub(crate) table: Option<Table>,
     /// Whether the table is written: it changes, or one of its copies is damaged.
     pub(crate) write: bool,
-    /// The number of each partition that is to be there, by its place in the config.
+    /// The number of each partition that is to exist, by its path in the config.
     pub(crate) numbers: Vec<(String, u32)>,
-    /// What is done to each partition, for the log.
+    /// The action on each partition, for the log.
     pub(crate) actions: Vec<(u32, PartitionAction)>,
 }
 
@@ -56,18 +57,18 @@ enum KernelChange {
 }
 
 impl TableChange {
-    /// Whether there is anything to do.
+    /// Whether the plan changes anything.
     pub(crate) const fn changes(&self) -> bool {
         self.wipe || self.write
     }
 
-    /// Does it.
+    /// Carries out the change.
     pub(crate) fn apply(&self, world: &World) -> Result<()> {
         let name = &self.disk.name;
         let mut options = File::options();
         let file = options.read(true).write(true).open(&self.disk.path);
         let file = file.with_context(|| format!("opening {}", self.disk.path.display()))?;
-        // udev, where there is one, leaves a locked disk alone (systemd.io/BLOCK_DEVICE_LOCKING).
+        // udev, if it runs, does not probe a locked disk (systemd.io/BLOCK_DEVICE_LOCKING).
         file.lock()
             .with_context(|| format!("locking {}", self.disk.path.display()))?;
         if self.wipe {
@@ -97,7 +98,7 @@ impl TableChange {
     }
 }
 
-/// Overwrites both copies of a GPT and the MBR, and nothing between them.
+/// Overwrites both copies of a GPT and the MBR, and nothing between the copies.
 fn wipe(file: &File, disk: &Device) -> Result<()> {
     for place in Table::places(disk.sector, disk.size) {
         let zeros = vec![0; usize::try_from(place.end - place.start)?];
@@ -131,8 +132,8 @@ fn views(table: Option<&Table>) -> Vec<Extent> {
     table.entries.iter().map(view).collect()
 }
 
-/// The changes from one view to the other: deletions, then what shrinks, what grows, additions, so that nothing
-/// overlaps at any moment.
+/// The changes from one view to the other: deletions first, then partitions that shrink, those that grow, additions, so
+/// that nothing overlaps at any moment.
 fn differences(now: &[Extent], wanted: &[Extent]) -> Vec<KernelChange> {
     let find = |views: &[Extent], number: u32| views.iter().copied().find(|v| v.number == number);
     let (mut gone, mut resized, mut added) = (Vec::new(), Vec::new(), Vec::new());

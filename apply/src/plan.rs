@@ -23,7 +23,7 @@ use crate::target::Rules;
 use crate::{arrays, volumes};
 use linux::gpt::Table;
 
-/// Partitions of the system disk that no config changes.
+/// Partitions of the system disk that a config may not change.
 const IMAGE_LABELS: [&str; 6] = [
     layout::LABEL_ESP,
     layout::LABEL_ROOT_A,
@@ -33,12 +33,12 @@ const IMAGE_LABELS: [&str; 6] = [
     layout::LABEL_STATE,
 ];
 
-/// The disk that the root is on, with its table as this boot will write it.
+/// The disk of the root, with its table as this boot will write it.
 #[derive(Clone, Debug)]
 pub struct SystemDisk {
     /// The kernel's name.
     pub disk: String,
-    /// The table with every partition of the image's own, made or about to be, but for `var`.
+    /// The table with all of the image's own partitions, present or planned, except `var`.
     pub table: Table,
     /// Bytes that `var` needs after the last partition, unless the config has one.
     pub var_minimum: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) journal: &'a DiskJournal,
 }
 
-/// Everything decided.
+/// The plan of all changes to the disks.
 #[derive(Debug, Default)]
 pub struct DiskPlan {
     pub(crate) tables: Vec<TableChange>,
@@ -67,7 +67,7 @@ pub struct DiskPlan {
     pub(crate) warnings: Vec<String>,
 }
 
-/// An array to be made, or started if an earlier run made it.
+/// An array to make, or to start if an earlier run made it.
 #[derive(Debug)]
 pub(crate) struct PlannedArray {
     pub(crate) spec: arrays::ArraySpec,
@@ -75,11 +75,11 @@ pub(crate) struct PlannedArray {
     /// By what a later boot knows all of its members again; none if nothing names one of them.
     pub(crate) key: Option<String>,
     pub(crate) made: bool,
-    /// The kernel's name of it if it runs already.
+    /// The kernel's name of the array if it runs already.
     pub(crate) running: Option<String>,
 }
 
-/// An encrypted volume to be made or opened.
+/// An encrypted volume to make or to open.
 #[derive(Debug)]
 pub(crate) struct PlannedVolume {
     pub(crate) spec: volumes::VolumeSpec,
@@ -94,7 +94,7 @@ pub(crate) struct PlannedVolume {
     pub(crate) open: Option<String>,
 }
 
-/// A file system to be made or kept.
+/// A file system to make or to keep.
 #[derive(Debug)]
 pub(crate) struct PlannedFilesystem {
     pub(crate) spec: crate::filesystems::FilesystemSpec,
@@ -107,7 +107,7 @@ pub(crate) struct PlannedFilesystem {
     pub(crate) action: Option<FilesystemAction>,
 }
 
-/// A device that the plan speaks of.
+/// A device that the plan refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeviceRef {
     /// An existing device, by the kernel's name.
@@ -120,18 +120,18 @@ pub(crate) enum DeviceRef {
     Volume(String),
 }
 
-/// Why there is no plan.
+/// The reasons why no plan is possible.
 #[derive(Debug, Default)]
 pub(crate) struct PlanProblems {
     pub(crate) lines: Vec<String>,
-    /// Whether a device is missing that may still come.
+    /// Whether a device is missing that may appear later.
     pub(crate) missing: bool,
 }
 
-/// Decides. `random` gives GUIDs.
+/// Makes the plan. `random` returns GUIDs.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All problems at once.
 pub(crate) fn plan(
     inputs: &Inputs<'_>,
     random: &mut dyn FnMut() -> anyhow::Result<Guid>,
@@ -184,9 +184,9 @@ struct DiskPlanner<'a> {
     inputs: &'a Inputs<'a>,
     problems: PlanProblems,
     plan: DiskPlan,
-    /// The table of each disk as it will be.
+    /// The planned table of each disk.
     tables: BTreeMap<String, Option<Table>>,
-    /// Who has each target.
+    /// The entry of the config that claims each target.
     taken: BTreeMap<DeviceRef, String>,
 }
 
@@ -220,7 +220,7 @@ impl DiskPlanner<'_> {
         self.inputs.system.is_some_and(|system| system.disk == disk)
     }
 
-    /// The disks of this machine, to correct a misspelled name by.
+    /// The disks of this machine, so that a message shows a misspelled name.
     fn list_disks(&self) -> String {
         let disks = self
             .inputs
@@ -240,7 +240,8 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// `var` of our own is made behind all others, on the system disk, if the config has none.
+    /// Checks the space for our own `var`, which is made behind all other partitions of the system disk, if the config
+    /// has none.
     fn check_space_for_var(&mut self) {
         let Some(system) = self.inputs.system else {
             return;

@@ -1,6 +1,6 @@
 //! Provision: the config applied to the root.
 //!
-//! All or nothing: everything is decided and checked first, and all mistakes are reported together; only then is the
+//! All or nothing: everything is planned and checked first, and all problems are reported together; only then is the
 //! first byte written. The journal in `state` has every change before it is made, so that an interrupted run is undone
 //! and started over. A second run accepts the result of the first one.
 
@@ -29,19 +29,19 @@ pub struct Applied {
     pub entries: usize,
     /// Files among them.
     pub files: usize,
-    /// Users and groups that the config speaks of.
+    /// Users and groups in the config.
     pub accounts: usize,
-    /// Units that the config speaks of.
+    /// Units in the config.
     pub units: usize,
-    /// Warnings; nothing was refused for them.
+    /// Warnings, which refuse nothing.
     pub warnings: Vec<String>,
 }
 
-/// Checks a config against the verified root alone, before `/var` is mounted: what is refused here is
-/// refused on every attempt.
+/// Checks a config against the verified root alone, before `/var` is mounted: a problem that is found here would occur
+/// on every attempt.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All problems at once.
 pub fn check(target: &Target, fetched: &Fetched) -> Result<()> {
     let tree = Tree::open(&target.root, target.rules)?;
     plan(fetched, &tree, &FileJournal::default(), 0).map(drop)
@@ -56,11 +56,11 @@ pub struct DiskResults {
     pub volumes: Vec<Opened>,
 }
 
-/// Applies a config to the root, where `/etc` and `/var` are writable. The journal is on the disk before the
-/// first write.
+/// Applies a config to the root, where `/etc` and `/var` are writable. The journal is on the disk before the first
+/// write.
 ///
 /// # Errors
-/// Everything that is wrong with the config on this root, before the first write; or the first write that failed.
+/// All problems of the config on this root, before the first write; or the first write that failed.
 pub fn apply(
     target: &Target,
     fetched: &Fetched,
@@ -114,7 +114,7 @@ fn apply_to(
     })
 }
 
-/// Everything decided.
+/// The plan of all changes to the root.
 struct FilePlan<'a> {
     accounts: Accounts,
     keys: SshKeys,
@@ -124,7 +124,7 @@ struct FilePlan<'a> {
 }
 
 impl FilePlan<'_> {
-    /// Everything that will be written to, with its present state.
+    /// All paths that will be written to, with their present state.
     fn intent(&self, tree: &Tree, disk_results: &DiskResults) -> Result<Intent> {
         let mut intent = Intent::default();
         let mounted = &disk_results.mounted;

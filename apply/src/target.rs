@@ -1,4 +1,4 @@
-//! What a config is applied to: a root, its programs, and the rules of the system that the root belongs to.
+//! The target of a config: a root, its programs, and the rules of the system that the root belongs to.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,37 +9,38 @@ use linux::modules::Modules;
 use linux::programs::Programs;
 use linux::timeline::Timeline;
 
-/// What a config is applied to.
+/// The target of a config.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The root that is written to.
+    /// The root to write to.
     pub root: PathBuf,
-    /// The programs that make disks: the image's, or those of the initrd that this program runs in.
+    /// The programs for disks: the image's, or those of the initrd that this program runs in.
     pub programs: Programs,
     /// Kernel modules that are loaded when a device is missing.
     pub modules: Arc<Modules>,
     /// The record of this boot.
     pub timeline: Timeline,
-    /// What differs between systems.
+    /// The rules of the system.
     pub rules: Rules,
 }
 
-/// What differs between a Slipway node and a system whose initrd runs Ignition.
+/// The differences between a Slipway node and a system whose initrd runs Ignition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Folders that a config may write to; `/` for all of the root.
+    /// Folders that a config may write to; `/` for the complete root.
     pub writable: &'static [&'static str],
     /// Links at the root that stand for folders below `/var`: link, target.
     pub var_links: &'static [(&'static str, &'static str)],
-    /// Where a user's ssh keys go below the home: folders and file.
+    /// The file of a user's ssh keys below the home: folders and file.
     pub key_file: (&'static [&'static str], &'static str),
-    /// Whether all units are in the root, so that a config which enables another one is wrong. Else it may come later.
+    /// Whether all units are in the root, so that enabling another one is a mistake. Otherwise units may be added
+    /// later.
     pub has_all_units: bool,
-    /// Whether `state` remembers the file system at `/var`, which every boot then opens before there is a network.
+    /// Whether `state` records the file system at `/var`, which every boot then opens before the network is up.
     pub remembers_var: bool,
-    /// Whether a journal has what an earlier run made. Without one, running arrays and open volumes are adopted.
+    /// Whether a journal records what an earlier run made. Without one, running arrays and open volumes are adopted.
     pub has_journal: bool,
-    /// Whether this program answers when the kernel asks for a module, as nothing else does in our initramfs.
+    /// Whether this program serves the kernel's requests for modules; our initramfs has no other modprobe.
     pub answers_modprobe: bool,
     /// How long a device that the config names may take to appear.
     pub device_deadline: Duration,
@@ -72,12 +73,12 @@ impl Rules {
             remembers_var: false,
             has_journal: false,
             answers_modprobe: false,
-            // As Ignition waits for a device (`internal/systemd`).
+            // As long as Ignition waits for a device (`internal/systemd`).
             device_deadline: Duration::from_secs(90),
         }
     }
 
-    /// Whether a config may write at this path, which has no links.
+    /// Whether a config may write at this path, which must have no links.
     #[must_use]
     pub fn may_write(&self, path: &str) -> bool {
         self.writable.iter().any(|folder| {
@@ -87,7 +88,7 @@ impl Rules {
     }
 }
 
-/// A file that sshd reads beside the one that people edit.
+/// A file that sshd reads in addition to the one that people edit.
 const KEY_FRAGMENT: (&[&str], &str) = (&[".ssh", "authorized_keys.d"], "ignition");
 
 #[cfg(test)]

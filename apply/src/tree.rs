@@ -26,23 +26,23 @@ pub struct Tree {
     root: OwnedFd,
     real: PathBuf,
     owners: Owners,
-    /// Files that are written beside their places and wait for [`Tree::settle`].
+    /// Files that were written under temporary names and wait for [`Tree::settle`].
     pending: RefCell<Vec<(TreeEntry, TreeEntry)>>,
-    /// A folder of each file system that was written to, by its device number.
+    /// A folder of each file system with changes, by its device number.
     touched: RefCell<BTreeMap<u64, File>>,
 }
 
-/// How owners are set.
+/// Whether owners are set or recorded.
 #[derive(Debug)]
 pub enum Owners {
-    /// By the system.
+    /// Set by the system.
     Real,
-    /// Kept beside the tree, for tests that may not change owners: path in the root → (uid, gid).
+    /// Recorded beside the tree, for tests that may not change owners: path in the root → (uid, gid).
     #[cfg(test)]
     Recorded(std::sync::Mutex<std::collections::BTreeMap<String, (u32, u32)>>),
 }
 
-/// An entry of a folder that exists: the entry itself may not.
+/// An entry in an existing folder; the entry itself need not exist.
 #[derive(Debug)]
 pub struct TreeEntry {
     parent: OwnedFd,
@@ -52,7 +52,7 @@ pub struct TreeEntry {
 }
 
 impl TreeEntry {
-    /// A path that other calls can use, as long as this place lives.
+    /// A path for other calls, valid as long as this entry lives.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
     }
@@ -62,7 +62,7 @@ impl TreeEntry {
         fs::symlink_metadata(self.path()).ok()
     }
 
-    /// Where the link leads, if it is one.
+    /// The target of the entry if it is a link.
     pub fn link_target(&self) -> Option<String> {
         let target = fs::read_link(self.path()).ok()?;
         target.to_str().map(str::to_owned)
@@ -83,7 +83,7 @@ impl TreeEntry {
         Ok(out)
     }
 
-    /// The names of a folder's entries, sorted; none if it is no folder.
+    /// The names of a folder's entries, sorted; none if it is not a folder.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries
@@ -93,12 +93,12 @@ impl TreeEntry {
         names
     }
 
-    /// Removes a folder if there is one and nothing is in it or mounted on it.
+    /// Removes the entry if it is an empty folder without a mount.
     pub fn remove_empty(&self) {
         fs::remove_dir(self.path()).unwrap_or_default();
     }
 
-    /// Removes it, a folder with its content.
+    /// Removes the entry, a folder with its content.
     pub fn remove(&self) -> Result<()> {
         if self.stat().is_some() {
             failpoint()?;
@@ -118,7 +118,7 @@ impl Tree {
         Self::with_owners(root, rules, Owners::Real)
     }
 
-    /// As [`Tree::open`], with another way to set owners.
+    /// As [`Tree::open`], with another handling of owners.
     pub(crate) fn with_owners(root: &Path, rules: Rules, owners: Owners) -> Result<Self> {
         let open = || format!("opening the root {}", root.display());
         let file = File::open(root).with_context(open)?;
@@ -170,7 +170,7 @@ impl Tree {
                 let (above, name) = split(path);
                 let above = self.real_folder_within(above, depth)?;
                 let here = join(&above, name);
-                // A link whose target does not exist yet: the folder is made there.
+                // A link whose target does not exist yet: the folder is made at the target.
                 match self.link_in(&above, name) {
                     Some(target) => self.real_folder_within(&follow(&above, &target), depth),
                     None => Ok(here),
@@ -188,7 +188,7 @@ impl Tree {
         target.into_string().ok()
     }
 
-    /// The path of an entry without links, itself not followed.
+    /// The path of an entry without links above it; the entry itself is not followed.
     pub fn real(&self, path: &str) -> Result<String> {
         let (above, name) = split(path);
         if name.is_empty() {
@@ -205,7 +205,7 @@ impl Tree {
     /// The path without links, if a config may write there.
     ///
     /// # Errors
-    /// The reason, with the list of what is writable.
+    /// The reason, with the list of writable folders.
     pub(crate) fn check_writable(&self, path: &str) -> Result<String, String> {
         let real = self.real(path).map_err(|error| format!("{error:#}"))?;
         if self.is_writable(&real) {
@@ -281,8 +281,8 @@ impl Tree {
         self.touch(entry)
     }
 
-    /// Writes a file beside the place; [`Tree::settle`] brings it there. So a place never holds half a file, and
-    /// the disk is waited for once and not for each file.
+    /// Writes a file under a temporary name; [`Tree::settle`] renames it. So a path never holds half a file, and the
+    /// disk is synced once and not for each file.
     pub fn write(
         &self,
         entry: &TreeEntry,
@@ -316,7 +316,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a file where none is, in a folder that is itself renamed when it is whole.
+    /// Writes a new file, in a folder that is itself renamed when it is complete.
     pub fn write_new(
         &self,
         entry: &TreeEntry,
@@ -330,12 +330,12 @@ impl Tree {
         let mut file = options.open(entry.path())?;
         file.write_all(data)?;
         self.own(entry, owner)?;
-        // After the owner, whose change takes setuid and setgid away.
+        // After the owner, since a change of owner clears setuid and setgid.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         self.touch(entry)
     }
 
-    /// Remembers the file system of a place for [`Tree::settle`].
+    /// Records the file system of an entry for [`Tree::settle`].
     fn touch(&self, entry: &TreeEntry) -> Result<()> {
         let folder = format!("/proc/self/fd/{}", entry.parent.as_raw_fd());
         let device = fs::metadata(&folder)?.dev();
@@ -362,14 +362,14 @@ impl Tree {
         Ok(())
     }
 
-    /// A power cut: files that wait to be renamed are forgotten.
+    /// Simulates a power cut: drops the files that are not renamed yet.
     #[cfg(test)]
     pub fn forget_pending(&mut self) {
         self.pending.take();
         self.touched.take();
     }
 
-    /// [`Tree::settle`], and waits for that too: afterwards a power cut takes nothing back.
+    /// [`Tree::settle`], followed by a sync of the renames: afterwards a power cut undoes nothing.
     pub fn finish(&self) -> Result<()> {
         self.settle()?;
         self.sync()
@@ -382,7 +382,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Renames an entry; nothing is at the new path.
+    /// Renames an entry; the new path must not exist.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.entry(from)?, self.entry(to)?);
         self.settle()?;
@@ -416,7 +416,7 @@ impl Tree {
         self.touch(entry)
     }
 
-    /// Sets owner and group of the entry itself, if they are others.
+    /// Sets owner and group of the entry itself, if they differ.
     pub fn own(&self, entry: &TreeEntry, owner: (u32, u32)) -> Result<()> {
         failpoint()?;
         match &self.owners {
@@ -450,7 +450,7 @@ impl Tree {
         }
     }
 
-    /// A rename takes the owner along.
+    /// Moves a recorded owner with a renamed entry.
     #[cfg_attr(not(test), allow(unused_variables, clippy::unused_self))]
     fn move_owner(&self, from: &TreeEntry, to: &TreeEntry) {
         #[cfg(test)]
@@ -469,7 +469,7 @@ impl Tree {
         }
     }
 
-    /// Sets the mode of a file or folder (of no link: a link has none).
+    /// Sets the mode of a file or folder; not of a link, which has none.
     pub fn chmod(&self, entry: &TreeEntry, mode: u32) -> Result<()> {
         match entry.stat() {
             Some(meta) if !meta.is_symlink() => {
@@ -490,11 +490,11 @@ pub fn temporary_name(name: &str) -> String {
 
 #[cfg(test)]
 thread_local! {
-    /// How many more changes a test lets happen before it cuts the power.
+    /// The number of further changes after which a test cuts the power.
     pub static CUT_AFTER: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }
 
-/// Each change of the disk passes here, where a test can end it.
+/// Called before each change of the disk, so that a test can stop there.
 #[cfg_attr(
     not(test),
     allow(clippy::unnecessary_wraps, reason = "a test can fail it")
@@ -522,7 +522,7 @@ pub fn join(folder: &str, name: &str) -> String {
     format!("{}/{name}", folder.trim_end_matches('/'))
 }
 
-/// Where a link in `folder` leads.
+/// The target of a link in `folder`.
 fn follow(folder: &str, target: &str) -> String {
     match target.starts_with('/') {
         true => ignition::validate::clean(target),
@@ -569,7 +569,7 @@ mod tests {
         tree.finish().unwrap();
         assert_eq!(fs::read(root.join("var/usrlocal/bin/x")).unwrap(), b"data");
         assert!(tree.real("/loop/x").is_err());
-        // Nothing but the file is left of its writing.
+        // No temporary file remains.
         assert_eq!(
             fs::read_dir(root.join("var/usrlocal/bin")).unwrap().count(),
             1

@@ -1,4 +1,4 @@
-//! Units: written, masked, enabled by the links that `systemctl enable` makes, disabled, and noted as presets.
+//! Units: written, masked, enabled by the links that `systemctl enable` makes, disabled, and recorded as presets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ mod enable;
 #[cfg(test)]
 mod tests;
 
-/// Where the config's units go.
+/// The folder of the config's units.
 const SYSTEM: &str = "/etc/systemd/system";
-/// Where units come from, first one wins. `/run` is empty before the handoff.
+/// The folders of units, the first one wins. `/run` is empty before the handoff.
 const FOLDERS: [&str; 4] = [
     SYSTEM,
     "/usr/local/lib/systemd/system",
@@ -26,21 +26,21 @@ const FOLDERS: [&str; 4] = [
 /// The preset file that Ignition writes too.
 const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
-/// The changes to units, all of them decided.
+/// The planned changes to units.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Units {
     /// Path → content.
     files: BTreeMap<String, Vec<u8>>,
     /// Link → target.
     links: BTreeMap<String, String>,
-    /// Links that go.
+    /// Links to remove.
     removed: BTreeSet<String>,
     preset: String,
 }
 
-/// Decides everything. What is wrong goes to `wrong`, warnings to `warnings`.
+/// Plans all changes. Problems are added to `wrong`, warnings to `warnings`.
 ///
-/// `files` are the contents of `storage.files`, which may bring units too.
+/// `files` are the contents of `storage.files`, which may contain units too.
 pub(crate) fn plan(
     config: &Config,
     tree: &Tree,
@@ -100,7 +100,7 @@ impl UnitPlanner<'_> {
                 self.wrong
                     .push(format!("{at}: the name of a drop-in holds no slash"));
             } else if let Some(contents) = &dropin.contents {
-                // An empty one is written, as it hides one of the same name.
+                // An empty one is written, since it hides one of the same name.
                 let path = join(&format!("{path}.d"), &dropin.name);
                 self.out.files.insert(path, contents.clone().into_bytes());
             }
@@ -227,7 +227,7 @@ impl UnitPlanner<'_> {
     }
 }
 
-/// The preset lines: one for each unit, the instances of a template together, sorted.
+/// The preset lines: one for each unit, the instances of a template in one line, sorted.
 fn preset(units: &[Unit]) -> String {
     let mut lines = BTreeSet::new();
     let mut instances: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
@@ -257,12 +257,12 @@ fn preset(units: &[Unit]) -> String {
 }
 
 impl Units {
-    /// Everything that is written, for the check of paths.
+    /// All paths that are written, for the check of paths.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
         self.files.keys().chain(self.links.keys())
     }
 
-    /// What [`Units::apply`] will write to.
+    /// Records the paths that [`Units::apply`] will write to.
     pub(crate) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
         for path in &self.removed {
             intent.link(tree, path, None)?;
@@ -279,7 +279,7 @@ impl Units {
         }
     }
 
-    /// Does it.
+    /// Carries out the changes.
     pub(crate) fn apply(&self, tree: &Tree) -> Result<()> {
         for path in &self.removed {
             if let Some(entry) = tree.find(path) {
@@ -303,7 +303,7 @@ impl Units {
     }
 }
 
-/// A file of root's; one that is there with the same content is left alone.
+/// Writes a file of root's; an existing one with the same content is not changed.
 fn write(tree: &Tree, path: &str, content: &[u8]) -> Result<()> {
     let entry = tree.entry(path)?;
     match entry.stat() {

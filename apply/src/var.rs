@@ -1,5 +1,5 @@
-//! The file system that a config puts at `/var`, as `state` remembers it: later boots, which read no config, find and
-//! mount it by this.
+//! The file system that a config puts at `/var`, as `state` records it: later boots, which read no config, find and
+//! mount it by this record.
 
 pub mod layers;
 
@@ -16,17 +16,17 @@ use linux::modprobe::Serving;
 use linux::modules::Modules;
 use linux::programs::Programs;
 
-/// A file system of the config that takes the place of the partition `var`, as `state` remembers it.
+/// A file system of the config in place of the partition `var`, as `state` records it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VarFilesystem {
-    /// The word that a config has for its kind.
+    /// Its kind, by the config's word for it.
     pub format: String,
     /// Its UUID.
     pub uuid: String,
     /// Mount options.
     pub options: Vec<String>,
-    /// The arrays and volumes that it is on, the lowest first.
+    /// The arrays and volumes below it, the lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<VarLayer>,
 }

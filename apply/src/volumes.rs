@@ -2,7 +2,7 @@
 //!
 //! A volume that Ignition binds to a TPM alone by clevis is bound by `systemd-cryptenroll` here: the running system
 //! opens it by its crypttab alone, with neither a shell nor an agent. As with clevis no PCR is part of the binding: the
-//! volume opens on this machine, whatever it booted. All other pins are clevis's own work.
+//! volume opens on this machine, whatever it booted. Clevis binds all other pins.
 
 mod clevis;
 mod cryptsetup;
@@ -21,7 +21,7 @@ pub use cryptsetup::{close, open, open_by_tpm};
 use linux::filesystem::Kind;
 use linux::tools::Tool;
 
-/// A volume as a config wants it.
+/// A volume of a config.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VolumeSpec {
     /// Its JSON path in the config.
@@ -39,7 +39,7 @@ pub struct VolumeSpec {
     wipe: bool,
     /// Whether the TPM opens it too, without clevis.
     tpm: bool,
-    /// How clevis opens it too.
+    /// The pin by which clevis opens it too.
     clevis: Option<Pin>,
 }
 
@@ -53,18 +53,18 @@ impl std::fmt::Debug for VolumeSpec {
     }
 }
 
-/// What is done to the device.
+/// The action on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeAction {
-    /// It is opened as it is.
+    /// The volume is opened and not changed.
     Open,
-    /// It is made.
+    /// The volume is made.
     Make,
     /// The existing content is wiped and the volume is made.
     Remake,
 }
 
-/// An open volume, as the running system must know it. Ignition's stages pass it on in a file.
+/// An open volume, with the data that the running system needs. Ignition's stages pass it on in a file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Opened {
@@ -86,7 +86,7 @@ pub enum Unlock {
     Tpm,
     /// Clevis, whose pin may need the network.
     Clevis {
-        /// Whether it does.
+        /// Whether the pin needs the network.
         network: bool,
     },
 }
@@ -112,7 +112,7 @@ impl std::fmt::Debug for Opened {
 }
 
 impl VolumeSpec {
-    /// Reads one; `keys` is what was fetched for it.
+    /// Reads the entry of a config; `keys` are its fetched keys.
     ///
     /// # Errors
     /// For a key that this version does not support, by its path.
@@ -192,13 +192,13 @@ impl VolumeSpec {
         Ok(VolumeAction::Open)
     }
 
-    /// Whether one that an earlier run of this config made can be opened again: a key that was drawn then is gone, and
-    /// a server may be out of reach.
+    /// Whether a volume that an earlier run of this config made can be opened again: a randomly generated key is lost,
+    /// and a server may be unreachable.
     pub fn can_reopen(&self) -> bool {
         self.key.is_some() || self.tpm || self.clevis.as_ref().is_some_and(Pin::opens_now)
     }
 
-    /// Whether something else than a key opens it too.
+    /// Whether it has another binding besides a key.
     const fn is_bound(&self) -> bool {
         self.tpm || self.clevis.is_some()
     }
@@ -218,7 +218,7 @@ impl VolumeSpec {
         self.wipe
     }
 
-    /// The programs that it needs of the root, in the init and on the running system.
+    /// The programs of the root that it needs, in the init and on the running system.
     pub fn tools(&self) -> Vec<Tool> {
         let mut out = vec![Tool::Cryptsetup, Tool::Wipefs, Tool::CryptsetupGenerator];
         if let Some(pin) = &self.clevis {
@@ -244,7 +244,7 @@ impl VolumeSpec {
                 out.extend([flag.to_owned(), value.clone()]);
             }
         }
-        // A key that was drawn has nothing that could be guessed, so that nothing is gained by a slow derivation.
+        // A random key cannot be guessed, so a slow key derivation gains nothing.
         if self.key.is_none() && !self.options.iter().any(|o| o.starts_with("--pbkdf")) {
             out.extend(
                 ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"].map(str::to_owned),
@@ -255,7 +255,7 @@ impl VolumeSpec {
         out
     }
 
-    /// Flags that are kept in the volume's header, so that whoever opens it later need not know them.
+    /// Flags that are kept in the volume's header, so that they apply at every later opening.
     fn flags(&self) -> Vec<String> {
         let mut out = vec!["--persistent".to_owned()];
         if self.discard {

@@ -1,5 +1,5 @@
-//! The disks of the system that is provisioned. Unlike in a Slipway image, no disk is the image's own, there is no `state`
-//! partition for journals, and the programs are the initrd's.
+//! The disks of the system that is provisioned. Unlike in a Slipway image, no disk is the image's own, there is no
+//! `state` partition for journals, and the programs are the initrd's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ use linux::world::World;
 /// Symbolic links that are followed at most, as by the kernel (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
 
-/// The storage with every device that the config names by a link outside `/dev` (as `/run/disk`) under its name below
-/// `/dev`.
+/// The storage with every device that the config names by a link outside `/dev` (as `/run/disk`) renamed to its name
+/// below `/dev`.
 pub(crate) fn resolve_links(mut storage: Storage) -> Storage {
     let disks = storage.disks.iter_mut().flatten();
     let arrays = storage.raid.iter_mut().flatten();
@@ -41,7 +41,7 @@ pub(crate) fn resolve_links(mut storage: Storage) -> Storage {
     storage
 }
 
-/// The first name below `/dev` in a chain of links. Not the last one: that may be a device that the config has yet to
+/// The first name below `/dev` in a chain of links. Not the last one: that may be a device that the stage has yet to
 /// make.
 fn resolve(path: &str) -> String {
     let mut here = path.to_owned();
@@ -61,7 +61,7 @@ fn resolve(path: &str) -> String {
             None => break,
         }
     }
-    // A link may stand in the middle of a path.
+    // A link may also be in the middle of a path.
     let real = fs::canonicalize(path).ok();
     let real = real.and_then(|real| real.to_str().map(str::to_owned));
     real.filter(|real| real.starts_with("/dev/"))
@@ -85,7 +85,7 @@ pub(crate) fn unsupported(storage: &Storage) -> Vec<String> {
     arrays.chain(volumes).collect()
 }
 
-/// Stands for the advertisements of tang servers that have yet to be fetched.
+/// Placeholders for the advertisements of tang servers that have yet to be fetched.
 fn placeholder_keys(volume: &Luks) -> VolumeKeys {
     let clevis = volume.clevis.as_ref();
     let servers = clevis.and_then(|clevis| clevis.tang.as_deref());
@@ -101,9 +101,9 @@ fn placeholder_keys(volume: &Luks) -> VolumeKeys {
     }
 }
 
-/// Makes partitions, arrays, encrypted volumes and file systems. All of it is decided before the first write, except for
-/// what only a running array or an open volume shows. `keys` was fetched for the volumes, which stay open: later stages and
-/// the system that the initrd switches to use them.
+/// Makes partitions, arrays, encrypted volumes and file systems. All of it is decided before the first write, except
+/// for facts that only a running array or an open volume shows. `keys` was fetched for the volumes, which stay open:
+/// later stages and the system that the initrd switches to use them.
 ///
 /// # Errors
 /// All mistakes at once, or the first write that failed.
@@ -135,12 +135,12 @@ pub(crate) fn mount(target: &Target, storage: &Storage) -> Result<Mounted> {
             device,
         ));
     }
-    // The state file records the folders, so that this journal is not kept.
+    // The state file records the folders, so this journal is not kept.
     let mut journal = apply::journal::files::FileJournal::default();
     mounts::mount(&target.programs, &target.root, &wanted, &mut journal)
 }
 
-/// Unmounts what [`mount()`] mounted, deepest first; a file system that is not mounted is skipped.
+/// Unmounts the mounts of [`mount()`], deepest first; a file system that is not mounted is skipped.
 pub(crate) fn unmount(target: &Target, storage: &Storage) -> Result<()> {
     let base = &target.root;
     let mut paths: Vec<&str> = mountable(storage).map(|(_, _, path, _)| path).collect();
@@ -166,14 +166,14 @@ fn mountable(storage: &Storage) -> impl Iterator<Item = (usize, &Filesystem, &st
     })
 }
 
-/// The device of this name, once it is there.
+/// The device of this name, once it exists.
 fn wait_for(world: &World, name: &str) -> Result<PathBuf> {
     let parsed = Name::parse(name).map_err(anyhow::Error::msg)?;
     let deadline = Some(Rules::ignition(true).device_deadline);
     let found = uevent::wait_for(world, name, deadline, || {
         let devices = device::all(world);
         let found = device::find(&devices, &parsed);
-        // The members of a mirror show its label and UUID too. The mirror holds them, and nothing holds the mirror.
+        // The members of a mirror have its label and UUID too. The mirror is their holder, and has no holder itself.
         let free = found.iter().find(|device| device.holders.is_empty());
         let best = free.or(found.first());
         Ok(best.map(|device| device.path.clone()))

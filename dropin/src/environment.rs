@@ -23,7 +23,7 @@ const FOLDERS: [(&str, &str); 3] = [
     ("IGNITION_SYSTEM_CONFIG_DIR", "/usr/lib/ignition"),
 ];
 
-/// Whether SSH keys go to a file of their own.
+/// Whether SSH keys go to a separate file.
 const FRAGMENT: &str = "IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT";
 
 /// The environment, read once.
@@ -65,8 +65,8 @@ impl Environment {
         })
     }
 
-    /// The fragments of the base config, in the order in which they are merged: those for every platform, then those for
-    /// this one, each by name. A fragment hides those of the same name in later folders.
+    /// The fragments of the base config, in the order in which they are merged: those for every platform, then those
+    /// for this platform, each by name. A fragment hides those of the same name in later folders.
     pub(crate) fn base_configs(&self, platform: &Provider) -> Result<Vec<ConfigSource>> {
         let mut out = Vec::new();
         for below in ["base.d".to_owned(), format!("base.platform.d/{platform}")] {
@@ -100,7 +100,7 @@ impl Environment {
     }
 
     /// The user's config as the kernel command line names it. Not [`cmdline::Cmdline::parse`]: that refuses a malformed
-    /// value of any key of ours, and here the other keys are another system's.
+    /// value of any of our keys, and here another system may use those keys.
     pub(crate) fn cmdline_config(&self) -> Result<Named> {
         let text = fs::read_to_string(&self.cmdline)
             .with_context(|| format!("reading {}", self.cmdline.display()))?;

@@ -1,5 +1,5 @@
-//! Fetches configs, and what they refer to. The fetch stages write the user's config to the cache; the others read it there
-//! and merge it over the base configs again.
+//! Fetches configs and the resources that they refer to. The fetch stages write the user's config to the cache; the
+//! others read it there and merge it over the base configs again.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ pub(crate) struct Fetcher {
 /// The result of a fetch stage.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The user's config, if there is one, with the configs that it refers to merged into it.
+    /// The user's config, if it exists, with the configs that it refers to merged into it.
     Done(Option<Box<Config>>),
     /// The config, or a source that it names, needs the network, which is not up.
     NeedsNetwork,
 }
 
 impl Fetcher {
-    /// A fetcher with the rights of `identity` at the clouds' storage; `online`: whether the network is up.
+    /// A fetcher with the credentials of `identity` for the clouds' storage; `online`: whether the network is up.
     pub(crate) fn new(identity: Identity, online: bool) -> Self {
         Self {
             identity,
@@ -120,8 +120,8 @@ impl Fetcher {
         Ok(Outcome::Done(user))
     }
 
-    /// The cached config over the base configs, with the contents of all files. `user_config`: whether there was a user's
-    /// config when the cache was written.
+    /// The cached config over the base configs, with the contents of all files. `user_config`: whether a user's config
+    /// existed when the cache was written.
     ///
     /// # Errors
     /// All mistakes at once.
@@ -285,10 +285,10 @@ mod tests {
         assert!(matches!(outcome, Outcome::Done(Some(_))));
         let none = offline.fetch(&[], None, Duration::ZERO).unwrap();
         assert!(matches!(none, Outcome::Done(None)));
-        // A mistake is reported without a network too.
+        // A mistake is reported even without a network.
         let wrong = r#"{"ignition": {"version": "3.8.0"}}"#;
         assert!(fetch(&offline, wrong).is_err());
-        // With one, a file's contents are fetched only by the files stage.
+        // With a network, only the files stage fetches the contents of a file.
         let online = Fetcher::new(Identity::Anonymous, true);
         let outcome = fetch(&online, &file("http://127.0.0.1:1/x")).unwrap();
         assert!(matches!(outcome, Outcome::Done(Some(_))));

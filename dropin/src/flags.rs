@@ -59,7 +59,7 @@ pub(crate) struct Flags {
     pub(crate) config_cache: PathBuf,
     /// Limit for the config in the fetch stages; zero for none.
     pub(crate) fetch_timeout: Duration,
-    /// The file whose existence says that the network is needed.
+    /// The file by which the stage requests the network.
     pub(crate) neednet: PathBuf,
     /// The platform.
     pub(crate) platform: &'static Provider,
@@ -128,8 +128,8 @@ pub(crate) fn usage() -> String {
     out
 }
 
-/// Reads the arguments after the program's name. An error is the first mistake, as with Go's package: what follows an
-/// unknown flag may be its value.
+/// Reads the arguments after the program's name. Only the first mistake is an error, as with Go's package: the
+/// arguments after an unknown flag may be its value.
 pub(crate) fn parse(args: &[String]) -> Result<Invocation, String> {
     let Some(values) = values(args)? else {
         return Ok(Invocation::Help);
@@ -149,7 +149,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Invocation, String> {
             .ok_or_else(|| "-fetch-timeout: expected a duration such as 2m0s or 90s".to_owned())?,
         neednet: of("neednet").into(),
         platform: by_id(of("platform")).map_err(|why| format!("-platform: {why}"))?,
-        // Paths of a config are absolute: an empty root is the running system's.
+        // Paths of a config are absolute: an empty root means the running system's.
         root: match of("root") {
             "" => "/".into(),
             root => root.into(),

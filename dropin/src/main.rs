@@ -1,7 +1,7 @@
 //! `ignition`: the stages of Ignition, each a process with Ignition's command line, for initrds of other systems
 //! (`docs/in-place-of-ignition.md`).
 //!
-//! The stages share two files: the fetched config, and the facts that a stage leaves for later ones ([`state`]).
+//! The stages share two files: the fetched config, and the facts that a stage records for later ones ([`state`]).
 
 // Floor: inputs of a stage
 mod environment;
@@ -77,7 +77,7 @@ fn run(args: &[String]) -> ExitCode {
     }
 }
 
-/// The version of Ignition whose command line and headers these are, and our own.
+/// The version of Ignition that the command line and the headers follow, and our own.
 fn version() -> String {
     format!("Ignition 3.6.0 by Slipway {}", env!("CARGO_PKG_VERSION"))
 }

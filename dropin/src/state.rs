@@ -1,5 +1,5 @@
-//! The state file: facts that a stage leaves for later ones. Only this program reads it; it is written atomically, as
-//! the fetched config is.
+//! The state file: facts that a stage records for later ones. Only this program reads it; it is written atomically, as
+//! is the fetched config.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 use apply::volumes::Opened;
 use linux::atomic_file;
 
-/// Facts that a stage leaves for later ones.
+/// Facts that a stage records for later ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct State {
-    /// Whether there was a user's config: the result file records it.
+    /// Whether a user's config existed: the result file records it.
     pub(crate) user_config: bool,
     /// Mount points, and folders that were made for them, as paths in the root.
     pub(crate) folders: Vec<String>,
-    /// The encrypted volumes that the disks stage left open, with their keys, until these are in the root.
+    /// The encrypted volumes that the disks stage left open, with their keys, until the keys are in the root.
     pub(crate) volumes: Vec<Opened>,
 }
 
 impl State {
-    /// Reads the state file; without one the state is that before the first stage.
+    /// Reads the state file; if it does not exist, the state is that before the first stage.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text =
             atomic_file::read(path).with_context(|| format!("reading {}", path.display()))?;
@@ -98,7 +98,7 @@ mod tests {
             !shown.contains("SECRET") && !shown.contains("83, 69"),
             "{shown}"
         );
-        // The file of a version without volumes.
+        // The state file of a version without volumes.
         fs::write(&path, r#"{"userConfig": true, "folders": []}"#).unwrap();
         assert!(State::read(&path).unwrap().volumes.is_empty());
         fs::write(&path, r#"{"volumes": [{"name": "data", "by": "SECRET"}]}"#).unwrap();

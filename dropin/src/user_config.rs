@@ -20,15 +20,16 @@ use linux::world::World;
 use crate::environment::Environment;
 use crate::flags::{Flags, Stage};
 
-/// Where the user's config is.
+/// The location of the user's config.
 pub(crate) enum UserConfig {
-    /// There, or there is none.
+    /// At this source; none if there is no config.
     Source(Option<ConfigSource>),
     /// At a metadata service, and the network is not up.
     NeedsNetwork,
 }
 
-/// Finds the user's config: what the kernel command line names, else a file of this system, else the platform's.
+/// Finds the user's config: the one that the kernel command line names, else a file of this system, else the
+/// platform's.
 pub(crate) fn find(flags: &Flags, environment: &Environment) -> Result<UserConfig> {
     let named = environment.cmdline_config()?;
     let source = with_machine(flags, environment, |machine| Ok(named.find(machine)?))?;
@@ -55,7 +56,7 @@ pub(crate) fn find(flags: &Flags, environment: &Environment) -> Result<UserConfi
     Ok(UserConfig::Source(source))
 }
 
-/// Gives `work` the machine as the platforms' providers take it.
+/// Calls `work` with the machine in the form that the platforms' providers take.
 fn with_machine<T>(
     flags: &Flags,
     environment: &Environment,
@@ -97,8 +98,8 @@ fn with_machine<T>(
     })
 }
 
-/// Loads the modules that a platform needs. Only the driver of QEMU's configuration device can be missing: udev has loaded
-/// those of other devices. Best effort: a machine without the device has no config there.
+/// Loads the modules that a platform needs. Only the driver of QEMU's configuration device can be missing: udev has
+/// loaded those of other devices. Best effort: without the device there is no config in it.
 fn load_modules(world: &Arc<World>, names: &[&str]) {
     // The driver may be built in.
     if names.contains(&FW_CFG)

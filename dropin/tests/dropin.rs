@@ -28,7 +28,7 @@ struct Place {
 }
 
 impl Place {
-    /// With this config as `config.ign` in the working folder.
+    /// A place with this config as `config.ign` in the working folder.
     fn new(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
@@ -39,7 +39,7 @@ impl Place {
             folder,
         };
         place.write("config.ign", config);
-        // Nothing of the machine that the test runs on.
+        // Nothing is read from the machine that the test runs on.
         place.write("cmdline", "quiet\n");
         let path = |name: &str| place.path(name).display().to_string();
         let variables = vec![
@@ -109,7 +109,7 @@ fn config(body: &str) -> String {
     format!(r#"{{"ignition": {{"version": "3.4.0"}}{body}}}"#)
 }
 
-/// A server on loopback: each request is answered by its path; gives its address and the requests' heads.
+/// A server on loopback that answers each request by its path; returns its address and the requests' heads.
 fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -332,7 +332,7 @@ fn without_a_config_there_is_an_empty_one() {
     }
     let report = place.read("root/etc/.ignition-result.json");
     assert!(report.contains("\"userConfigProvided\": false"), "{report}");
-    // By the variable, from elsewhere.
+    // Certificates that the variable names, from another folder.
     let mut place = Place::new("");
     place.write(
         "other.ign",
@@ -356,7 +356,7 @@ fn what_is_wrong_ends_its_stage_and_tells_no_secret() {
         "{said}"
     );
     assert!(!place.path("ignition.json").exists());
-    // Later stages have nothing to go by.
+    // Later stages have no cached config.
     for stage in ["kargs", "disks", "mount", "files", "umount"] {
         assert!(place.fails(stage, 1).contains("reading the fetched config"));
     }
@@ -375,7 +375,7 @@ fn what_is_wrong_ends_its_stage_and_tells_no_secret() {
         let said = place.fails("fetch", 1);
         assert!(said.contains(why), "{text}: {said}");
     }
-    // A file that is not there, and one with other contents than its hash says.
+    // A file that does not exist, and one whose contents do not match its hash.
     let (base, _) = serve(|path| match path {
         "/x" => ok("SECRET"),
         _ => "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_owned(),
@@ -400,7 +400,7 @@ fn what_is_wrong_ends_its_stage_and_tells_no_secret() {
         );
         assert!(!place.path("root/etc").exists());
     }
-    // What an earlier stage left was spoiled.
+    // A damaged file of an earlier stage.
     let place = Place::new(&config(""));
     place.write("state", "nonsense");
     assert!(place.fails("fetch", 3).contains("is not the state file"));

@@ -158,7 +158,7 @@ pub fn describe(wanted: &EtcdFind) -> String {
     }
 }
 
-/// The disks of this machine, so that a misspelled name is seen at once.
+/// The disks of this machine, so that the message about an absent volume shows a misspelled name.
 pub fn list(disks: &[Disk]) -> String {
     let mut text = String::new();
     for disk in disks {

@@ -40,7 +40,7 @@ use crate::own::{self, Choice, Consent};
 /// How long the wait pauses at most before it searches the volume again, with or without a device event.
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
 
-/// The node whose etcd volume it is.
+/// The node that the etcd volume belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     /// The verified root and its programs.
@@ -59,9 +59,9 @@ pub struct Node<'a> {
     pub adopt: Option<EtcdAdopt>,
 }
 
-/// Mounts the etcd volume of a control plane at [`ETCD`] below the root and writes what the kubelet's gate must find.
-/// Waits for the volume for ever, with a line on the consoles every five seconds and the watchdog fed. On a worker
-/// there is nothing to do.
+/// Mounts the etcd volume of a control plane at [`ETCD`] below the root and writes the conditions that the kubelet's
+/// gate checks. Waits for the volume for ever, with a line on the consoles every five seconds and the watchdog fed.
+/// Does nothing on a worker.
 ///
 /// # Errors
 /// If the settings name no volume or no cluster, or something fails that waiting does not cure.
@@ -108,8 +108,8 @@ enum Search {
     Unsettled,
 }
 
-/// Tries until the volume is mounted. A refusal is reported once and then repeated in a line every five seconds: a disk may
-/// be attached, or exchanged, at any time.
+/// Tries until the volume is mounted. A refusal is reported once and then repeated in a line every five seconds: a disk
+/// may be attached, or exchanged, at any time.
 fn wait(context: Context<'_>) -> Result<EtcdGate> {
     let world = context.world;
     let monitor = Monitor::open()?;
@@ -140,8 +140,8 @@ fn wait(context: Context<'_>) -> Result<EtcdGate> {
                 format!("a usable etcd disk: {error}")
             }
         };
-        // A volume that is absent is looked for at each event; one that was refused is read again with the next line
-        // only, since reading it may load the disk with an fsck.
+        // A volume that is absent is searched for at each event; a refused one is read again only with the next line,
+        // since reading it may load the disk with an fsck.
         loop {
             monitor.wait(waiter.pause(SEARCH_EVERY));
             waiter.examined();
@@ -236,7 +236,7 @@ fn examine(context: Context<'_>, choice: &Choice) -> Result<()> {
     drop(device);
     let note = Note::read(context.state).filter(|note| note.is_of(volume));
     match (content, note) {
-        // As below, when mkfs.ext4 had come as far as the superblock.
+        // As below, if mkfs.ext4 wrote the superblock before it was interrupted.
         (Content::Ext, Some(note)) if never_mounted(volume, &note)? => {
             format::format(context, volume, true)
         }
@@ -263,7 +263,7 @@ fn refused(context: Context<'_>, volume: &Volume, content: &Content) -> Fault {
         .fix("attach the right disk; if nothing on this one is needed, wipe it (`wipefs --all`, then its first and last MiB)")
 }
 
-/// Whether this is the file system that the note is about, as mkfs left it or was making it.
+/// Whether this is the file system of the note, complete or half made by mkfs.
 fn never_mounted(volume: &Volume, note: &Note) -> Result<bool> {
     let found = superblock(volume)?;
     Ok(found.uuid == note.filesystem && !found.ever_mounted)

@@ -26,10 +26,10 @@ pub(crate) struct Artifact {
     /// A tag, or a digest.
     pub(crate) version: String,
     pub(crate) title: Option<String>,
-    /// The layer's address and digest, once they are known.
+    /// The layer's address and digest, once the manifest was read.
     layer: Option<(String, String)>,
     token: Option<String>,
-    /// Whether a token was taken back once.
+    /// Whether a refused token was replaced once.
     renewed: bool,
 }
 
@@ -174,7 +174,7 @@ impl HttpSource for Artifact {
         Box::pin(self.make_request(client))
     }
 
-    // A token lives for minutes; a download may be taken up after it.
+    // A token is valid for minutes; a download may resume after that.
     fn change_credentials(&mut self) -> Option<&'static str> {
         if self.renewed || self.token.is_none() {
             return None;

@@ -10,7 +10,7 @@ use crate::repository::Repository;
 use crate::want::Want;
 use crate::{download, post};
 
-/// A client that blocks its caller. Connections stay open between its downloads; one for each thread is meant.
+/// A client that blocks its caller. Connections stay open between its downloads. Use one client for each thread.
 #[derive(Debug)]
 pub struct Client {
     client: client::Client,

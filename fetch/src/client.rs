@@ -15,13 +15,13 @@ use crate::trust;
 pub struct Options {
     /// Certificates to trust, PEM. `None`: those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, else the system's bundle.
     pub ca_bundle: Option<Vec<u8>>,
-    /// What the client calls itself.
+    /// The `User-Agent` header.
     pub user_agent: String,
-    /// Whether requests go straight to their servers: those to link-local addresses must, whatever the environment says.
+    /// Whether requests bypass every proxy: those to link-local addresses must, whatever the environment says.
     pub direct: bool,
     /// Proxies in place of those that the environment names.
     pub proxy: Option<Proxy>,
-    /// Who asks a cloud's storage.
+    /// The credentials for requests to a cloud's storage.
     pub identity: Identity,
     /// Where the clouds' services are.
     pub endpoints: Endpoints,
@@ -56,7 +56,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client. Having no certificate at all is not an error here: plain http works without.
+    /// Makes a client. A client without any certificate is valid: plain http works without.
     ///
     /// # Errors
     /// If the given bundle is not PEM, or a file that the environment names cannot be read.

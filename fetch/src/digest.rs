@@ -57,7 +57,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A running hash of the kind that was asked for, or none.
+/// A running hash of the requested kind, or none.
 pub(crate) enum Hash {
     None,
     Sha256(Sha256),

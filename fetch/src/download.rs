@@ -23,7 +23,7 @@ use crate::want::{LONGEST_WAIT, Patience, Want};
 /// seconds of silence; `on_bytes` with the number of bytes that each piece adds, as for [`file()`].
 ///
 /// # Errors
-/// [`Failure`], when the patience is over or trying again is of no use.
+/// [`Failure`], when the patience is exhausted or another attempt cannot help.
 pub async fn bytes(
     client: &Client,
     want: &Want<'_>,
@@ -40,7 +40,7 @@ pub async fn bytes(
 /// that are fetched again are not counted twice.
 ///
 /// # Errors
-/// [`Failure`], when the patience is over or trying again is of no use; also when `want` has no digest.
+/// [`Failure`], when the patience is exhausted or another attempt cannot help; also when `want` has no digest.
 pub async fn file(
     client: &Client,
     want: &Want<'_>,
@@ -58,11 +58,11 @@ pub async fn file(
     sink.keep().await
 }
 
-/// Fetches into an open, empty file whose content something else verifies block by block: a root below dm-verity. The
-/// file is not synced. Without such a verifier, [`file()`] is the right one.
+/// Fetches into an open, empty file whose content is verified block by block by other means: a root below dm-verity.
+/// The file is not synced. Without such a verifier, [`file()`] is the right one.
 ///
 /// # Errors
-/// [`Failure`], when the patience is over or trying again is of no use.
+/// [`Failure`], when the patience is exhausted or another attempt cannot help.
 pub async fn verified_elsewhere(
     client: &Client,
     want: &Want<'_>,
@@ -88,9 +88,9 @@ struct Download<'a> {
     have: u64,
     /// Bytes that were passed to `on_bytes`.
     reported: u64,
-    /// Whether what is in the sink came in more than one answer.
+    /// Whether the sink's content came in more than one response.
     pieced: bool,
-    /// What names the version of the content that is in the sink, if the server said so.
+    /// The validator of the content in the sink, if the server sent one.
     validator: Option<HeaderValue>,
     /// Since when the answer's pace is measured, and its bytes since then.
     pace: (Instant, u64),
@@ -246,8 +246,8 @@ impl Download<'_> {
         }
     }
 
-    /// Waits before an attempt; a wait that the server asked for may be long, so it says every five seconds how much of
-    /// it is left.
+    /// Waits before an attempt. A server may request a long wait, so the time that remains is reported every five
+    /// seconds.
     async fn sleep(&self, pause: Duration, attempt: u32) {
         let mut left = pause;
         while left > LONGEST_WAIT {
@@ -305,7 +305,7 @@ impl Download<'_> {
         self.check()
     }
 
-    /// An answer without content.
+    /// Handles a response without content.
     fn turned_away(&mut self, status: StatusCode, headers: &HeaderMap) -> Ending {
         let denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         match denied.then(|| self.source.change_credentials()).flatten() {
@@ -461,7 +461,7 @@ impl Download<'_> {
             return Ok(());
         }
         if self.pieced {
-            // The file may have changed between the two answers: once more, from the start.
+            // The file may have changed between the two responses: it is fetched again from the start.
             self.restart()?;
             return Err(Ending::broken(
                 "the resumed content does not have the expected digest",
@@ -476,7 +476,7 @@ impl Download<'_> {
     }
 }
 
-/// Whether the answer's `Content-Range: bytes FIRST-LAST/ALL` begins at `first`.
+/// Whether the response's `Content-Range: bytes FIRST-LAST/ALL` begins at `first`.
 fn starts_at(response: &Response, first: u64) -> bool {
     response
         .headers()

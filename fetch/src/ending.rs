@@ -11,9 +11,9 @@ use crate::pause::retry_after;
 /// The failure of one attempt.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// Trying again may help, after the time that the server asked for, if it did.
+    /// Another attempt may succeed, after the time that the server requested, if any.
     Broken(String, Option<Duration>),
-    /// It will not.
+    /// Another attempt cannot succeed.
     Final(Failure),
 }
 
@@ -22,8 +22,8 @@ impl Ending {
         Self::Broken(why.into(), None)
     }
 
-    /// What an answer that is no success means for the request for `url`; `repeat` are further statuses after which it
-    /// is tried again.
+    /// The failure that a status other than success means for the request for `url`; `repeat` are further statuses
+    /// after which another attempt is made.
     pub(crate) fn of(url: &str, status: StatusCode, headers: &HeaderMap, repeat: &[u16]) -> Self {
         if worth_repeating(status) || repeat.contains(&status.as_u16()) {
             let why = format!("the server answered {status}");

@@ -12,7 +12,7 @@ pub enum Failure {
     Address {
         /// The address as it may be shown: without user and query.
         url: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The server answered with a status that another attempt does not change.
@@ -21,10 +21,10 @@ pub enum Failure {
         url: String,
         /// HTTP status code.
         code: u16,
-        /// How the server wants to be asked (`WWW-Authenticate`), with 401.
+        /// The server's challenge (`WWW-Authenticate`), with 401.
         challenge: Option<String>,
     },
-    /// The server refuses in words of its own protocol, for a reason that another attempt does not change.
+    /// The server refused in its own protocol, for a reason that another attempt does not change.
     Refused {
         /// The address as it may be shown: without user and query.
         url: String,
@@ -73,7 +73,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the server says that there is no such file.
+    /// Whether the server answered that the file does not exist.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(
@@ -151,12 +151,12 @@ pub(crate) fn shown(url: &str) -> String {
         return url.to_owned();
     };
     let host = rest.find('/').unwrap_or(rest.len());
-    // The last one: a user name or password that should have been escaped may hold one too.
+    // The last `@`: a user name or password may hold an unescaped one too.
     let user = rest[..host].rfind('@').map_or(0, |at| at + 1);
     format!("{scheme}://{}", &rest[user..])
 }
 
-/// An error with all that caused it, as one sentence.
+/// An error with all its causes, as one sentence.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

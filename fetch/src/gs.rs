@@ -18,7 +18,7 @@ pub(crate) struct Object {
     pub(crate) bucket: String,
     pub(crate) name: String,
     anonymous: bool,
-    /// Whether the last request was made by an account.
+    /// Whether the last request had the token of an account.
     known: bool,
 }
 
@@ -64,7 +64,7 @@ impl HttpSource for Object {
         Box::pin(self.make_request(client))
     }
 
-    // An account without a right to read must not keep this machine from what is public.
+    // An account that may not read an object must not prevent this machine from reading public ones.
     fn change_credentials(&mut self) -> Option<&'static str> {
         if !self.known || self.anonymous {
             return None;

@@ -7,16 +7,16 @@ use crate::client::Client;
 use crate::ending::Ending;
 use crate::request::Request;
 
-/// A request in the making. Boxed, since the sources stand in one table of trait objects.
+/// A pending request. Boxed, since the sources are trait objects.
 pub(crate) type Requesting<'a> = Pin<Box<dyn Future<Output = Result<Request, Ending>> + Send + 'a>>;
 
 /// Content that an HTTP request gives.
 pub(crate) trait HttpSource: fmt::Debug + Send {
-    /// The request that gives the content now; credentials and documents that it needs are fetched first.
+    /// The request that gives the content; fetches the credentials and documents that it needs first.
     fn request<'a>(&'a mut self, client: &'a Client) -> Requesting<'a>;
 
-    /// After an answer of 401 or 403: changes the next request's credentials, and says how; none if no other credentials
-    /// are left to try.
+    /// After a response of 401 or 403: changes the credentials for the next request, and returns a description of the
+    /// change; none if no other credentials are left to try.
     fn change_credentials(&mut self) -> Option<&'static str> {
         None
     }

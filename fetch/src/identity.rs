@@ -18,9 +18,9 @@ use crate::request::{Small, small};
 use crate::sigv4::{Credentials, stamp};
 use crate::want::Method;
 
-/// Before their end by this much, credentials are renewed.
+/// Credentials are renewed this long before they expire.
 const MARGIN: Duration = Duration::from_secs(60);
-/// The most bytes of an answer about credentials.
+/// The size limit of a response with credentials.
 const LIMIT: usize = 64 << 10;
 
 /// The credentials of requests to a cloud's storage.
@@ -29,20 +29,20 @@ pub enum Identity {
     /// Anonymous: public objects only.
     #[default]
     Anonymous,
-    /// The role of the EC2 instance that this is, if it has one.
+    /// The role of this EC2 instance, if it has one.
     Ec2Role,
-    /// The service account of the Compute Engine instance that this is, if it has one.
+    /// The service account of this Compute Engine instance, if it has one.
     ComputeAccount,
 }
 
-/// Where the clouds' services are; tests put servers on loopback there. URLs without a slash at the end.
+/// Addresses of the clouds' services; tests replace them by servers on loopback. URLs without a slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     /// EC2's instance metadata service.
     pub ec2: String,
     /// Compute Engine's metadata server.
     pub compute: String,
-    /// S3 for all regions, asked by path; none: AWS's own, one for each region.
+    /// S3 for all regions, with the bucket in the path; none: AWS's own, one for each region.
     pub s3: Option<String>,
     /// Cloud Storage.
     pub gs: String,
@@ -84,7 +84,7 @@ impl fmt::Debug for Cloud {
 /// The instance's role and region, from EC2's metadata service.
 #[derive(Clone, Default)]
 pub(crate) struct Role {
-    /// None: it has no role.
+    /// None if the instance has no role.
     pub(crate) credentials: Option<Credentials>,
     /// Its region.
     pub(crate) region: Option<String>,
@@ -209,7 +209,8 @@ impl Cloud {
         Ok(known.insert(account).token.clone())
     }
 
-    /// What stands at a place of a metadata service; none if it says that it has no such thing, or that it is closed.
+    /// The document at a path of a metadata service; none if the service answers that it does not exist, or that access
+    /// is disabled.
     async fn ask(
         &self,
         method: Method,

@@ -1,6 +1,6 @@
 //! The one verified download: retries, size limit, hash, temporary file, sync, rename.
 //!
-//! Used by the tool and by PID 1 alike, so it stays small: what a config or an archive means is not known here.
+//! Used by both the tool and PID 1, so it stays small: it does not interpret configs or archives.
 
 // Floor: values
 mod digest;
@@ -11,7 +11,7 @@ mod percent;
 mod sigv4;
 mod trust;
 
-// Floor: wishes, failures and documents
+// Floor: requests, failures and documents
 mod failure;
 pub mod oci;
 mod registry;

@@ -1,4 +1,4 @@
-//! The JSON documents of OCI images and artifacts. Fields that are not used are not kept.
+//! The JSON documents of OCI images and artifacts. Unused fields are dropped.
 //!
 //! <https://github.com/opencontainers/image-spec/tree/v1.1.1>
 
@@ -21,12 +21,12 @@ pub struct Descriptor {
     /// Names and notes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// The machines that an image is for.
+    /// The platform that an image is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
 }
 
-/// The machines that an image is for.
+/// The platform that an image is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
     /// As `amd64`.
@@ -35,7 +35,7 @@ pub struct Platform {
     pub os: String,
 }
 
-/// Several images.
+/// An image index: the same image for several platforms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Index {
@@ -44,15 +44,16 @@ pub struct Index {
     /// Its own media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// The images.
+    /// The manifests of the images.
     pub manifests: Vec<Descriptor>,
 }
 
 impl Index {
-    /// The image for Linux on this architecture, as registries name it. An entry without a platform is for every machine.
+    /// The image for Linux on this architecture, by the registries' name of it. An entry without a platform fits every
+    /// machine.
     ///
     /// # Errors
-    /// If there is none, with the platforms that there are.
+    /// If no entry fits; lists the platforms of the index.
     pub fn for_linux(&self, architecture: &str) -> Result<&Descriptor, String> {
         let fits = |descriptor: &&Descriptor| {
             let platform = descriptor.platform.as_ref();
@@ -71,7 +72,7 @@ impl Index {
     }
 }
 
-/// One image, or one artifact.
+/// An image manifest: one image, or one artifact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
@@ -80,13 +81,13 @@ pub struct Manifest {
     /// Its own media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// How the image is run.
+    /// The configuration of the image.
     pub config: Descriptor,
-    /// Its files, the lowest layer first.
+    /// Its layers, the lowest first.
     pub layers: Vec<Descriptor>,
 }
 
-/// A document that a tag or a digest names.
+/// A document that a tag or a digest refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Document {
@@ -97,7 +98,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// Reads either document. Its fields tell which it is: old ones have no media type of their own.
+    /// Reads either document. Its fields distinguish the two: old documents have no media type.
     ///
     /// # Errors
     /// If the text is neither.

@@ -15,8 +15,8 @@ pub(crate) fn less_a_random_quarter(wait: Duration) -> Duration {
     wait * (1000 - part) / 1000
 }
 
-/// What `Retry-After` asks for (RFC 9110, 10.2.3): seconds, or a date, which is read against the server's own clock,
-/// since ours may be wrong this early.
+/// The wait that `Retry-After` requests (RFC 9110, 10.2.3): seconds, or a date, which is compared with the server's own
+/// clock, since ours may be wrong this early.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
     let asked = text(RETRY_AFTER)?;
@@ -55,7 +55,7 @@ mod tests {
             (DATE, "Sun, 06 Nov 1994 08:49:37 GMT"),
         ];
         assert_eq!(after(&date), Some(10));
-        // Without the server's clock ours counts, and by it the time is long past.
+        // Without the server's clock ours is used, and by ours the date is long past.
         assert_eq!(after(&date[..1]), Some(0));
     }
 

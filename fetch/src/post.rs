@@ -6,16 +6,16 @@ use crate::client::Client;
 use crate::failure::{Failure, shown};
 use crate::want::LONGEST_WAIT;
 
-/// From the request to the answer's header.
+/// Limit from the request to the response's header.
 const HEADER: Duration = Duration::from_secs(10);
-/// Answers of the client's fault that another attempt may mend: too slow, too early, too often.
+/// Client errors (4xx) after which another attempt may succeed: Request Timeout, Too Early, Too Many Requests.
 const MENDABLE: [u16; 3] = [408, 425, 429];
 
-/// Posts JSON text until a server takes it (any 2xx), for at most `total`. Any other answer of 400 to 499 but 408, 425
-/// and 429 is final.
+/// Posts JSON text until a server accepts it (any 2xx), for at most `total`. Any other status from 400 to 499, except
+/// 408, 425 and 429, is final.
 ///
 /// # Errors
-/// [`Failure::Status`] for a final answer, [`Failure::Unreachable`] when the time is over.
+/// [`Failure::Status`] for a final status, [`Failure::Unreachable`] when the time is over.
 pub async fn post_json(
     client: &Client,
     url: &str,

@@ -14,8 +14,8 @@ pub struct Proxy {
     pub http: Option<String>,
     /// URL of the proxy of requests by TLS.
     pub https: Option<String>,
-    /// Hosts that are asked straight: `*`, addresses, ranges as `10.0.0.0/8`, names with all below them, `.names` of
-    /// which only what is below counts; each name or address with a port if it is to count for that alone.
+    /// Hosts that are reached directly: `*`, addresses, ranges as `10.0.0.0/8`, names with all subdomains, `.names` for
+    /// subdomains only; a port after a name or address restricts the entry to that port.
     pub none: Vec<String>,
 }
 
@@ -32,10 +32,7 @@ impl fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// Reads the URLs.
-    ///
-    /// # Errors
-    /// Which of them is none.
+    /// Parses the URLs. An error names the invalid one.
     pub(crate) fn rules(&self) -> anyhow::Result<Rules> {
         let read = |name: &str, url: &Option<String>| {
             let url = url.as_deref().filter(|url| !url.is_empty());
@@ -61,7 +58,7 @@ impl Proxy {
     }
 }
 
-/// The same, read.
+/// Parsed proxies and exceptions.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     http: Option<Url>,
@@ -72,10 +69,10 @@ pub(crate) struct Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Except {
     All,
-    /// An address and how many of its first bits count.
+    /// An address and the length of its prefix.
     Range(IpAddr, u8),
     Address(IpAddr, Option<u16>),
-    /// A name, whether it counts itself, and the port.
+    /// A name, whether it matches itself besides its subdomains, and the port.
     Name(String, bool, Option<u16>),
 }
 
@@ -147,7 +144,7 @@ fn within(address: IpAddr, range: IpAddr, bits: u8) -> bool {
 }
 
 impl Rules {
-    /// The proxy of a request; none if it goes straight. This machine itself is never asked through one.
+    /// The proxy of a request; none for a direct connection. Requests to loopback never use one.
     pub(crate) fn of(&self, url: &Url) -> Option<Url> {
         let proxy = match url.scheme() {
             "https" => self.https.as_ref(),

@@ -1,4 +1,4 @@
-//! The protocol of registries: addresses, the challenge that asks for a token, the answer with the token.
+//! The protocol of registries: addresses, the challenge that requires a token, the response with the token.
 //!
 //! <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>,
 //! <https://distribution.github.io/distribution/spec/auth/token/>
@@ -7,20 +7,20 @@ use serde::Deserialize;
 
 use crate::percent;
 
-/// Media types of the documents that describe content, as an `Accept` header: OCI's index and manifest, Docker's of both.
+/// Media types for the `Accept` header: OCI's image index and manifest, and Docker's equivalents.
 pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, \
      application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// The most bytes of a manifest, as registries allow them.
+/// The size limit of a manifest, which registries have too.
 pub(crate) const MANIFEST_LIMIT: u64 = 4 << 20;
-/// The most bytes of a token's answer.
+/// The size limit of a response with a token.
 pub(crate) const TOKEN_LIMIT: u64 = 64 << 10;
-/// The reason for a failure.
+/// The reason for a failure without a token.
 pub(crate) const NO_TOKEN: &str = "the registry's answer holds no token";
 
-/// The base of a repository's URLs. As with every other client: plain http only to this machine itself.
+/// The base of a repository's URLs. As with every other client, plain http is used for loopback only.
 #[must_use]
 pub(crate) fn base(registry: &str, repository: &str) -> String {
     let host = registry.split(':').next().unwrap_or_default();
@@ -31,7 +31,7 @@ pub(crate) fn base(registry: &str, repository: &str) -> String {
     format!("{scheme}://{registry}/v2/{repository}")
 }
 
-/// Where a token is to be had: the challenge `Bearer realm="…",service="…",scope="…"` as one address; none for any
+/// The address of the token service: the challenge `Bearer realm="…",service="…",scope="…"` as one URL; none for any
 /// other challenge.
 #[must_use]
 pub(crate) fn token_url(challenge: &str) -> Option<String> {
@@ -63,7 +63,7 @@ pub(crate) fn token_url(challenge: &str) -> Option<String> {
     Some(format!("{realm}{mark}{}", query.join("&")))
 }
 
-/// The token in a token service's answer, under either of its names.
+/// The token in a token service's response, under either of its names.
 #[must_use]
 pub(crate) fn token_of(answer: &[u8]) -> Option<String> {
     #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! One repository of a registry: its documents and blobs, and the token that it gives for them.
+//! One repository of a registry: its documents and blobs, and the token for them.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ impl Repository {
         }
     }
 
-    /// The index or manifest that a tag or a digest names, verified if it is a digest.
+    /// The index or manifest that a tag or a digest refers to; verified if it is a digest.
     ///
     /// # Errors
     /// [`Failure`], as for every download.
@@ -86,7 +86,8 @@ impl Repository {
         .await
     }
 
-    /// Asks; if the registry wants a token first, gets one from the service that it names, and asks again.
+    /// Sends a request; if the registry requires a token, fetches one from the service that it names, and repeats the
+    /// request.
     async fn authorized<T>(
         &mut self,
         client: &Client,

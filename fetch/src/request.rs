@@ -21,9 +21,9 @@ const HOPS: usize = 10;
 /// An HTTP request that gives the content.
 pub(crate) struct Request {
     pub(crate) address: Url,
-    /// Headers beside those of the caller.
+    /// Headers in addition to the caller's.
     pub(crate) headers: HeaderMap,
-    /// The digest of the content, where a document on the way to it names one.
+    /// The digest of the content, if a document that was read on the way to it names one.
     pub(crate) digest: Option<Digest>,
 }
 
@@ -50,18 +50,15 @@ pub(crate) fn header(name: &'static str, value: &str) -> Result<(HeaderName, Hea
 
 /// The position at which an interrupted download resumes.
 pub(crate) struct Resume<'a> {
-    /// The first byte that is wanted.
+    /// The first byte to request.
     pub(crate) from: u64,
-    /// What names the content that the bytes before belong to.
+    /// The validator of the content that the bytes before belong to.
     pub(crate) validator: Option<&'a HeaderValue>,
 }
 
-/// Sends a request and follows redirects. A redirected request keeps what says which form of the content is wanted and
-/// loses every other header of the caller's, and its source port: the other server must not learn a token, nor take the
-/// request for that of a privileged program.
-///
-/// # Errors
-/// Why there was no answer.
+/// Sends a request and follows redirects. A redirected request keeps the headers that select the form of the content
+/// and loses every other header of the caller's, and its source port: the other server must not learn a token, nor take
+/// the request for that of a privileged program.
 pub(crate) async fn send(
     client: &Http,
     method: Method,
@@ -104,14 +101,14 @@ pub(crate) async fn send(
     Err(format!("it was redirected more than {HOPS} times"))
 }
 
-/// A whole answer that is held in memory, whatever its status.
+/// A complete response in memory, whatever its status.
 pub(crate) struct Small {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-/// Asks for something small, of at most `limit` bytes. The caller has the deadline.
+/// Fetches a small document of at most `limit` bytes. The caller enforces the deadline.
 pub(crate) async fn small(
     client: &Http,
     method: Method,
@@ -163,7 +160,8 @@ pub(crate) async fn small_with(
     })
 }
 
-/// Where an answer redirects to; none if it does not, or to what is not http. Only a GET is repeated elsewhere.
+/// The target of a redirect; none if the response is not one, or if its target is not http. Only a GET is repeated
+/// elsewhere.
 fn target(response: &Response, method: Method) -> Option<Url> {
     let redirects = matches!(
         response.status(),
@@ -181,8 +179,7 @@ fn target(response: &Response, method: Method) -> Option<Url> {
     matches!(next.scheme(), "http" | "https").then_some(next)
 }
 
-/// What names this version of a content for `If-Range` (RFC 9110, 13.1.5): a strong entity tag, else the time of its
-/// last change.
+/// The validator of a content for `If-Range` (RFC 9110, 13.1.5): a strong entity tag, else the time of its last change.
 pub(crate) fn validator(headers: &HeaderMap) -> Option<HeaderValue> {
     let tag = headers
         .get(ETAG)

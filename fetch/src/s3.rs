@@ -17,27 +17,27 @@ use crate::percent;
 use crate::sigv4::{self, sign};
 use crate::want::Method;
 
-/// The header with the region of a bucket, which S3 sends with every answer.
+/// The header with the region of a bucket, which S3 sends with every response.
 const REGION: &str = "x-amz-bucket-region";
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
-    /// What the caller wrote, for messages: the query is not in it.
+    /// The caller's address without its query, for messages.
     shown: String,
     place: Place,
     key: String,
     pub(crate) version: Option<String>,
-    /// Whether the role was refused, so that it is asked for without.
+    /// Whether S3 refused the role, so that further requests are not signed.
     anonymous: bool,
     /// Whether the last request was signed.
     signed: bool,
 }
 
-/// Where an object is.
+/// The location of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A bucket, and the region to ask where it is, if the address says one.
+    /// A bucket, and the region whose endpoint is asked for its location, if the address implies one.
     Bucket(String, Option<&'static str>),
     /// An access point: name, account, region.
     Point(String, String, String),
@@ -116,7 +116,7 @@ impl Object {
         }
     }
 
-    /// The region of the bucket, asked of S3 once for each bucket.
+    /// The region of the bucket, requested from S3 once for each bucket.
     async fn region(&self, client: &Client, role: &Role) -> Result<String, Ending> {
         let (bucket, hint) = match &self.place {
             Place::Point(_, _, region) => return Ok(region.clone()),
@@ -149,7 +149,7 @@ impl HttpSource for Object {
         Box::pin(self.make_request(client))
     }
 
-    // A role that may not read a bucket must not keep this machine from what is public.
+    // A role that may not read a bucket must not prevent this machine from reading public objects.
     fn change_credentials(&mut self) -> Option<&'static str> {
         if !self.signed || self.anonymous {
             return None;
@@ -159,7 +159,7 @@ impl HttpSource for Object {
     }
 }
 
-/// Buckets, access points, accounts and regions: what may stand in a host's name.
+/// Whether a text is a valid bucket, access point, account or region: one that may be part of a host name.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -167,7 +167,7 @@ pub(crate) fn is_name(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
-/// What the names of a region's services end with.
+/// The domain of a region's services.
 fn suffix(region: &str) -> &'static str {
     match region.starts_with("cn-") {
         true => "amazonaws.com.cn",

@@ -12,16 +12,16 @@ use crate::http_source::HttpSource;
 use crate::request::Request;
 use crate::tftp::Place;
 
-/// Where content is, read from an address.
+/// The source of a content, parsed from an address.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// It is the answer to an HTTP request.
+    /// The response to an HTTP request.
     Http(Box<dyn HttpSource>),
-    /// It is a file of a TFTP server.
+    /// A file of a TFTP server.
     Tftp(Place),
 }
 
-/// A row of the table: schemes with one reader of their addresses.
+/// A row of the table: schemes with one parser of their addresses.
 struct Scheme {
     names: &'static [&'static str],
     parse: fn(&str) -> Result<Source, String>,
@@ -55,10 +55,7 @@ fn over_http(source: impl HttpSource + 'static) -> Source {
 }
 
 impl Source {
-    /// Reads an address.
-    ///
-    /// # Errors
-    /// What is wrong with it.
+    /// Parses an address.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
         let scheme = scheme.to_ascii_lowercase();
@@ -80,7 +77,7 @@ impl Source {
         }
     }
 
-    /// The request that gives the content now; credentials and documents that it needs are fetched first.
+    /// The request that gives the content; fetches the credentials and documents that it needs first.
     pub(crate) async fn request(&mut self, client: &Client) -> Result<Request, Ending> {
         match self {
             Self::Http(source) => source.request(client).await,
@@ -88,8 +85,8 @@ impl Source {
         }
     }
 
-    /// After an answer of 401 or 403: changes the next request's credentials, and says how; none if no other credentials
-    /// are left to try.
+    /// After a response of 401 or 403: changes the credentials for the next request, and returns a description of the
+    /// change; none if no other credentials are left to try.
     pub(crate) fn change_credentials(&mut self) -> Option<&'static str> {
         match self {
             Self::Http(source) => source.change_credentials(),

@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of no content, which is what a GET sends.
+/// SHA-256 of empty content, as a GET has.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// Temporary or lasting credentials.
@@ -16,11 +16,11 @@ const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 pub(crate) struct Credentials {
     pub(crate) key: String,
     pub(crate) secret: String,
-    /// What goes with temporary ones.
+    /// The session token of temporary ones.
     pub(crate) token: Option<String>,
 }
 
-/// What is signed of a request without content.
+/// The signed parts of a request without content.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
     /// Host, with its port if that is not the scheme's own.
@@ -33,7 +33,7 @@ pub(crate) struct Request<'a> {
     pub(crate) headers: &'a [(&'a str, &'a str)],
 }
 
-/// The headers that sign a request to S3 in `region`, for a quarter of an hour from `now` on.
+/// The headers that sign a request to S3 in `region`, valid for a quarter of an hour from `now`.
 pub(crate) fn sign(
     request: &Request<'_>,
     credentials: &Credentials,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
 
-    /// The examples of AWS's own page.
+    /// The examples of AWS's documentation.
     #[test]
     fn requests_are_signed_as_the_documentation_shows() {
         let credentials = Credentials {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Failure, shown};
 use crate::want::{Room, Want};
 
-/// A place for bytes that can be emptied again.
+/// A destination for bytes that can be emptied again.
 pub(crate) trait Sink: Send {
     /// Adds a piece.
     fn push(&mut self, piece: &[u8]) -> Result<(), Failure>;
-    /// Forgets everything.
+    /// Discards everything.
     fn restart(&mut self) -> Result<(), Failure>;
 }
 

@@ -19,10 +19,7 @@ use crate::links::Links;
 /// How long one link is tried.
 const PER_LINK: Duration = Duration::from_secs(3);
 
-/// Sends a request over plain HTTP, straight to the server, from the first of these ports that is free.
-///
-/// # Errors
-/// Why there was no answer.
+/// Sends a request over plain HTTP, directly to the server, from the first of these ports that is free.
 pub(crate) async fn execute(
     ports: &RangeInclusive<u16>,
     request: reqwest::Request,
@@ -86,7 +83,7 @@ async fn connect_from(port: u16, server: SocketAddr, link: Option<&str>) -> io::
         SocketAddr::V4(_) => (TcpSocket::new_v4()?, (Ipv4Addr::UNSPECIFIED, port).into()),
         SocketAddr::V6(_) => (TcpSocket::new_v6()?, (Ipv6Addr::UNSPECIFIED, port).into()),
     };
-    // Else a port would be taken for a minute after each of its connections (TIME-WAIT).
+    // Otherwise a port would stay bound for a minute after each of its connections (TIME-WAIT).
     socket.set_reuseaddr(true)?;
     if let Some(link) = link {
         socket.bind_device(Some(link.as_bytes()))?;
@@ -116,7 +113,7 @@ async fn exchange(
     request: reqwest::Request,
 ) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
     let mut request = hyper::Request::<Body>::try_from(request)?;
-    // To the server itself a request names the path alone, and the host in a header (RFC 9112, 3.2.1).
+    // In a request to the server itself the target is the path alone, and the host is a header (RFC 9112, 3.2.1).
     let path = request
         .uri()
         .path_and_query()
@@ -129,7 +126,7 @@ async fn exchange(
     };
     request.headers_mut().insert(HOST, host.parse()?);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the answer's body. Its failure is the body's, too.
+    // The connection ends with the response's body, which reports its failure too.
     tokio::spawn(connection);
     let (parts, body) = sender.send_request(request).await?.into_parts();
     let mut answer = hyper::Response::builder()

@@ -11,7 +11,7 @@ use crate::failure::chain;
 
 /// Bytes of a block without options.
 const BLOCK: usize = 512;
-/// Bytes of a block that are asked for: with all headers they fit into one Ethernet frame, IPv6 and a tunnel included.
+/// The block size to request: with all headers a block fits into one Ethernet frame, IPv6 and a tunnel included.
 const LARGE_BLOCK: usize = 1428;
 /// Silence after which the last packet is sent again; it doubles up to [`LONGEST`].
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -23,14 +23,14 @@ const ACK: u16 = 4;
 const ERROR: u16 = 5;
 const OPTIONS: u16 = 6;
 
-/// Errors that another attempt does not mend: no such file, no right to it, no such user.
+/// Errors that another attempt does not correct: file not found, access violation, no such user.
 const FINAL: [u16; 3] = [1, 2, 7];
-/// Errors of a server that does not understand options: it should pass over them, but some refuse.
+/// Errors of a server that does not support options: it should ignore them, but some refuse the request.
 const NO_OPTIONS: [u16; 2] = [4, BAD_OPTION];
 const UNKNOWN_TRANSFER: u16 = 5;
 const BAD_OPTION: u16 = 8;
 
-/// A file at a server.
+/// A file on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The address for messages.
@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) path: String,
-    /// Whether the server is asked for larger blocks.
+    /// Whether to request options for larger blocks.
     pub(crate) options: bool,
 }
 
@@ -87,7 +87,7 @@ impl Place {
         Ok(transfer)
     }
 
-    /// What an error of the server's means, and whether it was about the options, so that they are left out next time.
+    /// The failure that a server's error means. If the error is about the options, the next request omits them.
     pub(crate) fn error(&mut self, code: u16, message: &str) -> Ending {
         let why = format!("the server answered {message:?} (TFTP error {code})");
         if FINAL.contains(&code) {
@@ -100,12 +100,12 @@ impl Place {
     }
 }
 
-/// What comes from the server.
+/// One step of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// How many bytes there will be.
+    /// The size of the file.
     Size(u64),
-    /// The next ones.
+    /// The next bytes.
     Data(Vec<u8>),
     /// An error: code and text.
     Error(u16, String),
@@ -113,14 +113,14 @@ pub(crate) enum Piece {
     End,
 }
 
-/// A file on its way.
+/// A transfer in progress.
 pub(crate) struct Transfer {
     socket: UdpSocket,
-    /// Where packets go: the server's well-known port, then the one that its first answer came from.
+    /// Destination of packets: the server's well-known port, then the source port of its first answer.
     server: SocketAddr,
     begun: bool,
     asked_options: bool,
-    /// The packet that is sent again when nothing comes.
+    /// The last packet, repeated when no answer comes.
     last: Vec<u8>,
     /// Number of the next block; after 65535 comes 0.
     expected: u16,
@@ -137,7 +137,7 @@ impl Transfer {
         sent.map(drop).map_err(|error| chain(&error).into())
     }
 
-    /// The next piece. Waits without end, and asks again: the caller has the deadline.
+    /// The next piece. Waits without end, and repeats the last packet: the caller enforces the deadline.
     pub(crate) async fn next(&mut self) -> Result<Piece, Ending> {
         let mut pause = SHORTEST;
         while !self.done {
@@ -183,7 +183,7 @@ impl Transfer {
         }
     }
 
-    /// Whether a packet is of this transfer. Another sender gets an error packet (RFC 1350, section 4).
+    /// Whether a packet belongs to this transfer. Another sender gets an error packet (RFC 1350, section 4).
     async fn is_server(&self, from: SocketAddr) -> bool {
         if self.begun && from == self.server {
             return true;
@@ -196,7 +196,7 @@ impl Transfer {
         false
     }
 
-    /// Sends an error packet. A failure to send it does not matter to this transfer.
+    /// Sends an error packet. A failure to send it does not affect this transfer.
     async fn object(&self, to: SocketAddr, code: u16, text: &str) {
         let mut packet = [ERROR.to_be_bytes(), code.to_be_bytes()].concat();
         packet.extend(text.as_bytes());
@@ -216,7 +216,7 @@ impl Transfer {
         };
         let number = u16::from_be_bytes(*number);
         if number != self.expected {
-            // The last block once more: the word that it has come was lost.
+            // The last block again: its acknowledgement was lost.
             if self.begun && number == self.expected.wrapping_sub(1) {
                 self.send().await?;
             }

@@ -26,7 +26,7 @@ const BUNDLES: &[&str] = &[
     "/etc/ssl/cert.pem",
 ];
 
-/// The TLS configuration for a bundle, or for what the environment says.
+/// The TLS configuration for a bundle, or for the certificates that the environment names.
 pub(crate) fn config(bundle: Option<&[u8]>) -> Result<ClientConfig> {
     let certificates = match bundle {
         Some(pem) => certificates(pem).context("reading the certificate bundle")?,
@@ -91,7 +91,7 @@ fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     certificates(&pem).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Such folders hold other things too, so what does not read as a certificate is passed over.
+/// Such folders hold other files too, so a file that is not a certificate is skipped.
 fn read_folder(folder: &Path) -> Vec<CertificateDer<'static>> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();

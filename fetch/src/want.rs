@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::digest::Digest;
 
-/// How long and how often is tried.
+/// Timeouts and the number of attempts.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Attempts in all; `None`: for ever.
+    /// The number of attempts; `None`: no limit.
     pub attempts: Option<u32>,
     /// From the request to the answer's header, for each attempt, connecting included.
     pub header_timeout: Duration,
@@ -51,38 +51,38 @@ impl Default for Patience {
     }
 }
 
-/// What is asked of the server.
+/// The request method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// The content.
+    /// GET: the content.
     #[default]
     Get,
-    /// What there is to say of the content, and none of it.
+    /// HEAD: the headers of the content only.
     Head,
-    /// A PUT without a body, which is how EC2 gives a token.
+    /// A PUT without a body, which returns a token from EC2.
     Put,
 }
 
-/// What to fetch, and what is acceptable.
+/// What to fetch, and the limits of an acceptable response.
 #[derive(Clone, Debug)]
 pub struct Want<'a> {
-    /// Where from: `http`, `https`, `tftp`, `s3`, `arn`, `gs` or `oci`.
+    /// The address: `http`, `https`, `tftp`, `s3`, `arn`, `gs` or `oci`.
     pub url: &'a str,
-    /// What the content must hash to.
+    /// The expected digest of the content.
     pub digest: Option<Digest>,
-    /// The most bytes that are accepted.
+    /// The size limit in bytes.
     pub limit: u64,
-    /// What is asked of the server.
+    /// The request method.
     pub method: Method,
     /// Headers to send. A redirected request has none of them but `Accept` and `Accept-Encoding`.
     pub headers: Vec<(String, String)>,
-    /// Statuses after which it is tried again, beside 408, 425, 429 and all from 500 on. An answer's `Retry-After` is
-    /// honoured, up to two minutes.
+    /// Statuses after which another attempt is made, beside 408, 425, 429 and all from 500 on. A response's
+    /// `Retry-After` is honoured, up to two minutes.
     pub repeat: &'a [u16],
-    /// The ports from one of which the server is asked; none: any. Only for plain `http`, which then goes past every proxy;
-    /// a redirected request comes from any port. Ports below 1024 need `CAP_NET_BIND_SERVICE`.
+    /// The source ports of the request, one of which is bound; none: any. Only for plain `http`, which then bypasses
+    /// every proxy; a redirected request comes from any port. Ports below 1024 need `CAP_NET_BIND_SERVICE`.
     pub source_ports: Option<RangeInclusive<u16>>,
-    /// How long and how often is tried.
+    /// Timeouts and the number of attempts.
     pub patience: Patience,
     /// The memory that this download shares with others; none: as much as `limit`. Only what is fetched into memory counts.
     pub room: Option<&'a Room>,

@@ -41,7 +41,7 @@ fn status(line: &'static str) -> Answer {
 
 type Log = Arc<Mutex<Vec<Request>>>;
 
-/// Serves every request by `answer`; gives the address and the requests.
+/// Serves every request by `answer`; returns the address and the requests.
 fn serve(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (String, Log) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let host = listener.local_addr().unwrap().to_string();
@@ -79,7 +79,7 @@ fn serve(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (String
                     text.push_str(&format!("{name}: {value}\r\n"));
                 }
                 text.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-                // The client may have left already.
+                // The client may have closed the connection already.
                 drop(connection.write_all(text.as_bytes()));
                 if request.method != "HEAD" {
                     drop(connection.write_all(&body));
@@ -143,7 +143,7 @@ fn s3(request: &Request) -> Answer {
     };
     let signed = request.header("authorization").is_some();
     match (request.method.as_str(), request.path.as_str()) {
-        // A bucket of another region, which says so with any status.
+        // A bucket of another region; every status carries the region.
         ("HEAD", "/bucket") => region(status("301 Moved Permanently")),
         ("GET", "/bucket/a%20folder/open") if !signed => ok(b"open"),
         ("GET", "/bucket/a%20folder/open") => status("403 Forbidden"),
@@ -172,7 +172,7 @@ fn a_machine_with_a_role_signs_its_requests() {
     assert_eq!(fetch(with_s3(&s3, Some(&ec2)), url).unwrap(), b"closed");
     let log = log.lock().unwrap();
     assert_eq!(log.len(), 2, "{log:?}");
-    // The region is asked without a signature, since the role's region may be another.
+    // The request for the region is not signed, since the role's region may be another.
     assert_eq!(
         (log[0].method.as_str(), log[0].header("authorization")),
         ("HEAD", None)
@@ -203,7 +203,7 @@ fn without_a_role_only_what_is_public_is_had() {
     );
     let signed = |request: &Request| request.header("authorization").is_some();
     assert!(!log.lock().unwrap().iter().any(signed));
-    // A metadata service without the role, and one that is closed.
+    // A metadata service without the role, and one with access disabled.
     for answer in ["404 Not Found", "403 Forbidden"] {
         let (ec2, _) = serve(move |_| status(answer));
         assert_eq!(fetch(with_s3(&s3, Some(&ec2)), open).unwrap(), b"open");
@@ -305,7 +305,7 @@ fn cloud_storage_is_asked_as_the_machine_s_account_or_as_nobody() {
     assert_eq!(fetch(with_gs(&gs, None), url).unwrap(), b"public");
     let (none, _) = serve(|_| status("404 Not Found"));
     assert_eq!(fetch(with_gs(&gs, Some(&none)), url).unwrap(), b"public");
-    // An account that may not.
+    // An account without the right to read.
     let (bad, _) = serve(compute("OTHER"));
     assert_eq!(fetch(with_gs(&gs, Some(&bad)), url).unwrap(), b"public");
     assert!(
@@ -335,13 +335,13 @@ fn requests_go_by_the_proxy_but_not_those_that_are_excepted() {
         request.header("proxy-authorization"),
         Some("Basic bWU6d29yZA==")
     );
-    // Servers of this machine are asked straight.
+    // Requests to loopback bypass the proxy.
     let (here, _) = serve(|_| ok(b"straight"));
     assert_eq!(
         fetch(options(&[]), &format!("http://{here}/x")).unwrap(),
         b"straight"
     );
-    // An exception that cannot be reached shows that it is not asked for by the proxy.
+    // An unreachable address without a proxy: the failure shows that the proxy was not used.
     let refused = fetch(options(&["192.0.2.0/24"]), "http://192.0.2.1:1/x");
     assert!(refused.is_err());
     assert_eq!(log.lock().unwrap().len(), 1);

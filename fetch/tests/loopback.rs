@@ -1,4 +1,4 @@
-//! Downloads from a real server on loopback that breaks off, lies, stalls and recovers.
+//! Downloads from a real server on loopback that breaks off, sends wrong data, stalls and recovers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ fn serve(replies: Vec<Reply>) -> (String, Arc<Mutex<Vec<String>>>) {
                 .unwrap()
                 .push(String::from_utf8(request).unwrap());
             match reply {
-                // The client may have left already, when it does not like the header.
+                // The client may have closed the connection already, for example because it refuses the header.
                 Reply::Bytes(bytes) => drop(connection.write_all(&bytes)),
                 Reply::Stall(bytes) => {
                     connection.write_all(&bytes).unwrap();
@@ -76,7 +76,7 @@ fn serve(replies: Vec<Reply>) -> (String, Arc<Mutex<Vec<String>>>) {
     (url, requests)
 }
 
-/// Whether a request has its header and as much of a body as that says.
+/// Whether a request is complete: its header, and a body of the length that the header gives.
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else {

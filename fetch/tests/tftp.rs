@@ -1,4 +1,5 @@
-//! Downloads by TFTP from a server on loopback that keeps to RFC 1350 and 2347 to 2349, and from a wire that does not.
+//! Downloads by TFTP from a server on loopback that conforms to RFC 1350 and 2347 to 2349, over a link that loses and
+//! doubles packets.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -7,37 +8,37 @@ use std::time::{Duration, Instant};
 
 use fetch::{Failure, Options, Patience, Want, blocking};
 
-/// What goes wrong on the way.
+/// The faults of the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wire {
-    /// Every packet of the server's with this number of its kind is lost the first time.
+    /// The first transmission of each of the server's packets with this number is lost.
     lost: Option<u16>,
-    /// Every packet of the server's goes out twice.
+    /// Each of the server's packets is sent twice.
     doubled: bool,
     /// The first acknowledgement of each block is lost.
     deaf: bool,
-    /// A stranger speaks up from another port, with a block of its own.
+    /// Another sender sends a block from another port.
     stranger: bool,
 }
 
 /// How the server answers.
 #[derive(Clone, Debug)]
 enum Manner {
-    /// With the options that it was asked for, and a block size of its own if one is given.
+    /// With the requested options, and the given block size if there is one.
     Options(Option<usize>),
-    /// As a server from before RFC 2347: options are passed over.
+    /// As a server from before RFC 2347, which ignores options.
     Old,
     /// As a server that refuses requests with options.
     Refusing,
     /// With an error.
     Error(u16, &'static str),
-    /// It announces a size that is not the file's.
+    /// With a size that is not the file's.
     WrongSize(u64),
-    /// It stops after the first block.
+    /// With the first block only.
     Dying,
 }
 
-/// A server of one file for as many requests as there are manners; gives its address and the requests.
+/// A server of one file for as many requests as there are manners; returns its address and the requests.
 fn serve(
     content: Vec<u8>,
     manners: Vec<Manner>,
@@ -116,7 +117,7 @@ fn transfer(content: &[u8], manner: &Manner, wire: Wire, client: SocketAddr, opt
     }
 }
 
-/// Sends a packet until its acknowledgement comes, as a server does.
+/// Sends a packet until it is acknowledged, as a server does.
 fn say(socket: &UdpSocket, client: SocketAddr, packet: &[u8], number: u16, wire: Wire) -> bool {
     let mut lost = wire.lost == Some(number);
     let mut deaf = wire.deaf;
@@ -274,7 +275,7 @@ fn what_is_too_large_or_cut_short_or_gone_is_told() {
         get(address, 599, 1),
         Err(Failure::TooLarge { .. })
     ));
-    // A server that does not tell the size beforehand.
+    // A server that does not announce the size.
     let (address, _) = serve(content(600), vec![Manner::Old], Wire::default());
     assert!(matches!(
         get(address, 599, 1),
@@ -309,11 +310,11 @@ fn packets_that_mean_nothing_are_passed_over() {
             &[0, 4, 0, 0],
             &[0, 9, 1, 2],
             &[0, 1, 47, 0],
-            // Blocks of later and of impossible numbers.
+            // Blocks with later and with impossible numbers.
             &[0, 3, 0, 2, 120],
             &[0, 3, 255, 255],
             &[0, 3, 0, 0, 1, 2, 3],
-            // Options of which nothing can be read.
+            // Options that cannot be parsed.
             &[255; 600],
             &[0; 3],
         ];

@@ -1,4 +1,4 @@
-//! Downloads by https from a real server on loopback: which certificates are believed.
+//! Downloads by https from a real server on loopback: which certificates are trusted.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{Read as _, Write as _};
@@ -22,7 +22,7 @@ macro_rules! pair {
 
 const OTHER: &[u8] = include_bytes!("data/other.pem");
 
-/// Answers one request by https with this certificate and key; gives its address.
+/// Answers one request by https with this certificate and key; returns its address.
 fn serve((certificate, key): (&'static [u8], &'static [u8])) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
@@ -42,7 +42,7 @@ fn serve((certificate, key): (&'static [u8], &'static [u8])) -> String {
         let mut stream = StreamOwned::new(connection, tcp);
         let mut request = Vec::new();
         let mut piece = [0; 1024];
-        // A client that does not believe the certificate ends the handshake: the read fails.
+        // A client that does not trust the certificate ends the handshake: the read fails.
         while let Ok(n @ 1..) = stream.read(&mut piece) {
             request.extend_from_slice(&piece[..n]);
             if request.ends_with(b"\r\n\r\n") {
@@ -75,7 +75,7 @@ fn fetch(url: &str, roots: &[u8]) -> Result<Vec<u8>, Failure> {
 fn a_server_whose_certificate_is_a_root_is_believed() {
     let server = pair!("server");
     assert_eq!(fetch(&serve(server), server.0).unwrap(), b"good");
-    // Beside others as well.
+    // The same certificate in a bundle with another one.
     let bundle = [OTHER, server.0].concat();
     assert_eq!(fetch(&serve(server), &bundle).unwrap(), b"good");
 }

@@ -1,9 +1,8 @@
 //! Butane: YAML for people, translated to the Ignition config that it stands for.
 //!
-//! A document goes through named steps: `version` finds variant and version → [`crate::tree::read_butane`] reads the
-//! document by the one schema, sugar included → `rules` checks the sugar → `sugar` expands it. The result is checked by
-//! Ignition's rules of the version that Butane emits, and `origins` turns the paths of the findings back into those of the
-//! YAML.
+//! The steps for a document: `version` finds variant and version → [`crate::tree::read_butane`] reads the document by
+//! the one schema, sugar included → `rules` checks the sugar → `sugar` expands it. The result is checked by Ignition's
+//! rules of the version that Butane emits, and `origins` maps the paths of the findings back to those of the YAML.
 
 mod rules;
 mod version;
@@ -21,19 +20,19 @@ pub use crate::sugar::{Options, Pack};
 pub(crate) struct Translated {
     /// The config in the form of Ignition 3.`minor`, unchecked.
     pub(crate) tree: Node,
-    /// Which specification it is of.
+    /// The minor number of its specification.
     pub(crate) minor: u8,
     /// The findings of the translation.
     pub(crate) report: Report,
-    /// Where the parts of the config stood in the YAML.
+    /// The positions in the YAML of the config's parts.
     pub(crate) origins: Origins,
 }
 
-/// Translates a document. `check_inner` checks the configs inside it; none if the document is inside another one: one
-/// level is enough, since a node reads the deeper levels itself.
+/// Translates a document. `check_inner` checks the configs inside it; none if the document is itself inside another
+/// one: one level is enough, since a node checks the deeper levels when it reads them.
 ///
 /// # Errors
-/// Every mistake that can be seen before Ignition's own rules.
+/// Every mistake that is found before Ignition's own rules.
 pub(crate) fn translate(
     yaml: &Json,
     options: Options<'_>,
@@ -46,7 +45,7 @@ pub(crate) fn translate(
     let mut tree = tree::read_butane(&yaml, &CONFIG, minor, &mut reading);
     tree.take("variant");
     let at = tree.take("version").and_then(|node| node.at);
-    // Values of a wrong type are missing in the tree, so that the rules would complain of them twice.
+    // Values of a wrong type are missing in the tree, so that the rules would report them a second time.
     let unreadable = reading.is_fatal();
     report.absorb(reading);
     if unreadable {

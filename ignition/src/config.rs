@@ -25,7 +25,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The config that says nothing: what a node without one has.
+    /// The empty config: that of a node without one.
     #[must_use]
     pub fn empty() -> Self {
         let mut tree = Node::empty();
@@ -33,8 +33,8 @@ impl Config {
         Self { tree }
     }
 
-    /// Reads, checks and translates one config, Ignition JSON or Butane YAML without local files. `source` is what
-    /// messages call the text.
+    /// Reads, checks and translates one config, Ignition JSON or Butane YAML without local files. `source` is the name
+    /// of the text in messages.
     ///
     /// # Errors
     /// Every mistake at once (and the warnings beside them).
@@ -61,7 +61,7 @@ impl Config {
         Ok((Self { tree }, report))
     }
 
-    /// As [`Config::parse`] without the rules: what can be read, valid or not.
+    /// As [`Config::parse`] without the rules: the config may be invalid.
     ///
     /// # Errors
     /// Every value of a wrong type at once.
@@ -90,7 +90,7 @@ impl Config {
     /// This config under `child`, checked again.
     ///
     /// # Errors
-    /// What is wrong only with the two together.
+    /// The mistakes of the combination.
     pub fn merge(&self, child: &Self) -> Result<(Self, Report), Report> {
         let merged = self.over(child);
         let report = validate::validate(&merged.tree, NEWEST_MINOR);
@@ -100,8 +100,7 @@ impl Config {
         Ok((merged, report))
     }
 
-    /// The same with these certificates (PEM) in place of where they are to be had, so that nothing has to be asked for
-    /// them again.
+    /// The same with these certificates (PEM) in place of their sources, so that they need not be fetched again.
     #[must_use]
     pub fn with_authorities(mut self, pem: &[u8]) -> Self {
         let tls = self
@@ -129,7 +128,7 @@ impl Config {
         model::of(&self.tree)
     }
 
-    /// The tree, with the place of every value.
+    /// The tree, with the position of every value.
     #[must_use]
     pub fn tree(&self) -> &Node {
         &self.tree
@@ -142,11 +141,11 @@ impl Config {
     }
 }
 
-/// The Ignition config that a Butane config becomes: checked, in the version of the specification that Butane
-/// itself emits, and with nothing in it that was not said.
+/// The Ignition config that a Butane config becomes: checked, in the version of the specification that Butane itself
+/// emits, and with only the fields that the Butane config sets.
 ///
 /// # Errors
-/// Every mistake at once (and the warnings beside them); also if the text is no Butane.
+/// Every mistake at once (and the warnings beside them); also if the text is not Butane.
 pub fn from_butane(
     text: &[u8],
     source: &str,
@@ -165,7 +164,7 @@ pub fn from_butane(
     ))
 }
 
-/// A config as Ignition JSON: what [`from_butane`] makes of Butane, or the text itself, checked.
+/// A config as Ignition JSON: the output of [`from_butane`] for Butane, or the text itself, checked.
 ///
 /// # Errors
 /// Every mistake at once (and the warnings beside them).
@@ -184,19 +183,19 @@ pub fn to_ignition(
     Ok((text, document.report))
 }
 
-/// A text that was read.
+/// A parsed text.
 struct Document {
     /// In the form of its own version.
     tree: Node,
     /// The version's minor number.
     minor: u8,
-    /// What is wrong with keys and types.
+    /// The findings about keys and types.
     report: Report,
-    /// Where things stood, if the text is Butane.
+    /// The positions in the YAML, if the text is Butane.
     origins: Option<Origins>,
 }
 
-/// What is wrong with a config that stands inside another one.
+/// The findings about a config inside another one.
 fn check_inner(text: &[u8], source: &str) -> Report {
     let document = read(text, source, Options::BARE, None).and_then(checked);
     match document {
@@ -235,7 +234,7 @@ fn read(
 
 /// A document that passed the rules of its version.
 fn checked(mut document: Document) -> Result<Document, Report> {
-    // Values of a wrong type are missing in the tree, so that the rules would complain of them twice.
+    // Values of a wrong type are missing in the tree, so that the rules would report them a second time.
     if !document.report.is_fatal() {
         let mut found = validate::validate(&document.tree, document.minor);
         if let Some(origins) = &document.origins {
@@ -249,11 +248,11 @@ fn checked(mut document: Document) -> Result<Document, Report> {
     }
 }
 
-/// The minor number of the config's version; found before anything else of it is read.
+/// The minor number of the config's version, determined before any other field is read.
 fn version_of(json: &json::Json) -> Result<u8, Report> {
     let mut report = Report::default();
     let nothing = &mut Report::default();
-    // The schema of 3.0 is enough to find the version, and its complaints are not asked for yet.
+    // The schema of 3.0 is enough to find the version; its findings are dropped.
     let tree = tree::read(json, &CONFIG, 0, nothing);
     let ignition = tree.get("ignition");
     let at = ignition.and_then(|ignition| ignition.get("version")?.at.clone());
@@ -283,9 +282,9 @@ fn version_of(json: &json::Json) -> Result<u8, Report> {
     Ok(minor)
 }
 
-/// From 3.`minor` to the newest. All fields have the same form in every version, but for these: the special
-/// mode bits did nothing before 3.6; a link's target was a required string before 3.3; and Ignition's own
-/// step from 3.4 drops the advertisement of a tang server, which is then asked for it.
+/// From 3.`minor` to the newest. All fields have the same form in every version, with these exceptions: the special
+/// mode bits had no effect before 3.6; a link's target was a required string before 3.3; and Ignition's own step from
+/// 3.4 drops the advertisement of a tang server, which is then fetched.
 fn translate(tree: &mut Node, minor: u8) {
     if let Some(storage) = tree.get_mut("storage") {
         for list in ["files", "directories"] {

@@ -24,12 +24,12 @@ impl std::fmt::Debug for Hash {
 }
 
 impl Hash {
-    /// Whether a config of specification 3.`minor` may have this hash: `function-hexadecimal`, of a known function
-    /// and its length. SHA-256 came with 3.1. Whether the digits are hexadecimal is, as in Ignition, not looked at
-    /// here: such a hash is refused when it is to be used.
+    /// Checks that a config of specification 3.`minor` may have this hash: `function-hexadecimal`, of a known function
+    /// and its length. SHA-256 came with 3.1. As in Ignition, the digits are not checked here: an invalid one is
+    /// refused when the hash is used.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in the hash.
     pub fn check(text: &str, minor: u8) -> Result<(), &'static str> {
         let (function, hex) = text
             .split_once('-')
@@ -49,7 +49,7 @@ impl Hash {
     /// Reads `function-hexadecimal`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in the hash.
     pub fn parse(text: &str, minor: u8) -> Result<Self, &'static str> {
         Self::check(text, minor)?;
         match text.split_once('-') {
@@ -74,7 +74,7 @@ fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], &'static str> {
     bytes.try_into().map_err(wrong)
 }
 
-/// Unpacks (when `gzip`) and verifies (when a hash is given). Position most `limit` bytes come out.
+/// Unpacks (when `gzip`) and verifies (when a hash is given). The result has at most `limit` bytes.
 ///
 /// # Errors
 /// What failed, without any of the data.
@@ -89,7 +89,7 @@ pub fn open(data: Vec<u8>, gzip: bool, hash: Option<&Hash>, limit: u64) -> Resul
     }
 }
 
-/// gzip as small as it gets, without name and time.
+/// Compresses with gzip at the best level, without name and time.
 #[must_use]
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::GzBuilder::new().write(Vec::new(), flate2::Compression::best());
@@ -101,7 +101,7 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
 /// Unpacks gzip, several members included.
 ///
 /// # Errors
-/// If it is none, is cut short or is longer than `limit`.
+/// If the data is not gzip, is cut short or is longer than `limit`.
 pub fn gunzip(data: &[u8], limit: u64) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     flate2::read::MultiGzDecoder::new(data)

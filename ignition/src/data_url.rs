@@ -31,7 +31,7 @@ pub fn base64_encoded(content: &[u8]) -> String {
 /// The bytes of a `data:` URL.
 ///
 /// # Errors
-/// What is wrong with its form; never any of its data.
+/// The mistake in its form; never any of its data.
 pub fn decode(text: &str) -> Result<Vec<u8>, &'static str> {
     let rest = text.strip_prefix("data:").ok_or("missing data prefix")?;
     let (base64, data) = split_data(rest)?;
@@ -48,7 +48,7 @@ pub fn decode(text: &str) -> Result<Vec<u8>, &'static str> {
     }
 }
 
-/// Media type and parameters are checked and dropped: whether `;base64` ended them, and the data.
+/// Checks and drops media type and parameters; returns whether `;base64` ended them, and the data.
 fn split_data(mut rest: &str) -> Result<(bool, &str), &'static str> {
     if !rest.starts_with([';', ',']) {
         let end = rest

@@ -1,10 +1,10 @@
-//! Base64 and percent-encoding as Go's standard library reads them, which configs and metadata services are written for.
+//! Base64 and percent-encoding as Go's standard library reads them: configs and metadata services rely on its rules.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-// Go's `base64.StdEncoding` needs the padding, and ignores the bits behind the last byte.
+// Go's `base64.StdEncoding` requires the padding, and ignores the bits after the last byte.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -28,7 +28,8 @@ pub fn decode_base64(text: &str) -> Result<Vec<u8>, &'static str> {
     BASE64.decode(digits).map_err(|_| "invalid base64 data")
 }
 
-/// Whether two hexadecimal digits follow each `%`. [`percent_encoding`] keeps a `%` without them as it is, Go refuses it.
+/// Whether two hexadecimal digits follow each `%`. [`percent_encoding`] keeps a `%` without them unchanged, Go refuses
+/// it.
 pub(crate) fn escapes_are_valid(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
@@ -61,7 +62,7 @@ mod tests {
             assert_eq!(encode_base64(bytes.as_bytes()), text);
             assert_eq!(decode_base64(text).unwrap(), bytes.as_bytes());
         }
-        // The last two bits behind `hi` are not zero.
+        // The last two bits after `hi` are not zero.
         for text in ["aGk=", "aG\r\nk\n=\n", "aGl="] {
             assert_eq!(decode_base64(text).unwrap(), b"hi", "{text}");
         }

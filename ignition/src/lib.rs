@@ -1,10 +1,11 @@
-//! The Ignition configuration language, without I/O: parse, merge, validate. The tool checks with it, the init applies it.
+//! The Ignition configuration language, without I/O: parse, merge, validate. The tool checks with it, the init applies
+//! it.
 //!
-//! A config goes through plain functions, each in a room of its own: text → [`read`] (JSON or YAML with lines and columns)
-//! → [`tree`] by [`schema`] (Go's JSON habits folded away, unknown keys and wrong types reported; [`butane`] expands its
-//! sugar) → [`validate`] (by the rules of the config's own version) → translated to the newest version → [`merge`] (base
-//! under user) → validated again → [`model`] (the types that the init applies). Nothing here touches a disk or a network:
-//! [`source`] checks sources, and [`contents`] unpacks and verifies the bytes that the caller fetched.
+//! A config goes through plain functions, each in its own module: text → [`read`] (JSON or YAML with lines and columns)
+//! → [`tree`] by [`schema`] (Go's JSON habits normalised, unknown keys and wrong types reported; [`butane`] expands its
+//! sugar) → [`validate`] (by the rules of the config's own version) → translated to the newest version → [`merge`]
+//! (base under user) → validated again → [`model`] (the types that the init applies). Nothing here touches a disk or a
+//! network: [`source`] checks sources, and [`contents`] unpacks and verifies the bytes that the caller fetched.
 //!
 //! No message of this crate holds a value of the config that may be secret (contents, password hashes, keys): messages
 //! name the place, and only values that are names, paths or numbers.
@@ -27,7 +28,7 @@ pub mod read;
 pub mod source;
 pub mod tree;
 
-// Floor: what is done with a tree
+// Floor: operations on trees
 pub mod merge;
 pub mod model;
 pub mod validate;

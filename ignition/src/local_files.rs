@@ -1,18 +1,12 @@
-//! Local files that a Butane config names. The caller brings them: the tool has a folder, a node has none.
+//! Local files that a Butane config names. The caller provides them: the tool has a folder, a node has none.
 
-/// The local files of a config. Paths are relative, with `/`, in their shortest form, and never leave the folder;
-/// the empty path is the folder itself. Errors say what is wrong and are shown to people.
+/// The local files of a config. Paths are relative, with `/`, in their shortest form, and never leave the folder; the
+/// empty path is the folder itself. Errors are texts for people.
 pub trait Files {
     /// The bytes of one file.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     fn read(&self, path: &str) -> Result<Vec<u8>, String>;
 
-    /// Everything in a folder, the folder itself first, each folder before what is in it and names in order.
-    ///
-    /// # Errors
-    /// If it is not a folder, or cannot be read.
+    /// Every entry of a folder, the folder itself first, each folder before its content and names in order.
     fn tree(&self, path: &str) -> Result<Vec<TreeEntry>, String>;
 }
 
@@ -38,7 +32,7 @@ pub enum EntryKind {
     Other(String),
 }
 
-/// Where there are no local files.
+/// No local files: reading any of them is an error.
 #[derive(Clone, Copy, Debug)]
 pub struct NoFiles;
 
@@ -55,7 +49,7 @@ impl Files for NoFiles {
     }
 }
 
-/// The shortest form of a path in the folder of local files, where a leading slash means nothing.
+/// The shortest form of a path in the folder of local files; a leading slash has no effect.
 pub(crate) fn inside(path: &str) -> Result<String, &'static str> {
     let mut out: Vec<&str> = Vec::new();
     for part in path.split('/') {

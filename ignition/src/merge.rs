@@ -48,7 +48,7 @@ fn append(old: &Node, new: &Node) -> Node {
     }
 }
 
-/// Keys that the child has in the other lists of the same key space.
+/// Keys of the child's entries in the other lists of the same key space.
 fn elsewhere(child: &Node, schema: &'static Struct, name: &str) -> Vec<String> {
     if !schema.shared.contains(&name) {
         return Vec::new();
@@ -68,7 +68,7 @@ fn by_key(old: Option<&Node>, new: Option<&Node>, item: Item, elsewhere: &[Strin
     for parent in parents {
         let name = parent.key(item);
         match (children.iter().find(|c| c.key(item) == name), item) {
-            // A header without a value takes the parent's away.
+            // A header without a value removes the parent's.
             (Some(child), Item::Struct(schema)) => {
                 let header = schema.fields.iter().any(|f| f.name == "value");
                 if !(header && child.get("value").is_none()) {

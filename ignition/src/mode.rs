@@ -1,10 +1,10 @@
-//! File modes: the special bits, and which modes make sense.
+//! File modes: the special bits, and which modes are plausible.
 
 /// The special bits: setuid, setgid, sticky.
 pub(crate) const SPECIAL: i64 = 0o7000;
 
-/// Whether a mode makes no sense as it is but would with its decimal digits read as octal ones: the leading zero was
-/// forgotten.
+/// Whether a mode is implausible as it is, but plausible with its decimal digits read as octal ones: the leading zero
+/// was forgotten.
 #[must_use]
 pub(crate) fn is_octal_in_decimal(mode: i64, directory: bool) -> bool {
     let digits = mode.to_string();
@@ -14,16 +14,16 @@ pub(crate) fn is_octal_in_decimal(mode: i64, directory: bool) -> bool {
     meant.is_some_and(|meant| !is_plausible(mode, directory) && is_plausible(meant, directory))
 }
 
-/// Whether these permissions are plausible: the group has no right that the owner lacks, and others none that the
-/// group lacks; who may write or execute may also read; somebody may read at all; special bits stand where they mean
-/// something.
+/// Whether these permissions are plausible: the group has no right that the owner lacks, and others none that the group
+/// lacks; write or execute permission implies read permission; at least one class may read; special bits occur only
+/// where they have an effect.
 fn is_plausible(mode: i64, directory: bool) -> bool {
     if mode == 0 {
         return true;
     }
     let (other, group, owner) = (mode & 7, mode >> 3 & 7, mode >> 6 & 7);
     let sane = |bits: i64| bits == 0 || bits & 4 != 0;
-    // From the least to the most: all that was allowed stays, and execution is not new where reading is not.
+    // A higher class keeps every right of the lower one, and gains execute permission only with read permission.
     let grows = |less: i64, more: i64| less & !more == 0 && !(less & 5 == 4 && more & 1 != 0);
     let plain = [other, group, owner].into_iter().all(sane)
         && grows(other, group)

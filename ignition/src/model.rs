@@ -11,7 +11,7 @@ use crate::tree::{Node, Value};
 /// The typed config of a tree in the form of the newest version.
 ///
 /// # Errors
-/// Never for a tree that was read by the schema; the text then names a place, not a value.
+/// Never for a tree that was read by the schema; the text names a place, not a value.
 pub fn of(node: &Node) -> Result<Config, String> {
     serde_json::from_value(json(node, &CONFIG))
         .map_err(|error| format!("a config that was read by the schema has not its types: {error}"))

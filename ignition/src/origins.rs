@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::report::Report;
 use crate::schema::snake;
 
-/// Where parts of the translated config came from, by their paths. What is not named stands in the same place,
-/// in the other spelling.
+/// The origins of the translated config's parts, by their paths. A part without an entry has the same path in the YAML,
+/// in Butane's spelling.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     places: BTreeMap<String, Origin>,
@@ -14,24 +14,24 @@ pub(crate) struct Origins {
 
 #[derive(Debug)]
 enum Origin {
-    /// It stands at another place, with everything below it in the same order.
+    /// The part has another path in the YAML, with everything below it in the same order.
     Moved(String),
-    /// It was made, with everything below it, because of this place.
+    /// The part was generated, with everything below it, for the section at this path.
     Made(String),
 }
 
 impl Origins {
-    /// What is at `to` in the config stood at `from` in the YAML.
+    /// The part at `to` in the config is at `from` in the YAML.
     pub(crate) fn rename(&mut self, to: impl Into<String>, from: impl Into<String>) {
         self.places.insert(to.into(), Origin::Moved(from.into()));
     }
 
-    /// What is at `to` in the config was made because of `from` in the YAML.
+    /// The part at `to` in the config was generated for `from` in the YAML.
     pub(crate) fn made(&mut self, to: impl Into<String>, from: impl Into<String>) {
         self.places.insert(to.into(), Origin::Made(from.into()));
     }
 
-    /// A list was reordered: `from` has the former index of each entry, none for a new one.
+    /// Records that a list was reordered: `from` has the former index of each entry, none for a new one.
     pub(crate) fn reorder(&mut self, list: &str, from: &[Option<usize>]) {
         let inside = |path: &String| {
             path.strip_prefix(list)
@@ -57,7 +57,7 @@ impl Origins {
         }
     }
 
-    /// Turns the paths of a report about the config to those of the YAML.
+    /// Maps the paths of a report about the config to those of the YAML.
     pub(crate) fn apply(&self, report: &mut Report) {
         for entry in &mut report.entries {
             entry.path = self.place(&entry.path);

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in a source text. Lines and columns count from one, columns in characters.
+/// A position in a source text. Lines and columns count from one, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Which text: a file's name, a URL without its secrets, `fw_cfg`.
+    /// The name of the text: a file's name, a URL without its secrets, `fw_cfg`.
     pub source: Arc<str>,
     /// Line, from 1.
     pub line: u32,
@@ -25,7 +25,7 @@ impl fmt::Display for Position {
 pub enum Kind {
     /// The config cannot be used.
     Error,
-    /// The config can be used, but is probably not what was meant.
+    /// The config can be used, but probably does not express its author's intent.
     Warning,
 }
 
@@ -38,7 +38,7 @@ pub struct Entry {
     pub path: String,
     /// One sentence, without any value that may be secret.
     pub message: String,
-    /// Where the nearest text stands that the finding is about.
+    /// The position of the text nearest to the finding.
     pub at: Option<Position>,
 }
 

@@ -1,7 +1,7 @@
-//! The fields of the language as one table: names, kinds, the version that brought each, and what makes
-//! two list entries the same one.
+//! The fields of the language as one table: names, types, the version that introduced each, and the keys by which list
+//! entries are matched.
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     /// A string; when absent it is the empty one (Go: a plain string).
@@ -16,11 +16,11 @@ pub enum Shape {
     MaybeFlag,
     /// An object.
     Struct(&'static Struct),
-    /// A list of objects or strings; with how the entries of two configs are put together.
+    /// A list of objects or strings, and how those of two configs merge.
     List(Item, Join),
 }
 
-/// What a list holds.
+/// The type of a list's entries.
 #[derive(Clone, Copy, Debug)]
 pub enum Item {
     /// Strings.
@@ -32,16 +32,16 @@ pub enum Item {
 /// How two lists merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// Entries with the same key merge in the parent's place; duplicates in one list are an error.
+    /// Entries with the same key merge, at the parent's position; duplicates in one list are an error.
     ByKey,
-    /// The child's entries follow the parent's; duplicates are fine.
+    /// The child's entries follow the parent's; duplicates are allowed.
     Append,
 }
 
-/// What identifies an entry of a list of objects.
+/// The key of an entry of a list of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Nothing: no list has such objects, or no two entries are the same one.
+    /// No key: no list has such objects, or its entries are never matched.
     None,
     /// The string in this field.
     Field(&'static str),
@@ -56,7 +56,7 @@ pub struct Field {
     pub name: &'static str,
     /// Its shape.
     pub shape: Shape,
-    /// The minor version of specification 3 that brought it.
+    /// The minor version of specification 3 that introduced it.
     pub since: u8,
 }
 
@@ -65,11 +65,11 @@ pub struct Field {
 pub struct Struct {
     /// Its fields.
     pub fields: &'static [Field],
-    /// What identifies an entry of a list of these.
+    /// The key of an entry of a list of these.
     pub key: Key,
     /// Lists that share one key space, as files, directories and links do.
     pub shared: &'static [&'static str],
-    /// What Butane adds to it. Gone once a config is translated.
+    /// Butane's additional fields. They are absent once a config is translated.
     pub sugar: &'static [Field],
 }
 
@@ -165,7 +165,7 @@ static TIMEOUTS: Struct = plain(&[
     f("httpTotal", Shape::MaybeNumber, 0),
 ]);
 
-/// A thing to fetch.
+/// A resource to fetch.
 pub static RESOURCE: Struct = Struct {
     sugar: &[
         f("inline", Shape::MaybeText, 0),

@@ -3,24 +3,24 @@
 use crate::data_url;
 use crate::encoding::escapes_are_valid;
 
-/// The form of a source that is wrong. Holds no part of the URL, which may be secret.
+/// The reason why a source is invalid. Holds no part of the URL, which may be secret.
 pub type Wrong = &'static str;
 
-/// A URL's parts, as far as they matter here.
+/// The parts of a URL that this crate uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url<'a> {
     /// Scheme in lower case; empty if there is none.
     pub scheme: String,
-    /// What follows `scheme:`, without query and fragment.
+    /// The text after `scheme:`, without query and fragment.
     pub rest: &'a str,
-    /// What follows `?`.
+    /// The text after `?`.
     pub query: Option<&'a str>,
 }
 
 /// Splits a URL by the rules of Go's `net/url`.
 ///
 /// # Errors
-/// If Go would not parse it.
+/// If Go would refuse it.
 pub fn split(text: &str) -> Result<Url<'_>, Wrong> {
     const BAD: Wrong = "unable to parse the URL";
     if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
@@ -105,11 +105,11 @@ fn check_authority(text: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether a config of specification 3.`minor` may name this source. `oci` is Slipway's own and known to no version of the
-/// specification, so every version may.
+/// Checks that a config of specification 3.`minor` may name this source. Every version may name an `oci` source, which
+/// is Slipway's own and in no version of the specification.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it may not.
 pub fn check(text: &str, minor: u8) -> Result<(), Wrong> {
     let url = split(text)?;
     match url.scheme.as_str() {
@@ -164,7 +164,7 @@ fn check_arn(url: &Url<'_>) -> Result<(), Wrong> {
     check_version(url)
 }
 
-/// A source as it may be shown: no user, no query, no data.
+/// A source for messages: without user, query and data.
 #[must_use]
 pub fn shown(text: &str) -> String {
     match split(text) {

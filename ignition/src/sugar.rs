@@ -13,7 +13,7 @@ use crate::tree::Node;
 pub(crate) use work::{CheckInner, Work};
 pub use work::{Options, Pack};
 
-/// Expands all sugar of a config. Contents come first: a tree completes a file only where it has none.
+/// Expands all sugar of a config. Contents come first: a tree sets a file's contents only if the file has none.
 pub(crate) fn expand(work: &mut Work<'_>, tree: &mut Node) {
     contents::translate(work, tree);
     mounts::add(work, tree);

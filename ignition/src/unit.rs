@@ -2,7 +2,7 @@
 
 pub mod mount;
 
-/// The longest line, bytes; systemd's own limit for unit files as go-systemd has it.
+/// The longest line, bytes; systemd's own limit for unit files, as in go-systemd.
 const LONGEST: usize = 2048;
 
 /// One setting of a unit file.
@@ -19,7 +19,7 @@ pub struct Setting {
 /// Reads a unit file.
 ///
 /// # Errors
-/// What is wrong, with the line's number; never a value of it.
+/// The mistake, with the line's number; never a value of it.
 pub fn parse(text: &str) -> Result<Vec<Setting>, String> {
     let mut out = Vec::new();
     let mut section: Option<String> = None;
@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Result<Vec<Setting>, String> {
             section = Some(name.to_owned());
             continue;
         }
-        // Before the first section everything is skipped, as go-systemd does.
+        // Text before the first section is skipped, as go-systemd does.
         let Some(section) = &section else { continue };
         let (name, value) = body
             .trim_end_matches(['\n', '\r'])
@@ -80,7 +80,7 @@ pub fn parse(text: &str) -> Result<Vec<Setting>, String> {
 /// The `[Install]` section of a unit, drop-ins included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Install {
-    /// Whether there is one at all.
+    /// Whether the section exists.
     pub present: bool,
     /// `WantedBy=`
     pub wanted_by: Vec<String>,
@@ -97,7 +97,7 @@ pub struct Install {
 }
 
 impl Install {
-    /// Takes up the settings of one file; an empty value clears its list, as in systemd.
+    /// Adds the settings of one file; an empty value clears its list, as in systemd.
     pub fn read(&mut self, settings: &[Setting]) {
         for setting in settings.iter().filter(|s| s.section == "Install") {
             self.present = true;

@@ -30,7 +30,7 @@ pub fn validate(config: &Node, minor: u8) -> Report {
     rules.report
 }
 
-/// A node, its path, and the place in the text nearest to it.
+/// A node, its path, and the nearest position in the text.
 struct Spot<'a> {
     node: &'a Node,
     path: String,
@@ -77,7 +77,7 @@ impl Rules {
         self.report.warn(&path, at, message);
     }
 
-    /// Every keyed list, and every key space that several lists share, holds each key once.
+    /// Checks that every keyed list, and every key space of several lists, has each key once.
     fn duplicates(&mut self, spot: &Spot<'_>, schema: &'static Struct) {
         let mut shared = BTreeSet::new();
         for field in schema.fields {
@@ -107,7 +107,7 @@ impl Rules {
         }
     }
 
-    /// A path: given, absolute and in its shortest form.
+    /// Checks a path: present, absolute and in its shortest form.
     fn path(&mut self, spot: &Spot<'_>, name: &str, path: &str) {
         let wrong = if path.is_empty() {
             "path not specified"
@@ -122,7 +122,7 @@ impl Rules {
     }
 }
 
-/// The path and place of a field: the field's own where it has one, else its owner's.
+/// The path and position of a field: the field's own if it is present, else its owner's.
 fn below<'a>(spot: &Spot<'a>, name: &str) -> (String, Option<&'a Position>) {
     if name.is_empty() {
         return (spot.path.clone(), spot.at);
@@ -139,7 +139,7 @@ fn below<'a>(spot: &Spot<'a>, name: &str) -> (String, Option<&'a Position>) {
     (format!("{}.{name}", spot.path), at)
 }
 
-/// The shortest form of an absolute path, without looking at any file system.
+/// The shortest form of an absolute path, without access to any file system.
 #[must_use]
 pub fn clean(path: &str) -> String {
     let mut out: Vec<&str> = Vec::new();

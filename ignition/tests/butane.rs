@@ -1,5 +1,5 @@
-//! What Butane itself answers to the configs of `butane/cases`: verdict, place of every finding, and the Ignition
-//! config. `butane/oracle` made `butane/expected.jsonl`, with Butane 0.29.
+//! Comparison with Butane's own results for the configs of `butane/cases`: verdict, position of every finding, and the
+//! Ignition config. `butane/oracle` made `butane/expected.jsonl`, with Butane 0.29.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -82,7 +82,7 @@ const OPTIONS: Options<'static> = Options {
 /// Kind, path, line and column of each finding.
 type Findings = BTreeSet<(String, String, u64, u64)>;
 
-/// Butane places a block scalar at its indicator, we at its text: neither place is compared.
+/// Butane gives the position of a block scalar's indicator, we that of its text: neither is compared.
 fn without_blocks(findings: Findings, text: &str) -> Findings {
     let line = |number: u64| {
         text.lines()
@@ -127,7 +127,7 @@ fn expected(case: &Value) -> Findings {
         .collect()
 }
 
-/// Packed contents are compared unpacked: two compressors need not make the same bytes.
+/// Packed contents are compared unpacked: two compressors need not produce the same bytes.
 fn unpacked(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(unpacked),
@@ -145,13 +145,13 @@ fn unpacked(value: &mut Value) {
     }
 }
 
-/// Where we differ on purpose.
+/// Cases with an intended difference.
 fn agreed(name: &str) -> bool {
     matches!(
         name,
-        // Butane calls merge keys unused, and uses them.
+        // Butane reports merge keys as unused, and uses them.
         "yaml-features"
-        // Butane tells what is wrong with an embedded config at paths of the embedded one.
+        // Butane reports the mistakes of an embedded config at paths of the embedded one.
         | "config-references-wrong"
     )
 }
@@ -178,7 +178,7 @@ fn answers_are_butanes() {
         let shown = String::from_utf8_lossy(&text);
         let found = without_blocks(findings(&report), &shown);
         let wanted = without_blocks(expected(case), &shown);
-        // Butane stops earlier: what it finds in a config that it refuses is found here too, and more.
+        // Butane stops earlier: all its findings about a config that it refuses are found here too, and more.
         let same = match accept {
             true => found == wanted,
             false => found.is_superset(&wanted),

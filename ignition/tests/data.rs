@@ -1,5 +1,5 @@
-//! What real Ignition answers to 1,488 configs and 140 pairs of configs, one JSON object a line:
-//! verdict, kind and path of every finding, the translated and the merged config.
+//! Comparison with real Ignition's results for 1,488 configs and 140 pairs of configs, one JSON object a line: verdict,
+//! kind and path of every finding, the translated and the merged config.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -76,7 +76,7 @@ fn merges_are_ignitions() {
     let cases = cases("merge_cases.jsonl");
     assert_eq!(cases.len(), 140);
     for case in &cases {
-        // The pairs are merged as they are, valid or not.
+        // The pairs are merged unchanged, valid or not.
         let read = |name: &str| {
             Config::read(case[name].to_string().as_bytes(), name)
                 .unwrap()
@@ -100,7 +100,7 @@ fn merges_are_ignitions() {
 
 #[test]
 fn the_configs_of_the_pairs_are_valid() {
-    // The pairs are made of configs that Ignition accepts.
+    // The pairs consist of configs that Ignition accepts.
     let mut wrong = Vec::new();
     for case in &cases("merge_cases.jsonl") {
         for name in ["parent", "child"] {
@@ -117,8 +117,8 @@ fn the_configs_of_the_pairs_are_valid() {
     );
 }
 
-/// Found by Ignition's own blackbox suite, where files with an empty source overwrite links: 3.0 takes one wherever it has
-/// a pointer, as every later version does for files.
+/// Found by Ignition's own blackbox suite, in which files with an empty source overwrite links: 3.0 accepts an empty
+/// source in every pointer, as every later version does for files.
 #[test]
 fn an_empty_source_is_none_but_for_an_authority() {
     let file = |rest: &str| format!(r#""storage": {{"files": [{{"path": "/a", {rest}}}]}}"#);

@@ -1,5 +1,4 @@
-//! What holds for every config, tried on random ones: merging, normalising, translating, and reading whatever
-//! bytes there are.
+//! Properties of every config, tried on random ones: merging, normalising, translating, and reading arbitrary bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -13,7 +12,7 @@ use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use serde_json::{Value, json};
 
-/// One of few words, so that keys meet.
+/// One of few words, so that keys collide.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![Just("a"), Just("b"), Just("c")].prop_map(str::to_owned)
 }
@@ -31,7 +30,7 @@ fn resource() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Each key once, as a valid config has it.
+/// Each key once, as in a valid config.
 fn unique(items: Vec<Value>, key: &str) -> Value {
     let mut seen = Vec::new();
     let fresh = |item: &Value| {
@@ -119,7 +118,7 @@ fn read(value: &Value) -> Config {
     Config::parse(value.to_string().as_bytes(), "p").unwrap().0
 }
 
-/// A Butane config with as much sugar as fits.
+/// A Butane config with as much sugar as possible.
 fn butane() -> impl Strategy<Value = String> {
     let version = prop_oneof![
         Just("fcos\nversion: 1.1.0"),
@@ -158,14 +157,14 @@ fn butane() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Ignition's merge of valid configs does not ask who was merged first.
+    /// Ignition's merge of valid configs is associative.
     #[test]
     fn merging_is_associative(a in config(), b in config(), c in config()) {
         let (a, b, c) = (read(&a), read(&b), read(&c));
         proptest::prop_assert_eq!(a.over(&b).over(&c).to_json(), a.over(&b.over(&c)).to_json());
     }
 
-    /// Nothing over a config, and a config over nothing, is the config.
+    /// Merging with the empty config changes nothing.
     #[test]
     fn the_empty_config_changes_nothing(a in config()) {
         let a = read(&a);
@@ -174,14 +173,14 @@ proptest! {
         proptest::prop_assert_eq!(a.over(&a).over(&a).to_json()["systemd"].clone(), a.to_json()["systemd"].clone());
     }
 
-    /// What was normalised is normal.
+    /// Normalising a normalised config changes nothing.
     #[test]
     fn normalising_is_idempotent(a in config()) {
         let once = read(&a).to_json();
         proptest::prop_assert_eq!(read(&once).to_json(), once);
     }
 
-    /// Butane in, a valid Ignition config out, that means the same; without packing too.
+    /// Butane becomes a valid Ignition config with the same meaning; without packing too.
     #[test]
     fn translations_are_valid(text in butane()) {
         let packing = Options { pack: Some(gzip), ..Options::BARE };
@@ -205,7 +204,7 @@ proptest! {
         proptest::prop_assert_eq!(contents(&bare), contents(&direct));
     }
 
-    /// No bytes make a reader panic.
+    /// No input makes a reader panic.
     #[test]
     fn any_bytes_are_answered(bytes in vec(any::<u8>(), 0..300)) {
         let _answers = (
@@ -216,7 +215,7 @@ proptest! {
         );
     }
 
-    /// Nor does a text that is nearly a config.
+    /// Nor does a damaged config.
     #[test]
     fn damaged_configs_are_answered(
         text in butane(),

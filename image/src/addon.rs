@@ -28,7 +28,7 @@ pub fn words(addon: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok()
 }
 
-/// The addon with these arguments in place of those that it had; none if Slipway did not make it, or if they do not fit.
+/// The addon with `words` as its arguments; none if Slipway did not make it, or if they do not fit.
 #[must_use]
 pub fn with_words(addon: &[u8], words: &str) -> Option<Vec<u8>> {
     let room = room(addon)?;
@@ -41,7 +41,7 @@ pub fn with_words(addon: &[u8], words: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The section's range; none unless the mark stands exactly once.
+/// The section's range; none unless the mark occurs exactly once.
 fn room(addon: &[u8]) -> Option<Range<usize>> {
     let mut ends = addon
         .windows(MARK.len())

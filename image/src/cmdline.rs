@@ -67,7 +67,7 @@ pub struct Cmdline {
     pub config_device: Option<String>,
     /// Path of the config there.
     pub config_path: Option<String>,
-    /// The platform. Whether its id exists is for the crate `platform` to say.
+    /// The platform's id. The crate `platform` checks that it exists.
     pub platform: Option<PlatformId>,
     /// Where failures are posted.
     pub report_url: Option<String>,
@@ -144,7 +144,8 @@ impl Cmdline {
         }
     }
 
-    /// Where failures are posted. Read apart from the rest, for the report on a command line that does not parse.
+    /// Where failures are posted. Parsed separately from the rest, for the report of a command line that does not
+    /// parse.
     #[must_use]
     pub fn report_url_of(text: &str) -> Option<String> {
         let word = words(text).into_iter().rev().find_map(|word| {

@@ -53,7 +53,7 @@ pub fn kubelet(arguments: &[String], present: &dyn Fn(&str) -> bool) -> Spec {
             namespaces: vec![Namespace {
                 kind: "mount".to_owned(),
             }],
-            // With anything less the kubelet's mounts never reach the host, whatever the bind says.
+            // With anything less the kubelet's mounts never reach the host, whatever the bind's own propagation is.
             rootfs_propagation: "rshared".to_owned(),
             resources: Resources {
                 devices: vec![DeviceRule {

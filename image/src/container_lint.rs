@@ -1,4 +1,4 @@
-//! Rules for the spec of the kubelet's container. Each stands for a failure that was seen on nodes: mounts that never
+//! Rules for the spec of the kubelet's container. Each prevents a failure that was seen on nodes: mounts that never
 //! reach the host, mounts that double with every restart until the namespace is full, volumes that hang a pod.
 
 use crate::container::NOTIFY_SOCKET;
@@ -11,7 +11,7 @@ const PROPAGATION: &[&str] = &[
     "shared", "rshared", "slave", "rslave", "private", "rprivate",
 ];
 
-/// Every broken rule, as one sentence each; empty if the spec may run.
+/// Checks all rules; returns one sentence for each broken rule.
 #[must_use]
 pub fn spec(spec: &Spec) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -109,7 +109,7 @@ fn nests_nothing_under_a_shared_bind(spec: &Spec, wrong: &mut Vec<String>) {
     }
 }
 
-/// The later mount hides the earlier one inside it.
+/// A mount hides every earlier one at or below its target.
 fn mounts_a_folder_before_what_is_in_it(spec: &Spec, wrong: &mut Vec<String>) {
     for (at, outer) in spec.mounts.iter().enumerate() {
         let inside = format!("{}/", outer.destination.trim_end_matches('/'));
@@ -232,7 +232,7 @@ fn may_do_everything(spec: &Spec, wrong: &mut Vec<String>) {
     }
 }
 
-/// Without the socket systemd never hears READY=1, and ends the kubelet after its timeout.
+/// Without the socket systemd never receives READY=1, and stops the kubelet after its timeout.
 fn notifies_systemd(spec: &Spec, wrong: &mut Vec<String>) {
     let wanted = format!("NOTIFY_SOCKET={NOTIFY_SOCKET}");
     let bound = binds(spec).any(|m| m.destination == "/run" && m.source == "/run");
@@ -241,9 +241,9 @@ fn notifies_systemd(spec: &Spec, wrong: &mut Vec<String>) {
     }
 }
 
-/// The mount points that the kubelet's image lacks, one sentence each. `is_file`: whether a path of the image is a file,
-/// else it is a folder; an error if it cannot be examined. The root is
-/// read-only: the runtime could not make what is missing.
+/// Checks that the kubelet's image has every mount point; returns one sentence for each that is missing. The root is
+/// read-only, so the runtime cannot create them. `is_file` returns whether a path of the image is a file (else it is a
+/// folder), or an error if it cannot be examined.
 pub fn image(is_file: impl Fn(&str) -> std::io::Result<bool>) -> Vec<String> {
     let targets = MOUNTS
         .iter()
@@ -272,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// What one rule must say of the good spec after `spoil`.
+    /// Applies `spoil` to a valid spec and checks that the linter reports `expected`.
     fn broken(expected: &str, spoil: impl FnOnce(&mut Spec)) {
         let mut spoiled = kubelet(&[], &|_| true);
         assert_eq!(spec(&spoiled), [""; 0], "the spec itself must be good");

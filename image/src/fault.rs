@@ -1,4 +1,4 @@
-//! The one shape of a refusal: what failed, what was expected, what was found, how to fix it.
+//! Faults: errors with four fields: what failed, what was expected, what was found, how to fix it.
 
 use std::fmt;
 

@@ -118,8 +118,9 @@ pub const MOUNTS: &[Mount] = &[
     Mount::new("tmpfs", "/tmp", &["nosuid", "nodev", "mode=1777"]),
     // containerd's socket, D-Bus for the shutdown inhibitor, the notify socket, resolved's file, xtables.lock.
     Mount::folder("/run", Slave),
-    // A hostPath volume with a type is checked and made by the kubelet in its own mount namespace: what it does not see
-    // hangs the pod. Also containerd's images for the file system's statistics, the pods' logs, and CNI's programs.
+    // The kubelet checks and creates hostPath volumes with a type in its own mount namespace: a path that is missing
+    // there hangs the pod. Also containerd's images for the file system's statistics, the pods' logs, and CNI's
+    // programs.
     Mount::folder("/var", Slave),
     // Secrets, projected and CSI volumes are mounted here by the kubelet and must reach the host.
     Mount::folder(STATE, Propagation::Shared),
@@ -130,7 +131,7 @@ pub const MOUNTS: &[Mount] = &[
     Mount::folder("/usr/lib/modules", Slave).read_only(),
     // The node's status shows the host's system, not the container's.
     Mount::file("/usr/lib/os-release"),
-    // Registries, cloud interfaces and credential plugins are trusted as the host does.
+    // The kubelet trusts the same registries, cloud interfaces and credential plugins as the host.
     Mount::folder("/etc/ssl/certs", Slave)
         .read_only()
         .optional(),

@@ -30,7 +30,7 @@ pub const TYPE_ROOT_ARM64: Guid = Guid::constant("b921b045-1df0-41c3-af44-4c6f28
 pub const TYPE_ROOT_VERITY_ARM64: Guid = Guid::constant("df3300ce-d69f-4c92-978c-9bfb0f38d820");
 /// Variable data. Slipway mounts it itself, so the no-auto attribute is set.
 pub const TYPE_VAR: Guid = Guid::constant("4d21b016-b534-45c2-a9fb-5c16e091fd2d");
-/// Generic Linux data: `state` and `etcd`, which nothing must mount by itself.
+/// Generic Linux data: `state` and `etcd`, which must not be mounted automatically.
 pub const TYPE_LINUX: Guid = Guid::constant("0fc63daf-8483-4772-8e79-3d69d8477de4");
 
 /// GPT attribute bit: do not mount automatically.
@@ -99,11 +99,11 @@ impl Architecture {
     }
 }
 
-/// Sizes of the partitions in bytes. `var` takes what is left.
+/// Sizes of the partitions in bytes. `var` takes the remaining space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Sizes {
-    /// EFI system partition: two UKIs with room to write a third before the oldest goes.
+    /// EFI system partition: two UKIs, and room for a third while the oldest is still there.
     pub esp: u64,
     /// Each root slot.
     pub root: u64,
@@ -111,7 +111,7 @@ pub struct Sizes {
     pub verity: u64,
     /// Node state.
     pub state: u64,
-    /// The least that must be left for `var`.
+    /// The minimum that must remain for `var`.
     pub var_minimum: u64,
 }
 

@@ -56,7 +56,7 @@ pub struct Kubernetes {
 }
 
 impl Manifest {
-    /// Reads a manifest, refusing other contract versions before anything else of it is looked at.
+    /// Reads a manifest. An unknown contract version is refused before any other field is read.
     ///
     /// # Errors
     /// Names the unknown contract version, or what does not parse.
@@ -79,7 +79,7 @@ impl Manifest {
     /// The manifest's text: stable key order, two-space indentation, a final newline.
     ///
     /// # Panics
-    /// Never: a manifest holds nothing that JSON cannot say.
+    /// Never: JSON can represent every manifest.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|e| unreachable!("{e}"));

@@ -1,8 +1,7 @@
 //! The kernel modules of an initramfs: the index that the builder writes and the init reads.
 //!
-//! The init has no `modprobe`, no `depmod` data and no program that the kernel could call for
-//! `request_module`. All that it knows of modules stands in one JSON file,
-//! [`crate::paths::INITRD_MODULES_INDEX`], which the builder makes from the modules' own
+//! The init has no `modprobe`, no `depmod` data and no program that the kernel could call for `request_module`. Its
+//! only source is one JSON file, [`crate::paths::INITRD_MODULES_INDEX`], which the builder makes from the modules' own
 //! `.modinfo` sections.
 
 use serde::{Deserialize, Serialize};
@@ -48,18 +47,18 @@ pub struct ModuleIndex {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Module {
-    /// The kernel's name of it, with underscores: what stands in `/proc/modules`.
+    /// The kernel's name of it, with underscores, as in `/proc/modules`.
     pub name: String,
     /// The uncompressed file, relative to `/lib/modules/<release>/`.
     pub path: String,
     /// Names of the modules that must be loaded before, all of them (theirs too), in a working order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<String>,
-    /// Names of modules that should be loaded before (`softdep pre`), each with its own dependencies.
-    /// A failure to load one is not an error.
+    /// Names of modules that should be loaded before (`softdep pre`), each with its own dependencies. A failure to load
+    /// them is not an error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub soft: Vec<String>,
-    /// Names of modules that should be loaded after (`softdep post`). No error either.
+    /// Names of modules that should be loaded after (`softdep post`). A failure to load them is not an error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post: Vec<String>,
     /// Patterns of the devices and names that it serves, as in `modules.alias`.
@@ -117,9 +116,9 @@ impl ModuleIndex {
         })
     }
 
-    /// The modules to load for one module, itself included, each once and in order, as `modprobe` does it: for each
-    /// dependency and then for the module what should come before, itself, what should come after. Those that may
-    /// fail are marked.
+    /// The modules to load for one module, itself included, each once and in the order of `modprobe`: for each
+    /// dependency and then for the module itself, its `softdep pre`, then it, then its `softdep post`. Soft
+    /// dependencies are marked as not required.
     #[must_use]
     pub fn order<'a>(&'a self, module: &'a Module) -> Vec<Load<'a>> {
         let mut out = Vec::new();
@@ -177,7 +176,7 @@ pub fn canonical(name: &str) -> String {
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where to go on after a mismatch: behind the last star, one more byte of the text swallowed.
+    // Where to resume after a mismatch: behind the last star, which then matches one more byte of the text.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         let step = match pattern.get(p) {
@@ -203,7 +202,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// Where the pattern goes on after the bracket at `at` if `byte` is in its set.
+/// Where the pattern continues after the bracket at `at` if `byte` is in its set.
 fn bracket(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     let negated = matches!(pattern.get(at + 1), Some(b'!' | b'^'));
     let mut p = at + 1 + usize::from(negated);

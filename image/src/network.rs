@@ -1,4 +1,4 @@
-//! The network before the handoff, as the kernel command line asks for it. [`crate::network_words`] reads its words.
+//! The network before the handoff, as the kernel command line configures it. [`crate::network_words`] parses its keys.
 //!
 //! Without any of these words every interface asks by DHCP, version 4, and listens to routers' advertisements.
 
@@ -22,7 +22,7 @@ pub fn is_host_name(text: &str) -> bool {
     })
 }
 
-/// Everything that the keys ask for. The default asks for nothing.
+/// The network configuration of the kernel command line. The default one is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     /// One entry for each `ip=`.
@@ -39,7 +39,7 @@ pub struct Network {
     pub names: Vec<(String, Mac)>,
     /// Names by which the other entries call the interface with this address, without giving them to it.
     pub aliases: Vec<(String, Mac)>,
-    /// The words as they were given, for who writes them again.
+    /// The words as they were given, for writing the command line again.
     pub words: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub enum Method {
     Dhcp4,
     /// DHCP, version 6: `dhcp6`.
     Dhcp6,
-    /// By the routers' advertisements: `auto6`; with DHCP, version 6, where these say so.
+    /// By the routers' advertisements: `auto6`; with DHCP, version 6, if their flags request it.
     Auto6,
     /// By the routers' advertisements or by DHCP, version 6: `either6`.
     Either6,
@@ -62,26 +62,26 @@ pub enum Method {
 }
 
 impl Method {
-    /// Whether DHCP, version 4, is asked.
+    /// Whether the interface runs DHCP, version 4.
     #[must_use]
     pub fn asks_four(self) -> bool {
         matches!(self, Self::Dhcp4 | Self::Both)
     }
 
-    /// Whether DHCP, version 6, is asked for an address, whatever routers say.
+    /// Whether the interface requests an address by DHCP, version 6, whatever router advertisements say.
     #[must_use]
     pub fn asks_six(self) -> bool {
         matches!(self, Self::Dhcp6 | Self::Either6)
     }
 
-    /// Whether the routers' advertisements are heeded: an address that they give is enough.
+    /// Whether the interface accepts router advertisements: an address from one is enough.
     #[must_use]
     pub fn hears_routers(self) -> bool {
         matches!(self, Self::Auto6 | Self::Either6 | Self::Both)
     }
 }
 
-/// What one `ip=` says.
+/// The settings of one `ip=`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// The interface; none: every one that is not named elsewhere.
@@ -94,26 +94,26 @@ pub struct Interface {
     pub peer: Option<IpAddr>,
     /// The default route.
     pub gateway: Option<IpAddr>,
-    /// The node's name.
+    /// The node's host name.
     pub hostname: Option<String>,
-    /// Bytes of a packet.
+    /// MTU, in bytes.
     pub mtu: Option<u32>,
-    /// The address that the interface is given.
+    /// The Ethernet address to set on the interface.
     pub mac: Option<Mac>,
 }
 
-/// What one `vlan=` says.
+/// The settings of one `vlan=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vlan {
     /// Its name.
     pub name: String,
-    /// Its number, 1 to 4094, from the name: `vlan0005`, `vlan5`, `eth0.0005`, `eth0.5`.
+    /// Its VLAN id, 1 to 4094, from the name: `vlan0005`, `vlan5`, `eth0.0005`, `eth0.5`.
     pub id: u16,
     /// The interface below it.
     pub parent: String,
 }
 
-/// What one `bond=` says.
+/// The settings of one `bond=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bond {
     /// Its name.
@@ -122,33 +122,34 @@ pub struct Bond {
     pub members: Vec<String>,
     /// The kernel's options by their names in sysfs, as (`mode`, `active-backup`).
     pub options: Vec<(String, String)>,
-    /// Bytes of a packet.
+    /// MTU, in bytes.
     pub mtu: Option<u32>,
 }
 
-/// What one `rd.route=` says.
+/// The route of one `rd.route=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The network.
+    /// The destination.
     pub network: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,
-    /// Who takes packets for it.
+    /// The next hop.
     pub gateway: IpAddr,
     /// The interface; none: the one that reaches the gateway.
     pub interface: Option<String>,
 }
 
 impl Network {
-    /// Whether nothing is asked for.
+    /// Whether no key of the network is set.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What is asked for an interface that answers to these names (at least one): by name, else by an `ip=` without
-    /// one, else the default. An interface below a VLAN or in a bond gets no address of its own unless it is named, and
-    /// once any is named the others get none. The name in the answer is the one that the command line uses.
+    /// The settings of an interface with these names (at least one): by name, else by an `ip=` without a name, else the
+    /// default. An interface below a VLAN or in a bond gets no address of its own unless an `ip=` names it; once an
+    /// `ip=` names any interface, the others get no address. The name in the result is the one that the command line
+    /// uses.
     #[must_use]
     pub fn interface(&self, names: &[String]) -> Interface {
         let answers = |wanted: &String| names.contains(wanted);
@@ -174,7 +175,7 @@ impl Network {
         found
     }
 
-    /// Whether an interface that answers to these names is below a VLAN or in a bond.
+    /// Whether an interface with one of these names is below a VLAN or in a bond.
     #[must_use]
     pub fn is_below(&self, names: &[String]) -> bool {
         self.vlans.iter().any(|vlan| names.contains(&vlan.parent))
@@ -186,7 +187,7 @@ impl Network {
 }
 
 impl Interface {
-    /// Whether an address is wanted.
+    /// Whether the interface is to get an address.
     #[must_use]
     pub fn wants_address(&self) -> bool {
         self.method != Method::Off || !self.addresses.is_empty()

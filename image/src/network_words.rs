@@ -1,5 +1,5 @@
-//! The network's words on the kernel command line: `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=` and `nameserver=`, in the
-//! forms of dracut.cmdline(7) and systemd-network-generator(8).
+//! Parser of the network keys on the kernel command line: `ip=`, `vlan=`, `bond=`, `ifname=`, `rd.route=` and
+//! `nameserver=`, in the forms of dracut.cmdline(7) and systemd-network-generator(8).
 
 use std::net::IpAddr;
 
@@ -21,12 +21,12 @@ impl Network {
         KEYS.contains(&key)
     }
 
-    /// Takes one word of the command line, `key=value`, whose key is one of ours.
+    /// Parses one word of the command line, `key=value`, whose key is one of the network keys.
     ///
     /// # Errors
-    /// What is wrong with the value, with what was expected.
+    /// The invalid part of the value, and what was expected.
     pub fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
-        // A word is written again as it is, without quotes.
+        // `words` stores the word as it is, without quotes.
         let odd = |c: char| c.is_whitespace() || c.is_control() || c == '"';
         if value.contains(odd) {
             let shown = value.escape_debug();
@@ -71,7 +71,7 @@ impl Network {
         Ok(())
     }
 
-    /// `client:peer:gateway:netmask:hostname:interface:method[:mtu[:mac]]`, or with name servers in the last places.
+    /// `client:peer:gateway:netmask:hostname:interface:method[:mtu[:mac]]`, or with name servers as the last fields.
     fn long(&mut self, fields: &[String], one: &mut Interface) -> Result<(), String> {
         let field = |at: usize| fields.get(at).map_or("", String::as_str);
         if fields.len() < 6 {
@@ -117,7 +117,7 @@ fn form() -> String {
         .to_owned()
 }
 
-/// Splits at colons outside brackets; the brackets themselves go.
+/// Splits at colons outside brackets, and removes the brackets.
 fn split(value: &str) -> Result<Vec<String>, String> {
     let (mut out, mut field, mut inside) = (Vec::new(), String::new(), false);
     for c in value.chars() {
@@ -174,7 +174,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
         .map_err(|_| format!("{text:?} is not an address; expected as 192.0.2.1 or [2001:db8::1]"))
 }
 
-/// A netmask as a mask or as the length of its prefix; none: that of the whole address.
+/// A netmask, as a mask or as the length of its prefix; without one, the full length of the address.
 fn prefix(address: IpAddr, mask: &str) -> Result<u8, String> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let wrong =
@@ -439,7 +439,7 @@ mod tests {
             assert!(wrong.contains(part) && wrong.starts_with(word), "{wrong}");
         }
         assert!(read(&["ip=dhcp", "ip=auto6"]).is_err());
-        // Found by a fuzzer: written again, a word with a space was two.
+        // Found by a fuzzer: a word with a space was written again as two words.
         for word in [
             "ip=::::)b\0\u{5}oi ip=::",
             "bond=bond0:eth0:a=\"b\"",

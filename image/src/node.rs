@@ -1,4 +1,4 @@
-//! Node settings (`/etc/slipway/node.toml`) and what the etcd gate checks.
+//! Node settings (`/etc/slipway/node.toml`), and the record that the etcd gate checks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub enum Role {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NodeSettings {
-    /// What the node is for.
+    /// The node's role.
     #[serde(default)]
     pub role: Role,
     /// The etcd disk of a control plane.
@@ -100,7 +100,7 @@ impl NodeSettings {
 }
 
 impl EtcdSettings {
-    /// The one name by which the disk is found.
+    /// The name by which the disk is found.
     ///
     /// # Errors
     /// If not exactly one of `serial`, `id`, `label` and `partlabel` is given.

@@ -42,7 +42,7 @@ pub const RUN_METADATA: &str = "/run/metadata/afterburn";
 
 /// Mount point of the `state` partition on the running node.
 pub const STATE: &str = "/var/lib/slipway/state";
-/// The marker below [`STATE`] which says that this node, with this disk, has been provisioned.
+/// The marker below [`STATE`] of a node that was provisioned with this disk.
 pub const STATE_PROVISIONED: &str = "provisioned.json";
 /// The folder below [`STATE`] that keeps the timelines of the last boots.
 pub const STATE_TIMELINES: &str = "timelines";
@@ -56,7 +56,7 @@ pub const STATE_METADATA: &str = "metadata.env";
 pub const STATE_DISKS: &str = "disks.json";
 /// The journal of the first boot's files below [`STATE`].
 pub const STATE_FILES: &str = "files.json";
-/// Which file system is at `/var` if the config brought one, below [`STATE`].
+/// The file system of the config at `/var`, if it has one, below [`STATE`].
 pub const STATE_VAR: &str = "var.json";
 /// The network data of the config drive, unchanged, below [`STATE`].
 pub const STATE_NETWORK: &str = "network_data.json";
@@ -66,11 +66,11 @@ pub const STATE_ETCD: &str = "etcd-volume.json";
 /// Folder below [`STATE`] with the keys of the volumes that `/var` is on.
 pub const STATE_KEYS: &str = "keys";
 
-/// That this node was provisioned, when, and by how many configs, as Ignition writes it.
+/// Ignition's result file: that this node was provisioned, when, and by how many configs.
 pub const IGNITION_RESULT: &str = "/etc/.ignition-result.json";
-/// By which the running system opens encrypted volumes (crypttab(5)).
+/// The table by which the running system opens encrypted volumes (crypttab(5)).
 pub const CRYPTTAB: &str = "/etc/crypttab";
-/// The keys that it names.
+/// Folder of the key files that `CRYPTTAB` names.
 pub const LUKS_KEYS: &str = "/etc/luks";
 
 /// Mount point of the etcd disk.
@@ -84,7 +84,7 @@ pub const KUBELET_ROOTFS: &str = "/usr/lib/slipway/kubelet/rootfs";
 pub const CONTAINER_IMAGES: &str = "/usr/lib/slipway/images";
 /// The factory seed of the writable folders that the root links into `/var`.
 pub const FACTORY: &str = "/usr/share/factory";
-/// Where `state` is mounted until `/var` is.
+/// Where `state` is mounted before `/var` is.
 pub const RUN_STATE: &str = "/run/slipway/state";
 /// An empty file at the root of `state`: it distinguishes the mounted partition from the folder in the read-only root.
 pub const STATE_MARK: &str = ".slipway-state";

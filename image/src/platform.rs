@@ -1,7 +1,7 @@
 //! Platform ids: the text by which the manifest and the command line name a platform.
 //!
-//! They are Ignition's own (`ignition.platform.id=`), so that what its users know holds here too. Which ids exist is the
-//! table of the crate `platform`; the node refuses an id that its table does not have.
+//! They are Ignition's ids (`ignition.platform.id=`), so that its documentation applies here too. The table of the
+//! crate `platform` lists the valid ids; the node refuses any other.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct PlatformId(Cow<'static, str>);
 
 impl PlatformId {
-    /// An id of the table, which has this form by a test of the table.
+    /// An id of the table; a test of the table checks its form.
     #[must_use]
     pub const fn of(id: &'static str) -> Self {
         Self(Cow::Borrowed(id))

@@ -1,4 +1,4 @@
-//! The report of a failure: a text on every console for people, one line for machines.
+//! The report of a failure: a text on every console for people, one line for programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const LINE: &str = "slipway-report: ";
 /// The virtio serial port to which the report's line goes too, where a machine has one.
 pub const PORT: &str = "slipway.report";
-/// Prefix of the line on the console just before the init executes the next one: `slipway-handoff: {json}`, a [`Handoff`].
+/// Prefix of the line on the console just before the init executes the root's init: `slipway-handoff: {json}`, a
+/// [`Handoff`].
 pub const HANDOFF_LINE: &str = "slipway-handoff: ";
 
 /// The init's last message in the kernel's log, after its name.
@@ -18,17 +19,17 @@ pub const HANDED_OFF: &str = "handing off to the root's init";
 pub struct Handoff {
     /// Microseconds of the kernel's boot clock.
     pub micros: i64,
-    /// The most memory that the init was resident in, KiB (`VmHWM` of `proc_pid_status(5)`); `None` if the kernel does
-    /// not say.
+    /// Peak resident memory of the init, KiB (`VmHWM` of `proc_pid_status(5)`); `None` if the kernel does not report
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_kib: Option<u64>,
-    /// Whether the node is given another config than the one that it was provisioned with, which is not applied.
+    /// Whether the node's config differs from the one that it was provisioned with. The new one is not applied.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub config_changed: bool,
 }
 
 impl Handoff {
-    /// The last whole line of this kind in a console's text: nodes are booted several times on one console.
+    /// The last complete line of this kind in a console's text: nodes are booted several times on one console.
     #[must_use]
     pub fn find(console: &str) -> Option<Self> {
         let (_, rest) = console.rsplit_once(HANDOFF_LINE)?;
@@ -37,7 +38,7 @@ impl Handoff {
     }
 }
 
-/// A failure, in the words that a person at the console needs.
+/// A failure, as shown to the operator at the console.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {

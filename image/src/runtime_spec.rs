@@ -24,7 +24,7 @@ pub struct Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Process {
-    /// Who it runs as.
+    /// User and group of the process.
     pub user: User,
     /// Program and arguments.
     pub args: Vec<String>,
@@ -56,9 +56,9 @@ pub struct User {
 pub struct Capabilities {
     /// Limit for everything that the process starts.
     pub bounding: Vec<String>,
-    /// In force.
+    /// The effective set.
     pub effective: Vec<String>,
-    /// May be put in force.
+    /// The permitted set.
     pub permitted: Vec<String>,
 }
 
@@ -89,14 +89,14 @@ pub struct Root {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// Where.
+    /// The target.
     pub destination: String,
     /// Type of the file system; `bind` for a bind.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What.
+    /// The source.
     pub source: String,
-    /// How.
+    /// Mount options.
     pub options: Vec<String>,
 }
 
@@ -104,11 +104,11 @@ pub struct Mount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Linux {
-    /// Namespaces of its own; the host's are used for the rest.
+    /// New namespaces; for all other types the host's are used.
     pub namespaces: Vec<Namespace>,
     /// How mounts cross the container's root.
     pub rootfs_propagation: String,
-    /// Limits by control group; the devices that may be used.
+    /// Limits by control group, and rules for devices.
     pub resources: Resources,
     /// Paths that are hidden.
     pub masked_paths: Vec<String>,
@@ -139,7 +139,7 @@ pub struct Resources {
 pub struct DeviceRule {
     /// Allow or forbid.
     pub allow: bool,
-    /// What: letters of `rwm`.
+    /// Kinds of access: letters of `rwm`.
     pub access: String,
 }
 

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
-    /// Who measured: `firmware`, `loader`, `kernel`, `init` or `systemd`.
+    /// The program that measured it: `firmware`, `loader`, `kernel`, `init` or `systemd`.
     pub source: String,
     /// The step's name, as `root` or `etcd`; nested steps have a dotted name, as `modules.virtio_blk`.
     pub name: String,
-    /// When it began, µs.
+    /// Begin, µs.
     pub start: i64,
-    /// When it ended, µs; `None` for a moment.
+    /// End, µs; `None` for a moment.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub end: Option<i64>,
     /// A detail: a device, a size, a count.

@@ -23,7 +23,7 @@ pub const MAGIC: [u8; 8] = *b"verity\0\0";
 /// Bytes of the superblock itself; the rest of its block is zero.
 pub const SUPERBLOCK: usize = 512;
 
-/// The SHA-256 digest that a whole root file system is trusted by.
+/// The SHA-256 root hash, by which dm-verity verifies every block of a root file system.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RootHash(pub [u8; DIGEST]);
@@ -106,7 +106,7 @@ impl Superblock {
     /// Reads a superblock.
     ///
     /// # Errors
-    /// Says which field is not what this format has, with what was found.
+    /// The field that this format does not allow, and its value.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let bytes: &[u8; SUPERBLOCK] = bytes
             .get(..SUPERBLOCK)

@@ -47,8 +47,8 @@ fn line(early: &Early) -> Result<Infallible> {
     handoff::hand_off(&boot, &root, &state)
 }
 
-/// A first boot: the config is fetched and checked before anything of it is written; then the node is made. Gives the
-/// machine id.
+/// A first boot: the config is fetched and checked before the first write; then the node is made. Returns the machine
+/// id.
 fn first_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     let step = &boot.timeline;
     let target = &target(boot, root);
@@ -69,8 +69,8 @@ fn first_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     Ok(machine_id)
 }
 
-/// A later boot: what was made is mounted, no network is touched, and a config that changed is reported. Gives the machine
-/// id.
+/// A later boot: mounts the file systems of the first boot, touches no network, and reports a changed config. Returns
+/// the machine id.
 fn later_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     let step = &boot.timeline;
     let var: Var = step.step("var", || var::mount(boot, root, state, None))?;
@@ -80,7 +80,7 @@ fn later_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     Ok(machine_id)
 }
 
-/// What a config is applied to: this node's root.
+/// The target of a config: this node's root.
 fn target(boot: &Boot, root: &Root) -> Target {
     Target {
         root: root.programs.sysroot.clone(),

@@ -9,10 +9,10 @@ use linux::log;
 
 use crate::context::Early;
 
-/// Reads the command line, starts the log, and hands the network its words.
+/// Reads the command line, starts the log, and configures the network by its keys.
 ///
 /// # Errors
-/// A [`Fault`] with every word that is wrong.
+/// A [`Fault`] with every malformed word.
 pub(crate) fn read(early: &Early) -> Result<Cmdline> {
     let path = early.world.proc.join("cmdline");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

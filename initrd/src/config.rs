@@ -1,8 +1,8 @@
-//! Config: found, fetched, verified, merged and validated whole before the first write.
+//! Config: found, fetched, verified, merged and validated completely before the first write.
 //!
-//! The base config is baked into the initramfs; the machine's metadata (host name, ssh keys) is merged over it, and over
-//! that the user's, from `ignition.config.url=` or `ignition.config.device=`, else from the platform. A mistake in a config
-//! from a server is reported and the server asked again, for as long as it takes; a mistake in what cannot change ends the
+//! The base config is baked into the initramfs; the machine's metadata (host name, ssh keys) is merged over it, and
+//! over that the user's, from `ignition.config.url=` or `ignition.config.device=`, else from the platform. A mistake in
+//! a config from a server is reported and the server asked again, without a limit; a mistake in a local config ends the
 //! boot with the report.
 
 mod drift;
@@ -34,11 +34,11 @@ use linux::world::World;
 /// Waits between two attempts, each with a line every five seconds.
 const WAITS: [u64; 4] = [5, 10, 20, 60];
 
-/// Finds the config, all that it refers to, and the machine's metadata. Brings the network up if, and only if, a
-/// source needs it.
+/// Finds the config, all that it refers to, and the machine's metadata. Brings the network up if, and only if, a source
+/// needs it.
 ///
 /// # Errors
-/// All mistakes of a config that came from no server.
+/// All mistakes of a config that no server provided.
 pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
     let base = source::base(&boot.world)?;
     let settings = Settings {
@@ -105,7 +105,7 @@ pub(crate) fn compare(boot: &Boot, state: &State) -> bool {
     drift::report(boot, state.sources())
 }
 
-/// One attempt: the machine is asked anew, since what it has may have been corrected.
+/// One attempt: the machine is asked again each time, since its config may have been corrected.
 fn once(
     boot: &Boot,
     settings: &Settings,
@@ -119,7 +119,7 @@ fn once(
     Ok((fetched, user.metadata))
 }
 
-/// The node settings that the config brings, if it does.
+/// The node settings in the config, if it has them.
 fn node_settings(fetched: &Fetched) -> Option<&[u8]> {
     let files = fetched.model.storage.as_ref()?.files.as_ref()?;
     let index = files

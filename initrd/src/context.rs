@@ -1,4 +1,4 @@
-//! What every step of the boot line may look at.
+//! The context of the steps of the boot line.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use linux::world::World;
 use net::network::Network;
 use platform::provider::Provider;
 
-/// What there is before the command line is read. The report of a failure needs no more.
+/// The context before the command line is read. The report of a failure needs no more.
 #[derive(Clone, Debug)]
 pub(crate) struct Early {
     /// The machine: paths, clocks, watchdog.
@@ -34,7 +34,7 @@ impl Early {
     }
 }
 
-/// What every step behind `platform` may look at.
+/// The context of every step after `platform`.
 #[derive(Debug)]
 pub(crate) struct Boot {
     /// The machine: paths, clocks, watchdog.
@@ -43,11 +43,11 @@ pub(crate) struct Boot {
     pub(crate) timeline: Timeline,
     /// The network.
     pub(crate) network: Arc<Network>,
-    /// What the kernel command line says.
+    /// The parsed kernel command line.
     pub(crate) cmdline: Cmdline,
-    /// Which image this is.
+    /// The image's manifest.
     pub(crate) manifest: Manifest,
-    /// Which machine this is.
+    /// The platform and the id of this machine.
     pub(crate) identity: Identity,
     /// The modules of the initramfs: `boot.modules.load(&["qemu_fw_cfg"])`.
     pub(crate) modules: Arc<Modules>,
@@ -71,6 +71,6 @@ pub(crate) fn links(network: &Arc<Network>) -> Links {
 pub(crate) struct Identity {
     /// The platform.
     pub(crate) platform: &'static Provider,
-    /// What names this instance without asking anybody: the SMBIOS UUID.
+    /// The id of this instance that needs no network: the SMBIOS UUID.
     pub(crate) instance: Option<String>,
 }

@@ -11,10 +11,11 @@ use crate::context::Boot;
 use crate::root::Root;
 use crate::state::State;
 
-/// Decides everything about the disks and checks the files, makes `state`, where the journal is, and then the rest.
+/// Plans all changes to the disks and checks the files, then makes `state`, which holds the journal, and applies the
+/// plan.
 ///
 /// # Errors
-/// Everything that is wrong, before the first write; then the first thing that failed.
+/// All problems, before the first write; then the first failure.
 pub(crate) fn make(
     boot: &Boot,
     root: &Root,

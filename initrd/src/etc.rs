@@ -17,11 +17,8 @@ use crate::root::Root;
 use crate::state::State;
 use crate::var::Var;
 
-/// Lays the writable layer over `/etc`; gives the machine id, 32 hexadecimal digits. The layer of a first boot that was cut
-/// off is emptied before.
-///
-/// # Errors
-/// If the kernel refuses the overlay, or `state` cannot be written.
+/// Mounts the writable layer over `/etc`; returns the machine id, 32 hexadecimal digits. First it empties the layer of
+/// an interrupted first boot.
 pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, var: &Var) -> Result<String> {
     let below = |path: &str| root.programs.sysroot.join(path.trim_start_matches('/'));
     let (upper, work) = (below(paths::ETC_UPPER), below(paths::ETC_WORK));
@@ -34,8 +31,8 @@ pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, var: &Var) -> Resul
     machine_id(boot, root, state)
 }
 
-/// A first boot begins with the `/etc` of the root: what an attempt that was cut off has written over it goes. A layer that
-/// was there before the first attempt stays.
+/// A first boot begins with the `/etc` of the root: the files that an interrupted attempt wrote over it are removed. A
+/// layer from before the first attempt stays.
 fn discard_cut_off(upper: &Path, work: &Path, var: &str, journal: &mut FileJournal) -> Result<()> {
     if journal.etc_is_ours(var) {
         for folder in [upper, work] {
@@ -137,10 +134,10 @@ mod tests {
             }
             upper.join("file").exists()
         };
-        // An attempt writes and is cut off; the next one does not see it.
+        // An attempt writes and is interrupted; the next one does not see its files.
         assert!(boot("one", true));
         assert!(!boot("one", false));
-        // What stands in the layer of a file system that was used before stays, at each attempt.
+        // The files of a layer from before the first attempt stay, at each attempt.
         fs::write(upper.join("file"), "").unwrap();
         assert!(boot("two", false));
         assert!(boot("two", false));

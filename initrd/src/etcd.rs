@@ -8,10 +8,11 @@ use crate::root::Root;
 use crate::settings;
 use crate::state::State;
 
-/// Mounts the etcd volume of a control plane and writes what the kubelet's gate must find; on a worker only the latter.
+/// Mounts the etcd volume of a control plane and writes the conditions that the kubelet's gate checks; on a worker it
+/// only writes the latter.
 ///
 /// # Errors
-/// If the settings name no volume, or something fails that waiting does not cure.
+/// If the settings name no volume, or for a failure that waiting does not cure.
 pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, machine_id: &str) -> Result<()> {
     let settings = settings::read(&root.programs.sysroot, &boot.manifest.node)?;
     let node = Node {

@@ -1,7 +1,7 @@
 //! Handoff: frees the initramfs and executes the root's init.
 //!
-//! The order of `switch_root(8)`: the root moves onto `/`, the init changes into it, and what the
-//! initramfs held is deleted, which frees its memory.
+//! The order of `switch_root(8)`: the root moves onto `/`, the init changes into it, and the content of the initramfs
+//! is deleted, which frees its memory.
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
@@ -35,16 +35,17 @@ use linux::world::World;
 const KILLED: Duration = Duration::from_secs(5);
 /// The next init.
 const INIT: &CStr = c"/sbin/init";
-/// The kernel file systems that the root has bound, so that the initramfs lets go of its own.
+/// The kernel file systems that the root has bound; the initramfs's own mounts of them are detached.
 const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
-/// Leaves the initramfs and becomes the root's init, and reports whether the config differs from the one that was applied. Returns only if that fails.
+/// Reports whether the config differs from the applied one, leaves the initramfs and executes the root's init. Returns
+/// only if that fails.
 ///
 /// The node has booted by now: fatal is only what the next init cannot do without (the network's description, a root whose
 /// damage is fatal, the root at `/`). Everything else is best effort: it is reported, and the boot goes on.
 ///
 /// # Errors
-/// What failed, with nothing left to go back to once the root has moved.
+/// The call that failed. Once the root has moved, the boot cannot go on.
 pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
     let world = &boot.world;
     root::refuse_copies(boot, root)?;
@@ -84,7 +85,7 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
         config_changed: state.config_changed,
     };
     let line = serde_json::to_string(&handoff)?;
-    // For the kernel's log, whose times the rest of the boot has too.
+    // For the kernel's log, which has the times of the rest of the boot too.
     tracing::info!("{HANDED_OFF}");
     linux::log::say(&world, &format!("{HANDOFF_LINE}{line}"));
     world.consoles.release();
@@ -108,7 +109,7 @@ fn peak(status: &str) -> Option<u64> {
     rest.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// What systemd starts with: what the kernel would have given it.
+/// The environment of systemd: the one that the kernel would have given it.
 fn environment() -> Vec<CString> {
     let term = std::env::var("TERM").unwrap_or_else(|_| "linux".to_owned());
     [
@@ -225,7 +226,7 @@ fn delete_below(folder: OwnedFd, device: u64) -> Result<()> {
     Ok(())
 }
 
-/// Every descriptor but the three standard ones closes when the next init starts.
+/// Makes every descriptor except the three standard ones close when the root's init starts.
 fn close_on_exec() -> Result<()> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     use std::os::fd::BorrowedFd;

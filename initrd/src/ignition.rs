@@ -14,11 +14,10 @@ use crate::metadata;
 use crate::root::Root;
 use crate::state::State;
 
-/// Applies the config with its file systems mounted, keeps what the machine said of itself, and marks the node as
-/// provisioned.
+/// Applies the config with its file systems mounted, keeps the machine's metadata, and marks the node as provisioned.
 ///
 /// # Errors
-/// The first write that failed; the next boot undoes and repeats what was done.
+/// The first write that failed; the next boot undoes and repeats the writes.
 pub(crate) fn apply(
     boot: &Boot,
     root: &Root,

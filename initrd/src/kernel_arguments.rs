@@ -1,8 +1,8 @@
-//! Kernel arguments: a config's words for the kernel, put into an addon of our boot entries, with one reboot.
+//! Kernel arguments: those of a config, written to an addon of our boot entries, followed by one reboot.
 //!
-//! The command line proper is part of the image. systemd's stub appends what the addons on its ESP say
-//! (systemd-stub(7)), so a word can be added, and one that an addon brought taken away; a word of the image itself
-//! stays, and a config that forbids it is refused.
+//! The command line proper is part of the image. systemd's stub appends the arguments of the addons on its ESP
+//! (systemd-stub(7)), so the init can add an argument, and remove one that an addon added; an argument of the image
+//! itself stays, and a config that forbids it is refused.
 
 use std::convert::Infallible;
 use std::fs;
@@ -26,19 +26,18 @@ use linux::log::say;
 use linux::tools::load_module;
 use linux::world::World;
 
-/// What the config wants of the command line that is not so.
+/// The difference between the config's arguments and the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Difference {
     missing: Vec<String>,
     surplus: Vec<String>,
 }
 
-/// Makes the command line what the config says. Comes back if it is; else the addon is written and the machine
-/// reboots.
+/// Makes the command line match the config. Returns if it does; else writes the addon and reboots the machine.
 ///
 /// # Errors
-/// If this machine's loader takes no addon, the image has a word that the config forbids, or the addon was written
-/// and the loader does not give its words to the kernel.
+/// If this machine's loader reads no addon, the image has an argument that the config forbids, or the addon was written
+/// and the loader does not pass its arguments to the kernel.
 pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<()> {
     let path = boot.world.proc.join("cmdline");
     let current =
@@ -49,7 +48,7 @@ pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<(
     }
     check(&difference)?;
     let loader = loader(&boot.world)?;
-    // FAT, and the character sets that it would ask for by itself.
+    // FAT, and the character sets that it would request itself.
     for module in ["vfat", "nls_cp437", "nls_ascii"] {
         load_module(&root.programs, module)?;
     }
@@ -89,7 +88,7 @@ fn difference(model: &model::Config, current: &str) -> Difference {
     Difference { missing, surplus }
 }
 
-/// The words that decide which root is trusted are the image's alone.
+/// Only the image may set the arguments that decide which root is trusted.
 fn check(difference: &Difference) -> Result<()> {
     let ours = [ROOTHASH, ROOT_URL];
     let of_ours = |word: &&String| ours.contains(&word.split('=').next().unwrap_or_default());
@@ -110,7 +109,7 @@ fn check(difference: &Difference) -> Result<()> {
     Ok(())
 }
 
-/// The partition whose addons the next start of this machine takes.
+/// The partition from which the next boot of this machine reads addons.
 fn loader(world: &World) -> Result<Guid> {
     let refused = |found: &str, fix: &str| {
         Fault::new("the config's kernel arguments cannot be set on this machine")

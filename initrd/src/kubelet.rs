@@ -1,7 +1,8 @@
-//! Kubelet: the bundle of its container, written and linted at every boot, its unit, and the commands that the unit runs.
+//! Kubelet: the bundle of its container, written and linted at every boot, its unit, and the commands that the unit
+//! runs.
 //!
-//! The unit and the bundle lie in `/run`, so nothing of another boot or another image can be taken for this one's;
-//! drop-ins and masks in `/etc` work as with any unit. The container's files are a folder of the verified root.
+//! The unit and the bundle are in `/run`, so those of another boot or another image cannot be used by mistake; drop-ins
+//! and masks in `/etc` work as with any unit. The container's files are a folder of the verified root.
 
 mod bundle;
 mod unit;

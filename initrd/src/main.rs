@@ -1,6 +1,6 @@
 //! `slipway-init`: PID 1 from the start of `/init` until the handoff.
 
-// Floor: what every step may look at
+// Floor: the context of every step
 mod context;
 
 // Floor: the way out of a failed boot
@@ -21,10 +21,10 @@ mod root;
 mod settle;
 mod system_disk;
 
-// Floor: the node's memory
+// Floor: the state partition
 mod state;
 
-// Floor: what is kept of the machine
+// Floor: stored metadata of the machine
 mod metadata;
 
 // Floor: the steps behind state
@@ -37,7 +37,7 @@ mod kernel_arguments;
 mod kubelet;
 mod var;
 
-// Floor: what lies on /var
+// Floor: folders and files on /var
 mod etc;
 
 // Floor: the line

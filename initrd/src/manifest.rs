@@ -1,4 +1,4 @@
-//! Manifest: which image this is. The clock is raised to its time.
+//! Manifest: the description of this image. The clock is raised to its time.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ const FAR: i64 = 5;
 /// Reads the manifest from the initramfs, raises a clock that is behind it, and reports one that is years ahead.
 ///
 /// # Errors
-/// A [`Fault`] if the contract version is not one that this init knows.
+/// A [`Fault`] if this init does not support the contract version.
 pub(crate) fn read(early: &Early) -> Result<Manifest> {
     let path = early.world.in_initrd(paths::INITRD_MANIFEST);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -14,17 +14,14 @@ use platform::provider::Provider;
 use crate::context::Boot;
 use crate::state::State;
 
-/// Keeps metadata and network data in `state`, for the boots that ask no server.
-///
-/// # Errors
-/// If `state` cannot be written.
+/// Stores metadata and network data in `state`, for later boots, which ask no server.
 pub(crate) fn keep(state: &State, platform: &Provider, metadata: &Metadata) -> Result<()> {
     keep_env(state.dir()?, &platform::env::render(platform, metadata))?;
     keep_network(state.dir()?, metadata.network.as_ref())
 }
 
-/// Writes the metadata below `/run`, and hands the network its description. Best effort: units that want the file say so
-/// themselves, and without a description the network is the default one.
+/// Writes the metadata below `/run`, and configures the network by the stored network data. Best effort: units that
+/// need the file report its absence themselves, and without network data the network is the default one.
 pub(crate) fn show(boot: &Boot, state: &State) {
     let done = state
         .dir()
@@ -55,7 +52,7 @@ fn keep_network(state: &Path, described: Option<&Described>) -> Result<()> {
     }
 }
 
-/// What was kept of the machine's network; an error names all mistakes in it.
+/// The stored network data; an error names all mistakes in it.
 fn kept_network(state: &Path) -> Result<Option<Described>> {
     let path = state.join(paths::STATE_NETWORK);
     let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Modules: what opens the root, with the drivers of this machine's disks; and the watchdog.
+//! Modules: those of the root and the drivers of this machine's disks; and the watchdog.
 
 use std::sync::Arc;
 use std::time::Duration;

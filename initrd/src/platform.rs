@@ -14,7 +14,7 @@ use platform::dmi::Dmi;
 
 use crate::context::{Boot, Early, Identity};
 
-/// Names the machine, which completes what every later step may look at.
+/// Identifies the platform, which completes the context of every later step.
 ///
 /// # Errors
 /// A [`Fault`] with the names that are not in the table of platforms.
@@ -36,7 +36,7 @@ pub(crate) fn identify(
 }
 
 /// The platform that `ignition.platform.id=` names, else the one of the image's platforms that the firmware's tables
-/// name, else `metal`.
+/// identify, else `metal`.
 fn identity(world: &World, cmdline: &Cmdline, manifest: &Manifest) -> Result<Identity> {
     let dmi = Dmi::read(&world.sys);
     let named = cmdline.platform.as_ref().map(PlatformId::as_str);
@@ -90,10 +90,10 @@ mod tests {
         assert_eq!(found.instance.as_deref(), Some("abcd-1"));
         let found = found_with("ignition.platform.id=metal", &manifest);
         assert_eq!(found.platform.id, "metal");
-        // The firmware cannot name what the image is not for.
+        // The firmware cannot select a platform that the image was not built for.
         manifest.platforms = vec![PlatformId::of("aws")];
         assert_eq!(found_with("quiet", &manifest).platform.id, "metal");
-        // A platform that this version does not know is refused by name.
+        // An id that this version does not have is refused by name.
         manifest.platforms = vec![PlatformId::of("qemu"), PlatformId::of("abacus")];
         let fault = identity(&world, &Cmdline::default(), &manifest).unwrap_err();
         assert!(format!("{fault:?}").contains("abacus"), "{fault:?}");

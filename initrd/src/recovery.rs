@@ -1,5 +1,5 @@
-//! Recovery: the one way out of a failed boot, [`end`]. It shows the report on every active console, writes the ledger when
-//! there is one, sends the report where it is wanted, and then reboots or stays up.
+//! Recovery: the one way out of a failed boot, [`end`]. It shows the report on every active console, writes the ledger
+//! when there is one, sends the report to its receivers, and then reboots or stays up.
 
 pub(crate) mod ledger;
 mod policy;

@@ -1,7 +1,7 @@
 //! Root: the verified root file system, found by its root hash and opened through dm-verity.
 //!
-//! Until the handoff a damaged block is a read error, and so a report; [`Root::harden`] makes it a panic
-//! for the time when systemd runs, since nothing that was damaged on purpose may be worked around.
+//! Until the handoff a damaged block is a read error, and so a report; [`Root::harden`] makes it a panic for the time
+//! when systemd runs, since deliberate damage must not be worked around.
 
 mod find;
 mod memory;
@@ -26,19 +26,19 @@ use linux::programs::Programs;
 use linux::world::World;
 use linux::{block, modules, uevent};
 
-/// How long the disk may take to appear. Storage controllers of servers spin up for a minute.
+/// The deadline for the disk's appearance. Storage controllers of servers spin up for a minute.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How long the drivers that were loaded first may take to show their disks before all others are loaded, µs.
+/// The time for the disks of the drivers that were loaded first; then all other drivers are loaded, µs.
 const PATIENCE_WITH_EARLY: i64 = 400_000;
 /// Name of the mapped device: `/dev/mapper/root`, as elsewhere.
 const NAME: &str = "root";
-/// What the root's folders for kernel file systems are filled with.
+/// The root's folders that the kernel file systems are bound to.
 const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
 /// The verified root, mounted read-only.
 #[derive(Debug)]
 pub(crate) struct Root {
-    /// Where it is mounted, and its programs.
+    /// The mounted root and its programs.
     pub(crate) programs: Programs,
     /// The disk that it was found on; none for a root that was fetched into memory.
     pub(crate) disk: Option<Disk>,
@@ -57,7 +57,7 @@ pub(crate) struct Search {
     examined: Vec<String>,
 }
 
-/// An open verity device and what its table is made of.
+/// An open verity device and the parameters of its table.
 #[derive(Debug)]
 pub(crate) struct Verity {
     mapped: Mapped,
@@ -67,7 +67,7 @@ pub(crate) struct Verity {
     tree: String,
 }
 
-/// Where the two halves of a root are.
+/// The two devices of a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Halves {
     /// The kernel's name of the device with the file system.
@@ -76,11 +76,11 @@ struct Halves {
     tree: String,
 }
 
-/// Finds the root that the command line names, opens it through dm-verity, and mounts it with the kernel's file
-/// systems inside.
+/// Finds the root that the command line names, opens it through dm-verity, and mounts it with the kernel's file systems
+/// inside.
 ///
 /// # Errors
-/// A [`Fault`] that says which partition was expected and what was found instead.
+/// A [`Fault`] with the expected partition and the partitions that were found.
 pub(crate) fn open(boot: &Boot) -> Result<Root> {
     let world = &boot.world;
     let hash = boot.cmdline.roothash.ok_or_else(|| {
@@ -182,7 +182,7 @@ fn verity(world: &World, halves: &Halves, hash: RootHash) -> Result<Verity> {
         superblock.data_blocks * BLOCK,
         superblock.table(&data, &tree, &hash, &[]),
     );
-    // cryptsetup's form, so that `veritysetup status root` knows the device.
+    // cryptsetup's form, so that `veritysetup status root` recognises the device.
     let uuid = format!(
         "CRYPT-VERITY-{}-{NAME}",
         superblock.uuid.to_string().replace('-', "")
@@ -236,7 +236,7 @@ fn kernel_message(world: &World) -> Option<String> {
         .ok()?;
     let mut record = [0; 8192];
     let (mut last, mut corrupted) = (None, None);
-    // One read gives one record; at the end of the log it gives EAGAIN.
+    // One read returns one record; at the end of the log it fails with EAGAIN.
     while let Ok(length) = kmsg.read(&mut record) {
         let text = String::from_utf8_lossy(&record[..length]);
         let message = text.split_once(';').map_or("", |(_, message)| message);

@@ -17,7 +17,7 @@ const ETCD_NAMES: [&str; 4] = ["serial", "id", "label", "partlabel"];
 /// Reads the settings of a node: the file below `sysroot` over `defaults`, field by field.
 ///
 /// # Errors
-/// A [`Fault`] with what does not parse and where.
+/// A [`Fault`] with the mistake and its position.
 pub(crate) fn read(sysroot: &Path, defaults: &NodeSettings) -> Result<NodeSettings> {
     let path = sysroot.join(paths::NODE_SETTINGS.trim_start_matches('/'));
     match fs::read(&path) {
@@ -27,10 +27,10 @@ pub(crate) fn read(sysroot: &Path, defaults: &NodeSettings) -> Result<NodeSettin
     }
 }
 
-/// The settings that `text`, the content of a settings file, gives over `defaults`.
+/// The settings of `text`, the content of a settings file, over `defaults`.
 ///
 /// # Errors
-/// A [`Fault`] with what does not parse and where.
+/// A [`Fault`] with the mistake and its position.
 pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings> {
     let wrong = |found: String| {
         Fault::new(format!("{} is wrong", paths::NODE_SETTINGS))

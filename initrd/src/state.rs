@@ -32,16 +32,17 @@ use linux::log::say;
 use linux::mount::{self, Flags};
 use linux::world::World;
 
-/// The partition `state`, and the facts of this node in it.
+/// The partition `state`, and the facts about this node in it.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Whether this node has not been provisioned yet.
+    /// Whether this node is not provisioned yet.
     pub(crate) first_boot: bool,
-    /// Where `state` is mounted, once it was made: [`RUN_STATE`], and behind `var` [`paths::STATE`] below the root.
+    /// Mount point of `state`, once it was made: [`RUN_STATE`], and after the step `var` [`paths::STATE`] below the
+    /// root.
     dir: Option<PathBuf>,
-    /// Whether the marker is of another node, so that `var` is to be made anew.
+    /// Whether the marker belongs to another node, so that `var` must be made again.
     pub(crate) copied: bool,
-    /// Whether the node is given another config than the one that was applied.
+    /// Whether the node's config differs from the applied one.
     pub(crate) config_changed: bool,
     /// UUID of the file system of the partition `var`: on a later boot the one that the node was provisioned with.
     pub(crate) var: Option<String>,
@@ -51,7 +52,7 @@ pub(crate) struct State {
     reset: Option<String>,
     /// The instance and the disk of this boot.
     identity: Identity,
-    /// The system disk's table with what is missing.
+    /// The system disk's table with the missing partitions.
     planned: Option<Plan>,
 }
 
@@ -134,15 +135,12 @@ impl State {
         self.dir.as_deref().context("state is not mounted")
     }
 
-    /// Where `state` is mounted; `None` before it was made.
+    /// Mount point of `state`; `None` before it was made.
     pub(crate) fn made(&self) -> Option<&Path> {
         self.dir.as_deref()
     }
 
-    /// Moves `state` to its place below the root, where `/var` is mounted by now.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Moves the mount of `state` to its final path below the root, once `/var` is mounted.
     pub(crate) fn settle(&mut self, root: &Root) -> Result<()> {
         let early = self.dir()?.to_owned();
         if self.copied {
@@ -154,16 +152,13 @@ impl State {
             .join(paths::STATE.trim_start_matches('/'));
         mount::folder(&dir, 0o755)?;
         mount::move_mount(&early, &dir)?;
-        // An empty folder that stays costs nothing.
+        // An empty folder may stay.
         fs::remove_dir(&early).unwrap_or_default();
         self.dir = Some(dir);
         Ok(())
     }
 
-    /// Marks the node as provisioned: later boots apply no config. `fetched` is what was applied.
-    ///
-    /// # Errors
-    /// If `state` cannot be written.
+    /// Marks the node as provisioned: later boots apply no config. `fetched` is the applied config.
     pub(crate) fn mark_provisioned(&self, boot: &Boot, fetched: &Fetched) -> Result<()> {
         let image = &boot.manifest.image;
         let config = (fetched.hash(), fetched.sources.clone());
@@ -176,10 +171,7 @@ impl State {
         self.sources.as_ref()
     }
 
-    /// Keeps this boot's timeline beside those of the boots before, the last [`timeline::KEPT`] of them.
-    ///
-    /// # Errors
-    /// If `state` cannot be written.
+    /// Stores this boot's timeline beside those of earlier boots, the last [`timeline::KEPT`] of them.
     pub(crate) fn keep_timeline(&self, lines: &str) -> Result<()> {
         let folder = self.dir()?.join(paths::STATE_TIMELINES);
         mount::folder(&folder, 0o755)?;
@@ -198,10 +190,10 @@ impl State {
         fs::write(folder.join(format!("{next:06}.jsonl")), lines).context("writing the timeline")
     }
 
-    /// The system disk as it will be once the other slot and `state` are made; none for a root in memory.
+    /// The planned table of the system disk, with the other slot and `state`; none for a root in memory.
     ///
     /// # Errors
-    /// If they do not fit.
+    /// If the partitions do not fit.
     pub(crate) fn system(&mut self, boot: &Boot, root: &Root) -> Result<Option<SystemDisk>> {
         let Some(disk) = &root.disk else {
             return Ok(None);
@@ -222,10 +214,7 @@ impl State {
         }))
     }
 
-    /// Makes the other slot and `state`, as [`State::system`] has them, and mounts `state`; gives where.
-    ///
-    /// # Errors
-    /// If it cannot be made or mounted.
+    /// Makes the other slot and `state`, as [`State::system`] plans them, and mounts `state`; returns the mount point.
     pub(crate) fn make(&mut self, boot: &Boot, root: &Root) -> Result<PathBuf> {
         if let (Some(disk), Some(plan)) = (&root.disk, self.planned.take()) {
             system_disk::write(boot, disk, &plan)?;
@@ -249,7 +238,7 @@ impl State {
         Ok(())
     }
 
-    /// A root in memory has its state in memory too.
+    /// With a root in memory, `state` is in memory too.
     fn in_memory(&mut self, world: &World) -> Result<()> {
         let dir = world.in_run(RUN_STATE);
         mount::folder(&dir, 0o755)?;

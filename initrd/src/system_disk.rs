@@ -33,19 +33,13 @@ use crate::root::Root;
 /// Growing ext4 by less than a block group is not worth a mount's time.
 const WORTH_GROWING: u64 = 128 * layout::MIB;
 
-/// Makes the partitions of a scope that are missing, and grows `var`.
-///
-/// # Errors
-/// If the disk is too small or cannot be written.
+/// Makes the missing partitions of a scope, and grows `var`.
 pub(crate) fn complete(boot: &Boot, disk: &Disk, scope: Scope) -> Result<()> {
     let plan = table::plan(&boot.world, disk, &boot.manifest, scope)?;
     write(boot, disk, &plan)
 }
 
 /// Writes a planned table.
-///
-/// # Errors
-/// If the disk cannot be written.
 pub(crate) fn write(boot: &Boot, disk: &Disk, plan: &Plan) -> Result<()> {
     let step = &boot.timeline;
     let changes = step.step("disk.partitions", || table::complete(disk, plan))?;
@@ -72,9 +66,6 @@ pub(crate) fn again(boot: &Boot, disk: &Disk) -> Result<Disk> {
 }
 
 /// A partition of the system disk as it is now.
-///
-/// # Errors
-/// If it is not there.
 pub(crate) fn labelled(boot: &Boot, disk: &Disk, label: &str) -> Result<Partition> {
     table::labelled(&again(boot, disk)?, label).cloned()
 }

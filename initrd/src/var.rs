@@ -1,4 +1,4 @@
-//! Var: the rest of the system disk, or the file system that the config brings for `/var`; seeded from the root's factory.
+//! Var: the rest of the system disk, or the config's file system for `/var`; seeded from the root's factory.
 
 mod seed;
 #[cfg(test)]
@@ -30,11 +30,8 @@ pub(crate) struct Var {
     pub(crate) uuid: Option<String>,
 }
 
-/// Mounts `/var`, made if it is missing, grown if its disk is larger, and moves `state` below it. On a first boot `made` is
-/// what the config's disks made for `/var`; later boots find it by what `state` remembers.
-///
-/// # Errors
-/// If a file system cannot be made, checked or mounted, each with the command or device.
+/// Mounts `/var`, made if it is missing, grown if its disk is larger, and moves `state` below it. On a first boot
+/// `made` is the config's file system for `/var` if it has one; later boots find it by the record in `state`.
 pub(crate) fn mount(
     boot: &Boot,
     root: &Root,
@@ -100,7 +97,7 @@ fn mount_own(
         .step("var.mount", || own.mount(&root.programs, device, target))
 }
 
-/// Mounts the partition `var`; gives the UUID of its file system.
+/// Mounts the partition `var`; returns the UUID of its file system.
 fn mount_partition(
     boot: &Boot,
     root: &Root,
@@ -140,7 +137,7 @@ fn lost(disk: &str) -> Fault {
     .found("none of this label")
 }
 
-/// Keeps in `state` which file system is at `/var`, so that later boots, which read no config, mount it.
+/// Records in `state` the file system at `/var`, so that later boots, which read no config, mount it.
 fn remember(state: &Path, var: Option<&VarFilesystem>) -> Result<()> {
     let path = state.join(paths::STATE_VAR);
     match var {
@@ -172,7 +169,7 @@ fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {
     Ok(Some(var))
 }
 
-/// Copies what the root's factory has for `/var` and the node has not: on the first boot of each root.
+/// Copies the files of the root's factory for `/var` that the node does not have: on the first boot of each root.
 fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
     let marker = root.programs.sysroot.join(paths::VAR_SEEDED);
     let hash = boot.cmdline.roothash.map(|hash| hash.to_string());
@@ -193,6 +190,6 @@ fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
     }
     tracing::info!("seeded /var with {count} files");
     mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
-    // Its sync brings the renames before it to the disk too.
+    // The sync of this file makes the renames before it durable too.
     atomic_file::write_line(&marker, &hash)
 }

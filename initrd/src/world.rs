@@ -1,4 +1,4 @@
-//! World: the kernel's file systems, and what makes loading modules fast.
+//! World: mounts the kernel's file systems, and speeds up the loading of modules.
 
 use std::fs;
 
@@ -10,9 +10,6 @@ use linux::world::World;
 use crate::context::Early;
 
 /// Mounts the kernel's file systems, and records the kernel's own time.
-///
-/// # Errors
-/// Names the mount that failed.
 pub(crate) fn set_up(early: &Early) -> Result<()> {
     let world = &early.world;
     early.timeline.add(kernel_time(world));
@@ -60,8 +57,8 @@ fn kernel_time(world: &World) -> Span {
     }
 }
 
-/// While modules load, the kernel waits for RCU dozens of times; each wait is milliseconds shorter when expedited.
-/// Best effort.
+/// Expedites RCU: while modules load, the kernel waits for it dozens of times, and each wait is milliseconds shorter
+/// when expedited. Best effort.
 pub(crate) fn expedite(world: &World, on: bool) {
     let path = world.sys.join("kernel/rcu_expedited");
     if let Err(error) = fs::write(&path, if on { "1\n" } else { "0\n" }) {

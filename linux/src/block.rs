@@ -12,12 +12,12 @@ use crate::world::World;
 /// Bytes in the unit of sysfs's `size` and `start`, whatever the disk's own sectors are.
 pub const SYSFS_SECTOR: u64 = 512;
 
-/// Prefixes of names whose devices hold nothing that lasts, or a medium that is changed.
+/// Prefixes of names whose devices hold nothing permanent, or a removable medium.
 const VOLATILE: [&str; 5] = ["ram", "zram", "sr", "fd", "nbd"];
-/// Prefixes of names whose devices the kernel makes of others.
+/// Prefixes of names whose devices the kernel builds from others.
 const STACKED: [&str; 3] = ["loop", "dm-", "md"];
 
-/// A block device that is not a partition: a disk, or one that the kernel makes of others.
+/// A block device that is not a partition: a disk, or one that the kernel builds from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
     /// The kernel's name, as `vda` or `nvme0n1`. It changes between boots.
@@ -34,7 +34,7 @@ pub struct Disk {
     pub sector: u64,
     /// Whether the device refuses writes.
     pub read_only: bool,
-    /// The devices that are made of it, by the kernel's names.
+    /// The devices that are built from it, by the kernel's names.
     pub holders: Vec<String>,
     /// Name of a device of the device mapper.
     pub mapped: Option<String>,
@@ -51,7 +51,7 @@ pub struct Partition {
     pub number: u32,
     /// `major:minor`.
     pub dev: Option<String>,
-    /// The devices that are made of it, by the kernel's names.
+    /// The devices that are built from it, by the kernel's names.
     pub holders: Vec<String>,
     /// The kernel's name, as `vda1`.
     pub name: String,
@@ -71,12 +71,12 @@ pub struct Partition {
     pub size: u64,
 }
 
-/// All disks that can hold something, by name: no loop, RAM, optical, mapped or empty devices.
+/// All disks that can hold data, by name: no loop, RAM, optical, mapped or empty devices.
 pub fn disks(world: &World) -> Vec<Disk> {
     named(world, |name| !starts_with_any(name, &STACKED))
 }
 
-/// [`disks`], and what the kernel makes of others: arrays, mapped and loop devices.
+/// [`disks`], and the devices that the kernel builds from others: arrays, mapped and loop devices.
 pub fn devices(world: &World) -> Vec<Disk> {
     named(world, |_| true)
 }
@@ -189,7 +189,7 @@ pub fn serial(folder: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Names in a folder; none if it is not there.
+/// Names in a folder; none if it does not exist.
 pub fn entries(folder: &Path) -> Vec<String> {
     fs::read_dir(folder)
         .into_iter()
@@ -198,13 +198,13 @@ pub fn entries(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The line in a file of sysfs; `None` if there is none.
+/// The line in a file of sysfs; `None` if it cannot be read.
 fn text(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// The number in a file of sysfs; `None` if there is none.
+/// The number in a file of sysfs; `None` if it cannot be read.
 #[must_use]
 pub fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()

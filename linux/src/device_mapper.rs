@@ -1,7 +1,7 @@
-//! Device mapper by ioctl: one mapped device made, its table exchanged, removed.
+//! Device mapper by ioctl: creates a mapped device, replaces its table, removes it.
 //!
-//! Interface: `include/uapi/linux/dm-ioctl.h`. The header is built as bytes, so that the only unsafe
-//! part is the call itself.
+//! Interface: `include/uapi/linux/dm-ioctl.h`. The header is built as bytes, so that the only unsafe part is the call
+//! itself.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ const LOAD: u8 = 9;
 
 const READ_ONLY: u32 = 1 << 0;
 const SUSPENDED: u32 = 1 << 1;
-/// A read-only file system has nothing to be frozen.
+/// A read-only file system needs no freeze.
 const SKIP_LOCKFS: u32 = 1 << 10;
 
 /// A mapped device.
@@ -54,7 +54,7 @@ impl Mapped {
     /// Makes the read-only device `/dev/mapper/<name>` (a `dm-N` node in devtmpfs) with one line and starts it.
     ///
     /// # Errors
-    /// If the kernel refuses; what it did not like stands in its own log.
+    /// If the kernel refuses; its own log has the reason.
     pub fn create(world: &World, name: &str, uuid: &str, line: &Line<'_>) -> Result<Self> {
         let path = world.dev.join("mapper/control");
         let control = File::options()
@@ -81,7 +81,7 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Puts another table in the place of the running one.
+    /// Replaces the running table.
     ///
     /// # Errors
     /// If the kernel refuses; the old table then stays.

@@ -14,7 +14,7 @@ use crate::programs::{self, Programs};
 use crate::tools::Tool;
 use crate::world::World;
 
-/// What the node's own ext4 file systems differ in.
+/// Options by which the node's own ext4 file systems differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The label, at most 16 bytes.
@@ -23,7 +23,7 @@ pub struct Options<'a> {
     pub uuid: Option<&'a str>,
     /// Whether it gets an orphan file, for many processes that remove or truncate open files at the same time.
     pub orphan_file: bool,
-    /// Whether it is made over whatever is there. Without this mke2fs is the second opinion: it refuses where libblkid
+    /// Whether existing content is overwritten. Without this mke2fs is the second opinion: it refuses where libblkid
     /// finds anything.
     pub overwrite: bool,
 }
@@ -37,7 +37,7 @@ impl Options<'_> {
             true => ("orphan_file", ",orphan_file_size=32K"),
             false => ("^orphan_file", ""),
         };
-        // Nothing is discarded and no inode table zeroed here: the kernel does the latter later, in the background.
+        // Nothing is discarded and no inode table zeroed here: the kernel zeroes the tables later, in the background.
         let extended = format!("lazy_itable_init=1,lazy_journal_init=1,nodiscard{its_size}");
         // With fast commits bbolt, and so etcd, loses data after a power cut: https://github.com/etcd-io/bbolt/issues/562
         let features = format!("^fast_commit,{orphan_file}");
@@ -66,8 +66,9 @@ pub fn make(root: &Programs, device: &Path, options: Options<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Checks the file system on an unmounted device: the journal is replayed and, where the superblock asks for it, all of it
-/// checked; what is safe to correct is corrected. `name` is the device's for people, `fix` what they do about damage.
+/// Checks the file system on an unmounted device: the journal is replayed and, if the superblock asks for it, the
+/// complete file system is checked; safe corrections are made. Messages show `name` for the device and `fix` as the
+/// remedy for damage.
 ///
 /// # Errors
 /// A [`Fault`] if errors are left; else if e2fsck is not in the root or does not start.

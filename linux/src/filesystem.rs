@@ -12,7 +12,7 @@ use image::guid::Guid;
 
 use crate::probe::Stretch;
 
-/// What a config can ask for, and what it may find instead.
+/// The kinds that a config can name or a device can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// ext2 or ext3: none of ext4's own features.

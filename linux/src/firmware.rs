@@ -8,8 +8,8 @@ use image::timeline::Span;
 
 use crate::world::World;
 
-/// GUID of the partition that the boot loader started from, as systemd-boot and its stub leave it; none
-/// without UEFI or with another loader.
+/// GUID of the partition that the boot loader started from, as systemd-boot and its stub record it; none without UEFI
+/// or with another loader.
 ///
 /// The variable is UTF-16 with four bytes of attributes before it
 /// (<https://systemd.io/BOOT_LOADER_INTERFACE/>).
@@ -36,8 +36,8 @@ pub fn loader_variable(world: &World, name: &str) -> Option<String> {
     String::from_utf16(&units).ok()
 }
 
-/// Whether the firmware starts only what is signed: the fifth byte of the variable `SecureBoot`, behind its attributes
-/// (UEFI specification, 3.3).
+/// Whether Secure Boot is on: the fifth byte of the variable `SecureBoot`, behind its attributes (UEFI specification,
+/// 3.3).
 pub fn secure_boot(world: &World) -> bool {
     let path = world
         .sys
@@ -45,7 +45,7 @@ pub fn secure_boot(world: &World) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.get(4) == Some(&1))
 }
 
-/// What firmware and boot loader took before the kernel's start, as far as they say: times before zero.
+/// The times of firmware and boot loader before the kernel's start, if they record them: times before zero.
 ///
 /// systemd-boot and its stub give microseconds since the machine's reset: when they were started and when they started
 /// the kernel.

@@ -1,16 +1,16 @@
 //! Random damage for the parsers that only this program has; the others' fuzz targets are in `fuzz/`.
 //!
-//! A test gives seeds and a parser; the driver mutates the seeds. In every test run that is [`ROUNDS`] times, the
-//! same ones on every machine; by hand it is `SLIPWAY_FUZZ_SECONDS=600`, with another beginning each time. What
+//! A test gives seeds and a parser; the driver mutates the seeds. Every test run makes [`ROUNDS`] rounds, the same ones
+//! on every machine; a run by hand lasts `SLIPWAY_FUZZ_SECONDS=600`, with another random seed each time. An input that
 //! makes a parser panic is printed.
 
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// Names the seconds of a run by hand.
+/// The variable with the duration of a run by hand, in seconds.
 const SECONDS: &str = "SLIPWAY_FUZZ_SECONDS";
-/// What a test run tries: a fraction of a second for most parsers.
+/// Rounds of a test run: a fraction of a second for most parsers.
 const ROUNDS: u64 = 5_000;
 
 /// Marsaglia's xorshift: enough to choose what to damage.
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// The input of the moment, printed if the parser panics.
+/// The current input, printed if the parser panics.
 struct Tried<'a>(&'a [u8]);
 
 impl Drop for Tried<'_> {
@@ -52,8 +52,8 @@ impl Drop for Tried<'_> {
     }
 }
 
-/// Damages one of the seeds and lets `parse` have it, again and again. `parse` may damage more of it, with the
-/// same chance.
+/// Damages one of the seeds and passes it to `parse`, repeatedly. `parse` may damage it further with the same random
+/// numbers.
 pub fn run(seeds: &[Vec<u8>], mut parse: impl FnMut(&mut Vec<u8>, &mut Random)) {
     let by_hand = std::env::var(SECONDS)
         .ok()

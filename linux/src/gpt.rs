@@ -30,7 +30,7 @@ pub struct Table {
     pub sectors: u64,
     /// GUID of the disk.
     pub guid: Guid,
-    /// How many entries there is room for.
+    /// The number of entries that the table has room for.
     pub room: u32,
     /// First sector that a partition may use.
     pub first_usable: u64,
@@ -38,7 +38,7 @@ pub struct Table {
     pub last_usable: u64,
     /// The partitions, by number from 1.
     pub entries: BTreeMap<u32, Entry>,
-    /// Whether both copies are sound and where they belong; if not, the table wants to be written.
+    /// Whether both copies are valid and at their places; if not, the table needs to be written.
     pub sound: bool,
 }
 
@@ -86,7 +86,7 @@ impl Table {
     /// Reads the table of a disk of `size` bytes: the primary copy, or the backup if that is damaged.
     ///
     /// # Errors
-    /// If neither copy is valid; says what is wrong with the primary.
+    /// If neither copy is valid; the error is that of the primary.
     pub fn read(disk: &File, sector: u64, size: u64) -> Result<Self> {
         ensure!(
             sector >= 512 && size >= 64 * sector,
@@ -452,7 +452,7 @@ mod tests {
         disk.read_exact_at(&mut bytes, 0).unwrap();
         crate::fuzz::run(&[bytes], |bytes, random| {
             bytes.resize(34 * 512, 0);
-            // With its sums in order a lie is believed further.
+            // With correct checksums the damage passes the first checks.
             if random.below(3) > 0 {
                 let count = usize::try_from(word(bytes, 512 + 80)).unwrap();
                 let each = usize::try_from(word(bytes, 512 + 84)).unwrap();

@@ -44,7 +44,7 @@ pub fn add_partition(disk: &File, number: u32, start: u64, size: u64) -> Result<
 /// Attempts at a partition that another process has open, 20 ms apart: a prober such as udev holds it for milliseconds.
 const PROBED: u32 = 100;
 
-/// Removes a partition from the kernel's view of a disk. While another process has it open, this is tried again for two
+/// Removes a partition from the kernel's view of a disk. While another process has it open, this is retried for two
 /// seconds.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ pub fn attach_loop(device: &File, file: &File, offset: u64, size: u64) -> Result
     configure(device, file, (offset, size), 4096, LO_FLAGS_READ_ONLY)
 }
 
-/// Makes a file the content of a loop device with partitions, which lets go of it when it is closed.
+/// Makes a file the content of a loop device with partitions. The kernel detaches it when the device is closed.
 #[cfg(any(test, feature = "testing"))]
 pub fn attach_loop_disk(device: &File, file: &File, sector: u32) -> Result<()> {
     const LO_FLAGS_AUTOCLEAR: u32 = 4;

@@ -1,6 +1,6 @@
-//! What Slipway asks of the kernel: devices, tables, mounts, modules, uevents, programs by chroot, and waiting.
+//! The kernel interfaces that Slipway uses: devices, tables, mounts, modules, uevents, programs by chroot, and waiting.
 //!
-//! No policy: what is done with a device or a mount is decided in the crates above.
+//! No policy: the crates above decide what is done with a device or a mount.
 
 // Floor: watchdog, consoles, random test input
 pub mod console;

@@ -1,7 +1,7 @@
 //! Log: kmsg with levels, and the active consoles.
 //!
-//! Everything that is traced goes to the kernel's log, and so to the journal later. What a person
-//! at the machine must see whatever `quiet` and `loglevel=` say is written to the consoles themselves.
+//! All trace messages go to the kernel's log, and so to the journal later. Messages that the operator at the machine
+//! must see whatever `quiet` and `loglevel=` are set to are written to the consoles themselves.
 
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
@@ -16,12 +16,12 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::world::World;
 
-/// What each line of the init begins with in the kernel's log.
+/// The prefix of the init's lines in the kernel's log.
 const NAME: &str = "slipway-init";
 /// The kernel refuses longer records (`PRINTKRB_RECORD_MAX`).
 const LONGEST: usize = 960;
 
-/// Sends what is traced to `/dev/kmsg`, debug messages only if `debug`.
+/// Sends trace messages to `/dev/kmsg`, debug messages only if `debug`.
 ///
 /// # Errors
 /// If `/dev/kmsg` cannot be opened.
@@ -43,8 +43,8 @@ pub fn start(world: &World, debug: bool) -> Result<()> {
     tracing::subscriber::set_global_default(subscriber).context("starting the log")
 }
 
-/// Sends what is traced to stdout or stderr, for programs that a service manager runs. Each line begins with the name of
-/// the program.
+/// Sends trace messages to stdout or stderr, for programs that a service manager runs. Each line begins with the name
+/// of the program.
 ///
 /// # Errors
 /// If there is a log already.
@@ -92,7 +92,7 @@ pub fn say(world: &World, line: &str) {
     }
 }
 
-/// The names of the consoles that the kernel writes to; `console` if it does not say.
+/// The names of the active consoles; `console` if the kernel does not list them.
 fn consoles(world: &World) -> Vec<String> {
     let active = fs::read_to_string(world.sys.join("class/tty/console/active"));
     let names: Vec<String> = active

@@ -10,7 +10,7 @@ use crate::probe::Stretch;
 pub(crate) const MAGIC: u32 = 0xa92b_4efc;
 /// Bytes of the part that every superblock has; two for each member follow.
 pub(crate) const FIXED: usize = 256;
-/// Bytes that one takes at most.
+/// The size limit of a superblock, in bytes.
 const LARGEST: u64 = 4096;
 pub(crate) const SECTOR: u64 = 512;
 /// mdadm's prefix of the name of an array that belongs to no host.
@@ -43,7 +43,7 @@ pub fn read(stretch: Stretch<'_>) -> Result<Option<Member>> {
     Ok(None)
 }
 
-/// The offsets where one may be: minor versions 2, 1 and 0.
+/// The offsets at which a superblock may be: minor versions 2, 1 and 0.
 fn places(size: u64) -> impl Iterator<Item = u64> {
     let end = size.checked_sub(8 << 10).map(|at| at / 4096 * 4096);
     [Some(4096), Some(0), end].into_iter().flatten()
@@ -54,7 +54,7 @@ fn member(bytes: &[u8], at: u64) -> Option<Member> {
     let eight = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let members = usize::try_from(four(220)?).ok()?;
     let length = members.checked_mul(2)?.checked_add(FIXED)?;
-    // A superblock holds its own offset. A copy elsewhere, for example inside a file, is none.
+    // A superblock holds its own offset. A copy elsewhere, for example inside a file, is not a superblock.
     let is_one = four(0)? == MAGIC && four(4)? == 1 && eight(144)? == at / SECTOR;
     if !is_one || checksum(bytes.get(..length)?) != four(216)? {
         return None;
@@ -70,7 +70,7 @@ fn member(bytes: &[u8], at: u64) -> Option<Member> {
     })
 }
 
-/// The sum of all words but its own, folded once.
+/// The sum of all words except its own field, folded once.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     let word = |(i, part): (usize, &[u8])| {
         let mut four = [0; 4];
@@ -110,7 +110,7 @@ mod tests {
                 disks: 2,
             };
             assert_eq!(look(&file), Some(expected), "{at}");
-            // One byte of it is another.
+            // A changed byte invalidates the checksum.
             file.write_all_at(b"P", at + 36).unwrap();
             assert_eq!(look(&file), None, "{at}");
         }

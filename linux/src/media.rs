@@ -18,7 +18,7 @@ use crate::mount::{self, Flags};
 use crate::probe::Stretch;
 use crate::world::World;
 
-/// Where they are mounted, each in a folder by its device's name.
+/// The parent of the mount points, which are named after the devices.
 const FOLDER: &str = "/run/slipway/media";
 
 /// How a medium is recognized.
@@ -26,7 +26,7 @@ const FOLDER: &str = "/run/slipway/media";
 pub enum Medium<'a> {
     /// A file system with one of these labels.
     Labels(&'a [&'a str]),
-    /// A disc in an optical drive, whatever its label is.
+    /// A disc in an optical drive, with any label.
     Disc,
 }
 
@@ -58,10 +58,10 @@ impl<'a> Media<'a> {
         }
     }
 
-    /// Mounts a medium, unless it is; none if no device holds such a one now.
+    /// Mounts a medium, unless it is mounted; none if no device holds such a medium now.
     ///
     /// # Errors
-    /// If it is there and none of its file systems mounts.
+    /// If a device holds the medium and none of its file systems mounts.
     pub fn mount(&self, wanted: Medium<'_>) -> Result<Option<PathBuf>> {
         let there = |name: &&str| self.modules.index().module(name).is_some();
         let names: Vec<&str> = [MEDIA, &[UDF]].concat().into_iter().filter(there).collect();
@@ -109,7 +109,7 @@ fn mount_one_of(device: &Path, folder: &Path, kinds: Kinds) -> Result<()> {
     result
 }
 
-/// Nothing of it may be left at the handoff.
+/// No medium may stay mounted at the handoff.
 impl Drop for Media<'_> {
     fn drop(&mut self) {
         let mounted = self

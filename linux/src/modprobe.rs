@@ -1,7 +1,7 @@
-//! Modules that the kernel asks for by itself: ciphers, RAID levels, targets of device mapper.
+//! Modules that the kernel requests itself: ciphers, RAID levels, targets of device mapper.
 //!
-//! The kernel runs the program that `/proc/sys/kernel/modprobe` names, outside of the root, with the arguments `-q -- NAME`
-//! (`kernel/module/kmod.c`). While [`Serving`] lives that is this program, which enters the root and becomes its
+//! The kernel runs the program that `/proc/sys/kernel/modprobe` names, outside of the root, with the arguments `-q --
+//! NAME` (`kernel/module/kmod.c`). While [`Serving`] lives that is this program, which enters the root and becomes its
 //! modprobe; so the initramfs needs none of these modules.
 
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ const INIT: &str = "/init";
 /// The root's modprobe.
 const MODPROBE: &std::ffi::CStr = c"/usr/sbin/modprobe";
 
-/// The kernel's requests are served as long as this lives.
+/// Serves the kernel's requests until it is dropped.
 #[derive(Debug)]
 pub struct Serving {
     setting: PathBuf,
@@ -50,8 +50,8 @@ impl Drop for Serving {
     }
 }
 
-/// Answers a request of the kernel by becoming modprobe, so it returns only if that fails; none if these arguments are no
-/// such request.
+/// Answers a request of the kernel by executing modprobe, so it returns only if that fails; none if these arguments are
+/// not such a request.
 pub fn answer(arguments: &[String], world: &World) -> Option<ExitCode> {
     let name = requested(arguments)?;
     match become_modprobe(world, name) {

@@ -41,12 +41,12 @@ pub struct Modules {
     tried: Mutex<BTreeMap<String, Option<String>>>,
 }
 
-/// Whether drivers of network cards and the network stack are wanted too.
+/// Whether drivers of network cards and the network stack are loaded too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Only what is not network.
+    /// No: only other modules.
     Without,
-    /// A source needs the network.
+    /// Yes: a source needs the network.
     With,
 }
 
@@ -72,7 +72,7 @@ impl Modules {
         })
     }
 
-    /// None at all: in an initramfs of another system, whose own programs load them.
+    /// No modules at all: in an initramfs of another system, whose own programs load them.
     pub fn none(world: Arc<World>) -> Self {
         Self {
             folder: world.in_initrd(image::paths::INITRD_MODULES),
@@ -83,27 +83,27 @@ impl Modules {
         }
     }
 
-    /// What the initramfs holds.
+    /// The index of the initramfs's modules.
     pub const fn index(&self) -> &ModuleIndex {
         &self.index
     }
 
-    /// Loads these modules (names) with all that they need. What is built in or loaded is skipped.
+    /// Loads these modules (names) with all their dependencies. Built-in and loaded modules are skipped.
     ///
     /// # Errors
-    /// Names each module that could not be loaded or is not there, with the reason; the others are loaded.
+    /// Names each module that could not be loaded or does not exist, with the reason; the others are loaded.
     pub fn load(&self, names: &[&str]) -> Result<()> {
         let (requested, failures) = self.named(names);
         self.run(&requested);
         self.verdict(&requested, failures)
     }
 
-    /// Loads these modules (names) and at once the drivers of this machine's disks and watchdogs, so that what is
-    /// independent loads side by side. What else the machine has can wait for [`Modules::load_for_devices`], or for
+    /// Loads these modules (names) and at once the drivers of this machine's disks and watchdogs, so that independent
+    /// modules load in parallel. The modules of all other devices can wait for [`Modules::load_for_devices`], or for
     /// udev.
     ///
     /// # Errors
-    /// As [`Modules::load`]; what only a device asked for is best effort.
+    /// As [`Modules::load`]; a module that only a device requested is best effort.
     pub fn load_with_disks(&self, names: &[&str]) -> Result<()> {
         let (requested, failures) = self.named(names);
         let mut all = self.for_devices(is_early, &BTreeSet::new());
@@ -140,15 +140,15 @@ impl Modules {
         bail!("loading kernel modules: {}", failures.join("; "))
     }
 
-    /// Loads what serves the devices that the machine has now, by the aliases in sysfs, again and again as long
-    /// as drivers uncover new devices. Best effort: what cannot be loaded is logged.
+    /// Loads the modules of the devices that the machine has now, by the aliases in sysfs, repeatedly as long as
+    /// drivers uncover new devices. Best effort: failures are logged.
     ///
-    /// Gives the names of all modules that were requested.
+    /// Returns the names of all modules that were requested.
     pub fn load_for_devices(&self, network: Network) -> BTreeSet<String> {
         self.uncover(|module| network == Network::With || !module.is_network())
     }
 
-    /// The drivers of disks that have come up since: a SCSI bus shows its disks some time after its controller.
+    /// Loads the drivers of disks that have appeared since: a SCSI bus shows its disks some time after its controller.
     pub fn load_for_disks(&self) {
         self.uncover(is_early);
     }
@@ -165,7 +165,7 @@ impl Modules {
         }
     }
 
-    /// What serves the devices that are there, without what was `seen` already.
+    /// The modules of the present devices, except for the devices in `seen`.
     fn for_devices(
         &self,
         choose: impl Fn(&Module) -> bool,
@@ -192,7 +192,7 @@ impl Modules {
         self.tried.lock().ok()?.get(name)?.clone()
     }
 
-    /// Loads `wanted` and what they need.
+    /// Loads `wanted` and their dependencies.
     fn run(&self, wanted: &[&Module]) {
         let tried: BTreeSet<String> = self
             .tried
@@ -238,7 +238,7 @@ impl Modules {
         let text = CString::new(options.as_str()).context("reading its options")?;
         match finit_module(file, &text, ModuleInitFlags::empty()) {
             Ok(()) | Err(Errno::EEXIST) => {}
-            // A driver that finds none of its devices, or hardware without the instructions that it uses.
+            // A driver that finds none of its devices, or hardware that lacks the instructions which it uses.
             Err(Errno::ENODEV) => tracing::debug!("module {}: no device for it", module.name),
             Err(Errno::EPERM) if self.words.is_refused(&module.name) => {
                 bail!("the kernel refuses it: module_blacklist= on the command line names it")
@@ -276,8 +276,8 @@ fn arm_watchdog(world: &World) {
     }
 }
 
-/// Whether a module drives disks that a root is usually on, a bus that such disks sit on, or a watchdog. SATA is not
-/// among them: probing its ports takes longer than the rest of the boot, and cloud machines have ports without disks.
+/// Whether a module drives disks that a root is usually on, the bus of such disks, or a watchdog. SATA is not among
+/// them: probing its ports takes longer than the rest of the boot, and cloud machines have ports without disks.
 fn is_early(module: &Module) -> bool {
     const EARLY: [&str; 8] = [
         "block/",
@@ -299,7 +299,7 @@ fn is_early(module: &Module) -> bool {
 fn aliases(world: &World) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     let buses = crate::block::entries(&world.sys.join("bus"));
-    // A processor's alias asks for every accelerated cipher that it could run.
+    // A processor's aliases match every accelerated cipher that it could run.
     for bus in buses.into_iter().filter(|bus| bus != "cpu") {
         let devices = world.sys.join("bus").join(bus).join("devices");
         for device in crate::block::entries(&devices) {
@@ -311,7 +311,7 @@ fn aliases(world: &World) -> BTreeSet<String> {
     out
 }
 
-/// A graph of modules to load, each with how many others it still waits for.
+/// A graph of modules to load, each with the number of modules that it still waits for.
 #[derive(Debug)]
 struct Plan<'a> {
     modules: BTreeMap<&'a str, &'a Module>,
@@ -346,7 +346,7 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// `before` is loaded before `after`, if both are in the plan and it is not the other way round already.
+    /// Adds the edge that `before` is loaded before `after`, if both are in the plan and the opposite edge is not.
     fn edge(&mut self, before: &str, after: &str) {
         let (before, after) = (canonical(before), canonical(after));
         let known = |name: &str| self.modules.get_key_value(name).map(|(key, _)| *key);
@@ -499,7 +499,7 @@ mod tests {
         let text = serde_json::to_string(&index()).unwrap();
         fs::write(modules.join(image::paths::INITRD_MODULES_INDEX), text).unwrap();
         let modules = Modules::open(Arc::clone(&world), "6.12").unwrap();
-        // The file of virtio_blk is not there, so loading it fails and says so, once.
+        // The file of virtio_blk does not exist, so loading it fails, with one message.
         assert_eq!(
             modules
                 .load_for_devices(Network::Without)

@@ -15,12 +15,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 pub use info::table;
-// sys-mount's own flags lack lazytime and iversion, which configs ask for.
+// sys-mount's own flags lack lazytime and iversion, which configs use.
 pub use nix::mount::MsFlags as Flags;
 pub use options::options;
 use sys_mount::{Mount, MountFlags, UnmountFlags};
 
-/// What stands for a source or type that the kernel ignores, as with binds and moves.
+/// Placeholder for a source or type that the kernel ignores, as with binds and moves.
 const IGNORED: &str = "none";
 /// sys-mount's `NOFOLLOW` is open(2)'s flag and not umount2(2)'s, which the kernel refuses.
 const NO_FOLLOW: UnmountFlags = UnmountFlags::from_bits_retain(nix::libc::UMOUNT_NOFOLLOW);
@@ -64,7 +64,7 @@ pub fn bind(source: &Path, target: &Path) -> Result<()> {
         .with_context(|| format!("binding {} to {}", source.display(), target.display()))
 }
 
-/// Moves a mount to another place.
+/// Moves a mount to another target.
 ///
 /// # Errors
 /// Names both ends.
@@ -100,7 +100,7 @@ pub fn unmount(target: &Path) -> Result<()> {
         .with_context(|| format!("unmounting {}", target.display()))
 }
 
-/// Takes a mount and those below it out of the tree, whoever still uses them.
+/// Detaches a mount and those below it from the tree, even while processes use them.
 ///
 /// # Errors
 /// Names the mount.

@@ -14,20 +14,20 @@ const EDGE: u64 = 1 << 20;
 /// Samples between the edges, each of [`SAMPLE`] bytes.
 const SAMPLES: u64 = 64;
 const SAMPLE: u64 = 4096;
-/// Where copies of superblocks and headers are, beyond the first MiB: LUKS 2's second header, ext4's first backups
+/// Offsets of copies of superblocks and headers, beyond the first MiB: LUKS 2's second header, ext4's first backups
 /// (blocks of 1 and 4 KiB), btrfs's first mirror.
 const COPIES: [u64; 5] = [2 << 20, 4 << 20, 8193 << 10, 64 << 20, 128 << 20];
 
-/// What is on a volume.
+/// The content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Nothing.
     Blank,
     /// ext2, ext3 or ext4, and nothing else.
     Ext,
-    /// These known things, by name.
+    /// These known formats, by name.
     Known(Vec<&'static str>),
-    /// Data of no known kind; where its first non-zero byte was seen.
+    /// Data of no known kind, with the offset of the first non-zero byte that was found.
     Unknown(u64),
 }
 
@@ -43,7 +43,7 @@ impl Content {
     }
 }
 
-/// A stretch of a device: `size` bytes from byte `start`. A partition that does not exist yet is looked at this way.
+/// A stretch of a device: `size` bytes from byte `start`. This allows to examine a partition that does not exist yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch<'a> {
     device: &'a File,
@@ -112,7 +112,7 @@ pub fn known(stretch: Stretch<'_>) -> Result<Vec<&'static str>> {
     Ok(signatures(&head, &tail, stretch.size))
 }
 
-/// Looks at a stretch, and whether it is blank if there is nothing known; writes nothing.
+/// Examines a stretch: its known signatures or, without any, whether it is blank. Writes nothing.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -151,7 +151,7 @@ fn non_zero(bytes: &[u8]) -> Option<u64> {
     u64::try_from(at).ok()
 }
 
-/// Names that others ask for.
+/// Names that other modules compare.
 pub const EXT: &str = "an ext2, ext3 or ext4 file system";
 /// See [`EXT`].
 pub const XFS: &str = "an XFS file system";
@@ -170,7 +170,7 @@ pub const GPT: &str = "a GPT";
 /// See [`EXT`].
 pub const MBR: &str = "an MBR or a boot sector";
 
-/// Name, place from the begin, magic.
+/// Name, offset from the begin, magic.
 const AT_BEGIN: &[(&str, usize, &[u8])] = &[
     (GPT, 512, b"EFI PART"),
     (GPT, 4096, b"EFI PART"),
@@ -233,7 +233,7 @@ const AT_BEGIN: &[(&str, usize, &[u8])] = &[
     ("a Stratis device", 4612, b"!Stra0tis\x86\xff\x02^\x41rh"),
 ];
 
-/// Name, how many bytes before the end, magic.
+/// Name, offset before the end in bytes, magic.
 const AT_END: &[(&str, u64, &[u8])] = &[
     (GPT, 512, b"EFI PART"),
     (GPT, 4096, b"EFI PART"),
@@ -245,7 +245,7 @@ const AT_END: &[(&str, u64, &[u8])] = &[
     ("a member of a firmware RAID", 512, b"\xde\x11\xde\x11"),
 ];
 
-/// Every known thing in the edges of a volume, each once.
+/// Every known format in the edges of a volume, each once.
 fn signatures(head: &[u8], tail: &[u8], size: u64) -> Vec<&'static str> {
     let mut found = Vec::new();
     let mut add = |name| {
@@ -258,7 +258,7 @@ fn signatures(head: &[u8], tail: &[u8], size: u64) -> Vec<&'static str> {
             add(*name);
         }
     }
-    // Places near the end, counted from the begin: what is before the tail is not looked at.
+    // Offsets near the end, counted from the begin: bytes before the tail are not examined.
     let tail_begin = size.saturating_sub(tail.len() as u64);
     let in_tail = |at: u64, magic: &[u8]| {
         at.checked_sub(tail_begin)
@@ -288,16 +288,16 @@ fn is_at(bytes: &[u8], at: usize, magic: &[u8]) -> bool {
     bytes.get(at..at + magic.len()) == Some(magic)
 }
 
-/// Where md keeps superblocks at the end: version 1.0 eight KiB before it on a multiple of 4 KiB, version 0.90 in the
-/// last whole 64 KiB (mdadm's `super0.c` and `super1.c`).
+/// Offsets of md's superblocks at the end: version 1.0 eight KiB before it on a multiple of 4 KiB, version 0.90 in the
+/// last complete 64 KiB (mdadm's `super0.c` and `super1.c`).
 fn md_places(size: u64) -> impl Iterator<Item = u64> {
     let one = size.checked_sub(8 << 10).map(|at| at / 4096 * 4096);
     let zero = (size / (64 << 10) * (64 << 10)).checked_sub(64 << 10);
     [one, zero].into_iter().flatten()
 }
 
-/// ZFS's labels are 256 KiB each, two at either end; the second half of a label is a ring of uberblocks of at least 1 KiB,
-/// in the byte order of the machine that wrote it. More than one is asked for: eight bytes alone might be anything.
+/// ZFS's labels are 256 KiB each, two at either end; the second half of a label is a ring of uberblocks of at least 1
+/// KiB, in the byte order of the machine that wrote it. More than one is required: eight bytes alone might be anything.
 fn zfs(edge: &[u8]) -> bool {
     const MAGIC: u64 = 0x00ba_b10c;
     let count = edge
@@ -369,7 +369,7 @@ mod tests {
         ] {
             assert_eq!(found(&[(at, b"x")]), Content::Unknown(at), "{at}");
         }
-        // Data that is longer than the distance of two samples does not pass unseen either.
+        // Data that is longer than the distance of two samples is found too.
         let long = vec![1; 4 << 20];
         assert!(matches!(found(&[(90 << 20, &long)]), Content::Unknown(_)));
     }

@@ -1,7 +1,7 @@
-//! Running other programs, by a chroot into the verified root. Nothing else in these crates starts one.
+//! Running other programs, by a chroot into the verified root. These crates start programs nowhere else.
 //!
-//! The root has `/dev`, `/proc`, `/sys` and `/run` bound by the root step, so a program sees what it
-//! will see on the running node; its own files are the verified ones.
+//! The root step binds `/dev`, `/proc`, `/sys` and `/run` into the root, so a program sees the same folders as on the
+//! running node; its own files are the verified ones.
 
 #![allow(unsafe_code)]
 #![allow(
@@ -36,7 +36,7 @@ pub struct Programs {
     pub world: Arc<World>,
     /// Where the root is mounted.
     pub sysroot: PathBuf,
-    /// Whether the root is an image's, whose recipe can bring what is missing.
+    /// Whether the root is an image's, whose recipe can add a missing program.
     pub in_image: bool,
 }
 
@@ -61,18 +61,18 @@ impl Programs {
         }
     }
 
-    /// Whether udev serves this system: it makes links to devices, and programs have to wait for it. In our own initramfs
-    /// it never does.
+    /// Whether udev serves this system: it makes links to devices, and programs have to wait for it. In our own
+    /// initramfs it never does.
     #[must_use]
     pub fn has_udev(&self) -> bool {
         self.world.run.join("udev/control").exists()
     }
 }
 
-/// The end of a program: its status and output.
+/// The result of a program: its status and output.
 #[derive(Debug)]
 pub struct Output {
-    /// How it ended; [`run`] gives an output for every end, [`succeed`] only for a good one.
+    /// Its exit status; [`run`] returns an output for every status, [`succeed`] only for success.
     pub status: ExitStatus,
     /// Its standard output.
     pub stdout: String,
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use crate::world::Clock;
 
-    /// A chroot into `/` is the one root that a test has with programs in it.
+    /// A chroot into `/` is the only root in a test that has programs.
     fn root(world: &Path) -> Programs {
         Programs {
             world: Arc::new(World::below(world, Clock::Real)),

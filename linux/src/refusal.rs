@@ -28,7 +28,7 @@ pub fn report(step: &str, error: &anyhow::Error) -> Report {
     }
 }
 
-/// What a fault that is the context of another error was caused by.
+/// The cause of a fault that is the context of another error.
 fn cause(error: &anyhow::Error) -> Option<String> {
     let last = error.chain().last()?;
     (error.chain().count() > 1 && last.downcast_ref::<Fault>().is_none()).then(|| last.to_string())

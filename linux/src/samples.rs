@@ -1,4 +1,4 @@
-//! Superblocks and tables that stand for real ones in tests, here and in the crates above.
+//! Superblocks and tables that tests use in place of real ones, here and in the crates above.
 
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
@@ -29,7 +29,7 @@ pub fn table(sector: u64, size: u64) -> Table {
     table
 }
 
-/// A superblock of each kind, as (place, bytes), labelled `data`.
+/// A superblock of each kind, as (offset, bytes), labelled `data`.
 #[must_use]
 pub fn filesystem(kind: Kind) -> Vec<(u64, Vec<u8>)> {
     let put = |pieces: &[(u64, &[u8])]| pieces.iter().map(|(at, b)| (*at, b.to_vec())).collect();

@@ -24,7 +24,7 @@ impl Timeline {
         }
     }
 
-    /// Runs a step and records when it began and ended, whatever it gives.
+    /// Runs a step and records its begin and end, whatever its result is.
     pub fn step<T>(&self, name: &str, work: impl FnOnce() -> T) -> T {
         if !name.contains('.') {
             self.enter(name);
@@ -35,14 +35,14 @@ impl Timeline {
         out
     }
 
-    /// Names the step of the boot line that now begins.
+    /// Records that a step of the boot line begins.
     pub fn enter(&self, name: &str) {
         if let Ok(mut current) = self.current.lock() {
             name.clone_into(&mut current);
         }
     }
 
-    /// The step of the boot line that began last: the one that a failure belongs to.
+    /// The step of the boot line that began last: failures are attributed to it.
     pub fn current(&self) -> String {
         self.current
             .lock()
@@ -50,7 +50,7 @@ impl Timeline {
             .unwrap_or_default()
     }
 
-    /// Records something that began at `start` (µs since boot) and ends now.
+    /// Records a span that began at `start` (µs since boot) and ends now.
     pub fn span(&self, source: &str, name: &str, start: i64, note: Option<String>) {
         self.add(Span {
             source: source.to_owned(),

@@ -1,4 +1,4 @@
-//! The table of the root's programs and libraries that disks need, each with the Debian package that has it.
+//! The table of the programs and libraries of the root that disks need, each with its Debian package.
 
 use anyhow::{Context, Result};
 
@@ -51,7 +51,7 @@ pub enum Tool {
     Wipefs,
 }
 
-/// Where they are, in Debian and in other distributions' initrds.
+/// Their folders, in Debian and in other distributions' initrds.
 const FOLDERS: [&str; 7] = [
     "/usr/sbin",
     "/usr/bin",
@@ -74,7 +74,7 @@ impl Tool {
             Self::ClevisTpm2 => ("clevis-encrypt-tpm2", "clevis-tpm2"),
             Self::Cryptenroll => ("systemd-cryptenroll", "systemd-cryptsetup"),
             Self::Cryptsetup => ("cryptsetup", "cryptsetup-bin"),
-            // What opens volumes on the running system, by crypttab.
+            // The programs that open volumes on the running system, by crypttab.
             Self::CryptsetupGenerator => ("systemd-cryptsetup-generator", "systemd-cryptsetup"),
             Self::E2fsck => ("e2fsck", "e2fsprogs"),
             Self::Mdadm => ("mdadm", "mdadm"),
@@ -85,7 +85,7 @@ impl Tool {
             Self::Mkswap => ("mkswap", "util-linux"),
             Self::Modprobe => ("modprobe", "kmod"),
             Self::SystemdCryptsetup => ("systemd-cryptsetup", "systemd-cryptsetup"),
-            // Libraries that systemd opens by name when it speaks to a TPM.
+            // Libraries that systemd opens by name when it uses a TPM.
             Self::TssEsys => ("libtss2-esys.so.0", "libtss2-esys-3.0.2-0t64"),
             Self::TssRc => ("libtss2-rc.so.0", "libtss2-rc0t64"),
             Self::Wipefs => ("wipefs", "util-linux"),
@@ -111,7 +111,7 @@ impl Tool {
     }
 }
 
-/// Loads a module of the root's kernel, if it is not built in. The kernel cannot ask for it itself here.
+/// Loads a module of the root's kernel, if it is not built in. The kernel cannot request it itself here.
 ///
 /// # Errors
 /// If it does not load.
@@ -128,7 +128,7 @@ pub fn load_module(root: &Programs, name: &str) -> Result<()> {
 /// Whether the root's kernel has a module, built in or not.
 ///
 /// # Errors
-/// If modprobe is not there or does not start.
+/// If modprobe does not exist or does not start.
 pub fn has_module(root: &Programs, name: &str) -> Result<bool> {
     if is_loaded(root, name) {
         return Ok(true);
@@ -138,7 +138,7 @@ pub fn has_module(root: &Programs, name: &str) -> Result<bool> {
     Ok(output.status.success())
 }
 
-/// Whether the kernel has a module already: the root that we are in may bring none.
+/// Whether the kernel has a module already: the current root may have no modules.
 fn is_loaded(root: &Programs, name: &str) -> bool {
     root.world.sys.join("module").join(name).exists()
 }

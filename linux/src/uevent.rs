@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use crate::waiter::Waiter;
 use crate::world::World;
 
-/// How long a wait pauses at most before it looks again, event or not.
+/// The longest pause of a wait until it reads sysfs again, event or not.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A netlink socket that receives the kernel's device events.
@@ -40,7 +40,7 @@ impl Monitor {
         Ok(Self(socket))
     }
 
-    /// Waits for at least one event, at most `time`, and takes all that are there.
+    /// Waits for at least one event, at most `time`, and receives all pending ones.
     pub fn wait(&self, time: Duration) {
         let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
         let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
@@ -50,7 +50,7 @@ impl Monitor {
         let mut message = [0; 4096];
         loop {
             match recv(self.0.as_raw_fd(), &mut message, MsgFlags::empty()) {
-                // An overrun means that events were lost: all the more reason to look.
+                // An overrun means that events were lost, so sysfs must be read.
                 Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
                 Err(_) => return,
             }
@@ -58,11 +58,11 @@ impl Monitor {
     }
 }
 
-/// Looks, and looks again at each device event, until there is something or `deadline` (for ever if none) has
-/// passed. The [`Waiter`] prints what is waited for; each look is progress.
+/// Calls `look`, and again at each device event, until it returns a value or `deadline` (for ever if none) has passed.
+/// The [`Waiter`] prints the subject of the wait; each call is progress.
 ///
 /// # Errors
-/// What `look` fails with, or that the kernel gives no socket.
+/// Those of `look`, or that the kernel gives no socket.
 pub fn wait_for<T>(
     world: &World,
     what: &str,

@@ -13,7 +13,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// watchdog leaves the virtual machine.
 const FEED_EVERY: Duration = Duration::from_secs(1);
 
-/// One wait: since when, for how long at most, and when its next line is due.
+/// One wait: its begin, its deadline, and the time of its next line.
 #[derive(Debug)]
 pub struct Waiter<'a> {
     world: &'a World,
@@ -54,7 +54,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// A wait that ends only with what is waited for.
+    /// A wait without a deadline.
     #[must_use]
     pub fn for_ever(world: &'a World) -> Self {
         Self::new(world, None)
@@ -91,14 +91,15 @@ impl<'a> Waiter<'a> {
         Some(deadline.saturating_sub(self.elapsed()))
     }
 
-    /// How long the loop may pause until it looks again: at most `longest`, and not beyond the deadline or the next line.
+    /// How long the loop may pause until it examines its condition again: at most `longest`, and not beyond the
+    /// deadline or the next line.
     #[must_use]
     pub fn pause(&self, longest: Duration) -> Duration {
         let to_line = self.next_line.saturating_sub(self.elapsed());
         [self.left(), Some(to_line)]
             .into_iter()
             .flatten()
-            // What is due already does not shorten the pause to nothing: the loop acts on it after the pause.
+            // A due event does not shorten the pause to nothing: the loop acts on it after the pause.
             .filter(|left| !left.is_zero())
             .fold(longest, Duration::min)
     }
@@ -108,19 +109,19 @@ impl<'a> Waiter<'a> {
         self.world.sleep(self.pause(longest));
     }
 
-    /// Progress: the loop has examined what it waits for (devices, links, a channel, a file).
+    /// Progress: the loop has examined the subject of its wait (devices, links, a channel, a file).
     pub fn examined(&mut self) {
         self.feed();
     }
 
-    /// Progress: so many bytes have arrived; none is no progress.
+    /// Progress: this number of bytes has arrived; zero is no progress.
     pub fn received(&mut self, bytes: u64) {
         if bytes > 0 {
             self.feed();
         }
     }
 
-    /// Progress: the program that is waited for runs.
+    /// Progress: the program that the loop waits for is running.
     pub fn running(&mut self) {
         self.feed();
     }
@@ -160,8 +161,8 @@ impl<'a> Waiter<'a> {
         })
     }
 
-    /// Writes to all consoles, and as a debug message to the log, what is waited for, if a line is due; says whether one
-    /// was.
+    /// Writes the subject of the wait to all consoles, and as a debug message to the log, if a line is due; returns
+    /// whether it was.
     pub fn say(&mut self, what: &str) -> bool {
         let Some(waited) = self.line() else {
             return false;
@@ -172,7 +173,7 @@ impl<'a> Waiter<'a> {
         true
     }
 
-    /// Lets the time to the deadline pass. `line` gets what is left of it, at once and every five seconds.
+    /// Sleeps until the deadline. `line` gets the remaining time, at once and every five seconds.
     pub fn count_down(mut self, mut line: impl FnMut(Duration)) {
         self.next_line = Duration::ZERO;
         while let Some(left) = self.left().filter(|left| !left.is_zero()) {

@@ -28,7 +28,7 @@ mod ioctl {
     #![allow(unsafe_code, missing_docs)]
     nix::ioctl_readwrite!(set_timeout, b'W', 6, nix::libc::c_int);
 
-    /// Sets the timeout in seconds; gives the one that the hardware took.
+    /// Sets the timeout in seconds; returns the one that the hardware accepted.
     pub(super) fn timeout(device: &std::fs::File, seconds: i32) -> nix::Result<i32> {
         use std::os::fd::AsRawFd;
         let mut value = seconds;
@@ -50,7 +50,7 @@ impl Watchdog {
     /// wanted, armed already, or not there.
     ///
     /// # Errors
-    /// If there is one that cannot be opened.
+    /// If a watchdog exists and cannot be opened.
     pub fn arm(&self, dev: &Path, sys: &Path) -> Result<Option<String>> {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let path = dev.join("watchdog0");

@@ -13,7 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 use crate::console::Consoles;
 use crate::watchdog::Watchdog;
 
-/// Where files are and what time it is.
+/// The paths and clocks of the machine.
 #[derive(Debug)]
 pub struct World {
     /// The initramfs itself: `/`.
@@ -41,7 +41,7 @@ pub struct World {
 pub enum Clock {
     /// The kernel's clocks.
     Real,
-    /// A clock of tests: microseconds since boot; each sleep moves it on.
+    /// A clock of tests: microseconds since boot; each sleep advances it.
     Fake(std::sync::atomic::AtomicI64),
 }
 
@@ -76,7 +76,7 @@ impl World {
         self.sysroot.join(path.trim_start_matches('/'))
     }
 
-    /// A path of the contract below `/run`, where the running node will find it too.
+    /// A path of the contract below `/run`, which the running node sees too.
     pub fn in_run(&self, path: &str) -> PathBuf {
         let below = path.trim_start_matches("/run").trim_start_matches('/');
         self.run.join(below)

@@ -129,7 +129,7 @@ impl Netlink {
             self.remove_address(index, address, prefix)?;
         }
         for (address, prefix) in self.addresses(index, true)? {
-            // The kernel takes back those of the routers' advertisements itself when the link goes down.
+            // The kernel itself removes the addresses from router advertisements when the link goes down.
             if let Err(error) = self.remove_address(index, address, prefix) {
                 tracing::debug!("net: removing {address}: {error:#}");
             }

@@ -56,8 +56,8 @@ impl Client {
         }
     }
 
-    /// Declines a lease whose address another host uses. Version 4 only starts again: the kernel detects no duplicates
-    /// there.
+    /// Declines a lease whose address another host uses. Version 4 only starts again: the kernel does not detect its
+    /// duplicates.
     pub(crate) fn decline(&mut self, now: Duration) {
         match self {
             Self::V4(client) => client.restart(now),

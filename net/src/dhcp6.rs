@@ -26,14 +26,14 @@ const DELAY: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait for an Advertise or for information, unless a server says otherwise (`SOL_MAX_RT`, `INF_MAX_RT`).
 const LONGEST: Duration = Duration::from_secs(3600);
-/// The range within which a server may set that, in seconds (sections 21.24 and 21.25).
+/// The range within which a server may set this wait, in seconds (sections 21.24 and 21.25).
 const LONGEST_ALLOWED: std::ops::RangeInclusive<u32> = 60..=86_400;
 /// `REQ_MAX_RT` and `REQ_MAX_RC`
 const REQUEST_LONGEST: Duration = Duration::from_secs(30);
 const REQUESTS: u32 = 10;
 /// `DEC_MAX_RC`
 const DECLINES: u32 = 4;
-/// The longest pause after a server that does not grant what it offered.
+/// The longest pause after a server that does not grant its own offer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 /// Octets of the longest DUID with its type (section 11.1).
 const LONGEST_DUID: usize = 130;
@@ -50,14 +50,14 @@ struct Offer {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Solicits; with the best offer so far.
+    /// Soliciting; holds the best offer so far.
     Soliciting(Option<Offer>),
     Requesting(Offer),
-    /// Requests information without an address.
+    /// Requesting information without an address.
     Informing,
-    /// Has a lease, or information without an address.
+    /// Bound: a lease, or information without an address.
     Bound(Offer),
-    /// Declines: another host uses the address.
+    /// Declining: another host uses the address.
     Declining(Offer),
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Client {
     attempts: u32,
     /// Exchanges in a row that a server ended without an address.
     refusals: u32,
-    /// Why the last answer was no lease.
+    /// The reason why the last answer was not a lease.
     problem: Option<String>,
     longest: Duration,
 }
@@ -303,7 +303,7 @@ impl Client {
         }
     }
 
-    /// The addresses in an answer; none if there are none, and the reason is kept.
+    /// The addresses in an answer; none if it has none, and the reason is kept.
     fn offer(&mut self, options: &Options<'_>, server: &[u8]) -> Option<Offer> {
         match addresses(options, self.iaid) {
             Ok(found) => Some(Offer {

@@ -43,7 +43,7 @@ pub(crate) struct Exchange {
     client: Client,
     socket: UdpSocket,
     to: SocketAddr,
-    /// The lease that the link is configured by.
+    /// The lease that configures the link.
     pub(crate) granted: Option<Lease>,
 }
 
@@ -114,7 +114,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Receives what has arrived; returns the lease once it is granted.
+    /// Receives all pending messages; returns the lease once it is granted.
     pub(crate) fn receive(&mut self, now: Duration) -> Option<Lease> {
         let mut buffer = [0; 4096];
         while let Ok((len, _)) = self.socket.recv_from(&mut buffer) {
@@ -125,7 +125,7 @@ impl Exchange {
         None
     }
 
-    /// Starts again: the link does not take what was granted.
+    /// Starts again: the link does not accept the granted lease.
     pub(crate) fn reject(&mut self, now: Duration) {
         self.granted = None;
         self.client.reject(now);

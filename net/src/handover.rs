@@ -67,7 +67,7 @@ fn files(plan: &Network) -> Vec<(String, String)> {
     out
 }
 
-/// Every interface that is named anywhere.
+/// Every interface that the plan names.
 fn interfaces(plan: &Network) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let named = plan.interfaces.iter().filter_map(|one| one.name.clone());
@@ -113,7 +113,7 @@ fn network(plan: &Network, name: &str) -> String {
     match plan.aliases.iter().find(|(alias, _)| alias == name) {
         // By the permanent address: a bond or a VLAN above it shows the same current one.
         Some((_, mac)) => format!("[Match]\nPermanentMACAddress={mac}\n\n{body}"),
-        // The match is by any name that udev gives, alternative ones too.
+        // The match includes every name that udev gives, alternative ones too.
         None => format!("[Match]\nName={name}\n\n{body}"),
     }
 }
@@ -157,7 +157,7 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     text + &dhcp_sections(plan, name, one)
 }
 
-/// `[Link]`, if there is anything in it.
+/// `[Link]`, unless it is empty.
 fn link_section(one: &Interface) -> String {
     let mut link = String::new();
     if let Some(mtu) = one.mtu {

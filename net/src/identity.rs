@@ -1,9 +1,9 @@
-//! How a DHCP client identifies itself. The running node's systemd-networkd sends the same identifiers, so that its
-//! lease is the same one.
+//! The identifiers of a DHCP client. The running node's systemd-networkd sends the same ones, so that it gets the same
+//! lease.
 //!
 //! Version 4: the Ethernet address, as `ClientIdentifier=mac` (systemd.network(5)). Version 6: a DUID-LL, which is the
-//! Ethernet address too (RFC 8415, section 11.4), as `DUIDType=link-layer`. Not a DUID-UUID: many boards have no UUID in
-//! their firmware or share it with their whole batch, whereas two equal Ethernet addresses on one link do not work
+//! Ethernet address too (RFC 8415, section 11.4), as `DUIDType=link-layer`. Not a DUID-UUID: many boards have no UUID
+//! in their firmware or share it with their whole batch, whereas two equal Ethernet addresses on one link do not work
 //! anyhow. Since the DUID differs with the link, the IAID only has to distinguish the VLANs of one link; see [`iaid`].
 
 use image::network::Network;

@@ -1,11 +1,11 @@
-//! A DHCP lease: what a server granted, in the form that both versions of the protocol share.
+//! A DHCP lease: the configuration that a server granted, in the form that both versions of the protocol share.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::route::Route;
 
-/// What a server granted. Without an address it is only configuration (DHCPv6's Information-request).
+/// The configuration that a server granted. Without an address it is only information (DHCPv6's Information-request).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lease {
     /// Addresses with the length of their prefixes.
@@ -14,7 +14,7 @@ pub(crate) struct Lease {
     pub(crate) resolvers: Vec<IpAddr>,
     pub(crate) search: Vec<String>,
     pub(crate) mtu: Option<u16>,
-    /// How long it is valid.
+    /// Its lifetime.
     pub(crate) time: Duration,
 }
 

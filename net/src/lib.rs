@@ -7,7 +7,7 @@ mod message;
 // Floor: a netlink socket
 mod netlink;
 
-// Floor: what the kernel's network configuration holds
+// Floor: the kernel's network configuration
 mod address;
 mod link;
 mod route;
@@ -31,7 +31,7 @@ mod exchange;
 mod handover;
 mod shape;
 
-// Floor: what each interface waits for
+// Floor: progress of the interfaces
 mod progress;
 
 // Floor: all interfaces of a plan

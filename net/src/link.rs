@@ -41,14 +41,14 @@ pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mac: Vec<u8>,
-    /// The device's permanent address, if it has one: a member of a bond carries the bond's.
+    /// The device's permanent address, if it has one: a member of a bond shows the bond's as its current one.
     pub(crate) permanent: Option<Vec<u8>>,
     pub(crate) up: bool,
     pub(crate) carrier: bool,
     pub(crate) ethernet: bool,
-    /// The bond that it is in.
+    /// The index of its bond.
     pub(crate) master: Option<u32>,
-    /// A bond or a VLAN, which carries the Ethernet address of what is below it.
+    /// Whether it is a bond or a VLAN, which has the Ethernet address of the link below it.
     pub(crate) stacked: bool,
     /// A VLAN's number, and the link below it.
     pub(crate) tag: Option<(u16, u32)>,
@@ -61,7 +61,7 @@ pub(crate) struct Link {
 pub(crate) struct Advertised {
     /// M: DHCPv6 has addresses.
     pub(crate) managed: bool,
-    /// O: DHCPv6 has other configuration, as name servers.
+    /// O: DHCPv6 has other configuration, such as name servers.
     pub(crate) other: bool,
 }
 

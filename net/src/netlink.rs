@@ -18,11 +18,11 @@ const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 /// Flag of a request: list all objects.
 pub(crate) const DUMP: u16 = 0x300;
-/// Flag of a request: replace what is there.
+/// Flag of a request: replace an existing object.
 pub(crate) const REPLACE: u16 = 0x100;
-/// Flag of a request: fail if it is there.
+/// Flag of a request: fail if the object exists.
 pub(crate) const EXCLUSIVE: u16 = 0x200;
-/// Flag of a request: make what is not there.
+/// Flag of a request: create the object if it does not exist.
 pub(crate) const CREATE: u16 = 0x400;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;

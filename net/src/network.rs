@@ -32,7 +32,7 @@ const STOP_EVERY: Duration = Duration::from_millis(500);
 /// As long as a switch may take to let a port through (802.1D: two forward delays and the age of its information).
 const FOR_OTHERS: Duration = Duration::from_secs(60);
 
-/// The network of one boot: the requested configuration, and what is set up of it.
+/// The network of one boot: the requested configuration, and the part of it that is set up.
 #[derive(Debug)]
 pub struct Network {
     world: Arc<World>,
@@ -199,7 +199,7 @@ impl Network {
     /// configured all the same.
     ///
     /// # Errors
-    /// What waiting does not help with: no netlink, no socket, a kernel module that does not load.
+    /// A failure that waiting does not cure: no netlink, no socket, a kernel module that does not load.
     pub fn up(&self, modules: &Modules) -> Result<()> {
         self.up_unless(modules, &AtomicBool::new(false))
     }
@@ -331,7 +331,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Loads the modules of virtual links: no device's alias names them.
+/// Loads the modules of virtual links: no device has an alias for them.
 fn prepare(modules: &Modules, plan: &Plan) -> Result<()> {
     for (module, candidate) in [
         (VLAN, !plan.vlans.is_empty()),

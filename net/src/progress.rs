@@ -1,5 +1,5 @@
-//! Progress of the configuration: the DHCP exchanges of each interface, which interfaces are ready, and what the others
-//! wait for.
+//! Progress of the configuration: the DHCP exchanges of each interface, which interfaces are ready, and what each of
+//! the others waits for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -228,8 +228,8 @@ impl Progress {
         }
     }
 
-    /// Receives what servers have answered, and configures the links. A lease that a link does not take is rejected, and its
-    /// exchange starts again: no answer of a server ends the wait.
+    /// Receives the servers' answers, and configures the links. A lease that a link does not accept is rejected, and
+    /// its exchange starts again: no answer of a server ends the wait.
     pub(crate) fn receive(&mut self, netlink: &mut Netlink, now: Duration) {
         for one in self.exchanges.values_mut() {
             let Some(lease) = one.receive(now) else {
@@ -423,8 +423,8 @@ fn first_message(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Whether the granted addresses are in use. An address of version 6 is once duplicate address detection has passed (RFC
-/// 4862, section 5.4); a duplicate one is declined.
+/// Whether the granted addresses are in use. An address of version 6 is in use once duplicate address detection has
+/// succeeded (RFC 4862, section 5.4); a duplicate one is declined.
 fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> Result<bool> {
     let Some(lease) = &exchange.granted else {
         return Ok(false);
@@ -449,7 +449,7 @@ fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> R
 }
 
 /// Adds a fixed address to a link, and the routes of its version. False while duplicate address detection is under way:
-/// the kernel takes no route through such an address.
+/// the kernel accepts no route through such an address.
 fn apply_fixed(
     netlink: &mut Netlink,
     plan: &Plan,

@@ -9,12 +9,12 @@ use crate::netlink::{CREATE, INET, INET6, Netlink, REPLACE, octets};
 
 const NEW_ROUTE: u16 = 24;
 const MAIN_TABLE: u8 = 254;
-/// `RTPROT_DHCP`: who added the route.
+/// `RTPROT_DHCP`: the route was added by a DHCP client.
 const BY_DHCP: u8 = 16;
 const UNICAST: u8 = 1;
 const SCOPE_UNIVERSE: u8 = 0;
 const SCOPE_LINK: u8 = 253;
-/// `RTNH_F_ONLINK`: the gateway is on the link, though no address of it says so.
+/// `RTNH_F_ONLINK`: the gateway is on the link, though no address of the link covers it.
 const ON_LINK: u32 = 4;
 // RTA_*
 const DESTINATION: u16 = 1;

@@ -28,7 +28,7 @@ pub(crate) struct Shaper {
 }
 
 impl Shaper {
-    /// Makes the links that can be made now. An error is logged once, and the link tried again at the next change.
+    /// Makes the links that can be made now. An error is logged once, and the link tried again at the next event.
     pub(crate) fn shape(
         &mut self,
         world: &World,
@@ -202,8 +202,8 @@ fn make_vlan(world: &World, netlink: &mut Netlink, plan: &Network, vlan: &Vlan) 
     Ok(())
 }
 
-/// All names by which a plan may mean an interface: those of [`udev_names`], and the plan's aliases of its Ethernet address.
-/// Not for a bond or a VLAN, which carries the address of the link below it.
+/// All names by which a plan may refer to an interface: those of [`udev_names`], and the plan's aliases of its Ethernet
+/// address. Not for a bond or a VLAN, which has the address of the link below it.
 pub(crate) fn names(world: &World, plan: &Network, link: &Link) -> Vec<String> {
     let mut out = udev_names(world, link);
     let own = link.permanent.as_ref().unwrap_or(&link.mac);
@@ -258,14 +258,14 @@ fn udev_names(world: &World, link: &Link) -> Vec<String> {
             out.push(suffix(format!("en{domain}s{hotplug}{tail}")));
         }
     }
-    // A bond and a VLAN carry the address of what is below them.
+    // A bond and a VLAN have the address of the link below them.
     if link.mac.len() == 6 && device.exists() {
         out.push(format!("enx{}", HEXLOWER.encode(&link.mac)));
     }
     out
 }
 
-/// Where a device sits on the PCI bus.
+/// The position of a device on the PCI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pci {
     domain: u64,
@@ -305,7 +305,7 @@ fn pci(device: &Path) -> Option<Pci> {
         .find_map(|path| Pci::parse(path.file_name()?.to_str()?))
 }
 
-/// The number of the hotplug slot that a device or a bridge above it sits in.
+/// The number of the hotplug slot of a device or of a bridge above it.
 fn slot_of(world: &World, pci: &Pci) -> Option<String> {
     let slots = world.sys.join("bus/pci/slots");
     let wanted = format!("{:04x}:{:02x}:{:02x}", pci.domain, pci.bus, pci.slot);

@@ -11,7 +11,7 @@ use image::runtime_spec::Spec;
 use linux::mount::folder;
 use linux::world::World;
 
-/// Reads the bundle and lints it, since `/run` is writable and anything may have changed it after the boot.
+/// Reads the bundle and lints it, since `/run` is writable and another program may have changed it after the boot.
 ///
 /// # Errors
 /// All broken rules at once.

@@ -66,7 +66,7 @@ pub(crate) fn prove(world: &World) -> Result<()> {
     }
 }
 
-/// The device of this number, `major:minor`, is mounted writable where etcd keeps its data.
+/// Checks that the device of this number, `major:minor`, is mounted writable at etcd's data folder.
 fn prove_mount(world: &World, device: &str) -> Result<()> {
     let mounts = mount::table(world)?;
     // A later mount hides the earlier ones on the same target.
@@ -92,8 +92,8 @@ fn prove_mount(world: &World, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// The identity file names the file system that slipway-init proved. Device numbers alone are not enough: another disk can
-/// have the same number after a hot plug.
+/// Checks that the identity file names the file system that slipway-init proved. Device numbers alone are not enough:
+/// another disk can have the same number after a hot plug.
 fn prove_identity(world: &World, filesystem: &str) -> Result<()> {
     let file = world.in_initrd(ETCD).join(ETCD_IDENTITY);
     let reading = || format!("reading the etcd volume's identity, {}", file.display());

@@ -85,7 +85,7 @@ fn usage() -> String {
     out
 }
 
-/// Prints to stdout what an option asks for.
+/// Prints the text that an option requests to stdout.
 fn print(text: &str) -> ExitCode {
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
 /// Makes the folders that the container expects, checks the bundle again, and waits for the clock if the kubelet has an
-/// identity: it talks TLS to an API server then.
+/// identity: it then connects to an API server by TLS.
 pub(crate) fn run(world: &World) -> Result<()> {
     let root: &Path = &world.initrd;
     bundle::make_folders(root)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// With a clock that is behind, a good certificate is not valid yet. A clock that is never synchronized must not keep the
+/// With a clock that is behind, a certificate is not valid yet. A clock that is never synchronized must not keep the
 /// node down, so the wait ends with a warning.
 fn wait_for_clock(world: &World) {
     let mut waiter = Waiter::until(world, PATIENCE);

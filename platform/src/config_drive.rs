@@ -18,7 +18,7 @@ use crate::vendor_yaml;
 
 /// Labels of OpenStack's drive: lower case on ISO 9660, upper case where VFAT's tools wrote them.
 pub(crate) const CONFIG_2: &[&str] = &["config-2", "CONFIG-2"];
-/// The machine's network, on the drive.
+/// The machine's network data, on the drive.
 const NETWORK_DATA: &str = "openstack/latest/network_data.json";
 /// Labels of NoCloud's drive
 /// (<https://cloudinit.readthedocs.io/en/latest/reference/datasources/nocloud.html>).
@@ -62,7 +62,7 @@ pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, P
         let name = format!("the config drive's {NETWORK_DATA}");
         match Described::read(text, &name) {
             Ok(described) => found.metadata.network = described,
-            // The user did not write it and cannot correct it; the machine may come up without it.
+            // The user did not write it and cannot correct it; the machine may boot without it.
             Err(lines) => {
                 found.notes.extend(lines);
                 found.notes.push(format!("ignoring {name}"));
@@ -72,7 +72,7 @@ pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, P
     Ok(found)
 }
 
-/// The metadata of Nova, from the drive or from the service.
+/// Converts Nova's metadata, from the drive or from the service.
 pub(crate) fn nova_metadata(nova: Nova, ec2: Ec2) -> Metadata {
     let address = |text: Option<String>| text.filter(|text| !text.is_empty());
     let keys = nova.public_keys.unwrap_or_default();
@@ -91,8 +91,8 @@ pub(crate) fn nova_metadata(nova: Nova, ec2: Ec2) -> Metadata {
     }
 }
 
-/// A drive in NoCloud's form: the first of these files that holds a config. A cloud-config in one of them is the vendor's,
-/// which has the host name and the keys.
+/// A drive in NoCloud's form: the config is the first of these files that holds one. A cloud-config among them is the
+/// vendor's, with the host name and the keys.
 pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result<Found, Problem> {
     let mut notes = Vec::new();
     let mut config = None;

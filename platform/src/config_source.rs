@@ -1,11 +1,11 @@
-//! Config source: where the user's config is, in the order in which the places count.
+//! Config source: finds the user's config, in this order of precedence:
 //!
 //! 1. the URL on the kernel command line
 //! 2. the file on a device, both named on the kernel command line
 //! 3. the platform's own: drive, service, hypervisor, file
 //!
-//! The init follows the whole order by [`user`]. The program `ignition` has a file of its system between 2 and 3, so it
-//! asks [`Named::find`] and [`obtain`] itself.
+//! The init follows the complete order by [`user`]. The program `ignition` has a file of its system between 2 and 3, so
+//! it calls [`Named::find`] and [`obtain`] itself.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,8 @@ use crate::problem::Problem;
 use crate::provider::Provider;
 use crate::userdata::UserConfig;
 
-/// How long the metadata may take when the config comes from elsewhere: a missing host name does not hold up such a boot.
+/// The time limit for the metadata when the config comes from elsewhere: a missing host name does not delay such a
+/// boot.
 const METADATA_ONLY: Duration = Duration::from_secs(10);
 
 /// The config that the kernel command line names, if it names one.
@@ -35,23 +36,23 @@ pub struct Named {
     pub device: Option<(String, String)>,
 }
 
-/// The user's config, or where it is.
+/// The user's config: its text or its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// To be fetched from this URL.
+    /// The URL to fetch it from.
     Url(String),
     /// Its text.
     Text(UserConfig),
 }
 
-/// What [`user`] found.
+/// The result of [`user`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The config, if there is one.
     pub source: Option<Source>,
     /// The machine's metadata.
     pub metadata: Metadata,
-    /// What was ignored, for the log.
+    /// Notes of ignored data, for the log.
     pub notes: Vec<String>,
 }
 
@@ -71,7 +72,8 @@ impl Named {
     /// The config that the command line names; none if it names none.
     ///
     /// # Errors
-    /// A device that does not appear within [`Machine::media_wait`], a file that cannot be read or leads out of it.
+    /// A device that does not appear within [`Machine::media_wait`], a file that cannot be read or whose path leaves
+    /// the device.
     pub fn find(&self, machine: &Machine<'_>) -> Result<Option<Source>, Problem> {
         if let Some(url) = &self.url {
             return Ok(Some(Source::Url(url.clone())));
@@ -85,10 +87,11 @@ impl Named {
     }
 }
 
-/// The user's config: what the command line names, else the platform's own; and the platform's metadata in both cases.
+/// The user's config: the one that the command line names, else the platform's own; and the platform's metadata in both
+/// cases.
 ///
 /// # Errors
-/// As [`Named::find`] and [`obtain`]. Metadata that is missing beside a config of the command line is a note.
+/// As [`Named::find`] and [`obtain`]. Missing metadata beside a config of the command line is a note.
 pub fn user(provider: &Provider, named: &Named, machine: &Machine<'_>) -> Result<User, Problem> {
     let Some(source) = named.find(machine)? else {
         let found = obtain(provider, machine)?;
@@ -126,11 +129,11 @@ pub fn user(provider: &Provider, named: &Named, machine: &Machine<'_>) -> Result
     })
 }
 
-/// Asks the platform for its config and its metadata.
+/// Reads the config and the metadata of the platform.
 ///
 /// # Errors
-/// User data that cannot be used, or a service that refuses to answer. A service that is only not there yet is waited
-/// for, as long as the machine's patience allows.
+/// User data that cannot be used, or a service that refuses to answer. A service that is not reachable yet is retried
+/// as long as the machine's patience allows.
 pub fn obtain(provider: &Provider, machine: &Machine<'_>) -> Result<Found, Problem> {
     (machine.load_modules)(provider.source_modules);
     let mut found = (provider.obtain)(machine)?;
@@ -153,7 +156,7 @@ fn on_device(machine: &Machine<'_>, label: &str, path: &str) -> Result<Vec<u8>, 
             "{CONFIG_DEVICE}: {medium} did not appear within {seconds} s"
         ))
     })?;
-    // Nothing outside of the medium, wherever its links point.
+    // No file outside of the medium, whatever its links point to.
     let below = |file: &Path| {
         let folder = fs::canonicalize(&folder)?;
         let file = fs::canonicalize(folder.join(file))?;

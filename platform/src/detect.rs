@@ -1,14 +1,14 @@
-//! Which platform this machine is.
+//! Detects the platform of this machine.
 //!
-//! The config has full control of the machine, so its source is never guessed freely: the command line names the platform,
-//! else it is one of those that the image was built for and that fits the firmware's fields. A machine that fits none of
-//! them is `metal`, which has no source of its own.
+//! The config has full control of the machine, so its source is never guessed freely: the command line names the
+//! platform, else it is one of those that the image was built for and that matches the firmware's fields. A machine
+//! that matches none of them is `metal`, which has no config source.
 
 use crate::dmi::Dmi;
 use crate::provider::{Detection, Provider};
 use crate::providers::{METAL, by_id};
 
-/// The platform that the command line names, else that of the image's platforms which fits the firmware's fields.
+/// The platform that the command line names, else that of the image's platforms which matches the firmware's fields.
 ///
 /// # Errors
 /// Names that are not in the table, all of them.
@@ -35,7 +35,7 @@ pub fn identify<'a>(
     }
 }
 
-/// The first of these that fits. A fallback comes after every other that fits.
+/// The first platform that matches. A fallback comes after every other match.
 fn choose(platforms: &[&'static Provider], dmi: &Dmi) -> &'static Provider {
     let fitting = || platforms.iter().copied().filter(|one| one.fits(dmi));
     fitting()
@@ -109,7 +109,7 @@ mod tests {
             wrong[1].starts_with("ignition.platform.id: \"gce\""),
             "{wrong:?}"
         );
-        // A name that is unknown is not passed over because the command line names another.
+        // An unknown name is an error even if the command line names another platform.
         assert!(identify(Some("metal"), ["ec2"], &q35).is_err());
     }
 }

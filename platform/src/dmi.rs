@@ -1,9 +1,9 @@
-//! DMI: what the firmware says of the machine (SMBIOS, below sysfs).
+//! DMI: the firmware's description of the machine (SMBIOS, below sysfs).
 
 use std::fs;
 use std::path::Path;
 
-/// The fields of `/sys/class/dmi/id` by which vendors name their machines
+/// The fields of `/sys/class/dmi/id` by which vendors identify their machines
 /// (<https://www.dmtf.org/standards/smbios>).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dmi {
@@ -24,7 +24,7 @@ pub struct Dmi {
 }
 
 impl Dmi {
-    /// Reads them; an absent field is empty.
+    /// Reads the fields; an absent field is empty.
     #[must_use]
     pub fn read(sys: &Path) -> Self {
         let text = |name: &str| {
@@ -43,7 +43,7 @@ impl Dmi {
             uuid: (!uuid.is_empty()).then_some(uuid),
         }
     }
-    /// QEMU's own fields; Proxmox VE leaves them as they are.
+    /// Whether the fields are QEMU's own; Proxmox VE does not change them.
     pub(crate) fn is_qemu(&self) -> bool {
         self.vendor == "QEMU"
             || self.product.starts_with("Standard PC")

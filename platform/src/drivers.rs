@@ -1,5 +1,5 @@
-//! Kernel modules that the machines of several providers need in the initramfs: storage and network only. What else a
-//! machine has is loaded by udev after the handoff.
+//! Kernel modules that the machines of several providers need in the initramfs: storage and network only. udev loads
+//! the modules of all other devices after the handoff.
 
 /// Every disk that is driven by SCSI commands.
 pub(crate) const SCSI_DISK: &str = "sd_mod";
@@ -15,7 +15,8 @@ pub(crate) const VIRTIO: &[&str] = &[
 ];
 
 /// KVM with virtio devices and a config drive, which may be an IDE, AHCI or NVMe disk or a disc. The file systems of
-/// `image::modules::MEDIA` stand here one by one, since slices cannot be joined in a constant; a test compares them.
+/// `image::modules::MEDIA` are listed here one by one, since slices cannot be joined in a constant; a test compares
+/// them.
 pub(crate) const VIRTIO_WITH_DRIVE: &[&str] = &[
     SCSI_DISK,
     "ahci",

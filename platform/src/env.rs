@@ -1,6 +1,6 @@
 //! The environment file in Afterburn's form, for units (`EnvironmentFile=`). Pure: from metadata to text.
 //!
-//! Afterburn's keys differ from vendor to vendor: each provider's row has its own ([`crate::env_keys`]). The keys
+//! Afterburn's keys differ from vendor to vendor: each provider's row has its keys ([`crate::env_keys`]). The keys
 //! `SLIPWAY_…` are the same for all.
 
 use std::fmt::Write;
@@ -34,7 +34,7 @@ fn afterburn(keys: &EnvKeys, metadata: &Metadata) -> Vec<(String, String)> {
             out.push((format!("AFTERBURN_{name}_{key}{number}"), value));
         }
     }
-    // What only one vendor has goes by Afterburn's keys too; its custom platform has no others.
+    // Values of a single vendor have Afterburn's keys too; its custom platform has no others.
     if name != CUSTOM.name {
         let extra = metadata.extra.iter();
         out.extend(extra.map(|(key, value)| (format!("AFTERBURN_{name}_{key}"), value.clone())));
@@ -61,7 +61,8 @@ fn own(id: &str, metadata: &Metadata) -> Vec<(String, String)> {
     out
 }
 
-/// As systemd reads it (systemd.exec(5)): plain if no character has a meaning there, else in double quotes.
+/// A value as systemd reads it (systemd.exec(5)): plain if no character has a special meaning there, else in double
+/// quotes.
 fn quoted(value: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-._:/@+,=".contains(c);
     if !value.is_empty() && value.chars().all(plain) {

@@ -1,9 +1,8 @@
-//! Environment keys: which value of the metadata stands under which key of the environment file.
+//! Environment keys: the values of the metadata and their keys in the environment file.
 
 use crate::metadata::Metadata;
 
-/// A platform's keys, behind `AFTERBURN_NAME_`
-/// (<https://coreos.github.io/afterburn/usage/attributes/>).
+/// A platform's keys, after the prefix `AFTERBURN_NAME_` (<https://coreos.github.io/afterburn/usage/attributes/>).
 #[derive(Clone, Copy, Debug)]
 pub struct EnvKeys {
     /// Afterburn's name of the platform.
@@ -12,7 +11,7 @@ pub struct EnvKeys {
     pub keys: &'static [(&'static str, Value)],
 }
 
-/// The keys that Afterburn reserves for platforms that it does not know.
+/// The keys that Afterburn reserves for platforms that it does not support.
 pub(crate) const CUSTOM: EnvKeys = EnvKeys {
     name: "CUSTOM",
     keys: &[
@@ -56,7 +55,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The values, each with what follows the key.
+    /// The values, each with the suffix of its key.
     pub(crate) fn of(self, metadata: &Metadata) -> Vec<(String, String)> {
         let one = |value: &Option<String>| -> Vec<(String, String)> {
             let value = value.iter();

@@ -10,7 +10,7 @@ pub struct Found {
     pub config: Option<UserConfig>,
     /// The machine's metadata.
     pub metadata: Metadata,
-    /// What was ignored, for the log.
+    /// Notes of ignored data, for the log.
     pub notes: Vec<String>,
 }
 

@@ -1,21 +1,21 @@
-//! The metadata as a config: host name and SSH keys. It is merged over the image's config and under the user's, so that the
-//! user's values win and everything is applied in one way.
+//! The metadata as a config: host name and SSH keys. It is merged over the image's config and under the user's, so that
+//! the user's values win and one code path applies all of them.
 
 use serde_json::json;
 
 use crate::metadata::Metadata;
 use crate::provider::Provider;
 
-/// The user who gets the keys that the vendor gives to no user in particular: Fedora CoreOS's and Flatcar's.
+/// The user of keys for which the vendor names no user: that of Fedora CoreOS and Flatcar.
 const USUAL: &str = "core";
-/// Who gets them if the configs have no such user.
+/// Their user if the configs have no `core`.
 const ROOT: &str = "root";
 
 /// An Ignition config with the machine's host name in `/etc/hostname` and its keys; none if it has neither.
 ///
-/// Keys without a user are for `core` if the configs have this user, else for root. Keys for a named user are for this one if
-/// the configs have it, or if it is root: a name in a vendor's project does not make an account. `notes` gets the users whose
-/// keys are ignored.
+/// Keys without a user are for `core` if the configs have this user, else for root. Keys for a named user are for that
+/// user if the configs have it, or if it is root: a user name in a vendor's project does not create an account. `notes`
+/// gets the users whose keys are ignored.
 #[must_use]
 pub fn config(
     provider: &Provider,
@@ -53,7 +53,7 @@ pub fn config(
         .iter()
         .map(|(user, keys)| json!({"name": user, "sshAuthorizedKeys": keys}))
         .collect();
-    // Names were checked before: letters, digits, dots, hyphens.
+    // Names are already checked: letters, digits, dots, hyphens.
     let file = |name: &String| {
         json!({
             "path": "/etc/hostname",

@@ -1,11 +1,11 @@
-//! The machine that a node runs on: which platform it is, the config that it gives, and what it says of itself.
+//! The platform of the machine that a node runs on: its detection, and the config and the metadata that it provides.
 //!
-//! [`providers`] has a folder and a row for each platform; everything else reads the rows. All platforms give the same:
-//! [`found::Found`], the user's config as decoded text and the machine's [`metadata`], both over one connection. What a
-//! machine does not have is absent and no error; a service that does not answer is asked again without end, and
-//! [`machine::Machine::say`] logs what is missing.
+//! [`providers`] has a folder and a row for each platform; all other modules read the rows. All platforms return the
+//! same type: [`found::Found`], the user's config as decoded text and the machine's [`metadata`], both over one
+//! connection. Absent data is not an error; a service that does not answer is retried without end, and
+//! [`machine::Machine::say`] logs the missing answer.
 
-// Floor: vocabulary
+// Floor: formats and shared types
 mod base64;
 pub mod dmi;
 mod drivers;
@@ -23,7 +23,7 @@ mod mime;
 pub mod env_keys;
 pub mod userdata;
 
-// Floor: what a platform gives
+// Floor: the answer of a platform
 pub mod found;
 
 // Floor: metadata services, and the row of the table

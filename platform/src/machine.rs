@@ -1,4 +1,4 @@
-//! Machine: what providers need from outside. The init and the program `ignition` each make one.
+//! Machine: the interface of providers to the outside. The init and the program `ignition` each make one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use fetch::{Links, Patience};
 use crate::medium::Medium;
 use crate::problem::Problem;
 
-/// How the network is brought up: returns when it is up, or when the flag says stop.
+/// Brings the network up: returns when it is up, or when the flag is set.
 pub type Network<'a> = &'a (dyn Fn(&AtomicBool) -> anyhow::Result<()> + Sync);
 /// What is done when bytes of an address have come.
 pub type Received<'a> = &'a (dyn Fn(&str, u64) + Sync);
 /// How a medium is mounted: the folder of its root, or none if there is no such medium now.
 pub type Mount<'a> = &'a (dyn Fn(&Medium<'_>) -> anyhow::Result<Option<PathBuf>> + Sync);
 
-/// Every outside fact and act that a provider may use. Providers mount nothing and set no link up themselves, so that all
-/// of this runs against a server on loopback and a plain folder.
+/// Every outside fact and action that a provider may use. Providers mount nothing and set no link up themselves, so
+/// that all of this runs against a server on loopback and a plain folder.
 #[derive(Clone, Copy)]
 pub struct Machine<'a> {
-    /// Base of the metadata service's URLs in place of the provider's own: tests have a server on loopback.
+    /// Base of the metadata service's URLs in place of the provider's own: tests use a server on loopback.
     pub service: Option<&'a str>,
     /// sysfs.
     pub sys: &'a Path,
@@ -29,14 +29,14 @@ pub struct Machine<'a> {
     pub dev: &'a Path,
     /// The file that the provider `file` reads.
     pub file: &'a Path,
-    /// How a service is waited for. Its `total` ends the waiting for media too.
+    /// The patience for requests to a service. Its `total` limits the wait for media too.
     pub patience: Patience,
-    /// The pause between two looks for a medium that is not there yet.
+    /// The pause between two searches for a medium that is not there yet.
     pub look_every: Duration,
-    /// How long a medium is waited for if the boot can do without it, or if the command line names it.
+    /// The time limit for a medium that is optional, or that the command line names.
     pub media_wait: Duration,
-    /// Loads those of these kernel modules that the kernel has as modules. What does not load is logged by it: a config
-    /// may be elsewhere.
+    /// Loads those of these kernel modules that the kernel has as modules. It logs failures itself: a config may be
+    /// elsewhere.
     pub load_modules: &'a (dyn Fn(&[&str]) + Sync),
     /// Over which links a service is asked.
     pub links: &'a Links,
@@ -44,7 +44,7 @@ pub struct Machine<'a> {
     pub network: Network<'a>,
     /// Mounts a medium read-only.
     pub mount: Mount<'a>,
-    /// Logs what is waited for, at least every five seconds.
+    /// Logs the subject of a wait, at least every five seconds.
     pub say: &'a (dyn Fn(&str) + Sync),
     /// Called with an address, without its query, and the number of bytes that have come from it since the last call.
     pub received: Received<'a>,
@@ -65,14 +65,15 @@ impl fmt::Debug for Machine<'_> {
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// [`Machine::media_wait`] of a node: as long as Ignition waits.
 pub const MEDIA_WAIT: Duration = Duration::from_secs(30);
-/// How often a wait says what it waits for.
+/// The interval of the lines of a wait.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl Machine<'_> {
-    /// Waits for a medium, for ever or until a time; the folder where it is mounted, or none if the time is over.
+    /// Waits for a medium, for ever or until a time; returns the folder where it is mounted, or none if the time is
+    /// over.
     ///
     /// # Errors
-    /// If it is there and does not mount.
+    /// If the medium exists and does not mount.
     pub fn wait_for(
         &self,
         medium: &Medium<'_>,
@@ -98,7 +99,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The folder of a medium if it is there now.
+    /// The folder of a medium if it exists now.
     pub(crate) fn look(&self, medium: &Medium<'_>) -> Result<Option<PathBuf>, Problem> {
         (self.mount)(medium).map_err(|error| Problem::local(format!("{error:#}")))
     }

@@ -5,7 +5,7 @@ use std::fmt;
 /// A medium that a provider looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium<'a> {
-    /// A file system with one of these labels: ISO 9660 or VFAT. Case counts, as each spelling is listed.
+    /// A file system with one of these labels: ISO 9660 or VFAT. The case is significant, so each spelling is listed.
     Labels(&'a [&'a str]),
     /// The disc in the machine's drive: UDF or ISO 9660.
     Disc,

@@ -4,7 +4,7 @@ use image::network::{HOST_NAME_LENGTH, is_host_name};
 
 use crate::network::Described;
 
-/// A machine's metadata. What the vendor does not have is absent.
+/// A machine's metadata. Values that the vendor does not provide are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The vendor's id of this machine.
@@ -19,7 +19,7 @@ pub struct Metadata {
     pub hostname: Option<String>,
     /// Addresses inside the vendor's network, the first interface's first.
     pub local_ipv4: Vec<String>,
-    /// Addresses by which the machine is reached from the internet.
+    /// Public addresses, by which the machine is reached from the internet.
     pub public_ipv4: Vec<String>,
     /// As `local_ipv4`.
     pub local_ipv6: Vec<String>,
@@ -29,22 +29,22 @@ pub struct Metadata {
     pub ssh_keys: Vec<SshKey>,
     /// Its links, addresses and routes.
     pub network: Option<Described>,
-    /// Values that only this vendor has: Afterburn's key without its prefix and platform, and the value.
+    /// Values of this vendor alone: Afterburn's key without its prefix and platform, and the value.
     pub extra: Vec<(String, String)>,
 }
 
 /// A public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshKey {
-    /// The user that it is for, if the vendor names one.
+    /// The user that the vendor names for it, if any.
     pub user: Option<String>,
     /// The line of `authorized_keys`.
     pub key: String,
 }
 
 impl Metadata {
-    /// Drops what must not reach a file: values with control characters, invalid names. A name that is too long for the
-    /// kernel loses its domain. Returns notes of what was dropped.
+    /// Drops values that must not reach a file: values with control characters, invalid names. A name that is too long
+    /// for the kernel loses its domain. Returns a note for each dropped value.
     pub(crate) fn clean(&mut self) -> Vec<String> {
         let mut dropped = Vec::new();
         for (name, value) in [
@@ -107,14 +107,14 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && !text.chars().any(char::is_control)
 }
 
-/// As useradd(8) takes them.
+/// Whether useradd(8) accepts the name.
 fn is_user(name: &str) -> bool {
     let first = |c: char| c.is_ascii_lowercase() || c == '_';
     let other = |c: char| first(c) || c.is_ascii_digit() || c == '-' || c == '.';
     name.starts_with(first) && name.len() <= 32 && name.chars().all(other)
 }
 
-/// The first word, since EC2 may give several names; without its domain if that makes it fit.
+/// The first word, since EC2 may return several names; without its domain if only that fits.
 fn host_name(text: &str) -> Option<String> {
     let name = text.split_whitespace().next()?.trim_end_matches('.');
     if !is_host_name(name) {

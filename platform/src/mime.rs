@@ -1,4 +1,4 @@
-//! MIME messages (RFC 2045, RFC 2046), as far as user data uses them: multiparts, nested too, with their encodings.
+//! MIME messages (RFC 2045, RFC 2046), as far as user data uses them: multiparts, also nested, with their encodings.
 
 use data_encoding::HEXUPPER_PERMISSIVE;
 
@@ -11,7 +11,7 @@ pub(crate) struct Part {
     pub(crate) body: Vec<u8>,
 }
 
-/// The most multiparts one inside another: more are an attack on the stack.
+/// The limit of nested multiparts: deeper ones are an attack on the stack.
 const DEEPEST: usize = 4;
 
 /// The parts of a message; none if `data` does not begin like a message. A message that is not multipart is one part.
@@ -64,7 +64,7 @@ fn collect(data: &[u8], depth: usize, out: &mut Vec<Part>) -> Result<(), String>
     Ok(())
 }
 
-/// Header and body, parted by the first empty line.
+/// Header and body, separated by the first empty line.
 fn split(data: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     for line in data.split_inclusive(|byte| *byte == b'\n') {
@@ -76,7 +76,7 @@ fn split(data: &[u8]) -> (&[u8], &[u8]) {
     (data, &[])
 }
 
-/// The header's fields; a line that begins with white space goes on with the one before.
+/// The header's fields; a line that begins with white space continues the previous one.
 fn fields(header: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(header);
     let mut out: Vec<(String, String)> = Vec::new();
@@ -126,7 +126,7 @@ fn between<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, String> 
     Err("its MIME multipart is cut short: the closing boundary is missing".to_owned())
 }
 
-/// RFC 2045, 6.7. A malformed escape stays as it is.
+/// Decodes quoted-printable (RFC 2045, 6.7). A malformed escape stays unchanged.
 fn quoted_printable(body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     let mut rest = body;
@@ -211,7 +211,7 @@ mod tests {
         for _ in 0..6 {
             deep = format!("Content-Type: multipart/mixed; boundary=b\n\n--b\n{deep}\n--b--");
         }
-        // The boundaries of the inner ones are the same: the first closing one ends all.
+        // The boundaries of the inner ones are the same: the first closing one ends all of them.
         assert!(parts(deep.as_bytes()).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! OpenStack's `network_data.json`: a machine's links, addresses and routes, in a form that is not a vendor's.
+//! OpenStack's `network_data.json`: a machine's links, addresses and routes, in a vendor-neutral form.
 //!
-//! The format is Nova's (<https://docs.openstack.org/nova/latest/user/metadata.html> and the schema there). Beside it are
-//! understood, as cloud-init does: options of bonds by the kernel's names behind `bond_`, the length of a prefix behind an
-//! address or in place of a netmask, `dns_nameservers` and `services` of one network.
+//! The format is Nova's (<https://docs.openstack.org/nova/latest/user/metadata.html> and the schema there). Like
+//! cloud-init, the parser also accepts: options of bonds by the kernel's names after `bond_`, the length of a prefix
+//! after an address or in place of a netmask, `dns_nameservers` and `services` of one network.
 
 mod plan;
 mod read;
@@ -32,7 +32,7 @@ pub struct Network {
 pub struct Link {
     /// The id by which the other entries refer to it.
     pub id: String,
-    /// The Ethernet address: a physical link is known by it, others are given it.
+    /// The Ethernet address: it identifies a physical link, and is set on any other link.
     pub mac: Option<Mac>,
     /// The largest packet, in bytes.
     pub mtu: Option<u32>,
@@ -43,16 +43,16 @@ pub struct Link {
 /// The kind of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A device.
+    /// A physical device.
     Physical,
-    /// Several devices as one.
+    /// Several devices as one link.
     Bond {
         /// Their ids.
         members: Vec<String>,
         /// The kernel's options by their names in sysfs.
         options: Vec<(String, String)>,
     },
-    /// A tagged link.
+    /// A link with a VLAN tag.
     Vlan {
         /// The id of the link below it, which is not a VLAN.
         parent: String,
@@ -66,13 +66,13 @@ pub enum Kind {
 pub struct Addressing {
     /// The link's id.
     pub link: String,
-    /// The way.
+    /// The method.
     pub how: How,
     /// Routes through this link.
     pub routes: Vec<Route>,
 }
 
-/// Ways to an address.
+/// Methods to get an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// This one, with the length of its prefix.
@@ -83,14 +83,14 @@ pub enum How {
     Dhcp6,
     /// The routers' advertisements.
     Routers,
-    /// DHCPv6 or the routers' advertisements: older releases do not say which.
+    /// DHCPv6 or router advertisements: older releases do not distinguish them.
     Six,
 }
 
 /// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The network.
+    /// The destination.
     pub network: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,

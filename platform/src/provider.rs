@@ -1,4 +1,4 @@
-//! Provider: one row of the table, all that is known of one platform.
+//! Provider: one row of the table, with everything about one platform.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::medium::Medium;
 use crate::problem::Problem;
 use crate::userdata::UserConfig;
 
-/// All that is known of one platform. Reading a row does no I/O: the tool reads names and drivers, the node the rest.
+/// Everything about one platform. Reading a row does no I/O: the tool reads names and drivers, the node the rest.
 #[derive(Clone, Copy)]
 pub struct Provider {
     /// Ignition's name of it, in `ignition.platform.id=` and in the manifest.
@@ -24,22 +24,22 @@ pub struct Provider {
     pub summary: &'static str,
     /// How a machine is recognised.
     pub detection: Detection,
-    /// Whether its config comes from a metadata service, so that nobody asks before the network is up.
+    /// Whether its config comes from a metadata service, so that the network must be up before the first request.
     pub needs_network: bool,
     /// The media that may hold its config.
     pub media: &'static [Medium<'static>],
-    /// Kernel modules to load before the machine is asked, if the kernel has them as modules.
+    /// Kernel modules to load before the config is read, if the kernel has them as modules.
     pub source_modules: &'static [&'static str],
     /// Kernel modules that the initramfs holds for its machines: storage, network, and what the media need. The kernel's
     /// names.
     pub drivers: &'static [&'static str],
-    /// The controller of its disks, where `slipway run` can put QEMU's disk on the same kind; else virtio.
+    /// The controller of its disks, if `slipway run` can give QEMU's disk the same kind; else virtio.
     pub disks: Option<DiskController>,
-    /// Who the machine is to the provider's object storage.
+    /// The machine's credentials for the provider's object storage.
     pub storage_identity: Identity,
     /// The keys of its metadata in the environment file.
     pub env_keys: EnvKeys,
-    /// Asks a machine for its config and its metadata.
+    /// Reads a machine's config and metadata.
     pub obtain: fn(&Machine<'_>) -> Result<Found, Problem>,
     /// The config that every boot can read again without waiting.
     pub local: Option<LocalConfig>,
@@ -52,18 +52,18 @@ pub enum Detection {
     CommandLine,
     /// By the firmware's fields.
     Firmware(fn(&Dmi) -> bool),
-    /// By the firmware's fields, which machines of other providers may have too: those come first.
+    /// By the firmware's fields, which machines of other providers may have too: those providers come first.
     Fallback(fn(&Dmi) -> bool),
 }
 
-/// A config that the machine shows at every boot, without network, medium or waiting.
+/// A local config that the machine has at every boot, without network, medium or waiting.
 #[derive(Clone, Copy)]
 pub struct LocalConfig {
     /// Kernel modules that it needs, if the kernel has them as modules.
     pub modules: &'static [&'static str],
-    /// Reads it, from sysfs or from the file of the platform `file`; none if there is none now.
+    /// Reads it, from sysfs or from the file of the platform `file`; none if it does not exist now.
     pub read: fn(&Path, &Path) -> Result<Option<UserConfig>, Problem>,
-    /// What messages call it, by the file of the platform `file`.
+    /// Its name in messages, by the file of the platform `file`.
     pub name: fn(&Path) -> String,
 }
 
@@ -77,7 +77,7 @@ pub enum DiskController {
 }
 
 impl Provider {
-    /// Whether the firmware says that this is a machine of this provider.
+    /// Whether the firmware's fields are those of a machine of this provider.
     #[must_use]
     pub fn fits(&self, dmi: &Dmi) -> bool {
         match self.detection {
@@ -87,7 +87,7 @@ impl Provider {
     }
 }
 
-/// The same row of the table: ids are unique.
+/// Two providers are equal if their ids are: ids are unique.
 impl PartialEq for Provider {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id

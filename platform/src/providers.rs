@@ -39,13 +39,13 @@ pub static TABLE: &[&Provider] = &[
     &vultr::PROVIDER,
 ];
 
-/// A machine that no other row fits.
+/// The platform of a machine that no other row matches.
 pub static METAL: &Provider = &metal::PROVIDER;
 
 /// The row with this id.
 ///
 /// # Errors
-/// An id that is not in the table, with all that are.
+/// An id that is not in the table; lists the valid ones.
 pub fn by_id(id: &str) -> Result<&'static Provider, String> {
     let found = TABLE.iter().find(|provider| provider.id == id);
     found.copied().ok_or_else(|| {

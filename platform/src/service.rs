@@ -1,4 +1,4 @@
-//! Metadata services: requests over one connection; absence and failure are two answers.
+//! Metadata services: requests over one connection; absence and failure are separate results.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::machine::{Machine, Received};
 use crate::problem::Problem;
 use crate::userdata::LIMIT;
 
-/// The most bytes of an answer other than the user data.
+/// The size limit of a response other than the user data, in bytes.
 const SMALL: u64 = 4 << 20;
 
 /// A connection to a metadata service.
@@ -24,23 +24,24 @@ pub(crate) struct Service<'a> {
     received: Received<'a>,
 }
 
-/// A request beside a plain GET.
+/// The options of a request beyond a plain GET.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
-    /// Headers of this request alone.
+    /// Headers of this request only.
     pub(crate) headers: &'a [(&'a str, &'a str)],
-    /// Bytes that are accepted; none: as for a small answer.
+    /// The size limit of the response in bytes; none: that of a small response.
     pub(crate) limit: Option<u64>,
     /// Statuses after which the request is repeated, beside those that `fetch` repeats.
     pub(crate) repeat: &'a [u16],
-    /// When to give up, in place of the machine's limit.
+    /// The time limit, in place of the machine's.
     pub(crate) total: Option<Duration>,
-    /// The ports from one of which the service is asked; none: any.
+    /// The source ports of the request, one of which is bound; none: any.
     pub(crate) source_ports: Option<RangeInclusive<u16>>,
 }
 
-/// Where metadata services usually are: by address, since names may not resolve this early (RFC 3927, link-local).
+/// The usual base address of metadata services: an IP address, since names may not resolve this early (RFC 3927,
+/// link-local).
 const LINK_LOCAL: &str = "http://169.254.169.254";
 
 /// A client for metadata services: never by a proxy, and without certificates, since all speak plain HTTP.
@@ -94,7 +95,7 @@ impl<'a> Service<'a> {
         })
     }
 
-    /// A request; the download's own failure.
+    /// Sends a request; the error is the download's own failure.
     pub(crate) fn ask(&self, path: &str, ask: &Ask<'_>) -> Result<Vec<u8>, Failure> {
         let url = format!("{}{path}", self.base);
         let mut headers = self.headers.clone();
@@ -115,7 +116,7 @@ impl<'a> Service<'a> {
         self.client.bytes(&want, self.say, &received)
     }
 
-    /// The answer at `path`; none if it is absent.
+    /// The response at `path`; none if it is absent.
     pub(crate) fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Problem> {
         present(self.ask(path, &Ask::default()))
     }
@@ -136,8 +137,8 @@ impl<'a> Service<'a> {
         Ok(self.get(path)?.and_then(|bytes| text(&bytes)))
     }
 
-    /// The answer at `path` of a service that answers `updating` while it is updated, for `update_time` at most: only after
-    /// that time is such an answer an absence.
+    /// The response at `path` of a service that answers `updating` while it is updated, for `update_time` at most: only
+    /// after that time does such a response mean absence.
     pub(crate) fn settled(
         &self,
         path: &str,
@@ -158,13 +159,13 @@ impl<'a> Service<'a> {
             ..plain.clone()
         };
         match self.ask(path, &repeating) {
-            // At the end of that time it may have been another failure: then the usual patience counts.
+            // At the end of that time the failure may have been another one: then the usual patience applies.
             Err(Failure::Unreachable { .. }) => present(self.ask(path, &plain)),
             answer => present(answer),
         }
     }
 
-    /// JSON at `path`. What does not parse is logged and absent.
+    /// JSON at `path`. A text that does not parse is logged and counts as absent.
     pub(crate) fn json<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Problem> {
         let Some(bytes) = self.get(path)? else {
             return Ok(None);
@@ -178,7 +179,7 @@ fn owned(headers: &[(&str, &str)]) -> Vec<(String, String)> {
     headers.iter().map(owned).collect()
 }
 
-/// An answer, with absence (404, 410) as none.
+/// A response; absence (404, 410) becomes none.
 pub(crate) fn present(answer: Result<Vec<u8>, Failure>) -> Result<Option<Vec<u8>>, Problem> {
     match answer {
         Ok(bytes) => Ok(Some(bytes)),
@@ -194,8 +195,8 @@ pub(crate) fn text(bytes: &[u8]) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// JSON of a vendor: what does not parse is logged and absent, since a machine without its metadata still boots. The
-/// message has the place, never the content.
+/// JSON of a vendor: a text that does not parse is logged and counts as absent, since a machine without its metadata
+/// still boots. The message has the position, never the content.
 pub(crate) fn json<T: DeserializeOwned>(
     bytes: &[u8],
     name: &str,

@@ -1,4 +1,4 @@
-//! A machine on a bench: folders for sysfs and devices, a medium that can be put in, and everything that was said.
+//! A machine for tests: folders for sysfs and devices, a medium that can appear, and a record of all messages.
 
 pub(crate) mod server;
 
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::provider::Provider;
 use crate::providers::{TABLE, by_id};
 
-/// A config, short enough to be read in a failure.
+/// A config, short enough to be readable in a failure.
 pub(crate) const CONFIG: &str = r#"{"ignition": {"version": "3.5.0"}}"#;
 /// A public key.
 pub(crate) const KEY: &str =
@@ -29,16 +29,16 @@ pub(crate) const KEY: &str =
 
 pub(crate) struct Bench {
     pub(crate) folder: TempDir,
-    /// Base of the metadata service: nobody answers on loopback's discard port.
+    /// Base of the metadata service: no server listens on loopback's discard port.
     pub(crate) service: String,
-    /// The modules that were asked for.
+    /// The requested modules.
     pub(crate) modules: Mutex<Vec<String>>,
     pub(crate) said: Mutex<Vec<String>>,
-    /// How often the network was asked for.
+    /// The number of requests for the network.
     pub(crate) network: AtomicUsize,
     /// Whether the network never comes up.
     pub(crate) dark: AtomicBool,
-    /// After how many looks which medium is there: its label (none for a disc), and its folder.
+    /// The number of searches after which a medium appears, its label (none for a disc), and its folder.
     pub(crate) medium: Option<(usize, Option<&'static str>, PathBuf)>,
     looks: AtomicUsize,
     pub(crate) patience: Patience,
@@ -67,7 +67,7 @@ impl Bench {
         }
     }
 
-    /// Every vendor's service is this one.
+    /// A machine for which every vendor's service is this server.
     pub(crate) fn with(server: &Server) -> Self {
         Self {
             service: server.base.clone(),
@@ -86,17 +86,17 @@ impl Bench {
         std::fs::write(path, content).unwrap();
     }
 
-    /// Asks the platform with this id.
+    /// Calls `obtain` of the platform with this id.
     pub(crate) fn obtain(&self, id: &str) -> Result<Found, Problem> {
         self.obtain_by(by_id(id).unwrap())
     }
 
-    /// Asks this platform.
+    /// Calls `obtain` of this platform.
     pub(crate) fn obtain_by(&self, provider: &Provider) -> Result<Found, Problem> {
         self.run(|machine| config_source::obtain(provider, machine))
     }
 
-    /// Does something with the machine as providers see it.
+    /// Runs `work` with the machine as providers see it.
     pub(crate) fn run<T>(&self, work: impl FnOnce(&Machine<'_>) -> T) -> T {
         let network = |stop: &AtomicBool| {
             self.network.fetch_add(1, Ordering::SeqCst);
@@ -150,9 +150,9 @@ impl Bench {
     }
 }
 
-/// The platform as which a machine with these fields is recognised, by an image for all platforms.
+/// The id of the platform that an image for all platforms detects for these fields.
 pub(crate) fn recognised(dmi: &Dmi) -> &'static str {
-    // The last first, so that no row is chosen for its place in the table.
+    // In reverse order, so that no row is chosen for its position in the table.
     let all = TABLE.iter().rev().map(|row| row.id);
     detect::identify(None, all, dmi).unwrap().id
 }

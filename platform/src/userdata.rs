@@ -16,10 +16,10 @@ use std::io::Read;
 use crate::mime::{self, Part};
 use crate::problem::Problem;
 
-/// The most that user data may hold, unpacked, in bytes.
+/// The size limit of unpacked user data, in bytes.
 pub const LIMIT: u64 = 64 << 20;
 
-/// A config as the machine gave it, unpacked.
+/// A machine's config, unpacked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserConfig {
     /// Ignition's JSON or Butane's YAML.
@@ -28,7 +28,7 @@ pub struct UserConfig {
     pub name: String,
 }
 
-/// It may hold secrets: only its size is shown.
+/// The text may hold secrets: only its size is shown.
 impl fmt::Debug for UserConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "UserConfig({}, {} bytes)", self.name, self.text.len())
@@ -38,9 +38,9 @@ impl fmt::Debug for UserConfig {
 /// How user data for cloud-init is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreign {
-    /// The user meant a config, so the boot must not go on without it.
+    /// Refused: the user meant a config, so the boot must not go on without it.
     Refuse,
-    /// The vendor always gives one.
+    /// Skipped: the vendor always provides user data for cloud-init.
     Skip,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Content {
     Foreign(&'static str),
 }
 
-/// The most compressions one inside another.
+/// The limit of nested compressions.
 const LAYERS: usize = 3;
 
 /// Decodes the user data of a provider: the config if there is one, and notes.
@@ -83,7 +83,7 @@ pub(crate) fn only(
 /// Decodes user data.
 ///
 /// # Errors
-/// What is wrong with its form. The message never holds its content, which may be secret.
+/// The mistake in its form. The message never holds its content, which may be secret.
 pub(crate) fn read(data: Vec<u8>, name: &str) -> Result<Content, String> {
     let data = unpacked(data, LIMIT).map_err(|why| format!("{name}: {why}"))?;
     if data.trim_ascii().is_empty() {
@@ -146,7 +146,7 @@ fn foreign(data: &[u8]) -> Option<&'static str> {
     .find_map(|(begin, what)| first.starts_with(begin.as_bytes()).then_some(what))
 }
 
-/// The one part that is a config.
+/// Chooses the one part that is a config.
 fn choose(parts: Vec<Part>) -> Result<Content, String> {
     let mut named = Vec::new();
     let mut alike = Vec::new();
@@ -298,7 +298,7 @@ mod tests {
                 BUTANE,
                 1,
             ),
-            // Its type decides over what reads like one.
+            // The type of a part takes precedence over its content.
             (
                 vec![
                     ("text/plain", BUTANE),

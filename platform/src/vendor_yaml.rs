@@ -1,13 +1,13 @@
-//! Vendors' YAML and JSON: the scalars of NoCloud's `meta-data`, of a vendor's cloud-config and of metadata services. What
-//! does not parse is noted and absent, since a machine without its metadata still boots.
+//! Vendors' YAML and JSON: the scalars of NoCloud's `meta-data`, of a vendor's cloud-config and of metadata services. A
+//! text that does not parse is noted and counts as absent, since a machine without its metadata still boots.
 
 use std::collections::BTreeMap;
 
 use ignition::read::json::{self, Json, Value};
 use ignition::read::yaml;
 
-/// A document; none if it is neither JSON nor YAML, and a note says where it stops being so. The message has the place,
-/// never the content.
+/// A document; none if it is neither JSON nor YAML, with a note of the syntax error's position. The note never holds
+/// the content.
 pub(crate) fn parse(text: &[u8], name: &str, notes: &mut Vec<String>) -> Option<Json> {
     let parsed = match text.trim_ascii_start().first() {
         Some(b'{') => json::parse(text, name),
@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &[u8], name: &str, notes: &mut Vec<String>) -> Option<
         .ok()
 }
 
-/// The keys on top of a mapping, each with its scalar or the scalars of its list.
+/// The top-level keys of a mapping, each with its scalar or the scalars of its list.
 pub(crate) fn top(document: Option<Json>) -> BTreeMap<String, Vec<String>> {
     match document.map(|document| document.value) {
         Some(Value::Object(entries)) => entries
@@ -58,7 +58,7 @@ fn collect(node: Json, key: &str, out: &mut Vec<String>) {
     }
 }
 
-/// A scalar, or those of a list; none of a mapping.
+/// A scalar, or those of a list; none for a mapping.
 fn scalars(node: Json) -> Vec<String> {
     match node.value {
         Value::Plain(text) if yaml::is_null(&text) => Vec::new(),

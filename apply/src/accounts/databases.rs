@@ -11,12 +11,12 @@ pub(crate) struct Database {
     pub(crate) path: &'static str,
     lines: Vec<Vec<String>>,
     exists: bool,
-    /// Whether anything was edited.
+    /// Whether the file was edited.
     pub(crate) changed: bool,
 }
 
 impl Database {
-    /// Reads the file; an absent one is empty and stays absent unless it is a file that has to exist.
+    /// Reads the file; an absent one is empty and stays absent unless it is a required file.
     pub(crate) fn load(tree: &Tree, path: &'static str) -> Result<Self> {
         let entry = tree.find(path).filter(|entry| entry.stat().is_some());
         let text = entry.as_ref().map(TreeEntry::read).transpose()?;
@@ -162,7 +162,7 @@ pub(crate) struct Defaults {
     /// Folder of the homes.
     pub(crate) home: String,
     pub(crate) shell: String,
-    /// Primary group of users without one of their own.
+    /// Primary group of users without their own group.
     pub(crate) group: u32,
 }
 

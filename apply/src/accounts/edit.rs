@@ -1,5 +1,5 @@
-//! Users and groups: the files of passwd(5), shadow(5), group(5) and gshadow(5), edited as shadow-utils edits
-//! them on Debian. Everything is decided in memory; what comes out is written later, with the rest.
+//! Users and groups: the files of passwd(5), shadow(5), group(5) and gshadow(5), edited as shadow-utils edits them on
+//! Debian. All edits are made in memory; the files are written later, with the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct Home {
     pub(crate) owner: (u32, u32),
 }
 
-/// The accounts of the node, as they will be.
+/// The edited accounts of the node.
 #[derive(Debug)]
 pub(crate) struct Accounts {
     pub(crate) passwd: Database,
@@ -36,11 +36,11 @@ pub(crate) struct Accounts {
     pub(crate) homes: Vec<Home>,
     /// Days since 1970, for shadow's "last change".
     pub(crate) today: u64,
-    /// Users and groups that were there when the files were read.
+    /// Users and groups that existed when the files were read.
     initial: (BTreeSet<String>, BTreeSet<String>),
 }
 
-/// Which users have keys: name → lines of `authorized_keys`.
+/// The keys of users: name → lines of `authorized_keys`.
 pub(crate) type SshKeys = BTreeMap<String, Vec<String>>;
 
 impl Accounts {
@@ -68,14 +68,13 @@ impl Accounts {
         (names(&self.passwd), names(&self.group))
     }
 
-    /// Users and groups that were made since the files were read.
+    /// Users and groups that were added since the files were read.
     pub(crate) fn added(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let (users, groups) = self.names();
         (&users - &self.initial.0, &groups - &self.initial.1)
     }
 
-    /// Takes back users and groups that an attempt was making when it was cut off: their lines may stand in some of the
-    /// files only.
+    /// Removes users and groups that an interrupted attempt was adding: their lines may be in only some of the files.
     pub(crate) fn remove_interrupted(
         &mut self,
         users: &BTreeSet<String>,
@@ -195,7 +194,7 @@ impl Accounts {
         check_name(&wanted.name)?;
         let exists = self.passwd.get(&wanted.name).is_some();
         match (exists, wanted.should_exist != Some(false)) {
-            // One that is gone from one file may still be in the others, if its removal was interrupted.
+            // An account that is removed from one file may still be in the others, if its removal was interrupted.
             (_, false) => {
                 self.remove_user(&wanted.name);
                 Ok(())
@@ -249,7 +248,7 @@ impl Accounts {
         self.join_groups(name, wanted.groups.as_deref().unwrap_or_default())
     }
 
-    /// The gid of the primary group of a new user; a group of its own is made where the config names none.
+    /// The gid of the primary group of a new user; without one in the config, a group with the user's name is made.
     fn primary_group(&mut self, wanted: &User, uid: u32) -> Result<u32, String> {
         let name = wanted.name.as_str();
         match (&wanted.primary_group, wanted.no_user_group == Some(true)) {
@@ -399,7 +398,8 @@ impl Accounts {
     }
 }
 
-/// As shadow-utils choose: people upward from the highest in use, the system downward from the lowest.
+/// The next free id, as shadow-utils choose it: for regular users upward from the highest in use, for system users
+/// downward from the lowest.
 fn free(used: &[u32], low: u32, high: u32, downward: bool) -> Option<u32> {
     let within = || used.iter().copied().filter(|id| (low..=high).contains(id));
     let is_free = |id: &u32| !used.contains(id);
@@ -418,14 +418,14 @@ fn free(used: &[u32], low: u32, high: u32, downward: bool) -> Option<u32> {
 }
 
 fn id(number: i64) -> Result<u32, String> {
-    // The last one is "no id" to the kernel.
+    // The last number means "no id" to the kernel.
     u32::try_from(number)
         .ok()
         .filter(|id| *id != u32::MAX)
         .ok_or(format!("{number} is not a valid id"))
 }
 
-/// An absent password is one that no password matches.
+/// The field for an absent password: a value that no password matches.
 fn password_field(hash: &str) -> &str {
     if hash.is_empty() { "*" } else { hash }
 }

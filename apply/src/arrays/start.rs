@@ -1,5 +1,5 @@
-//! An array that an earlier boot made is started again, as udev's rules do it: member by member as they appear, and
-//! without those that do not come.
+//! Starts an array that an earlier boot made, as udev's rules do: member by member as they appear, and without missing
+//! members at the deadline.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,10 +22,10 @@ use linux::tools::{Tool, load_module};
 use linux::uevent;
 use linux::world::World;
 
-/// How long all members are waited for before the array starts without some: as `mdadm-last-resort@.timer` has it.
+/// How long to wait for all members before the array starts without some: as long as `mdadm-last-resort@.timer`.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts the array `name` with this UUID; gives its node.
+/// Starts the array `name` with this UUID; returns its node.
 ///
 /// # Errors
 /// If too few members appear in time.
@@ -42,7 +42,7 @@ pub fn start(modules: &Modules, root: &Programs, name: &str, uuid: &str) -> Resu
             if uuid_in(&examined.stdout).as_deref() != Some(uuid) {
                 continue;
             }
-            // One that is out of date is refused by its exit code; the others start without it.
+            // mdadm refuses an outdated member by its exit code; the others start without it.
             let added = programs::run(root, &mdadm, &["--incremental", &path])?;
             tracing::info!("disks: {path}: {}", added.stderr.trim());
         }

@@ -14,7 +14,7 @@ use linux::ioctl;
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 48 * MIB;
 
-/// A disk with a file behind it; both go with it.
+/// A disk with a file behind it; both are removed with it.
 struct Disk {
     name: String,
     sector: u64,
@@ -23,7 +23,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// None where there can be none: not root, or no loop devices. Said, since nothing is shown then.
+    /// None without root or loop devices; the test then prints that it checks nothing.
     fn new(sector: u64) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
             eprintln!("skipped: loop devices need root and /dev/loop-control");
@@ -32,7 +32,7 @@ impl Disk {
         let file = tempfile::tempfile().unwrap();
         file.set_len(SIZE).unwrap();
         let control = File::open("/dev/loop-control").unwrap();
-        // Somebody else may take the free one first.
+        // Another process may take the free one first.
         for _ in 0..20 {
             let number = ioctl::free_loop(&control).unwrap();
             let path = format!("/dev/loop{number}");
@@ -61,7 +61,7 @@ impl Disk {
         Table::read(&self.device, self.sector, SIZE).ok()
     }
 
-    /// Runs a config's partitions on the disk.
+    /// Applies a config's partitions to the disk.
     fn run(&self, storage: &str, journal: &mut DiskJournal) -> Result<Vec<String>> {
         let storage = storage.replace("DISK", &self.name);
         let text = format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
@@ -96,8 +96,7 @@ impl Disk {
     }
 }
 
-/// Whether a partition of 5 MiB, labelled `data`, is there; what the config says of it; what is done, or that it is
-/// refused.
+/// Whether a partition of 5 MiB, labelled `data`, exists; the config's entry for it; the action, none if it is refused.
 const ROWS: &[(bool, &str, Option<&str>)] = &[
     (false, r#""shouldExist": false"#, Some("1 Absent")),
     (
@@ -216,7 +215,7 @@ fn a_partition_in_use_stays_and_its_neighbours_change() {
     let two = r#""disks": [{"device": "/dev/DISK", "partitions": [
         {"label": "a", "number": 1, "sizeMiB": 16}, {"label": "b", "number": 2, "sizeMiB": 10}]}]"#;
     disk.run(two, &mut DiskJournal::default()).unwrap();
-    // Held by another device, as a mounted one is; the loop device is given back when it is closed.
+    // Held by another device, as a mounted one is; the loop device is detached when it is closed.
     let path = format!("/dev/{}p1", disk.name);
     let folder = tempfile::tempdir().unwrap();
     let root = Programs {
@@ -270,7 +269,7 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     old.entries.insert(1, entry(1));
     old.entries.insert(5, entry(20));
     old.write(&disk.device).unwrap();
-    // The backup header is damaged: it is mended by a config that only names what is there.
+    // The backup header is damaged: a config that only names the present partitions repairs it.
     disk.device.write_all_at(b"x", SIZE - 512 + 60).unwrap();
     assert!(!disk.table().unwrap().sound);
     let same =
@@ -281,7 +280,7 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     );
     assert!(disk.table().unwrap().sound);
     assert_eq!(disk.kernel(), [(1, 1, 10), (5, 20, 10)]);
-    // Bytes between the tables are nobody's to wipe.
+    // Bytes between the tables are never wiped.
     disk.device.write_all_at(b"data", 40 * MIB).unwrap();
     let anew = r#""disks": [{"device": "/dev/DISK", "wipeTable": true, "partitions": [{"number": 1, "sizeMiB": 20}]}]"#;
     let mut journal = DiskJournal::default();

@@ -1,4 +1,4 @@
-//! Downloads at the same time, each with its headers.
+//! Parallel downloads, each with its headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,12 +18,12 @@ use super::{LIMIT, Settings, amount, memory};
 /// How often the bytes that have come are counted.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Downloads that run at the same time.
+/// The number of parallel downloads.
 const AT_ONCE: usize = 32;
 /// The `Accept` header that Ignition sends.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
-/// The number that came with a resource, and its bytes or why there are none.
+/// The index of a resource, and its bytes or why there are none.
 pub(super) type Answer = (usize, Result<Vec<u8>, String>);
 
 /// Downloads that run at the same time, and what they have in common.
@@ -175,7 +175,7 @@ fn list(running: &[&Download]) -> String {
     out.join("; ")
 }
 
-/// A text of the download's with the address as it may be shown: its query may hold a token.
+/// A message of a download with its URL redacted: the query may hold a token.
 fn redact(text: &str, url: &str) -> String {
     let secret = url.split_once(['?', '#']).map_or("", |(_, secret)| secret);
     match secret.is_empty() {
@@ -205,7 +205,7 @@ fn why(failure: &Failure, url: &str, room: &Room) -> String {
     }
 }
 
-/// Ignition's own headers under those of the config; one without a value is not sent.
+/// Ignition's own headers under those of the config; a header without a value is not sent.
 fn headers(resource: &Resource) -> Vec<(String, String)> {
     let mut out = vec![
         ("Accept".to_owned(), ACCEPT.to_owned()),

@@ -1,5 +1,5 @@
-//! Keys of encrypted volumes, fetched with all else before the first write: key files, and the advertisements of tang
-//! servers (`clevis-encrypt-tang(1)`).
+//! Keys of encrypted volumes, fetched before the first write: key files, and the advertisements of tang servers
+//! (`clevis-encrypt-tang(1)`).
 
 use ignition::model::{self, Luks, Resource, Tang};
 
@@ -7,7 +7,7 @@ use super::{ConfigProblems, Gather};
 use crate::fetched::VolumeKeys;
 
 impl Gather<'_> {
-    /// One for each of `storage.luks`, in that order.
+    /// Fetches the keys of `storage.luks`, in that order.
     pub fn keys(&mut self, model: &model::Config) -> Result<Vec<VolumeKeys>, ConfigProblems> {
         let storage = model.storage.as_ref();
         let volumes = storage
@@ -54,7 +54,7 @@ fn servers(volume: &Luks) -> &[Tang] {
         .unwrap_or_default()
 }
 
-/// The request for a server's advertisement, where the config has none.
+/// The request for a server's advertisement; none if the config holds it.
 fn advertisement_request(server: &Tang) -> Option<Resource> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if given(&server.advertisement).is_some() {
@@ -68,7 +68,7 @@ fn advertisement_request(server: &Tang) -> Option<Resource> {
     })
 }
 
-/// Whether a pin of the config's own says that it needs the network, of which nothing else here is to be fetched.
+/// Whether a custom pin of the config needs the network, although nothing is fetched for it here.
 fn asks_for_network(volume: &Luks) -> bool {
     let custom = volume
         .clevis

@@ -1,5 +1,5 @@
-//! Which file systems, volumes, arrays and tables of the config were started and completed: after a power cut the next
-//! boot knows which of them, half made, are its own.
+//! The journal of the disks: which file systems, volumes, arrays and tables of the config were started and completed,
+//! so that after a power cut the next boot recognises its own half-made ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,37 +10,37 @@ use serde::{Deserialize, Serialize};
 
 use super::StateFile;
 
-/// Sections of a config whose entries overwrite all of a device.
+/// Sections of a config whose entries overwrite a complete device.
 const OVERWRITING: [&str; 3] = [
     "$.storage.filesystems.",
     "$.storage.luks.",
     "$.storage.raid.",
 ];
-/// Separates the members of an array; no device name has it.
+/// Separates the members of an array; no device name contains it.
 pub const SEPARATOR: &str = ", ";
 
-/// How far one thing has come.
+/// The progress of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// It may be half made.
+    /// The entry may be half made.
     #[serde(rename = "begun")]
     Started,
-    /// It is made.
+    /// The entry is complete.
     Done,
 }
 
-/// One thing: a place in the config, on one device.
+/// One entry: a path in the config, on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
     /// Its device, by what a later boot knows it again.
     device: String,
     stage: Stage,
-    /// Numbers that partitions got, by their place in the config.
+    /// Numbers of the partitions, by their paths in the config.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     numbers: BTreeMap<String, u32>,
-    /// Whether a table holds nothing that was there before.
+    /// Whether a table has no partition of an earlier one.
     #[serde(default)]
     fresh: bool,
 }
@@ -51,17 +51,17 @@ type Devices = BTreeSet<String>;
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Content {
-    /// SHA-256 of the config that it belongs to.
+    /// SHA-256 of the journal's config.
     config: String,
     entries: BTreeMap<String, Entry>,
-    /// Devices on which earlier attempts, of other configs, made file systems, volumes or arrays, and disks whose whole
-    /// table they made: all of their content is this node's.
+    /// Devices on which earlier attempts, with other configs, made file systems, volumes or arrays, and disks whose
+    /// complete table they made: all of their content is this node's.
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     earlier: Devices,
 }
 
 impl Content {
-    /// The journal of the next config: what this one made is remembered.
+    /// The journal for the next config: it keeps the devices that this one made.
     fn succeeded_by(self, config: &str) -> Self {
         let mut earlier = self.earlier;
         for (at, entry) in self.entries {
@@ -82,8 +82,9 @@ impl Content {
 pub struct DiskJournal(StateFile<Content>);
 
 impl DiskJournal {
-    /// The journal below `state` of the config with this hash; an empty one if there is none. Of another config it only
-    /// knows which devices hold nothing but what that one made. Without `state` it is kept in memory.
+    /// The journal below `state` of the config with this hash; an empty one if there is none. From the journal of
+    /// another config only the devices are kept whose complete content that one made. Without `state` it is kept in
+    /// memory.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -95,7 +96,7 @@ impl DiskJournal {
         Ok(Self(file))
     }
 
-    /// Removes the journal, which is another node's.
+    /// Removes a journal that belongs to another node.
     ///
     /// # Errors
     /// If the file cannot be removed.
@@ -103,7 +104,7 @@ impl DiskJournal {
         super::remove(&state.join(JOURNAL))
     }
 
-    /// From now on it is kept below `state`, which an earlier boot had not made yet.
+    /// Stores the journal below `state` from now on, since `state` is made only after the journal is opened.
     pub fn keep_in(&mut self, state: &Path) {
         self.0.path = Some(state.join(JOURNAL));
     }
@@ -156,8 +157,8 @@ impl DiskJournal {
         self.write()
     }
 
-    /// As [`DiskJournal::note`] that a table is started, with its partitions' numbers, and whether nothing of the
-    /// disk's former content stays (`fresh`).
+    /// Records, as [`DiskJournal::note`], that a table is started, with its partitions' numbers, and whether no former
+    /// partition of the disk remains (`fresh`).
     ///
     /// # Errors
     /// As there.

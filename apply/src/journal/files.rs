@@ -1,5 +1,5 @@
-//! The state of each file before the first boot wrote to it, in `state`: the boot after a power cut undoes what was
-//! done, and so starts where the first one started, even with another config.
+//! The journal of the files: the state of each file before the first boot wrote to it. The boot after a power cut
+//! undoes the changes, and so starts from the same state as the first one, even with another config.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,7 +33,7 @@ struct Before {
     owner: (u32, u32),
 }
 
-/// One place that the config touches.
+/// One path that the config changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Change {
@@ -43,7 +43,7 @@ struct Change {
     /// The file that the config makes: SHA-256 of its content, or the target of a link. None if not known beforehand.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<String>,
-    /// Whether a folder is made with all that is in it: a home.
+    /// Whether a folder is made with its complete content: a home.
     whole: bool,
 }
 
@@ -61,12 +61,12 @@ struct Content {
     places: BTreeMap<String, Change>,
     /// Real paths where an earlier attempt, as its config allowed, replaced a file that cannot be restored.
     replaced: BTreeSet<String>,
-    /// Users and groups that were not there.
+    /// Users and groups that did not exist.
     users: BTreeSet<String>,
     groups: BTreeSet<String>,
 }
 
-/// The journal of the files that a first boot writes. The default one is kept nowhere.
+/// The journal of the files that a first boot writes. The default one is not stored.
 #[derive(Debug, Default)]
 pub struct FileJournal(StateFile<Content>);
 
@@ -79,7 +79,7 @@ pub struct Intent {
 }
 
 impl Intent {
-    /// Something is written at `path`: `after` is the content of a file.
+    /// A file is written at `path`: `after` is its content.
     pub fn file(&mut self, tree: &Tree, path: &str, after: Option<&[u8]>) -> Result<()> {
         self.record(tree, path, after.map(sha256), false)
     }
@@ -94,12 +94,12 @@ impl Intent {
         self.record(tree, path, None, false)
     }
 
-    /// A folder is made at `path` with all that is in it.
+    /// A folder is made at `path` with its complete content.
     pub fn home(&mut self, tree: &Tree, path: &str) -> Result<()> {
         self.record(tree, path, None, true)
     }
 
-    /// Names that get an account and have none.
+    /// Users and groups that are added.
     pub fn accounts(&mut self, users: BTreeSet<String>, groups: BTreeSet<String>) {
         self.users = users;
         self.groups = groups;
@@ -113,7 +113,7 @@ impl Intent {
         whole: bool,
     ) -> Result<()> {
         let real = tree.real(path)?;
-        // The folders above it that are made on the way.
+        // The folders above it that are made too.
         let mut above = split(&real).0;
         while above != "/" && tree.find(above).is_none_or(|entry| entry.stat().is_none()) {
             self.places.entry(above.to_owned()).or_default();
@@ -129,7 +129,7 @@ impl Intent {
             whole,
         };
         let slot = self.places.entry(real).or_default();
-        // A folder on the way to another place may be one that is asked for, too.
+        // A folder above another path may be an entry of the config, too.
         if !slot.whole {
             *slot = change;
         }
@@ -165,7 +165,7 @@ impl FileJournal {
         StateFile::read(Some(state.join(JOURNAL))).map(Self)
     }
 
-    /// Removes the journal, which is another node's.
+    /// Removes a journal that belongs to another node.
     ///
     /// # Errors
     /// If the file cannot be removed.
@@ -173,18 +173,18 @@ impl FileJournal {
         super::remove(&state.join(JOURNAL))
     }
 
-    /// `state` is mounted elsewhere from now on.
+    /// Changes the path of `state`, which was mounted elsewhere.
     pub fn keep_in(&mut self, state: &Path) {
         self.0.path = Some(state.join(JOURNAL));
     }
 
-    /// Whether the writable layer of `/etc` on the file system with this UUID holds nothing but what a first boot that
-    /// was cut off has put there.
+    /// Whether the writable layer of `/etc` on the file system with this UUID holds only files of an interrupted first
+    /// boot.
     pub fn etc_is_ours(&self, var: &str) -> bool {
         self.0.content.etc.as_deref() == Some(var)
     }
 
-    /// Notes that the layer on this file system is empty.
+    /// Records that the layer on this file system is empty.
     ///
     /// # Errors
     /// If `state` cannot be written.
@@ -193,7 +193,7 @@ impl FileJournal {
         self.write()
     }
 
-    /// Notes folders before they are made for mount points; gives those of earlier attempts with them.
+    /// Records folders before they are made for mount points; returns them together with those of earlier attempts.
     ///
     /// # Errors
     /// If `state` cannot be written.
@@ -206,7 +206,7 @@ impl FileJournal {
         Ok(self.0.content.folders.iter().cloned().collect())
     }
 
-    /// Whether it is kept anywhere.
+    /// Whether the journal is stored.
     pub const fn is_kept(&self) -> bool {
         self.0.path.is_some()
     }
@@ -216,7 +216,7 @@ impl FileJournal {
         !self.0.content.places.is_empty()
     }
 
-    /// Whether an earlier attempt replaced the file at this real path for good.
+    /// Whether an earlier attempt replaced the file at this real path irrevocably.
     pub fn replaced(&self, real: &str) -> bool {
         self.0.content.replaced.contains(real)
     }
@@ -226,7 +226,7 @@ impl FileJournal {
         (&self.0.content.users, &self.0.content.groups)
     }
 
-    /// Notes the changes before they are made; on the disk when this returns.
+    /// Records the changes before they are made; on the disk when this returns.
     ///
     /// # Errors
     /// If `state` cannot be written.
@@ -247,7 +247,7 @@ impl FileJournal {
             return Ok(());
         }
         tracing::warn!("ignition: undoing an earlier attempt that was interrupted");
-        // Deeper paths first, so that folders are empty when their turn comes.
+        // Deeper paths first, so that folders are empty when they are removed.
         for (real, change) in self.0.content.places.iter().rev() {
             let (above, name) = split(real);
             if let Some(beside) = tree.find(&join(above, &crate::tree::temporary_name(name))) {
@@ -284,8 +284,8 @@ impl FileJournal {
     }
 }
 
-/// Removes a file that did not exist before. One with other content than the config's was written by another program
-/// and stays.
+/// Removes a file that did not exist before. A file whose content differs from the config's was written by another
+/// program and stays.
 fn remove_created(entry: &TreeEntry, change: &Change) -> Result<()> {
     let Some(meta) = entry.stat() else {
         return Ok(());
@@ -308,7 +308,7 @@ fn remove_created(entry: &TreeEntry, change: &Change) -> Result<()> {
     }
 }
 
-/// Restores a file; whether that was possible.
+/// Restores a file; returns whether that was possible.
 fn restore(tree: &Tree, entry: &TreeEntry, was: &Before) -> Result<bool> {
     let now = state_of(tree, entry)?;
     match (&was.kind, now.as_ref().map(|now| &now.kind)) {

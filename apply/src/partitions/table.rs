@@ -1,8 +1,8 @@
-//! The partition table of one disk as it will be, decided in memory by Ignition's matrix of existing and wanted
-//! partitions (<https://coreos.github.io/ignition/operator-notes/#partition-reuse-semantics>).
+//! The planned partition table of one disk, decided in memory by Ignition's matrix of existing and wanted partitions
+//! (<https://coreos.github.io/ignition/operator-notes/#partition-reuse-semantics>).
 //!
-//! Start and size 0 mean what `sgdisk` makes of them: the start of the largest free extent, and its end. Partitions
-//! begin on multiples of 1 MiB.
+//! Start and size 0 have the meaning that `sgdisk` gives them: the start of the largest free extent, and its end.
+//! Partitions begin on multiples of 1 MiB.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use image::layout::{ALIGNMENT, MIB, TYPE_LINUX};
 
 use linux::gpt::{Entry, Table};
 
-/// A partition as a config wants it. Starts and sizes are in MiB.
+/// A partition of a config. Starts and sizes are in MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartitionSpec {
     /// Its JSON path in the config.
@@ -28,46 +28,46 @@ pub(crate) struct PartitionSpec {
     pub(crate) type_guid: Option<Guid>,
     /// Its own GUID.
     pub(crate) guid: Option<Guid>,
-    /// Whether it is to be there.
+    /// Whether it is to exist.
     pub(crate) exists: bool,
-    /// Whether one that does not match may be deleted.
+    /// Whether a partition that does not match may be deleted.
     pub(crate) wipe: bool,
-    /// Whether one that differs only in size may be resized.
+    /// Whether a partition that differs only in size may be resized.
     pub(crate) resize: bool,
 }
 
-/// What is done to one partition.
+/// The action on one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartitionAction {
-    /// It is as it should be.
+    /// The partition matches.
     Keep,
-    /// It is made.
+    /// The partition is made.
     Create,
-    /// It is deleted and made anew.
+    /// The partition is deleted and made again.
     Recreate,
-    /// Its end moves.
+    /// The end of the partition moves.
     Resize,
-    /// It is deleted.
+    /// The partition is deleted.
     Delete,
-    /// It is not there, and is not to be.
+    /// The partition does not exist, as required.
     Absent,
 }
 
 /// A table, and the actions that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedTable {
-    /// The table as it will be.
+    /// The planned table.
     pub(crate) table: Table,
-    /// What is done to each wanted partition, by its number, in the order in which it is decided.
+    /// The action on each partition of the config, by its number, in the order of the decisions.
     pub(crate) actions: Vec<(u32, PartitionAction)>,
-    /// The number of each partition that is to be there, by its place in the config.
+    /// The number of each partition that is to exist, by its path in the config.
     pub(crate) numbers: Vec<(String, u32)>,
 }
 
-/// Decides. `busy` are the numbers of partitions that are mounted or otherwise in use; `random` gives GUIDs.
+/// Plans the table. `busy` are the numbers of partitions that are mounted or otherwise in use; `random` returns GUIDs.
 ///
 /// # Errors
-/// Everything that is wrong, each with its place in the config.
+/// All problems, each with its path in the config.
 pub(crate) fn plan(
     before: &Table,
     specs: &[PartitionSpec],
@@ -79,7 +79,7 @@ pub(crate) fn plan(
     for (spec, number) in specs.iter_mut().zip(claimed) {
         spec.number = number;
     }
-    // Deletions first, since they make room; and numbers that the config names before those that are chosen.
+    // Deletions first, since they free space; and numbers in the config before chosen ones.
     specs.sort_by_key(|spec| (spec.number == 0, spec.exists));
     let mut wrong = Vec::new();
     let spans = spans(before, &specs, &mut wrong);
@@ -113,15 +113,15 @@ pub(crate) fn plan(
     }
 }
 
-/// Sectors, as wanted: none for "whatever", 0 for "choose".
+/// Start and size in sectors: none for the existing value, 0 for a chosen one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     start: Option<u64>,
     size: Option<u64>,
 }
 
-/// Numbers of the wanted partitions. One without a number whose label, type and GUID one partition has already is that
-/// one: an earlier run made it, and the config does not ask for a second one of the same label.
+/// Numbers of the config's partitions. An entry without a number takes that of a partition with its label, type and
+/// GUID: an earlier run made it, and the config does not ask for a second one of the same label.
 fn match_existing(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
     let mut taken: BTreeSet<u32> = specs.iter().map(|spec| spec.number).collect();
     let mut numbers = Vec::new();
@@ -151,8 +151,7 @@ fn match_existing(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
     numbers
 }
 
-/// Start and size of each in sectors, 0 resolved for those with a number to what it would be if all that is listed were
-/// made anew.
+/// Start and size of each entry in sectors. For entries with a number, 0 is resolved as if all entries were made again.
 fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Vec<Span> {
     let sectors = |mib: Option<u64>| mib.map(|mib| mib * (MIB / before.sector));
     let mut pretended = before.clone();
@@ -180,7 +179,7 @@ fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Ve
                     span.start = span.start.map(|_| first);
                     span.size = span.size.map(|_| last + 1 - first);
                 }
-                // An existing partition that stays as it is need not fit.
+                // An existing partition that is not changed need not fit.
                 Err(_) if span == Span::default() && old.is_some() => {}
                 Err(why) => wrong.push(format!("{}: {why}", spec.at)),
             }
@@ -201,10 +200,7 @@ fn new_entry(first: u64, last: u64) -> Entry {
     }
 }
 
-/// First and last sector of a new partition.
-///
-/// # Errors
-/// If it does not fit; says what is free.
+/// First and last sector of a new partition. An error lists the free extents.
 fn fit(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
     let align = ALIGNMENT / table.sector;
     let mib = |sectors: u64| sectors * table.sector / MIB;
@@ -251,7 +247,7 @@ fn fit(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
     Ok((first, last))
 }
 
-/// Free stretches, in order: first and last sector.
+/// Free extents, in order: first and last sector.
 fn free_extents(table: &Table) -> Vec<(u64, u64)> {
     let mut used: Vec<(u64, u64)> = table.entries.values().map(|e| (e.first, e.last)).collect();
     used.sort_unstable();
@@ -279,7 +275,7 @@ struct TablePlanner<'a> {
 }
 
 impl TablePlanner<'_> {
-    /// The matrix. Gives what is to be made once all deletions are done.
+    /// Applies the matrix to an entry. Returns the partition to make after all deletions.
     fn decide<'w>(
         &mut self,
         spec: &'w PartitionSpec,
@@ -380,7 +376,7 @@ impl TablePlanner<'_> {
         }
         let mut others = self.before.clone();
         others.entries.remove(&spec.number);
-        // Those that go first make room.
+        // Partitions that are deleted first free their space.
         others
             .entries
             .retain(|number, _| self.table.entries.contains_key(number));
@@ -428,11 +424,11 @@ impl TablePlanner<'_> {
     }
 }
 
-/// How a partition differs from its spec.
+/// The difference between a partition and its entry in the config.
 enum Difference {
-    /// In its size only.
+    /// Only the size.
     Size(String),
-    /// In this attribute: expected, found.
+    /// This attribute: expected, found.
     Other(&'static str, String, String),
 }
 

@@ -11,12 +11,12 @@ use linux::probe::Stretch;
 /// An array of the config that exists.
 #[derive(Debug)]
 pub(super) struct ExistingArray {
-    /// The kernel's name of it if it runs.
+    /// The kernel's name of the array if it runs.
     pub(super) running: Option<String>,
 }
 
 impl DiskPlanner<'_> {
-    /// The device that a target is now; none if it is not there yet.
+    /// The present device of a target; none if it does not exist yet.
     pub(super) fn device_of(&self, target: &DeviceRef) -> Option<&Device> {
         match target {
             DeviceRef::Device(name) => self.device(name),
@@ -38,7 +38,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// A device that is an array or volume of the config, as such.
+    /// The array or volume of the config that a device is, else the device itself.
     pub(super) fn as_planned(&self, target: DeviceRef) -> DeviceRef {
         let DeviceRef::Device(name) = &target else {
             return target;
@@ -55,10 +55,10 @@ impl DiskPlanner<'_> {
     }
 
     /// Whether an array exists already, by its name, level and size and on all of its devices. Only in Ignition's
-    /// place: a node's journal knows better.
+    /// place: on a node the journal decides.
     ///
     /// # Errors
-    /// If it is on some of them only: made anew it would overwrite the existing one.
+    /// If it is on only some of the devices: making it would overwrite the existing one.
     pub(super) fn existing_array(
         &self,
         spec: &arrays::ArraySpec,
@@ -107,10 +107,10 @@ impl DiskPlanner<'_> {
         md::read(Stretch::part(&file, start, size)).ok()?
     }
 
-    /// The kernel's name of the mapped device that a volume is open as already.
+    /// The kernel's name of the mapped device of a volume that is open already.
     ///
     /// # Errors
-    /// If its name is that of something else.
+    /// If another device has the name of the volume.
     pub(super) fn open_volume(
         &self,
         spec: &volumes::VolumeSpec,

@@ -1,4 +1,4 @@
-//! The device that a name of the config means once the tables are written, and who uses it.
+//! The device that a name of the config refers to once the tables are written, and the entry that claims it.
 
 use super::{DeviceRef, DiskPlanner, IMAGE_LABELS};
 use crate::device;
@@ -8,7 +8,7 @@ use crate::journal::disks::SEPARATOR;
 use linux::gpt::Table;
 
 impl DiskPlanner<'_> {
-    /// The device that a name will mean once the tables are written.
+    /// The device that a name refers to once the tables are written.
     pub(super) fn target(&mut self, at: &str, path: &str) -> Option<DeviceRef> {
         let name = match Name::parse(path) {
             Ok(name) => name,
@@ -22,7 +22,7 @@ impl DiskPlanner<'_> {
         found.sort();
         found.dedup();
         match found.as_slice() {
-            // The problem that keeps the config from making it is listed already.
+            // The problem that prevents the config from making it is in the list already.
             [] if !self.problems.lines.is_empty() && self.is_promised(&name) => None,
             [] => {
                 let why = format!(
@@ -77,7 +77,7 @@ impl DiskPlanner<'_> {
             name => device::find(self.inputs.devices, name)
                 .into_iter()
                 .filter_map(|device| match &device.partition {
-                    // A partition of a table that is not a GPT is a device as any other.
+                    // A partition of a table other than a GPT is an ordinary device.
                     Some((disk, number)) if self.tables.get(disk).is_some_and(Option::is_some) => {
                         self.partition(disk, *number)
                     }
@@ -87,7 +87,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// The partitions that match, in the tables as they will be.
+    /// The partitions that match, in the planned tables.
     fn partitions(&self, matches: impl Fn(&linux::gpt::Entry) -> bool) -> Vec<DeviceRef> {
         let mut out = Vec::new();
         for (disk, table) in &self.tables {
@@ -98,7 +98,7 @@ impl DiskPlanner<'_> {
         out
     }
 
-    /// The partition with this number, if the table will have one.
+    /// The partition with this number, if the planned table has it.
     fn partition(&self, disk: &str, number: u32) -> Option<DeviceRef> {
         let table = self.tables.get(disk).and_then(Option::as_ref)?;
         let exists = table.entries.contains_key(&number);
@@ -169,7 +169,7 @@ impl DiskPlanner<'_> {
         format!("{stable}{part}")
     }
 
-    /// The device that a target is read from now, and where it lies on it; none if it is not there yet.
+    /// The device from which a target is read now, and its range on that device; none if it does not exist yet.
     pub(super) fn stretch(&self, target: &DeviceRef) -> Option<(&Device, u64, u64)> {
         match target {
             DeviceRef::Device(name) => {
@@ -202,7 +202,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// Whether the target, or a part of it, is mounted, or held by another than `by`.
+    /// Whether the target, or a part of it, is mounted, or held by another device than `by`.
     pub(super) fn is_busy(&self, target: &DeviceRef, by: Option<&str>) -> bool {
         let part_of = |device: &Device, disk: &str, number: Option<u32>| {
             let of = device.partition.as_ref();

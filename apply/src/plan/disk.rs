@@ -1,4 +1,4 @@
-//! One disk of the config: its table as it will be, and what forbids the change.
+//! One disk of the config: its planned table, and the reasons to refuse the change.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use linux::gpt::Table;
 use linux::probe;
 
 impl DiskPlanner<'_> {
-    /// The one whole disk that a config's disk means.
+    /// The one complete disk that a config's entry names.
     fn whole_disk(&mut self, at: &str, path: &str) -> Option<Device> {
         let name = match Name::parse(path) {
             Ok(name) => name,
@@ -99,7 +99,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// What forbids any change to a disk.
+    /// Reports the reason why a disk may not be changed at all; false if there is none.
     fn refused(&mut self, at: &str, disk: &Device, wipe: bool) -> bool {
         let parts = |device: &&Device| {
             device
@@ -182,7 +182,7 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// Numbers of partitions that must stay as they are.
+    /// Numbers of partitions that must not change.
     fn busy(&self, disk: &Device, table: &Table) -> BTreeSet<u32> {
         let used = self.inputs.devices.iter().filter(|device| device.busy());
         let mut out: BTreeSet<u32> = used
@@ -211,7 +211,8 @@ impl DiskPlanner<'_> {
         let there = self.tables.get(&disk.name).cloned().flatten();
         let table = outcome.table;
         let changed = table.entries != now.entries;
-        // A damaged copy is mended whatever the config wants; a disk without partitions gets no table for none.
+        // A damaged copy is repaired in any case; a disk without partitions gets no table if the config has none
+        // either.
         let mended =
             there.as_ref().is_some_and(|there| !there.sound) && !self.is_system(&disk.name);
         let write = changed || (mended && !wipe);
@@ -232,13 +233,13 @@ impl DiskPlanner<'_> {
     }
 }
 
-/// A partition of the config, with the number that an earlier run gave it.
+/// The spec of a config's partition, with the number that an earlier run gave it.
 fn partition_spec(
     at: &str,
     model: &Partition,
     earlier: Option<u32>,
 ) -> Result<PartitionSpec, String> {
-    /// More would overflow when they become bytes.
+    /// Larger values would overflow in the conversion to bytes.
     const LARGEST: u64 = u64::MAX / MIB / 4;
     let mib = |name: &str, value: Option<i64>| {
         value

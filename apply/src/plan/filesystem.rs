@@ -1,4 +1,4 @@
-//! One file system of the config: its device, and what is done to it.
+//! One file system of the config: its device, and the action on it.
 
 use super::{DeviceRef, DiskPlanner, PlannedFilesystem};
 use crate::filesystems::{FilesystemAction, FilesystemSpec};
@@ -17,7 +17,7 @@ impl DiskPlanner<'_> {
         if let Some(why) = path.as_ref().and_then(check) {
             self.wrong(&format!("{at}.path"), why);
         }
-        // Nothing is asked for, as a merge may leave it.
+        // An entry without a format, as a merge may leave it, requires nothing.
         if model.format.as_deref().unwrap_or_default().is_empty() {
             return;
         }
@@ -60,7 +60,7 @@ impl DiskPlanner<'_> {
         });
     }
 
-    /// What is done to a device, by its content once the tables are written.
+    /// The action on a device, by its content once the tables are written.
     fn action(
         &mut self,
         spec: &FilesystemSpec,
@@ -87,7 +87,7 @@ impl DiskPlanner<'_> {
         let held = self.look(target);
         let held = held.map_err(|error| format!("{at}: {error:#}"))?;
         let (action, warning) = match stage {
-            // The content is this node's, complete or half made: the config had allowed it then.
+            // The content is this node's, complete or half made: the config allowed it at that time.
             Some(Stage::Started) if spec.kind.is_some() => (FilesystemAction::Remake, None),
             Some(Stage::Done) => (FilesystemAction::Keep, None),
             _ if is_ours() => (anew, None),
@@ -101,7 +101,7 @@ impl DiskPlanner<'_> {
         self.plan.warnings.extend(warning);
         Ok(Some(action))
     }
-    /// Refuses a device of the node itself, and a disk with partitions that the config does not allow to wipe.
+    /// Refuses a device of the node itself, and a disk with partitions that the config may not wipe.
     fn check_overwrite(&self, spec: &FilesystemSpec, target: &DeviceRef) -> Result<(), String> {
         let (at, device) = (&spec.at, &spec.device);
         if self.is_reserved(target) {

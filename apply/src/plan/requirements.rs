@@ -10,14 +10,11 @@ use linux::tools;
 use linux::tools::Tool;
 use linux::world::World;
 
-/// Drivers of TPMs; a kernel that has them built in knows its TPM already.
+/// Drivers of TPMs; a kernel with built-in drivers has found its TPM already.
 const TPM_DRIVERS: [&str; 2] = ["tpm_crb", "tpm_tis"];
 
 impl DiskPlan {
     /// The requirements that root and machine do not meet, each with its remedy.
-    ///
-    /// # Errors
-    /// If the root cannot be asked.
     pub(crate) fn missing_requirements(&self, root: &Programs) -> Result<Vec<String>> {
         let mut out = self.missing_tools(root);
         if !out.is_empty() {
@@ -41,7 +38,7 @@ impl DiskPlan {
         Ok(out)
     }
 
-    /// The kernel's modules, each with who needs it.
+    /// The kernel modules that the plan requires, each with the entry that requires it.
     fn modules(&self) -> impl Iterator<Item = (&str, &'static str)> {
         let arrays = self.arrays.iter();
         let arrays = arrays.map(|array| (array.spec.at.as_str(), array.spec.module()));
@@ -65,8 +62,8 @@ impl DiskPlan {
         for volume in &self.volumes {
             need(&volume.spec.at, &[Tool::Modprobe]);
             let mut tools = volume.spec.tools();
-            // What opens the volume on the running system is in that system's root, which is not this one where an
-            // initrd runs Ignition.
+            // The programs that open the volume on the running system are in that system's root, which is another one
+            // if an initrd runs Ignition.
             let of_running = [Tool::CryptsetupGenerator, Tool::ClevisAgent];
             tools.retain(|tool| root.in_image || !of_running.contains(tool));
             need(&volume.spec.at, &tools);
@@ -103,7 +100,7 @@ fn has_tpm(root: &Programs) -> bool {
     knows_tpm(&root.world)
 }
 
-/// Whether the kernel drives a TPM 2: those have a resource manager.
+/// Whether the kernel drives a TPM 2, which has a resource manager.
 fn knows_tpm(world: &World) -> bool {
     !block::entries(&world.sys.join("class/tpmrm")).is_empty()
 }

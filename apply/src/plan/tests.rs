@@ -42,7 +42,7 @@ fn lab() -> Lab {
             .entries
             .insert(number, entry(label, u64::from(number) * 100, 100));
     }
-    // The other slot and `state` are not made yet.
+    // The other slot and `state` do not exist yet.
     let mut written = table.clone();
     written.entries.retain(|number, _| *number <= 3);
     written.write(&file).unwrap();
@@ -514,7 +514,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
         lab.plan(&text).unwrap().filesystems[0].action,
         Some(FilesystemAction::Keep)
     );
-    // Another disk in its place is no disk of that run.
+    // Another disk at its place does not belong to that run.
     let real = lab.machine.world.sys.join("block/vdb");
     write(&real.join("serial"), "other");
     let other = text.replace("serial-vdb", "other");
@@ -524,7 +524,7 @@ fn a_run_that_was_cut_off_is_taken_up_where_it_ended() {
 #[test]
 fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     let mut lab = lab();
-    // Another config had made a table and file systems where this one wants others.
+    // An earlier attempt with another config made a table and file systems on the disk.
     lab.table("vdb", &[(1, entry("x", 1, 300)), (2, entry("y", 301, 500))]);
     lab.put("vdb", 1 << 20, Kind::Xfs);
     let kept = TWO.replace(r#""wipeTable": true"#, r#""wipeTable": false"#);
@@ -540,7 +540,7 @@ fn what_a_run_of_another_config_made_is_in_nobodys_way() {
     let plan = lab.plan(&kept).unwrap();
     assert!(plan.tables[0].wipe && plan.tables[0].fresh);
     assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
-    // Once this one has made it, it is as with any run that is taken up.
+    // After this config made the table, the run is resumed as usual.
     lab.table("vdb", &[(1, entry("a", 1, 100)), (2, entry("b", 101, 922))]);
     lab.journal
         .note_table(at, Some(&key("vdb")), BTreeMap::new(), true)

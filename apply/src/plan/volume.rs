@@ -36,7 +36,7 @@ impl DiskPlanner<'_> {
         });
         let is_there = there.is_some();
         let running = there.and_then(|there| there.running);
-        // udev may be starting it, member by member: then it is waited for.
+        // udev may be starting it, member by member: then the plan waits for it.
         let held = targets.iter().any(|target| self.is_busy(target, None));
         self.problems.missing |= is_there && running.is_none() && held;
         let mut members = Vec::new();
@@ -153,8 +153,8 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// Claims a device for one entry of the config. No other entry may have it, only `by` may use it, it must not be
-    /// the node's, and without partitions unless they may be wiped.
+    /// Claims a device for one entry of the config. No other entry may claim it, only `by` may hold it, it must not be
+    /// the node's, and it must have no partitions unless they may be wiped.
     fn claim(
         &mut self,
         at: &str,
@@ -187,8 +187,8 @@ impl DiskPlanner<'_> {
         table.is_some_and(|table| !table.entries.is_empty())
     }
 
-    /// Whether all that a target holds was made by an attempt that was cut off and had another config: then nothing of
-    /// it needs to be kept.
+    /// Whether all content of a target was made by an interrupted attempt with another config: then none of it needs to
+    /// be kept.
     pub(super) fn was_made_earlier(&self, target: &DeviceRef) -> bool {
         let is_earlier = |target: &DeviceRef| {
             self.inputs
@@ -208,7 +208,7 @@ impl DiskPlanner<'_> {
                 let array = self.planned_array(name);
                 array.is_some_and(|array| array.members.iter().all(is_earlier))
             }
-            // Its content goes when the volume itself is made anew.
+            // Its content is lost when the volume itself is made again.
             DeviceRef::Volume(_) => false,
         }
     }
@@ -224,7 +224,7 @@ impl DiskPlanner<'_> {
         })
     }
 
-    /// Whether a target is an array or volume that this run makes new.
+    /// Whether a target is an array or volume that this run makes.
     pub(super) fn is_new(&self, target: &DeviceRef) -> bool {
         let DeviceRef::Volume(name) = target else {
             return false;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::tree::Tree;
 
-/// Writes the report; an earlier one is kept inside it.
+/// Writes the report; it contains an earlier one.
 pub(crate) fn write(tree: &Tree, user_config: bool, boot_id: &str, now: u64) -> Result<()> {
     let entry = tree.entry(PATH)?;
     let previous: Option<Value> = match entry.stat() {

@@ -12,7 +12,7 @@ use crate::volumes::Unlock;
 
 const NOW: (&str, u64) = ("boot", 1_795_265_163);
 
-/// What an attempt applies.
+/// The input of an attempt.
 type Wish = (Fetched, DiskResults);
 
 /// One attempt, with the journal that is below `state`.
@@ -20,7 +20,7 @@ fn run(fetched: &Fetched, tree: &Tree, state: Option<&Path>) -> Result<Applied> 
     run_with(fetched, &DiskResults::default(), tree, state)
 }
 
-/// One attempt, with what the disks stage leaves.
+/// One attempt, with the results of the disks stage.
 fn run_with(
     fetched: &Fetched,
     brought: &DiskResults,
@@ -42,7 +42,7 @@ fn volume(name: &str, key: Option<&[u8]>) -> Opened {
     }
 }
 
-/// The tree of a test: as root owners are set for real, else they are told.
+/// The tree of a test: root sets owners for real, other users record them.
 pub(crate) fn tree(root: &Path) -> Tree {
     let owners = match nix::unistd::geteuid().is_root() {
         true => Owners::Real,
@@ -51,7 +51,7 @@ pub(crate) fn tree(root: &Path) -> Tree {
     Tree::with_owners(root, crate::target::Rules::NODE, owners).unwrap()
 }
 
-/// A root as the state step leaves it: links into /var, an /etc, a read-only rest.
+/// A root as the state step leaves it: links into /var, an /etc, and a read-only rest.
 fn root() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
@@ -204,7 +204,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
     fs::remove_file(root.join("etc/.ignition-result.json")).unwrap();
 }
 
-/// Path → mode, owner, content, of all but the report of the run itself.
+/// Path → mode, owner, content, of all files except the report of the run itself.
 fn snapshot(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
     let mut out = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -232,7 +232,7 @@ fn snapshot(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
     out
 }
 
-/// What this config is told, on a root where nothing was written then.
+/// The error for this config, on a root where nothing was written.
 fn refused(text: &str) -> String {
     let folder = root();
     let before = snapshot(folder.path());
@@ -320,7 +320,7 @@ fn volumes_get_their_keys_and_lines_beside_what_the_config_wrote() {
         let mode = fs::metadata(etc.join(file)).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    // `state` is not encrypted: it does not even know a key's hash.
+    // `state` is not encrypted: it does not even hold a key's hash.
     let journal = fs::read(state.path().join("files.json")).unwrap();
     let journal: serde_json::Value = serde_json::from_slice(&journal).unwrap();
     let noted = &journal["places"]["/etc/luks/keyed"];
@@ -339,7 +339,7 @@ fn special_bits_survive_the_change_of_owner() {
     assert_eq!(mode & 0o7777, 2541);
 }
 
-/// A config of the kind that a cut once left half done: what only a journal tells from what was there before.
+/// A config whose changes only a journal distinguishes from the files that existed before.
 const CUT: &str = r#"{
   "ignition": {"version": "3.5.0"},
   "passwd": {
@@ -363,7 +363,7 @@ const CUT: &str = r#"{
     {"name": "own.service", "enabled": true, "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"}]}
 }"#;
 
-/// Another config, which knows almost nothing of what the first one made, and makes some of it otherwise.
+/// Another config, which has almost nothing of the first one, and makes some of it differently.
 const CHANGED: &str = r#"{
   "ignition": {"version": "3.5.0"},
   "passwd": {"users": [{"name": "core", "uid": 1500, "homeDir": "/home/other"}]},
@@ -375,7 +375,8 @@ const CHANGED: &str = r#"{
   }
 }"#;
 
-/// A root with things that the configs above meet: files that end as if something had been appended, a user that goes.
+/// A root with existing files for the configs above: files that end as if something had been appended, and a user that
+/// is removed.
 fn used_root() -> tempfile::TempDir {
     let folder = root();
     let root = folder.path();
@@ -395,14 +396,14 @@ fn used_root() -> tempfile::TempDir {
     folder
 }
 
-/// A config to which the disks stage leaves nothing.
+/// A config without results of the disks stage.
 fn plain(text: &str) -> Wish {
     (fetched(text), DiskResults::default())
 }
 
-/// Applies `first` with the power cut after each number of changes, and `then` afterwards; gives how many cuts there
-/// were. With `fresh_etc` each attempt begins with the root's `/etc`, as the state step sees to it; without, with the
-/// one that the attempt before has left, as on a `/var` that was used before.
+/// Applies `first` with the power cut after each number of changes, and `then` afterwards; returns the number of cuts.
+/// With `fresh_etc` each attempt begins with the root's `/etc`, as the state step arranges; without it, with that of
+/// the attempt before, as on a `/var` that was used before.
 fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
     let whole = used_root();
     run_with(&then.0, &then.1, &tree(whole.path()), None).unwrap();
@@ -431,12 +432,12 @@ fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
                 fs::rename(used_root().path().join("etc"), &etc).unwrap();
             }
         };
-        // Some are cut off several times, each time at another place.
+        // Some runs are cut several times, each time at another change.
         let more = [cut / 2, 3 * cut / 2];
         for again in more.into_iter().filter(|_| cut % 4 == 0) {
             begin(&mut told);
             root_tree::CUT_AFTER.set(Some(again));
-            // It may also come to its end.
+            // The run may also complete.
             drop(run_with(&then.0, &then.1, &told, Some(state.path())));
             root_tree::CUT_AFTER.set(None);
         }
@@ -469,7 +470,7 @@ fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
 fn the_power_cut_anywhere_the_next_boot_converges() {
     let cuts = cut_everywhere(&plain(CUT), &plain(CUT), true);
     assert!(cuts > 60, "{cuts}");
-    // What was removed from an `/etc` that is not the root's own cannot be brought back.
+    // A file that was removed from an `/etc` other than the root's own cannot be restored.
     let kept = CUT.replace(r#"{"name": "gone", "shouldExist": false},"#, "");
     cut_everywhere(&plain(&kept), &plain(&kept), false);
 }
@@ -490,7 +491,7 @@ fn volumes_of_an_attempt_that_was_cut_off_leave_no_key_and_no_line() {
         };
         (fetched(text), brought)
     };
-    // A table of the config's own, which it does not allow to be replaced, gets the lines too.
+    // A crypttab of the config, which it does not allow to be replaced, gets the lines too.
     let own = with(
         r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
              {"path": "/etc/crypttab", "contents": {"source": "data:,mine%20/dev/x%0A"}}]}}"#,
@@ -523,7 +524,7 @@ fn what_an_attempt_replaced_with_permission_may_be_replaced_again() {
         fs::read_to_string(folder.path().join("etc/motd")).unwrap(),
         "0"
     );
-    // What nobody allowed to be replaced is still refused.
+    // A file that no config allowed to be replaced is still refused.
     let (folder, state) = (root(), tempfile::tempdir().unwrap());
     run(&with(""), &self::tree(folder.path()), Some(state.path())).unwrap_err();
 }

@@ -31,7 +31,7 @@ impl UnitPlanner<'_> {
             .or_else(|| of_template.and_then(|template| self.file_of(&template)))
         else {
             let what = format!("{at}: the unit {name} does not exist");
-            // Ignition leaves it to the presets, and another system's units may come from elsewhere.
+            // Ignition leaves it to the presets, and units of another system may come from elsewhere.
             return match self.tree.rules.has_all_units {
                 true => self.wrong.push(what),
                 false => self.warnings.push(what),
@@ -65,8 +65,8 @@ impl UnitPlanner<'_> {
         }
     }
 
-    /// The links in the folders of the targets that want, require or uphold a unit; `linked` is the instance that is
-    /// linked. Whether there may be more.
+    /// Adds the links in the folders of the targets that want, require or uphold a unit; `linked` is the linked
+    /// instance. False if the unit cannot be enabled.
     fn link_into_targets(
         &mut self,
         at: &str,
@@ -94,7 +94,7 @@ impl UnitPlanner<'_> {
         true
     }
 
-    /// Removes the links to a unit, those that the config itself just asked for included.
+    /// Removes the links to a unit, including those that the config itself requested.
     pub(super) fn disable(&mut self, name: &str) {
         let Some(system) = self.tree.find(SYSTEM) else {
             return;
@@ -129,7 +129,7 @@ impl UnitPlanner<'_> {
     }
 }
 
-/// The specifiers that make sense in `[Install]`: `%i` `%I` `%j` `%n` `%N` `%p` `%%`.
+/// Expands the specifiers that are valid in `[Install]`: `%i` `%I` `%j` `%n` `%N` `%p` `%%`.
 fn specifiers(text: &str, unit: &str) -> String {
     let (stem, extension) = unit.rsplit_once('.').unwrap_or((unit, ""));
     let (prefix, instance) = stem.split_once('@').unwrap_or((stem, ""));

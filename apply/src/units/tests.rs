@@ -123,7 +123,7 @@ fn a_unit_of_the_config_is_enabled_by_its_own_text() {
     assert_eq!(units.files.len(), 2);
 }
 
-/// It hides one of the same name, as of the image.
+/// An empty drop-in hides one of the same name, for example the image's.
 #[test]
 fn an_empty_drop_in_is_written_and_an_absent_one_is_not() {
     let root = root(&[("x.service", INSTALL)]);

@@ -1,5 +1,5 @@
-//! What lies below the file system at `/var`: later boots, which read no config, start it before the root's system
-//! runs. All other arrays and volumes are left to that: to udev's rules and `/etc/crypttab`.
+//! The layers below the file system at `/var`: later boots, which read no config, start them before the root's system
+//! runs. All other arrays and volumes are started by that system: by udev's rules and `/etc/crypttab`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use linux::mount;
 use linux::programs::Programs;
 use linux::tools::load_module;
 
-/// One thing that has to be started.
+/// One layer to start.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum VarLayer {
@@ -40,7 +40,7 @@ pub enum VarLayer {
         uuid: String,
         /// Whether the TPM opens it; else a key in `state`.
         tpm: bool,
-        /// That key, until it is kept.
+        /// The key, until it is stored.
         #[serde(skip)]
         key: Option<Vec<u8>>,
     },
@@ -53,11 +53,11 @@ impl std::fmt::Debug for VarLayer {
     }
 }
 
-/// Removes the keys in `state` but those of these layers: keys of an attempt that was cut off and had another config,
-/// or of the node that this one is a copy of.
+/// Removes the keys in `state` except those of these layers: keys of an interrupted attempt with another config, or of
+/// the node that this one is a copy of.
 ///
 /// # Errors
-/// If one stays.
+/// If a key cannot be removed.
 pub fn remove_keys_except(state: &Path, layers: &[VarLayer]) -> Result<()> {
     let folder = state.join(KEYS);
     for file in block::entries(&folder) {
@@ -70,7 +70,7 @@ pub fn remove_keys_except(state: &Path, layers: &[VarLayer]) -> Result<()> {
     Ok(())
 }
 
-/// All that lies below a target, the lowest first.
+/// All layers below a target, the lowest first.
 ///
 /// # Errors
 /// If mdadm gives no UUID for an array.
@@ -125,7 +125,7 @@ impl VarLayer {
         }
     }
 
-    /// Keeps its key, if it has one, in `state`; it is on the disk when this returns.
+    /// Stores its key, if it has one, in `state`; it is on the disk when this returns.
     ///
     /// # Errors
     /// If `state` cannot be written.
@@ -147,7 +147,7 @@ impl VarLayer {
             .with_context(|| format!("keeping the key of the volume {name}"))
     }
 
-    /// Starts it, `on` the layer below it if there is one; gives its node.
+    /// Starts the layer, `on` the layer below it if there is one; returns its node.
     ///
     /// # Errors
     /// If its devices do not appear, or it does not open.
@@ -251,7 +251,7 @@ mod tests {
         }
         remove_keys_except(state.path(), std::slice::from_ref(&layer)).unwrap();
         assert_eq!(block::entries(&keys), ["vault"]);
-        // The TPM opens it now.
+        // The TPM opens the volume now.
         remove_keys_except(state.path(), &[volume(None)]).unwrap();
         assert!(block::entries(&keys).is_empty());
     }
@@ -271,7 +271,7 @@ mod tests {
             layers,
             "{text}"
         );
-        // As nodes remember it that were provisioned before there were layers.
+        // The record of a node that was provisioned by a version without layers.
         let plain = r#"{"format":"ext4","uuid":"abab","options":[]}"#;
         let var: crate::var::VarFilesystem = serde_json::from_str(plain).unwrap();
         assert!(var.layers.is_empty());

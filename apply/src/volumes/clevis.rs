@@ -1,8 +1,8 @@
-//! Volumes that clevis opens: by tang servers, by several pins of which some suffice, by a pin of the config's own
+//! Volumes that clevis opens: by tang servers, by several pins of which some suffice, by a custom pin of the config
 //! (`clevis-luks-bind(1)`, `clevis-encrypt-sss(1)`, `clevis-encrypt-tang(1)`).
 //!
-//! On the running system an agent of clevis answers when systemd asks for such a volume's key, so that a server that
-//! comes late, or a network, is waited for there.
+//! On the running system an agent of clevis answers systemd's requests for such a volume's key, so a server that is
+//! late, or a network, can be waited for there.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,11 +20,11 @@ use linux::programs;
 use linux::programs::Programs;
 use linux::tools::Tool;
 
-/// The pin that is made of others.
+/// The pin that combines others.
 const SSS: &str = "sss";
 const TANG: &str = "tang";
 const TPM: &str = "tpm2";
-/// What shells and their programs expect in `/dev`; on a running system udev makes them.
+/// Links that shells and their programs expect in `/dev`; on a running system udev makes them.
 const STREAMS: [(&str, &str); 4] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -83,7 +83,7 @@ impl Pin {
         }))
     }
 
-    /// A pin that the config gives in clevis's own words.
+    /// A custom pin, with clevis's own configuration.
     fn custom(clevis: &Clevis) -> Result<Option<Self>, String> {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let Some(custom) = &clevis.custom else {
@@ -99,7 +99,7 @@ impl Pin {
             ));
         }
         let config = given(&custom.config).unwrap_or_default();
-        // The pin sss is made of others, which its config names.
+        // The pin sss combines others, which its config names.
         let names = |pin: &str| name == pin || config.contains(pin);
         Ok(Some(Self {
             tang: names(TANG),
@@ -121,7 +121,7 @@ impl Pin {
         self.tpm
     }
 
-    /// Whether all that it needs was in reach when the config was fetched.
+    /// Whether everything that it needs was reachable when the config was fetched.
     pub(super) const fn opens_now(&self) -> bool {
         !self.offline
     }
@@ -166,8 +166,8 @@ impl Pin {
     }
 }
 
-/// A server's part of the pin's config. With `adv` clevis does not ask the server itself: the advertisement was fetched
-/// and is checked by its thumbprint (`clevis-encrypt-tang(1)`).
+/// A server's part of the pin's config. With `adv` clevis does not contact the server itself: the advertisement was
+/// fetched and is checked by its thumbprint (`clevis-encrypt-tang(1)`).
 fn tang(server: &Tang, fetched: Option<&[u8]>) -> Result<Value, String> {
     let given = server.advertisement.as_deref().unwrap_or_default();
     let read = serde_json::from_slice(fetched.unwrap_or(given.as_bytes())).ok();
@@ -183,7 +183,7 @@ pub(super) fn open(root: &Programs, volume: &str, device: &str) -> Result<()> {
         .with_context(|| format!("opening the volume {volume} by clevis"))
 }
 
-/// Runs clevis; messages show these words as dots.
+/// Runs clevis; messages show the `secret` arguments as dots.
 fn run(root: &Programs, arguments: &[&str], secret: &[&str]) -> Result<()> {
     for (name, target) in STREAMS {
         match symlink(target, root.world.dev.join(name)) {
@@ -205,7 +205,7 @@ impl Resolver {
     fn lend(root: &Programs) -> Result<Self> {
         let ours = root.world.in_initrd(RESOLV_CONF);
         let theirs = root.world.in_run(RUN_RESOLVER);
-        // A system around us has its own where its programs look.
+        // A surrounding system has its own resolv.conf.
         if !root.in_image || theirs.exists() || !ours.exists() {
             return Ok(Self(None));
         }

@@ -1,4 +1,4 @@
-//! The work on an encrypted volume: made, opened, bound, closed, by programs of the root.
+//! Operations on an encrypted volume: made, opened, bound, closed, by programs of the root.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use linux::tools::{Tool, load_module};
 const BY_TPM: &str = "luks,tpm2-device=auto,headless=true";
 
 impl VolumeSpec {
-    /// Makes and opens it, or opens it.
+    /// Makes and opens the volume, or only opens it.
     ///
     /// # Errors
     /// The command that failed and its output, without a key.
@@ -47,10 +47,11 @@ impl VolumeSpec {
         self.opened(root, &path, by)
     }
 
-    /// Checks a volume that an earlier run left open: it must be as [`VolumeSpec::apply`] would open it.
+    /// Checks a volume that an earlier run left open: it must have the state in which [`VolumeSpec::apply`] would open
+    /// it.
     ///
     /// # Errors
-    /// If its flags differ, or the key is another.
+    /// If its flags differ, or another key opens it.
     pub fn check_open(&self, root: &Programs, device: &Path) -> Result<Opened> {
         let path = device.to_string_lossy();
         tracing::info!("disks: the encrypted volume {} is already open", self.name);
@@ -90,7 +91,7 @@ impl VolumeSpec {
         }
     }
 
-    /// Opens it by the TPM or by clevis.
+    /// Opens the volume by the TPM or by clevis.
     fn open_bound(&self, root: &Programs, path: &str) -> Result<()> {
         match &self.clevis {
             Some(_) => clevis::open(root, &self.name, path),
@@ -119,12 +120,12 @@ impl VolumeSpec {
         if self.clevis.as_ref().is_some_and(|pin| !pin.opens_now()) {
             return Ok(());
         }
-        // Opened by its binding now: a volume that fails here would fail at the next boot, with data on it.
+        // It is opened by its binding now: a volume that fails here would fail at the next boot, with data on it.
         close(root, &self.name)?;
         self.open_bound(root, path)
     }
 
-    /// Whether the volume lets discards through must be as wanted: it is kept in its header.
+    /// Checks that the volume passes discards as the config wants: the header keeps that flag.
     fn check_discards(&self, root: &Programs, path: &str) -> Result<()> {
         let dump = cryptsetup(
             root,
@@ -142,7 +143,7 @@ impl VolumeSpec {
     }
 }
 
-/// From the header's JSON (LUKS2 On-Disk Format, "Config Object").
+/// The flag in the header's JSON (LUKS2 On-Disk Format, "Config Object").
 pub(super) fn allows_discards(header: &str) -> Result<bool> {
     let header: serde_json::Value =
         serde_json::from_str(header).context("reading the volume's header")?;
@@ -172,7 +173,7 @@ pub fn open(root: &Programs, name: &str, device: &str, key: &[u8], flags: &[Stri
     cryptsetup(root, name, &arguments).map(drop)
 }
 
-/// Has the TPM keep another key of the volume, which this key opens.
+/// Enrolls the TPM with another key of the volume, which this key opens.
 fn enroll(root: &Programs, name: &str, device: &str, key: &str) -> Result<()> {
     let arguments = [
         &format!("--unlock-key-file={key}"),

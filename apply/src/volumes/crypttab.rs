@@ -7,7 +7,7 @@ use super::{Opened, Unlock};
 use crate::journal::files::Intent;
 use crate::tree::{Tree, join};
 
-/// Writes the keys, and one line for each volume; other lines stay.
+/// Writes the keys, and one line for each volume; other lines are kept.
 pub(crate) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
     if volumes.is_empty() {
         return Ok(());
@@ -30,8 +30,8 @@ pub(crate) fn apply(tree: &Tree, volumes: &[Opened]) -> Result<()> {
     tree.write(&entry, text.as_bytes(), 0o600, (0, 0))
 }
 
-/// What [`apply`] will write to. Nothing is noted of the content: a key's hash is nothing for `state`, which is not
-/// encrypted, and the table may be a file of the config before it gets its lines.
+/// Records the paths that [`apply`] will write to. The content is not recorded: a key's hash must not be in `state`,
+/// which is not encrypted, and the table may be a file of the config before it gets its lines.
 pub(crate) fn intend(tree: &Tree, volumes: &[Opened], intent: &mut Intent) -> Result<()> {
     if volumes.is_empty() {
         return Ok(());
@@ -57,7 +57,7 @@ fn with_lines(now: &str, volumes: &[Opened]) -> String {
             Unlock::Key(_) => (join(KEYS, &volume.name), ""),
             // `headless`: a node has no console to ask for a passphrase.
             Unlock::Tpm => (none(), "tpm2-device=auto,headless=true,"),
-            // Its agent is.
+            // Not headless: an agent of clevis answers the request for the passphrase.
             Unlock::Clevis { network: false } => (none(), ""),
             Unlock::Clevis { network: true } => (none(), "_netdev,"),
         };

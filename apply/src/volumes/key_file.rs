@@ -1,4 +1,4 @@
-//! Keys on their way to a program: in files of `/run`, which is in memory, and in no command line and no message.
+//! Keys in files for programs: in `/run`, which is in memory, and in no command line and no message.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use image::paths::RUN_KEYS as KEYS;
 use linux::mount;
 use linux::programs::Programs;
 
-/// Random bytes of a key that is drawn.
+/// Random bytes of a generated key.
 const DRAWN: usize = 4096;
 
 /// A key in a file that programs of the root can read; removed when this value is dropped.
@@ -24,7 +24,7 @@ pub(super) struct KeyFile {
 }
 
 impl KeyFile {
-    /// Puts a key there for the volume `name`.
+    /// Writes a key to a file for the volume `name`.
     pub(super) fn new(root: &Programs, name: &str, key: &[u8]) -> Result<Self> {
         let folder = root.world.in_run(KEYS);
         mount::folder(&folder, 0o700)?;
@@ -56,7 +56,7 @@ impl Drop for KeyFile {
     }
 }
 
-/// A key of random bytes, as hexadecimal digits, as Ignition draws them.
+/// Generates a random key, as hexadecimal digits, as Ignition does.
 pub(super) fn draw() -> Result<Vec<u8>> {
     let mut bytes = vec![0; DRAWN];
     File::open("/dev/urandom")

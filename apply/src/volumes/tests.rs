@@ -163,7 +163,8 @@ fn flags_are_read_from_a_header() {
     assert!(allows_discards("no header").is_err());
 }
 
-/// One server in the config's own words, one that was asked, and the TPM: any two open the volume.
+/// A server whose advertisement is in the config, one whose advertisement was fetched, and the TPM: any two open the
+/// volume.
 #[test]
 fn several_pins_are_shares_of_one() {
     let server =
@@ -185,7 +186,7 @@ fn several_pins_are_shares_of_one() {
     let asked = r#"{"payload": "asked", "signatures": []}"#;
     let spec = of(&[None, Some(asked)]).unwrap();
     assert!(spec.needs_clevis() && spec.needs_tpm());
-    // A server that was not asked may be out of reach.
+    // A server that was not contacted may be unreachable.
     assert!(!spec.can_reopen());
     for tool in [
         Tool::ClevisAgent,

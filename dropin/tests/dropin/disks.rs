@@ -1,15 +1,15 @@
-//! The stages that touch disks, on loop devices and in a mount namespace of the test's own: they need root.
+//! The stages that change disks, on loop devices and in the test's own mount namespace: they need root.
 
 use super::*;
 
-/// A loop device with a file behind it; it is given back at the end.
+/// A loop device with a file behind it; it is detached at the end.
 struct Loop {
     path: String,
     _file: tempfile::NamedTempFile,
 }
 
 impl Loop {
-    /// None where there can be none. Said, since nothing is shown then.
+    /// None without root or loop devices; the test then prints that it checks nothing.
     fn new(size: u64) -> Option<Self> {
         let programs = [
             "/usr/sbin/losetup",
@@ -53,7 +53,8 @@ impl Drop for Loop {
     }
 }
 
-/// Runs in a mount namespace that nothing gets out of. It is this thread's, and that of the programs it starts.
+/// Runs in a private mount namespace, from which no mount propagates. It belongs to this thread and the programs that
+/// it starts.
 fn apart(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(move || {
         use nix::mount::MsFlags;
@@ -67,7 +68,7 @@ fn apart(work: impl FnOnce() + Send + 'static) {
 }
 
 fn mounts() -> String {
-    // The thread's own, not those of the process.
+    // The thread's mounts, not those of the process.
     fs::read_to_string("/proc/thread-self/mountinfo").unwrap()
 }
 
@@ -109,7 +110,7 @@ fn disks_are_made_mounted_filled_and_unmounted() {
             !place.path("root/srv/a").exists(),
             "it is on the disk, which is not mounted"
         );
-        // Nothing is mounted: a second time there is nothing to do.
+        // Nothing is mounted: a second run has no effect.
         place.succeeds("umount");
         place.succeeds("mount");
         assert_eq!(place.read("root/srv/a"), "one");
@@ -181,7 +182,7 @@ fn a_disk_with_something_else_on_it_is_refused_and_left_alone() {
             fs::read(&device).unwrap() == before,
             "a refused disk was changed"
         );
-        // By a link elsewhere, as Ignition's own tests name their disks; and now it may be wiped.
+        // By a link outside `/dev`, as Ignition's own tests name their disks; and now the disk may be wiped.
         let link = Place::new("");
         std::os::unix::fs::symlink(&device, link.path("disk")).unwrap();
         let name = link.path("disk").display().to_string();
@@ -190,7 +191,7 @@ fn a_disk_with_something_else_on_it_is_refused_and_left_alone() {
         link.succeeds("fetch");
         link.succeeds("disks");
         let after = fs::read(&device).unwrap();
-        // The label stands at byte 120 of the superblock, which begins at 1,024.
+        // The label is at byte 120 of the superblock, which begins at 1,024.
         assert_eq!(&after[1144..1149], b"other");
     });
 }

@@ -1,4 +1,4 @@
-//! Arrays and encrypted volumes, as far as they show without a device mapper.
+//! Arrays and encrypted volumes, as far as they can be tested without device mapper.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -52,7 +52,7 @@ fn a_key_file_needs_the_network_and_is_fetched_by_the_stage_that_uses_it() {
     );
     assert!(!said.contains("SECRET"), "{said}");
     assert_eq!(header(&log.lock().unwrap()[0], "x-auth"), Some("t0ken"));
-    // The stage that writes files asks for none.
+    // The stage that writes files fetches no keys.
     place.succeeds("files");
     assert_eq!(log.lock().unwrap().len(), 1);
     let hash = format!(
@@ -101,7 +101,7 @@ fn keys_and_crypttab_of_volumes_that_the_disks_stage_opened_are_written_with_the
         let mode = fs::metadata(place.path(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
-    // The system that is started next sees the file of the stages: no key stays in it.
+    // The provisioned system can read the state file: no key stays in it.
     let state = place.read("state");
     assert!(state.contains("\"volumes\":[]"), "{state}");
 }

@@ -1,4 +1,4 @@
-//! A registry that wants a token first, and one that lies.
+//! A registry that requires a token, and one that sends wrong content.
 
 use super::*;
 use sha2::Digest as _;
@@ -11,8 +11,8 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{digits}")
 }
 
-/// Documents and blobs by path, as a registry with one artifact of two files for each of two architectures has them; and
-/// the digest of its index.
+/// Documents and blobs by path, as in a registry with one artifact of two files for each of two architectures; and the
+/// digest of its index.
 fn artifact() -> (Vec<(String, Vec<u8>)>, String) {
     let (one, two) = (b"one".to_vec(), b"two".to_vec());
     let layer = |bytes: &[u8], title: &str| {
@@ -71,7 +71,7 @@ fn artifact() -> (Vec<(String, Vec<u8>)>, String) {
     (files, name)
 }
 
-/// A registry that takes a token at its `/token`; the token is good for `uses` requests.
+/// A registry that issues a token at its `/token`, valid for `uses` requests.
 fn registry(files: Vec<(String, Vec<u8>)>, uses: usize) -> (String, Log) {
     let given = Mutex::new(0);
     let left = Mutex::new(uses);
@@ -145,7 +145,7 @@ fn a_token_that_runs_out_is_renewed() {
     // Good for index and manifest, not for the blob.
     let (host, log) = registry(files, 2);
     let url = format!("oci://{host}/node/configs:v1?title=two.ign");
-    // The second token does not suffice either: each is for two requests, and three are made.
+    // The second token does not suffice either: each is valid for two requests, and three are sent.
     assert!(fetch(Options::default(), &url).is_err());
     let tokens = log
         .lock()

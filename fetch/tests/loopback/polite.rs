@@ -1,4 +1,4 @@
-//! Servers that say more than yes and no: when to come back, where to go, what is still the same.
+//! Servers that send `Retry-After`, redirects and entity tags.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn without_a_digest_only_content_that_the_server_vouches_for_is_resumed() {
     let request = requests.lock().unwrap()[1].to_lowercase();
     assert!(request.contains("range: bytes=20-\r\n"), "{request}");
     assert!(request.contains("if-range: \"v1\"\r\n"), "{request}");
-    // Without a tag, and with a weak one, it is read from the start.
+    // Without a tag, and with a weak one, the download restarts from the beginning.
     for etag in ["", "W/\"v1\""] {
         let (half, _) = parts(etag);
         let (url, requests) = serve(vec![half, Reply::Bytes(ok(BODY))]);

@@ -139,7 +139,7 @@ fn luks(node: &Node, variant: Variant, minor: u8, path: &str, report: &mut Repor
     }
 }
 
-/// Contents come from one place.
+/// Contents have only one source.
 fn one_contents(node: &Node, path: &str, report: &mut Report) {
     if let (Some(_), Some(local)) = (node.get("contents"), node.get("contents_local")) {
         let message = "found contents too; expected one of contents and contents_local";

@@ -3,8 +3,8 @@
 use crate::read::json::{Json, Value};
 use crate::report::Report;
 
-/// The variants and versions, each with the minor number of the specification 3 of Ignition that it becomes.
-/// Butane's own table, and ours. <https://coreos.github.io/butane/specs/>
+/// The variants and versions, each with the minor number of the specification 3 of Ignition that it becomes. Butane's
+/// own table, and Slipway's variant. <https://coreos.github.io/butane/specs/>
 const VERSIONS: [(&str, &str, u8); 13] = [
     ("fcos", "1.0.0", 0),
     ("fcos", "1.1.0", 1),
@@ -21,7 +21,7 @@ const VERSIONS: [(&str, &str, u8); 13] = [
     ("slipway", "1.0.0", 6),
 ];
 
-/// Sections that need what another distribution lays out, and why they are refused.
+/// Sections that depend on another distribution's disk layout, and why they are refused.
 const REFUSED: [(&str, &str); 4] = [
     (
         "boot_device",
@@ -49,7 +49,7 @@ pub(super) enum Variant {
     Slipway,
 }
 
-/// Variant and version, found before anything else is read.
+/// Finds variant and version before anything else is read.
 pub(super) fn find(yaml: &Json) -> Result<(Variant, u8), Report> {
     let refuse = |key: &str, message: String| {
         let mut report = Report::default();

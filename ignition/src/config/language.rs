@@ -4,19 +4,19 @@ use crate::read::json::{self, Json};
 use crate::read::yaml;
 use crate::report::Report;
 
-/// A text by its language, read as far as needed to tell.
+/// A text by its language, parsed as far as detection needs.
 pub(super) enum Text {
     /// YAML with `variant` at its top.
     Butane(Json),
-    /// JSON, whatever is in it.
+    /// JSON with any content.
     Ignition(Json),
 }
 
-/// The language of a text. Butane is YAML with `variant` at its top. JSON is YAML too; with `variant` it is
-/// Butane, whatever else is in it.
+/// The language of a text. Butane is YAML with `variant` at its top. JSON is YAML too; with `variant` it is Butane,
+/// whatever else it has.
 ///
 /// # Errors
-/// If the text is neither; with `{` as its first character it is held for JSON.
+/// If the text is neither; a text whose first character is `{` gets the errors of JSON.
 pub(super) fn detect(text: &[u8], source: &str) -> Result<Text, Report> {
     let has_variant = |json: &Json| json.value.get("variant").is_some();
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -41,7 +41,7 @@ pub(super) fn detect(text: &[u8], source: &str) -> Result<Text, Report> {
     json
 }
 
-/// Whether a line begins as the variant does, so that the text was meant to be Butane.
+/// Whether a line begins with `variant:`, so that the text is meant to be Butane.
 fn names_variant(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').any(|line| {
         let rest = line.strip_prefix(b"variant");

@@ -1,16 +1,16 @@
 //! JSON with the line and column of every value, as strict and as lenient as Go's decoder.
 //!
 //! Duplicate keys are kept in order, lone surrogates and broken UTF-8 become U+FFFD, numbers stay text.
-//! [`crate::read::yaml`] makes the same tree, so that everything after it has one form to read.
+//! [`crate::read::yaml`] builds the same tree, so that all later steps have one input type.
 
 use std::sync::Arc;
 
 use crate::report::{Position, Report};
 
-/// A value and where it begins.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json {
-    /// Where the value begins.
+    /// Position of the value's first character.
     pub at: Position,
     /// The value.
     pub value: Value,
@@ -27,11 +27,12 @@ pub enum Value {
     Number(String),
     /// A string.
     Text(String),
-    /// A YAML scalar without quotes: a number, a boolean, null or a string by where it stands. JSON has none.
+    /// A YAML scalar without quotes: the schema decides whether it is a number, a boolean, null or a string. JSON has
+    /// none.
     Plain(String),
     /// An array.
     List(Vec<Json>),
-    /// An object: (key, where the key stands, value), duplicates included.
+    /// An object: (key, the key's position, value), duplicates included.
     Object(Vec<(String, Position, Json)>),
 }
 
@@ -48,7 +49,7 @@ impl Value {
         }
     }
 
-    /// What kind of value this is, for messages.
+    /// The type of this value, for messages.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -62,13 +63,13 @@ impl Value {
     }
 }
 
-/// Nesting beyond this is refused, so that the reader's own stack is safe.
+/// Deeper nesting is refused, so that the parser's stack cannot overflow.
 const DEEPEST: u32 = 256;
 
-/// Reads one JSON text; `source` is what messages call it.
+/// Reads one JSON text; `source` is its name in messages.
 ///
 /// # Errors
-/// A report with the one place where the text stops being JSON.
+/// A report with the position of the syntax error.
 pub fn parse(text: &[u8], source: &str) -> Result<Json, Report> {
     let text = String::from_utf8_lossy(text);
     let mut reader = Reader {

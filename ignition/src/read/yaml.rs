@@ -1,7 +1,7 @@
-//! YAML 1.2 as the tree that [`crate::read::json`] makes, every value with its line and column.
+//! YAML 1.2 as the tree of [`crate::read::json`], every value with its line and column.
 //!
-//! Merge keys are read as go-yaml, Butane's reader, reads them. Scalars without quotes stay text: the schema decides what
-//! they are ([`crate::tree::scalar`]). Depth, and the amount that aliases may copy, are bounded.
+//! Merge keys are read as go-yaml, Butane's reader, reads them. Scalars without quotes stay text: the schema decides
+//! their type ([`crate::tree::scalar`]). Depth, and the amount that aliases may copy, are bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 use crate::read::json::{Json, Value};
 use crate::report::{Position, Report};
 
-/// Nesting beyond this is refused. Butane itself needs ten.
+/// Deeper nesting is refused. Butane itself needs ten levels.
 const DEEPEST: usize = 64;
 /// The most values that aliases may copy, all together.
 const COPIED: usize = 100_000;
 /// The most text that aliases may copy, all together, bytes.
 const COPIED_TEXT: usize = 16 << 20;
-/// The prefix of YAML's own tags.
+/// The prefix of YAML's standard tags.
 const CORE: &str = "tag:yaml.org,2002:";
 
-/// Reads one YAML document; `source` is what messages call it.
+/// Reads one YAML document; `source` is its name in messages.
 ///
 /// # Errors
-/// A report with the one place where the text stops being YAML.
+/// A report with the position of the syntax error.
 pub fn parse(text: &[u8], source: &str) -> Result<Json, Report> {
     let source: Arc<str> = source.into();
     let fail = |(line, column): (u32, u32), message: String| {
@@ -59,10 +59,10 @@ pub fn is_null(plain: &str) -> bool {
     matches!(plain, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// A place: line and column from 1.
+/// A position: line and column from 1.
 type Place = (u32, u32);
 
-/// What is wrong, and where.
+/// An error and its position.
 struct Wrong {
     place: Place,
     message: String,
@@ -104,14 +104,14 @@ fn decoded(text: &[u8]) -> Result<&str, (Place, String)> {
     }
 }
 
-/// Where the character after this text stands.
+/// The position after this text.
 fn end_of(text: &str) -> Place {
     let line = text.matches('\n').count() + 1;
     let column = text.rsplit('\n').next().unwrap_or_default().chars().count();
     place(line, column)
 }
 
-/// A list or mapping that is not at its end yet.
+/// A list or mapping whose end was not read yet.
 enum Open {
     List {
         at: Position,
@@ -128,7 +128,7 @@ enum Open {
     },
 }
 
-/// A key that waits for its value.
+/// A key whose value was not read yet.
 enum Key {
     /// `<<`
     Merge,
@@ -241,7 +241,7 @@ impl Builder {
         self.put(json, anchor)
     }
 
-    /// Puts a value where it belongs: into what is open, or it is the document.
+    /// Adds a value to the innermost open list or mapping; without one it is the document.
     fn put(&mut self, json: Json, anchor: usize) -> Result<(), Wrong> {
         if anchor != 0 {
             self.charge(&json, &json.at)?;
@@ -311,7 +311,7 @@ fn weigh(json: &Json) -> (usize, usize, usize) {
     sum
 }
 
-/// A mapping's key: a scalar, each once.
+/// The key of a mapping: a scalar, each once.
 fn name(json: Json, names: &mut BTreeSet<String>) -> Result<Key, Wrong> {
     let name = match json.value {
         Value::Plain(text) if text == "<<" => return Ok(Key::Merge),
@@ -326,7 +326,7 @@ fn name(json: Json, names: &mut BTreeSet<String>) -> Result<Key, Wrong> {
     Ok(Key::Name(name, json.at))
 }
 
-/// What a merge key brings: the entries that are not there yet.
+/// Merges the value of a merge key: adds the entries whose keys are not there yet.
 fn merge(
     json: Json,
     entries: &mut Vec<(String, Position, Json)>,

@@ -7,7 +7,7 @@ use crate::report::{Kind, Position};
 use crate::schema::{CONFIG, Item, RESOURCE, Shape, Struct, snake};
 use crate::tree::{Node, Value};
 
-/// Puts all contents where Ignition looks for them.
+/// Moves all contents to the fields that Ignition reads.
 pub(super) fn translate(work: &mut Work<'_>, tree: &mut Node) {
     resources(work, tree, &CONFIG, "$");
     if let Some(systemd) = tree.get_mut("systemd") {
@@ -26,7 +26,7 @@ pub(super) fn translate(work: &mut Work<'_>, tree: &mut Node) {
     }
 }
 
-/// Every resource below a node. `path` is in Ignition's spelling.
+/// Translates every resource below a node. `path` is in Ignition's spelling.
 fn resources(work: &mut Work<'_>, node: &mut Node, schema: &'static Struct, path: &str) {
     if std::ptr::eq(schema, &raw const RESOURCE) {
         resource(work, node, path);
@@ -72,7 +72,7 @@ fn resource(work: &mut Work<'_>, node: &mut Node, path: &str) {
             None => return,
         },
         (None, Some(inline)) if work.minor == 0 && path.starts_with("$.ignition") => {
-            // The first version had it for files only.
+            // The first version had `inline` for files only.
             let message = "unused key inline";
             return work
                 .report
@@ -104,7 +104,7 @@ fn resource(work: &mut Work<'_>, node: &mut Node, path: &str) {
     }
 }
 
-/// A config inside the config is checked too, as a node will do when it reads it.
+/// Checks a config inside the config too, as a node does when it reads it.
 fn inner(work: &mut Work<'_>, bytes: &[u8], place: &str, at: Option<&Position>) {
     let Some(check) = work.check_inner else {
         return;
@@ -138,7 +138,7 @@ fn unit_text(work: &mut Work<'_>, node: &mut Node, path: &str) {
     }
 }
 
-/// A line of a local file is a key.
+/// Each line of a local file is a key.
 fn keys(work: &mut Work<'_>, node: &mut Node, path: &str) {
     let Some(locals) = node.take("ssh_authorized_keys_local") else {
         return;
@@ -180,7 +180,7 @@ fn text(work: &mut Work<'_>, local: &Node, place: &str) -> Option<String> {
     text.ok()
 }
 
-/// A local file's bytes; an error if there are none.
+/// A local file's bytes; an error is reported if it cannot be read.
 pub(super) fn file(work: &mut Work<'_>, local: &Node, place: &str) -> Option<Vec<u8>> {
     let path = inside(local.as_text().unwrap_or_default());
     let read = |path: String| work.options.files.read(&path);
@@ -193,14 +193,14 @@ pub(super) fn file(work: &mut Work<'_>, local: &Node, place: &str) -> Option<Vec
     }
 }
 
-/// A data URL, and what its compression is to be.
+/// A data URL, and the compression of its content.
 pub(super) struct DataUrl {
     pub(super) text: String,
     pub(super) compression: Option<&'static str>,
 }
 
 /// The shortest of three forms: escaped, base64, and packed base64 unless the contents are `packed` already. The
-/// compression is always said, so that a parent's is not inherited; the first version did none of that.
+/// compression is always set, so that a parent's is not inherited; the first version did none of that.
 pub(super) fn data_url(bytes: &[u8], packed: bool, minor: u8, options: Options<'_>) -> DataUrl {
     let escaped = data_url::percent_encoded(bytes);
     if minor == 0 {

@@ -6,8 +6,8 @@ use crate::schema::SYSTEMD;
 use crate::tree::{Node, Value};
 use crate::unit::mount::{Mount, Swap};
 
-/// Adds a unit for every file system that asks for one; a unit of the config of the same name has the last word
-/// on each of its fields.
+/// Adds a unit for every file system with `with_mount_unit`; the fields of a unit of the same name in the config take
+/// precedence.
 pub(super) fn add(work: &mut Work<'_>, tree: &mut Node) {
     let mut units = Vec::new();
     let mut places = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn add(work: &mut Work<'_>, tree: &mut Node) {
     let (at, value) = (None, Value::List(units));
     parent.put("units", Node { at, value });
     *systemd = merge(&parent, systemd, &SYSTEMD);
-    // Those that were made come first and in order; then the others in theirs.
+    // Generated units come first and in order; then the others in theirs.
     let rest = names
         .iter()
         .enumerate()
@@ -68,7 +68,7 @@ fn name(unit: &Node) -> &str {
     unit.text("name").unwrap_or_default()
 }
 
-/// Merging takes the first of two entries for a generated unit, so the second is reported here.
+/// Merging uses only the first of two entries for a generated unit, so the second is reported here.
 fn twice(work: &mut Work<'_>, own: &[Node], made: &[String]) {
     for (j, unit) in own.iter().enumerate() {
         let before = own[..j].iter().any(|other| name(other) == name(unit));
@@ -80,7 +80,7 @@ fn twice(work: &mut Work<'_>, own: &[Node], made: &[String]) {
     }
 }
 
-/// The devices that only open with the network's help: LUKS volumes bound to Tang.
+/// The devices that open only with the network: LUKS volumes bound to Tang.
 fn remote(storage: &Node) -> Vec<String> {
     let mut out = Vec::new();
     for luks in storage.items("luks") {

@@ -1,4 +1,4 @@
-//! Podman Quadlets become files and links where Podman's generator looks for them: podman-systemd.unit(5).
+//! Podman Quadlets, translated to files and links in the folders of Podman's generator: podman-systemd.unit(5).
 
 use super::contents::file;
 use super::storage::{Existing, Storage};

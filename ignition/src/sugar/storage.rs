@@ -8,7 +8,7 @@ use crate::tree::{Node, Value};
 const TAKEN: &str =
     "a file, directory or link of the config is there already, with contents or of another kind";
 
-/// The storage of a config while entries are added to it that one section of the YAML asks for.
+/// The storage of a config while entries for one section of the YAML are added to it.
 pub(super) struct Storage<'a, 'o> {
     pub(super) work: &'a mut Work<'o>,
     node: &'a mut Node,
@@ -17,12 +17,12 @@ pub(super) struct Storage<'a, 'o> {
     at: Option<&'a Position>,
 }
 
-/// What happens where the config has an entry of this path already.
+/// The handling of an entry whose path the config has already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
     /// The entry gets the contents or the target, if it has none yet.
     Complete,
-    /// It is an error.
+    /// The entry is an error.
     Refuse,
 }
 
@@ -97,7 +97,7 @@ impl<'a, 'o> Storage<'a, 'o> {
         node.put("target", Node::text_at(target.to_owned(), at));
     }
 
-    /// The index of the entry that `new` completes or becomes; none where it may not be added.
+    /// The index of the entry that `new` completes or becomes; none if it may not be added.
     fn entry(
         &mut self,
         list: &'static str,

@@ -41,12 +41,12 @@ fn add_tree(storage: &mut Storage<'_, '_>, folder: &Node, path: &str) {
     for entry in found {
         let to = match top.starts_with('/') {
             true => clean(&format!("{top}/{}", entry.path)),
-            // Ignition's own rule reports what is wrong with it.
+            // Ignition's own rule reports the mistake.
             false => format!("{top}/{}", entry.path),
         };
         let new = node_at(&to, folder);
         match entry.kind {
-            // Directories are made with the files in them, unless the tree sets a mode or an owner.
+            // Directories are made with their files, unless the tree sets a mode or an owner.
             EntryKind::Directory if given("dir_mode") || given("user") || given("group") => {
                 storage.add_directory(new, folder.number("dir_mode").unwrap_or(0o755));
             }
@@ -65,7 +65,7 @@ fn add_tree(storage: &mut Storage<'_, '_>, folder: &Node, path: &str) {
     }
 }
 
-/// A node of this path and the owners of its tree.
+/// A node with this path and the owners of its tree.
 fn node_at(path: &str, folder: &Node) -> Node {
     let mut node = Node::empty();
     node.at = folder.at.clone();

@@ -7,7 +7,7 @@ use crate::report::Report;
 /// Options of a translation.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// The files that `local` and its like name.
+    /// The files that `local` and the similar keys name.
     pub files: &'a dyn Files,
     /// Compresses contents where that makes a config smaller. A node sets none: it reads the contents at once, and its
     /// program carries no compressor.
@@ -33,8 +33,8 @@ impl Options<'static> {
     };
 }
 
-/// Checks the text of a config that stands inside another one, and reports what is wrong with it. The second argument is
-/// the text's name in messages. A function of the caller, since reading configs of both languages is the room above.
+/// Checks the text of a config inside another one, and returns the findings. The second argument is the text's name in
+/// messages. A function of the caller, since the module that reads both languages is above this one.
 pub(crate) type CheckInner = fn(&[u8], &str) -> Report;
 
 /// The state that the steps of one translation share.
@@ -45,6 +45,6 @@ pub(crate) struct Work<'a> {
     /// Checks a config inside this one; none if this one is inside another.
     pub(crate) check_inner: Option<CheckInner>,
     pub(crate) report: Report,
-    /// Where the translated parts stood in the YAML.
+    /// The positions in the YAML of the translated parts.
     pub(crate) origins: Origins,
 }

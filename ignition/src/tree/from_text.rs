@@ -1,6 +1,6 @@
 //! Reads a tree from JSON or YAML by the schema.
 //!
-//! Go's JSON habits are folded away: keys match whatever their case, `null` is absence, the last of a duplicate scalar
+//! Go's JSON habits are normalised: keys match whatever their case, `null` is absence, the last of a duplicate scalar
 //! wins and duplicate objects are read over one another.
 
 use std::borrow::Cow;
@@ -80,7 +80,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The field that a key means, and whether the key is spelled as it should be.
+    /// The field of a key, and whether the key is spelled correctly.
     fn field(
         &self,
         schema: &'static Struct,
@@ -104,7 +104,7 @@ impl Reader<'_> {
         (exact.is_some(), exact.or_else(folded))
     }
 
-    /// Reads a value over what an earlier duplicate of its key left.
+    /// Reads a value over the result of an earlier duplicate of its key.
     fn value(
         &mut self,
         json: &Json,
@@ -159,7 +159,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A YAML scalar is what its place makes of it.
+    /// The type of the field decides the type of a YAML scalar.
     fn resolved<'j>(&self, json: &'j Json, shape: Shape) -> Cow<'j, Json> {
         let value = match (&json.value, shape) {
             (JsonValue::Plain(text), _) if yaml::is_null(text) => JsonValue::Null,
@@ -181,7 +181,7 @@ impl Reader<'_> {
             self.wrong(json, path, "a list");
             return before;
         };
-        // Go reads a duplicate list over the entries of the first one.
+        // Go decodes a duplicate list into the entries of the first one.
         let mut old = match before.map(|node| node.value) {
             Some(Value::List(old)) => old,
             _ => Vec::new(),

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::report::Position;
 use crate::schema::{Item, Key};
 
-/// The fields of an object that are there.
+/// The fields of an object that are present.
 pub(crate) type Fields = BTreeMap<&'static str, Node>;
 
-/// A value and where it came from.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its position in the source; none for a generated value.
@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// A string and where it came from.
+    /// A string and its position.
     pub(crate) fn text_at(text: String, at: Option<Position>) -> Self {
         Self {
             at,
@@ -114,7 +114,7 @@ impl Node {
         self.fields_mut()?.get_mut(name)
     }
 
-    /// The field of this name, made if it is not there.
+    /// The field of this name, added if it is absent.
     pub(crate) fn entry(
         &mut self,
         name: &'static str,
@@ -131,19 +131,19 @@ impl Node {
         }
     }
 
-    /// Takes a field away.
+    /// Removes a field and returns it.
     pub(crate) fn take(&mut self, name: &str) -> Option<Node> {
         self.fields_mut()?.remove(name)
     }
 
-    /// Puts a field in the place of whatever was there.
+    /// Sets a field; an existing value is replaced.
     pub(crate) fn put(&mut self, name: &'static str, node: Node) {
         if let Some(fields) = self.fields_mut() {
             fields.insert(name, node);
         }
     }
 
-    /// What identifies this entry of a list of `item`.
+    /// The key of this entry of a list of `item`.
     #[must_use]
     pub fn key(&self, item: Item) -> String {
         let field = |name: &str| self.text(name).unwrap_or_default().to_owned();

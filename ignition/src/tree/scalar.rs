@@ -2,7 +2,7 @@
 
 use crate::read::json::Value;
 
-/// What a boolean field makes of a scalar.
+/// The boolean of a scalar in a boolean field.
 #[must_use]
 pub fn flag(text: &str) -> Option<bool> {
     match text {
@@ -12,9 +12,8 @@ pub fn flag(text: &str) -> Option<bool> {
     }
 }
 
-/// What a number's field makes of a scalar without quotes: `0644` and `0o644` are octal, `0x` and `0b` are
-/// hexadecimal and binary, `_` may group digits. What begins as a number and is none stays one by its kind,
-/// for the message.
+/// The value of a scalar without quotes in a number field: `0644` and `0o644` are octal, `0x` and `0b` are hexadecimal
+/// and binary, `_` may group digits. A text that begins like a number and is invalid keeps its type, for the message.
 #[must_use]
 pub fn number(plain: &str) -> Value {
     match integer(plain) {

@@ -3,7 +3,7 @@
 use super::node::{Node, Value};
 use crate::schema::{Item, Shape, Struct};
 
-/// The tree as JSON with nothing in it that was not said, but for the required strings of what was.
+/// The tree as JSON with only the fields that were given, and the required strings of their objects.
 #[must_use]
 pub fn to_sparse_json(node: &Node, schema: &'static Struct) -> serde_json::Value {
     let mut out = serde_json::Map::new();

@@ -26,7 +26,7 @@ impl Rules {
         }
     }
 
-    /// The first collision of each kind is reported, and none of a disk without a device, as in Ignition.
+    /// The first collision of each kind is reported, and none for a disk without a device, as in Ignition.
     fn partitions(&mut self, disk: &Spot<'_>) {
         let partitions = disk.items("partitions");
         for partition in &partitions {
@@ -53,8 +53,8 @@ impl Rules {
         self.overlaps(&partitions);
     }
 
-    /// The first overlap of two partitions whose start and size are both given: the other one of the two is
-    /// named, as in Ignition. A start of 0 is chosen later; a size of 0 counts as its first MiB only.
+    /// The first overlap of two partitions whose start and size are both given: as in Ignition, the finding is at the
+    /// other one of the two. A start of 0 is chosen later; a size of 0 counts as its first MiB only.
     fn overlaps(&mut self, partitions: &[Spot<'_>]) {
         let range = |partition: &Spot<'_>| {
             let start = partition

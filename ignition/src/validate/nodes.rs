@@ -176,7 +176,7 @@ impl Rules {
         }
     }
 
-    /// An instance's `[Install]` may stand in its template's entry.
+    /// The `[Install]` section of an instance may be in its template's entry.
     fn enabled_without_install(&mut self, spot: &Spot<'_>, name: &str, units: &[Spot<'_>]) {
         let contents = spot.text("contents").unwrap_or_default();
         if spot.node.flag("enabled") != Some(true) {

@@ -32,8 +32,8 @@ impl Rules {
         }
     }
 
-    /// Merged configs and certificate authorities need a source; since 3.1 the complaint about a wrong
-    /// one is made at the entry as well.
+    /// Merged configs and certificate authorities need a source; since 3.1 the finding about an invalid one is reported
+    /// for the entry as well.
     fn source_needed(&mut self, spot: &Spot<'_>) {
         let at = if self.minor >= 1 { "" } else { "source" };
         match spot.text("source").filter(|text| !text.is_empty()) {

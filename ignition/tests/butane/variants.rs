@@ -1,5 +1,5 @@
 //! Slipway's own part of Butane: the variant `slipway`, the sections that are refused by name, and nodes without local
-//! files. The rest is compared with Butane's answers in `tests/butane.rs`.
+//! files. The rest is compared with Butane's results in `tests/butane.rs`.
 
 use ignition::butane::Options;
 use ignition::config::from_butane;
@@ -122,7 +122,7 @@ fn a_text_in_neither_language_is_refused() {
     );
     assert!(why("\u{1}binary").contains("expected Ignition JSON, or Butane YAML"));
     assert!(why("{\"ignition\": ").contains("the text ends"));
-    // Meant to be Butane: the YAML's own mistake is told.
+    // Meant to be Butane: the YAML's syntax error is reported.
     assert!(why("variant: fcos\nversion: [\n").contains("not valid YAML"));
     assert!(why("variant: fcos\n\tversion: 1\n").contains("tab"));
 }

@@ -1,7 +1,7 @@
-//! Drift: a provisioned node whose config is no longer the one that was applied.
+//! Drift: a provisioned node whose config differs from the applied one.
 //!
-//! Only what every boot has at hand is compared: the base config in the initramfs, and what the machine shows by itself.
-//! Nothing is asked over a network, and nothing is applied.
+//! Only the sources that every boot can read are compared: the base config in the initramfs, and the platform's local
+//! config. Nothing is requested over a network, and nothing is applied.
 
 use anyhow::Result;
 
@@ -11,8 +11,8 @@ use apply::digest::sha256;
 use apply::fetched::Sources;
 use linux::log::say;
 
-/// Reports each source that differs from what was applied, on the consoles and in the log; true if there is one.
-/// Best effort.
+/// Reports each source that differs from the applied one, on the consoles and in the log; true if any does. Best
+/// effort.
 pub(super) fn report(boot: &Boot, applied: Option<&Sources>) -> bool {
     let Some(applied) = applied else {
         return false;
@@ -34,7 +34,7 @@ pub(super) fn report(boot: &Boot, applied: Option<&Sources>) -> bool {
     !changed.is_empty()
 }
 
-/// The texts that this boot has at hand, and the names of those that it would have.
+/// The sources that this boot can read, and the names of all that it could read if they existed.
 fn now(boot: &Boot) -> Result<(Sources, Vec<String>)> {
     let mut now = Sources::new();
     let mut seen = vec![source::BASE.to_owned()];
@@ -51,7 +51,7 @@ fn now(boot: &Boot) -> Result<(Sources, Vec<String>)> {
     Ok((now, seen))
 }
 
-/// What is another, has gone, or has come; in order.
+/// The sources that changed, disappeared, or appeared; in order.
 fn changed(applied: &Sources, now: &Sources, seen: &[String]) -> Vec<String> {
     let names = seen.iter().chain(now.keys());
     let mut out: Vec<String> = names
@@ -81,10 +81,10 @@ mod tests {
         let same = [(source::BASE, "1"), ("fw_cfg", "2")];
         assert!(differing(&same, &seen).is_empty());
         assert_eq!(differing(&[same[0], ("fw_cfg", "x")], &seen), ["fw_cfg"]);
-        // It has gone, which is a change where it would be seen.
+        // A source that disappeared is a change if this boot could read it.
         assert_eq!(differing(&same[..1], &seen), ["fw_cfg"]);
         assert!(differing(&same[..1], &seen[..1]).is_empty());
-        // One came that was not there.
+        // A source appeared.
         let none = changed(&sources(&same[..1]), &sources(&same), &seen);
         assert_eq!(none, ["fw_cfg"]);
         assert_eq!(

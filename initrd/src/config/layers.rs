@@ -12,7 +12,7 @@ use platform::provider::Provider;
 
 use super::source::User;
 
-/// A platform's problem as something wrong with the config.
+/// Converts a platform's problem to a problem of the config.
 pub(super) fn wrong(problem: Problem) -> ConfigProblems {
     ConfigProblems {
         lines: vec![problem.what],
@@ -56,7 +56,7 @@ pub(super) fn gather_all(
     Ok(Fetched { sources, ..fetched })
 }
 
-/// The base under the machine's host name and keys.
+/// The base config under the machine's host name and keys.
 fn with_machine(
     gather: &mut Gather<'_>,
     base: Config,

@@ -1,4 +1,4 @@
-//! What a provider needs of the init to be asked: the network, media, kernel modules, waiting.
+//! The machine that the init passes to a provider: the network, media, kernel modules, waiting.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -33,7 +33,7 @@ pub(super) fn user_config(
         })
     };
     let load_modules = |names: &[&str]| {
-        // Each by itself: one that fails does not keep the others out.
+        // One by one: a module that fails does not prevent the loading of the others.
         for name in loadable(boot, names) {
             if let Err(error) = boot.modules.load(&[name]) {
                 tracing::warn!("config: {error:#}");
@@ -59,7 +59,7 @@ pub(super) fn user_config(
         sys: &world.sys,
         dev: &world.dev,
         file: &world.in_initrd(CONFIG_FILE),
-        // A service is asked without end: the boot cannot do without its answer.
+        // A service is asked without end: the boot cannot go on without its answer.
         patience: fetch::Patience {
             total: None,
             without_bytes: None,
@@ -94,7 +94,7 @@ pub(super) fn local(boot: &Boot) -> Result<Option<UserConfig>> {
     Ok((local.read)(&boot.world.sys, &file)?)
 }
 
-/// Those of these modules that the initramfs holds; the others are built into the kernel, or the image is not for them.
+/// The modules of `names` that the initramfs holds; the others are built into the kernel, or the image is not for them.
 fn loadable<'a>(boot: &Boot, names: &[&'a str]) -> Vec<&'a str> {
     let index = boot.modules.index();
     let held = |name: &&str| index.module(name).is_some();

@@ -13,7 +13,7 @@ use crate::context::Boot;
 use apply::config_source::ConfigSource;
 use linux::world::World;
 
-/// What messages call the config that the recipe bakes in.
+/// The name of the recipe's base config in messages.
 pub(super) const BASE: &str = "the image's base config";
 
 /// The config that the recipe bakes in.
@@ -35,13 +35,13 @@ pub(super) struct User {
     pub(super) metadata: Metadata,
 }
 
-/// The user's config: what the kernel command line names, else what the platform has.
+/// The user's config: the one that the kernel command line names, else the platform's.
 pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
     let found = machine::user_config(boot, patience)?;
     for note in &found.notes {
         tracing::warn!("config: {note}");
     }
-    // From here on the machine's own network is the one that is brought up.
+    // From now on the platform's network data configures the network.
     if let Some(own) = &found.metadata.network {
         boot.network
             .set_platform_data(platform::network::plan(&own.network));

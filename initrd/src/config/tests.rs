@@ -147,7 +147,7 @@ fn the_users_word_is_over_the_bases() {
         Some(420)
     );
     assert!(fetched.user_config);
-    // Both texts are known again by later boots.
+    // Later boots recognise both texts.
     let known = [
         ("base", sha256(base.as_bytes())),
         ("user", sha256(user.as_bytes())),
@@ -181,7 +181,7 @@ fn butane_is_taken_at_boot_from_every_source() {
         .map(|file| file.contents.clone().unwrap())
         .collect();
     assert_eq!(contents, [b"A", b"1", b"C"]);
-    // What a node cannot have, and what stands where.
+    // Unsupported settings, with their positions.
     let wrong = gathered(
         None,
         Some(text_of(
@@ -524,7 +524,7 @@ fn key_files_come_in_the_order_of_the_volumes_and_are_verified() {
     assert!(!wrong.contains("SECRET"), "{wrong}");
 }
 
-/// Those that the config has itself are asked for nowhere: the volume is bound without a network.
+/// Advertisements in the config are not requested: the volume is bound without a network.
 #[test]
 fn tang_servers_are_asked_for_the_advertisement_that_a_thumbprint_names() {
     let server = serve(Box::new(|number, _, stream| match number {
@@ -693,7 +693,7 @@ fn what_the_machine_says_stands_between_base_and_user() {
     assert!(!fetched.user_config);
     let users = fetched.model.passwd.unwrap().users.unwrap();
     assert_eq!(users[0].name, "root");
-    // The user's word is the last one; keys of both are kept.
+    // The user's value wins; keys of both are kept.
     let user = config(
         r#", "storage": {"files": [{"path": "/etc/hostname", "contents": {"source": "data:,user"}}]},
            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-rsa USER"]}]}"#,

@@ -28,17 +28,14 @@ pub(crate) fn write(world: &World, sysroot: &Path) -> Result<()> {
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))
 }
 
-/// Makes the folders that the container expects of the host.
-///
-/// # Errors
-/// Names the folder.
+/// Makes the host folders that the container mounts.
 pub(crate) fn make_folders(sysroot: &Path) -> Result<()> {
     FOLDERS
         .iter()
         .try_for_each(|(path, mode)| folder(&inside(sysroot, path), *mode))
 }
 
-/// What the kubelet is started with: its configuration, and its identity where it has one.
+/// The arguments of the kubelet: its configuration, and its identity if it has one.
 fn arguments(sysroot: &Path) -> Vec<String> {
     let mut arguments = vec![
         format!("--config={CONFIG}"),

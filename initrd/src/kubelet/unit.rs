@@ -13,13 +13,10 @@ use linux::world::World;
 
 /// Units of this boot.
 const UNITS: &str = "/run/systemd/system";
-/// What starts it.
+/// The target that starts it.
 const TARGET: &str = "multi-user.target";
 
-/// Writes the unit, and enables it unless the config says otherwise. Gives whether it is enabled.
-///
-/// # Errors
-/// Names the file that cannot be written.
+/// Writes the unit, and enables it unless the config disables it. Returns whether it is enabled.
 pub(crate) fn install(world: &World, sysroot: &Path) -> Result<bool> {
     let units = world.in_run(UNITS);
     let wants = units.join(format!("{TARGET}.wants"));
@@ -37,7 +34,7 @@ pub(crate) fn install(world: &World, sysroot: &Path) -> Result<bool> {
     Ok(enabled)
 }
 
-/// Whether a preset of the node's own says `disable kubelet.service`: Ignition writes `enabled: false` so.
+/// Whether a preset of the node has `disable kubelet.service`: Ignition writes `enabled: false` so.
 fn is_disabled(sysroot: &Path) -> bool {
     let Ok(presets) = fs::read_dir(sysroot.join("etc/systemd/system-preset")) else {
         return false;
@@ -57,9 +54,9 @@ fn is_disabled(sysroot: &Path) -> bool {
         .unwrap_or(false)
 }
 
-/// The unit. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound), the kubelet has it in its
-/// own environment; with control groups left to systemd its message comes from the unit's own group and is accepted. What
-/// runs after its READY is the blessing of the boot entry.
+/// The unit. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound); the kubelet has it in
+/// its own environment. With control groups left to systemd its message comes from the unit's own group and is
+/// accepted. After READY the unit blesses the boot entry.
 fn text() -> String {
     format!(
         "\

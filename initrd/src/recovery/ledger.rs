@@ -9,13 +9,13 @@ use image::paths::{STATE_LEDGER, STATE_MARK};
 use image::report::Report;
 use serde::{Deserialize, Serialize};
 
-/// One line of the ledger: a failed boot, or one that came to its handoff.
+/// One line of the ledger: a failed boot, or one that reached its handoff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
-    /// Seconds since 1970, as far as the clock was right.
+    /// Seconds since 1970, by a clock that may be wrong.
     time: u64,
-    /// The failed report; none for a boot that came to its handoff.
+    /// The failure's report; none for a boot that reached its handoff.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     report: Option<Report>,
 }
@@ -32,10 +32,10 @@ fn in_a_row(ledger: &str, report: &Report) -> usize {
         .count()
 }
 
-/// Writes a failure to the ledger in `state`; gives how many in a row it makes, none if there is no ledger yet.
+/// Writes a failure to the ledger in `state`; returns how many in a row it makes, none if there is no ledger yet.
 pub(super) fn note(state: &Path, report: &Report) -> Option<usize> {
     let path = state.join(STATE_LEDGER);
-    // The folder also stands in the read-only root; only a mounted `state` has this mark.
+    // The folder also exists in the read-only root; only a mounted `state` has this mark.
     if !state.join(STATE_MARK).exists() {
         return None;
     }
@@ -51,7 +51,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
-/// Notes that this boot comes to its handoff, if the ledger has failures; an empty ledger stays unwritten.
+/// Notes that this boot reaches its handoff, if the ledger has failures; an empty ledger stays unwritten.
 pub(crate) fn note_success(state: &Path) {
     let path = state.join(STATE_LEDGER);
     let Ok(ledger) = read(&path) else {

@@ -2,10 +2,10 @@
 
 use image::layout::BOOT_TRIES;
 
-/// How many reboots for one reason are enough.
+/// Failures in a row for one reason after which the node stays up.
 const ENOUGH: usize = 3;
 
-/// What is done after a report.
+/// The action after a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
     /// Report, ten seconds, reboot.

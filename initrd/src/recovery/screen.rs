@@ -1,4 +1,4 @@
-//! The report on the consoles: for people, and as one line for machines.
+//! The report on the consoles: for people, and as one line for programs.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use linux::world::World;
 
 use super::policy::Policy;
 
-/// How long a report stands before the reboot, seconds.
+/// Time that the report is shown before the reboot, seconds.
 pub(super) const SHOWN_SECONDS: u64 = 10;
 
-/// Shows the report with the kernel's own messages held back, so that no line is torn.
+/// Shows the report with the kernel's own messages held back, so that they do not break its lines.
 pub(super) fn show(world: &World, report: &Report, policy: Policy) {
     let printk = world.proc.join("sys/kernel/printk");
     let before = fs::read_to_string(&printk);

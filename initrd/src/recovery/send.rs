@@ -1,7 +1,7 @@
 //! Sends a failure's report off the machine: to a virtio serial port, and to a server.
 //!
-//! Best effort, bounded in time: the report is on the consoles already, and the node goes on as its policy says
-//! whether anybody listens or not.
+//! Best effort, bounded in time: the report is on the consoles already, and the node follows its policy whether the
+//! report is received or not.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -23,9 +23,9 @@ use linux::modules::{Modules, Network};
 use linux::waiter::Waiter;
 use linux::world::World;
 
-/// For the network to come up.
+/// Time limit for bringing the network up.
 const NETWORK: Duration = Duration::from_secs(20);
-/// For the server to take the report.
+/// Time limit for the server's response.
 const SERVER: Duration = Duration::from_secs(20);
 
 /// Sends the report to the machine's port and to `slipway.report.url=`, where they exist, and logs the result on the
@@ -34,7 +34,7 @@ pub(crate) fn send(early: &Early, report: &Report) {
     let world = &early.world;
     let text = serde_json::to_string(report).unwrap_or_default();
     let cmdline = fs::read_to_string(world.proc.join("cmdline")).unwrap_or_default();
-    // A command line that is wrong elsewhere still names its server; the network is then the default one.
+    // A command line that is malformed elsewhere still names its server; the network is then the default one.
     let url = Cmdline::report_url_of(&cmdline);
     let modules = modules(world);
     if let Ok(modules) = &modules {
@@ -63,7 +63,7 @@ fn modules(world: &Arc<World>) -> Result<Modules> {
     Modules::open(Arc::clone(world), &release.release().to_string_lossy())
 }
 
-/// The device of the port with our name.
+/// The device of Slipway's virtio serial port.
 fn port(world: &World) -> Option<PathBuf> {
     let ports = world.sys.join("class/virtio-ports");
     let name = block::entries(&ports).into_iter().find(|name| {
@@ -72,7 +72,7 @@ fn port(world: &World) -> Option<PathBuf> {
     Some(world.dev.join(name))
 }
 
-/// A port that nobody reads at the other end must not hold the node up.
+/// Writes without blocking: a port without a reader at the other end must not hold the node up.
 fn write(port: &PathBuf, text: &str) -> Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -83,7 +83,7 @@ fn write(port: &PathBuf, text: &str) -> Result<()> {
         .with_context(|| format!("writing to {}", port.display()))
 }
 
-/// Brings the network up and posts, in a thread that is left alone when it takes too long.
+/// Brings the network up and posts, in a thread that is abandoned at the time limit.
 fn post(early: &Early, modules: Modules, url: String, text: String) -> Result<()> {
     let world = &early.world;
     let network = Arc::clone(&early.network);
@@ -91,7 +91,7 @@ fn post(early: &Early, modules: Modules, url: String, text: String) -> Result<()
     let inside = Arc::clone(world);
     std::thread::spawn(move || {
         let up = network.up(&modules);
-        // Whoever waited may have given up.
+        // The receiver may have reached its time limit.
         tell.send(up).unwrap_or_default();
         let client = || {
             fetch::blocking::Client::new(&fetch::Options {

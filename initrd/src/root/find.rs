@@ -1,4 +1,4 @@
-//! Which partitions belong to a root hash: by their GUIDs, on the disk that the loader started from.
+//! Finds the partitions of a root hash: by their GUIDs, on the disk that the loader started from.
 
 use anyhow::{Result, bail};
 use image::guid::Guid;
@@ -33,10 +33,10 @@ pub(super) fn loader_partition(boot: &Boot) -> Option<Guid> {
     firmware::loader_partition(world)
 }
 
-/// Both halves and their disk, once both are there.
+/// Both halves and their disk, once both exist.
 ///
 /// # Errors
-/// If two disks have them and the loader does not say which was meant.
+/// If two disks have them and the loader does not name its own.
 pub(super) fn among(
     disks: &[Disk],
     hash: &RootHash,
@@ -69,7 +69,7 @@ pub(super) fn among(
     Ok(found.pop())
 }
 
-/// Why no disk had them, in the words of what was seen.
+/// The fault that no disk has the root, with the partitions that were found.
 pub(super) fn absent(disks: &[Disk], hash: &RootHash, loader: Option<Guid>) -> Fault {
     let seen: Vec<String> = disks.iter().map(describe).collect();
     let mut expected = format!(

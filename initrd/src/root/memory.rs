@@ -1,6 +1,6 @@
 //! The root of a PXE boot, fetched into memory. One file holds the file system and, behind it, the hash tree.
 //!
-//! The download has no digest of its own, since the root hash of the command line decides over every block that is read.
+//! The download needs no digest, since the root hash of the command line verifies every block that is read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,12 +22,12 @@ use linux::mount::Flags;
 use linux::waiter::Waiter;
 use linux::world::World;
 
-/// Where the file stands until both loop devices hold it; nobody sees the folder afterwards.
+/// Mount point of the file's tmpfs, which is detached once both loop devices hold the file.
 const FOLDER: &str = "/run/slipway-root";
-/// How long a server may be out of reach before the boot has failed.
+/// The time limit for an unreachable server, after which the boot fails.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Fetches `url` and gives two loop devices: the file system and its hash tree.
+/// Fetches `url` and attaches two loop devices: the file system and its hash tree.
 pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
     let world = &boot.world;
     boot.timeline
@@ -81,8 +81,8 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     };
     let file = File::create_new(path).with_context(|| format!("making {}", path.display()))?;
     let watch = Mutex::new((0_u64, Waiter::for_ever(world)));
-    // Without an answer too: `fetch` says this line before each attempt and every five seconds of silence, which its own
-    // deadlines end.
+    // Progress even without an answer: `fetch` calls this before each attempt and every five seconds of silence, which
+    // its own deadlines end.
     let on_wait = |line: &str| {
         if let Ok(mut watch) = watch.lock() {
             watch.1.attempted();
@@ -101,9 +101,9 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the EROFS at the begin of `file`, which is where its hash tree begins.
+/// Bytes of the EROFS at the begin of `file`: the offset of its hash tree.
 ///
-/// On-disk format: the kernel's `fs/erofs/erofs_fs.h`; the superblock stands at byte 1024.
+/// On-disk format: the kernel's `fs/erofs/erofs_fs.h`; the superblock is at byte 1024.
 fn data_size(file: &File, size: u64) -> Result<u64, String> {
     let mut superblock = [0; 128];
     file.read_exact_at(&mut superblock, 1024)
@@ -153,7 +153,7 @@ mod tests {
         file.write_all_at(&[12], 1024 + 12).unwrap();
         file.write_all_at(&60_u32.to_le_bytes(), 1024 + 36).unwrap();
         assert_eq!(data_size(&file, 64 * BLOCK), Ok(60 * BLOCK));
-        // Cut off before the tree's superblock.
+        // The file ends before the tree's superblock.
         let error = data_size(&file, 60 * BLOCK).unwrap_err();
         assert!(error.contains("alone has"), "{error}");
     }

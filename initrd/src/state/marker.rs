@@ -18,11 +18,11 @@ use linux::disk_identity::Comparison;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Provisioned {
     identity: Identity,
-    /// The image that did it.
+    /// The image that provisioned the node.
     image: ImageId,
     /// SHA-256 of the config that was applied.
     config: String,
-    /// Name → SHA-256 of the texts that it was made of. Markers of earlier releases have none.
+    /// Name → SHA-256 of the config's sources. Markers of earlier releases have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sources: Option<Sources>,
     /// UUID of the file system of the partition `var`; none where the config or memory holds `/var`, and in markers of
@@ -133,7 +133,7 @@ pub(super) fn write(state: &Path, marker: &Provisioned) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// Removes what a copy must not inherit.
+/// Removes the files that a copy must not inherit.
 pub(super) fn forget(state: &Path) -> Result<()> {
     for name in [
         paths::STATE_PROVISIONED,

@@ -1,5 +1,5 @@
-//! The partitions that the first boot makes behind the image's own, the growth of the image's root to the size of its slot,
-//! and of the last to the end of the disk.
+//! The partitions that the first boot makes behind the image's own, the growth of the image's root to the size of its
+//! slot, and of the last to the end of the disk.
 //!
 //! Where they lie follows from the image's sizes alone, so that every node of an image has the same table.
 //!
@@ -20,13 +20,13 @@ use linux::gpt::{Entry, Table};
 use linux::ioctl;
 use linux::world::World;
 
-/// What is overwritten at the begin and the end of a new partition, so that nothing of a former life is found there.
+/// Bytes that are wiped at the begin and the end of a new partition, so that no signature of former content remains.
 const WIPED: u64 = layout::MIB;
 
-/// What one boot did to the table.
+/// The changes that one boot made to the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// Labels of partitions that are new.
+    /// Labels of the new partitions.
     pub(crate) made: Vec<String>,
     /// Whether `var` has grown.
     pub(crate) grown: bool,
@@ -38,7 +38,7 @@ struct Wanted {
     label: &'static str,
     type_guid: Guid,
     attributes: u64,
-    /// Bytes; none for what is left.
+    /// Bytes; none for the remaining space.
     size: Option<u64>,
 }
 
@@ -72,27 +72,27 @@ fn wanted(sizes: &Sizes, architecture: Architecture) -> [Wanted; 4] {
     ]
 }
 
-/// Which partitions a call is about.
+/// The partitions that a call makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The other slot and `state`.
     Own,
-    /// And `var`, which grows.
+    /// Also `var`, which grows.
     WithVar,
 }
 
-/// A table as it is and as it will be.
+/// A table as it is and as it is planned.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     before: Table,
-    /// As it will be.
+    /// The planned table.
     pub(crate) after: Table,
     /// Numbers of the partitions that are new; their edges are wiped.
     made: Vec<u32>,
     grown: bool,
 }
 
-/// What is missing of a scope, and the growth of `var`. Writes nothing.
+/// Plans the missing partitions of a scope, and the growth of `var`. Writes nothing.
 ///
 /// # Errors
 /// If the disk is too small (a [`Fault`]) or cannot be read.
@@ -253,8 +253,8 @@ fn add(
     Ok(number)
 }
 
-/// The image's disk ends with its root, which is as large as its content. It gets the size of a slot, `size` bytes, before
-/// anything lies behind it, so that an update finds room.
+/// Grows the last partition of the image's disk, its root, from the size of its content to the size of a slot, `size`
+/// bytes, before another partition follows it, so that an update has room.
 fn grow_slot(table: &mut Table, size: u64) {
     let end = table.entries.values().map(|entry| entry.last).max();
     let usable = table.tail().1;
@@ -302,9 +302,6 @@ pub(crate) fn find<'a>(disk: &'a Disk, label: &str) -> Option<&'a Partition> {
 }
 
 /// The partition of this label on the system disk.
-///
-/// # Errors
-/// If it is not there.
 pub(crate) fn labelled<'a>(disk: &'a Disk, label: &str) -> Result<&'a Partition> {
     find(disk, label).with_context(|| format!("{} has no partition {label}", disk.name))
 }
@@ -359,7 +356,7 @@ mod tests {
         assert_eq!(mib(by_label(layout::LABEL_ROOT_B)), (4, 12));
         assert_eq!(mib(by_label(layout::LABEL_STATE)), (12, 16));
         assert_eq!(mib(by_label(layout::LABEL_VAR)), (16, 63));
-        // Partition 2 was free, the image's own are 1 and 3.
+        // Number 2 was free; the image's own are 1 and 3.
         assert_eq!(table.entries[&2].label, layout::LABEL_ROOT_B);
 
         assert!(!grow_var(&mut table));

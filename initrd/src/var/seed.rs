@@ -1,7 +1,7 @@
-//! Copies a factory folder into a writable one: only what is not there yet, with owner, mode and time.
+//! Copies a factory folder into a writable one: only entries that do not exist yet, with owner, mode and time.
 //!
-//! Everything is copied beside its place and renamed when all of it is on the disk: after a power cut nothing half copied
-//! is taken for what was there.
+//! Each entry is copied to a temporary name and renamed when all of it is on the disk: after a power cut a half-copied
+//! entry does not count as existing.
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Copies what `to` lacks of `from`; gives how many entries were made. Existing ones are never touched.
+/// Copies the entries of `from` that do not exist in `to`; returns how many were made. Existing ones are never changed.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<usize> {
     let mut copied = Copied::default();
     copied.below(from, to, true)?;
@@ -26,12 +26,13 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<usize> {
 #[derive(Debug, Default)]
 struct Copied {
     count: usize,
-    /// What is whole and waits for its place.
+    /// Complete entries that wait for their rename.
     waiting: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Copied {
-    /// Copies the entries of a folder. `seen` says that others see the target: then each is copied beside its place.
+    /// Copies the entries of a folder. With `seen` other processes see the target: then each entry is copied to a
+    /// temporary name.
     fn below(&mut self, from: &Path, to: &Path, seen: bool) -> Result<()> {
         let Ok(entries) = fs::read_dir(from) else {
             // An image without a factory has nothing to seed.
@@ -81,7 +82,7 @@ impl Copied {
     }
 }
 
-/// A path beside `to`, where nothing is.
+/// A path beside `to` that does not exist.
 fn beside(to: &Path) -> Result<PathBuf> {
     let name = to.file_name().context("an entry has a name")?;
     let path = to.with_file_name(format!(".{}.slipway", name.to_string_lossy()));
@@ -132,7 +133,7 @@ mod tests {
         fs::create_dir_all(from.join("lib")).unwrap();
         fs::write(from.join("lib/file"), "whole").unwrap();
         fs::write(from.join("log"), "whole").unwrap();
-        // A folder with one file too many, and a file that the disk had not got yet.
+        // A temporary folder with an extra file, and a file that was not on the disk yet.
         fs::create_dir_all(to.join(".lib.slipway")).unwrap();
         fs::write(to.join(".lib.slipway/other"), "").unwrap();
         fs::write(to.join(".log.slipway"), "").unwrap();

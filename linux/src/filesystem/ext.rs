@@ -1,4 +1,4 @@
-//! The superblock of ext2, ext3 and ext4: which of them it is, its name, its size, and whether it is clean.
+//! The superblock of ext2, ext3 and ext4: the kind, its name, its size, and whether it is clean.
 //!
 //! Format: <https://docs.kernel.org/filesystems/ext4/super.html>.
 
@@ -21,18 +21,18 @@ const CLEAN: u16 = 1;
 const ERRORS: u16 = 2;
 const NEEDS_RECOVERY: u32 = 4;
 
-/// Bit of the compatible features: writes go around the journal's full commits.
+/// Bit of the compatible features: fast commits, which bypass the journal's full commits.
 const FAST_COMMIT: u32 = 0x400;
 
-/// Features that ext3 knows: incompatible ones (types of entries, recovery, meta block groups), and those without which it
-/// may only be read (sparse superblocks, large files, indexed folders).
+/// Features that ext3 supports: incompatible ones (types of entries, recovery, meta block groups), and read-only
+/// compatible ones (sparse superblocks, large files, indexed folders).
 const EXT3_INCOMPATIBLE: u32 = 2 | 4 | 16;
 const EXT3_READ_ONLY: u32 = 1 | 2 | 4;
 
-/// What the superblock says.
+/// The fields of the superblock that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Whether it has features that only ext4 knows.
+    /// Whether it has features that ext3 does not support.
     pub is_ext4: bool,
     /// Its UUID, in the usual text form.
     pub uuid: String,
@@ -46,12 +46,12 @@ pub struct Superblock {
     pub blocks: u64,
     /// Whether it was unmounted in order and has no noted errors.
     pub clean: bool,
-    /// Whether it was ever mounted for writing. One that never was is empty, and possibly half made: mke2fs writes the
-    /// superblock before it has written everything else.
+    /// Whether it was ever mounted for writing. A file system that never was is empty, and possibly half made: mke2fs
+    /// writes the superblock before it has written everything else.
     pub ever_mounted: bool,
 }
 
-/// Reads the superblock of `device`; none if there is no ext2, ext3 or ext4.
+/// Reads the superblock of `device`; none if it holds no ext2, ext3 or ext4.
 ///
 /// # Errors
 /// If the device cannot be read.
@@ -78,7 +78,7 @@ fn parse(bytes: &[u8; LENGTH]) -> Option<Superblock> {
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&bytes[104..120]);
     let label = bytes[120..136].split(|byte| *byte == 0).next();
-    // The kernel knows no blocks of more than 64 KiB.
+    // The kernel supports no blocks of more than 64 KiB.
     let block = (long(24) <= 6).then(|| 1024 << long(24))?;
     Some(Superblock {
         is_ext4: long(96) & !EXT3_INCOMPATIBLE != 0 || long(100) & !EXT3_READ_ONLY != 0,

@@ -1,16 +1,16 @@
 //! The boot sector of FAT, of any width: label and volume id (Microsoft's FAT specification, section 3).
 
-/// What the boot sector says.
+/// The fields of the boot sector that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BootSector {
-    /// The label without its padding; empty if it has none. `mkfs.fat` writes it here too; one that was changed later
-    /// stands in the root folder only.
+    /// The label without its padding; empty if it has none. `mkfs.fat` writes it here too; a label that was changed
+    /// later is only in the root folder.
     pub(crate) label: String,
     /// The volume id as `a1b2-c3d4`.
     pub(crate) id: String,
 }
 
-/// Reads the boot sector; none if there is no FAT.
+/// Reads the boot sector; none if the sector is not FAT's.
 pub(crate) fn parse(sector: &[u8]) -> Option<BootSector> {
     let is = |at: usize, name: &[u8]| sector.get(at..at + name.len()) == Some(name);
     let (id, label) = if is(82, b"FAT32   ") {

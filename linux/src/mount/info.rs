@@ -27,7 +27,7 @@ pub struct Mount {
     pub propagation: Vec<String>,
     /// File system type.
     pub kind: String,
-    /// What the mount call named as its source.
+    /// The source that the mount call named.
     pub source: String,
     /// Options of the file system, comma-separated.
     pub super_options: String,

@@ -32,14 +32,14 @@ const FLAGS: &[(&str, Flags, bool)] = &[
     ("loud", Flags::MS_SILENT, false),
 ];
 
-/// Words that mean something to programs and nothing to the kernel.
+/// Options that only programs use, and that the kernel does not take.
 const WORDS: &[&str] = &[
     "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "noowner",
     "group", "nogroup", "nofail", "_netdev",
 ];
 
-/// Flags, and the text for the file system. A list entry may hold several options itself; the last word on a flag
-/// counts.
+/// Flags, and the text for the file system. A list entry may hold several options itself; the last option for a flag
+/// wins.
 pub fn options(words: &[String]) -> (Flags, String) {
     let (mut flags, mut rest) = (Flags::empty(), Vec::new());
     for word in words.iter().flat_map(|words| words.split(',')) {

@@ -9,13 +9,13 @@ use dhcproto::{Decodable, Decoder};
 
 use crate::lease::{Lease, is_domain};
 
-/// Addresses that are taken from one answer at most.
+/// The limit on the addresses that are taken from one answer.
 const MOST: usize = 8;
 
 /// Codes with their data.
 pub(super) type Options<'a> = Vec<(u16, &'a [u8])>;
 
-/// The options of a message or of an option (section 21.1); none unless each is whole and nothing is left.
+/// The options of a message or of an option (section 21.1); none unless each is complete and no bytes remain.
 pub(super) fn options(mut bytes: &[u8]) -> Option<Options<'_>> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
@@ -57,8 +57,7 @@ fn status_error(options: &Options<'_>) -> Option<String> {
     }
 }
 
-/// The addresses that a message has for us (sections 21.4 and 21.6), each with the time for which it is valid, or why
-/// there is none.
+/// The addresses that a message grants us (sections 21.4 and 21.6), each with its lifetime, or why there is none.
 pub(super) fn addresses(
     options: &Options<'_>,
     iaid: u32,
@@ -96,7 +95,7 @@ pub(super) fn addresses(
     }
 }
 
-/// An address that a node can use, and for how long.
+/// An address that a node can use, and its lifetime.
 fn address(data: &[u8]) -> Option<(Ipv6Addr, Duration)> {
     let (octets, rest) = data.split_first_chunk::<16>()?;
     let (preferred, rest) = rest.split_first_chunk::<4>()?;

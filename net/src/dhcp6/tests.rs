@@ -1,5 +1,5 @@
-//! The client against answers that are put together byte for byte, as RFC 8415 draws them. What it sends is read by
-//! dhcproto, which has no part in reading answers.
+//! The client against answers that are built byte for byte after the figures of RFC 8415. Its own messages are parsed
+//! by dhcproto, which does not parse answers.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ fn iaid_of(request: &[u8]) -> u32 {
     }
 }
 
-/// IA_NA with T1, T2 and what is in it.
+/// IA_NA with T1, T2 and the options in it.
 fn association(iaid: u32, inside: &[u8]) -> Vec<u8> {
     let times = [100_u32.to_be_bytes(), 200_u32.to_be_bytes()].concat();
     option(3, &[&iaid.to_be_bytes(), &times[..], inside].concat())
@@ -53,7 +53,7 @@ fn lease_for(request: &[u8]) -> Vec<Vec<u8>> {
     lease_of(request, ADDRESS)
 }
 
-/// An address that a small server gives, with a name server and a domain.
+/// The answer of a small server: an address with a name server and a domain.
 pub(crate) fn lease_of(request: &[u8], address: &str) -> Vec<Vec<u8>> {
     let given = association(iaid_of(request), &granted(address, 300, 600));
     vec![given, names()]
@@ -66,7 +66,7 @@ pub(crate) fn names() -> Vec<u8> {
     [option(23, &server.octets()), option(24, domains)].concat()
 }
 
-/// What a small server answers to `request`.
+/// The answer of a small server to `request`.
 pub(crate) fn answer(request: &[u8], kind: u8, more: &[Vec<u8>]) -> Vec<u8> {
     let mut out = vec![kind];
     out.extend(&request[1..4]);
@@ -85,7 +85,7 @@ fn at(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A client that has sent its first message, and what that was. It was sent at the latest after one second.
+/// A client that has sent its first message, and that message. It was sent after one second at the latest.
 fn begun(inform: bool) -> (Client, Vec<u8>) {
     let mut client = Client::new(&MAC, IAID, inform, 7, Duration::ZERO);
     assert!(client.due() < at(1000));
@@ -113,7 +113,7 @@ fn an_advertised_address_is_requested_and_granted() {
     assert_eq!(iaid_of(&solicit), IAID);
     let advertise = answer(&solicit, ADVERTISE, &lease_for(&solicit));
     assert_eq!(client.receive(&advertise, at(1100)), None);
-    // Others may offer too until the first wait is over.
+    // Other servers may offer too until the first wait is over.
     assert!(client.send(at(1900)).unwrap().is_none());
     let request = client.send(at(2200)).unwrap().unwrap();
     assert_eq!(request[0], REQUEST);
@@ -267,7 +267,7 @@ fn what_others_have_is_declined() {
     client.receive(&answer(&decline, REPLY, &[option(13, &[0, 0])]), at(3100));
     let again = client.send(at(3100)).unwrap().unwrap();
     assert_eq!(again[0], SOLICIT);
-    // Without an answer to it, too.
+    // The same without an answer to it.
     let mut client = begun(false).0;
     client.phase = Phase::Bound(Offer {
         server: SERVER.to_vec(),
@@ -281,7 +281,7 @@ fn what_others_have_is_declined() {
     assert_eq!(kinds, [DECLINE, DECLINE, DECLINE, DECLINE, SOLICIT]);
 }
 
-/// None of these is a lease, and after each the client still asks.
+/// None of these is a lease, and after each the client still sends.
 #[test]
 fn what_is_no_lease_is_passed_over() {
     let inside = |text: &str| association(IAID, &granted(text, 300, 600));

@@ -1,5 +1,5 @@
-//! The client against a server on the other end of a veth pair, each in a network namespace of its own. Without
-//! the rights to make one the test fails: it is never skipped.
+//! The client against a server on the other end of a veth pair, each in its own network namespace. Without the rights
+//! to make one the test fails: it is never skipped.
 
 #![allow(unsafe_code)]
 
@@ -65,8 +65,8 @@ fn fresh_network() {
     unshare(CloneFlags::CLONE_NEWNET).expect("making a network namespace");
 }
 
-/// Runs a test again by a process in a user namespace of its own, unless this process has the rights already.
-/// A thread of many cannot enter a user namespace; a child before its exec can.
+/// Runs a test again in a process in a user namespace of its own, unless this process has the rights already. A process
+/// with several threads cannot enter a user namespace; a child before its exec can.
 #[allow(
     clippy::disallowed_methods,
     reason = "the test runs itself, no other program"
@@ -109,8 +109,8 @@ fn pair(netlink: &mut Netlink, other: &std::fs::File) {
         .unwrap();
 }
 
-/// What a DHCP server and its network see: the first `silent` requests get no answer, and the first `spoiled` leases have
-/// a router that no kernel takes.
+/// A DHCP server and its network: the first `silent` requests get no answer, and the first `spoiled` leases have a
+/// router that no kernel accepts.
 fn server(
     silent: usize,
     mut spoiled: usize,
@@ -187,7 +187,7 @@ fn leased(silent: usize, spoiled: usize) {
             "nameserver 10.9.8.53\nsearch nodes.example\noptions timeout:1 attempts:2\n"
         );
         let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
-        // The default route by 10.9.8.1 and that of the network itself.
+        // The default route through 10.9.8.1 and the route of the network itself.
         assert!(routes.contains("eth0\t00000000\t0108090A"), "{routes}");
         assert!(routes.contains("eth0\t0008090A\t00000000"), "{routes}");
         // The server is reached from the leased address.
@@ -246,7 +246,7 @@ fn with_peer(name: &str, test: impl FnOnce(&mut Netlink, &Arc<World>) + Send) {
     });
 }
 
-/// An address, a default route and another one, as the command line names them; the pair's other end is left alone.
+/// An address, a default route and another one, as the command line names them; the pair's other end is not changed.
 #[test]
 fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
     let name = "network::tests::a_fixed_address_and_its_routes_are_set_and_taken_back";
@@ -273,7 +273,8 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
     });
 }
 
-/// A description names a device by its Ethernet address alone. What an earlier plan has set up goes first.
+/// The network data names a device by its Ethernet address alone. The configuration of an earlier plan is removed
+/// first.
 #[test]
 fn a_described_network_takes_the_place_of_the_usual_one() {
     let name = "network::tests::a_described_network_takes_the_place_of_the_usual_one";

@@ -14,7 +14,7 @@ fn a_config_drive_has_the_network() {
         bench.write("drive/openstack/latest/user_data", CONFIG);
         bench.write("drive/openstack/latest/network_data.json", NETWORK);
         bench.medium = Some((1, Some("config-2"), bench.path("drive")));
-        // OpenStack's service is looked for meanwhile, and does not answer.
+        // OpenStack's service is tried at the same time, and does not answer.
         bench.dark.store(true, std::sync::atomic::Ordering::SeqCst);
         let found = bench.obtain(platform).unwrap();
         let described = found.metadata.network.expect("a network");

@@ -1,4 +1,4 @@
-//! The order of the places, on a machine whose media are plain folders.
+//! The order of the sources, on a machine whose media are plain folders.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Described: what the machine's own description asks for, in the shape that the words of the command line make.
+//! Plan: converts the machine's network data to the type that the kernel command line is parsed to.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use data_encoding::HEXLOWER;
 use image::bond::PRIMARY;
 use image::network::{Bond, Interface, Method, Network as Plan, Route, Vlan};
 
-/// The plan that a description makes. A device goes by a name made of its Ethernet address, whatever the kernel calls it;
-/// bonds are called `bond0`, `bond1`, …, VLANs by their numbers.
+/// The plan of a machine's network data. A device gets a name made of its Ethernet address, whatever the kernel calls
+/// it; bonds are called `bond0`, `bond1`, …, VLANs by their numbers.
 pub fn plan(described: &Network) -> Plan {
     let names = names(described);
     let name = |id: &String| names.get(id).cloned().unwrap_or_default();
@@ -76,13 +76,14 @@ fn interface(described: &Network, link: &Link, name: &str) -> Interface {
         },
         addresses: fixed.collect(),
         mtu: link.mtu,
-        // A device is known by its address and keeps it.
+        // A physical device is identified by its address and keeps it.
         mac: link.mac.filter(|_| link.kind != Kind::Physical),
         ..Interface::default()
     }
 }
 
-/// The name of each link by its id. Ids are the hypervisor's words, too long or too strange for an interface.
+/// The name of each link by its id. The hypervisor chooses the ids, which may be too long or invalid as interface
+/// names.
 fn names(described: &Network) -> BTreeMap<String, String> {
     let mut out: BTreeMap<String, String> = BTreeMap::new();
     let mut bonds = 0;
@@ -143,7 +144,7 @@ mod tests {
             "bond=bond0:{a},{b}:mode=active-backup,miimon=100,primary={b} vlan=vlan7:bond0 vlan=e.7:{b} \
              ip=192.0.2.7:::24::vlan7:auto6 rd.route=0.0.0.0/0:192.0.2.1:vlan7 nameserver=192.0.2.53"
         ));
-        // Words cannot say this name.
+        // The command line cannot express this name.
         same.vlans[1].name = "vlan7.1".to_owned();
         let aliases = std::mem::take(&mut found.aliases);
         assert_eq!(aliases.len(), 2);

@@ -1,4 +1,4 @@
-//! Reader of `network_data.json`: all mistakes at once, each with its place.
+//! Parser of `network_data.json`: all mistakes at once, each with its position.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 
 use super::{Addressing, How, Kind, Link, Network, Route};
 
-/// The most that a description may hold, in bytes.
+/// The size limit of network data, in bytes.
 const LIMIT: usize = 1 << 20;
 
 /// Reads `network_data.json`; `name` is its name in messages.
 ///
 /// # Errors
-/// Every mistake, each as one line: the file, the place in it, what was found and what was expected.
+/// Every mistake, each as one line: the file, the position in it, what was found and what was expected.
 pub fn read(text: &[u8], name: &str) -> Result<Network, Vec<String>> {
     if text.len() > LIMIT {
         return Err(vec![format!("{name}: it is longer than {LIMIT} bytes")]);
@@ -71,7 +71,7 @@ impl Reader {
             .push(format!("{place}found {found}, expected {expected}"));
     }
 
-    /// The entries of a list with their places; absent and null are empty.
+    /// The entries of a list with their positions; absent and null are empty.
     fn list(&mut self, value: &Value, at: &str) -> Vec<(String, Value)> {
         match value {
             Value::Null => Vec::new(),
@@ -117,7 +117,7 @@ impl Reader {
         found
     }
 
-    /// As `parsed`, and absence is a mistake.
+    /// As `parsed`, but absence is a mistake.
     fn needed<T>(
         &mut self,
         value: &Value,
@@ -150,7 +150,7 @@ impl Reader {
                 self.mac(value, at, "vlan_mac_address"),
                 self.vlan(value, at),
             ),
-            // The hypervisor's word for how it makes the device: phy, vif, ovs, bridge, tap, …
+            // The hypervisor's type of the device: phy, vif, ovs, bridge, tap, …
             _ => {
                 let mac = self.mac(value, at, "ethernet_mac_address");
                 if value["ethernet_mac_address"].is_null() {
@@ -238,7 +238,7 @@ impl Reader {
         network.links.push(link);
     }
 
-    /// Members and parents of links exist, and are of a kind that the kernel takes.
+    /// Checks that members and parents of links exist, and are of a kind that the kernel accepts.
     fn check_links(&mut self, network: &Network) {
         let find = |id: &String| network.links.iter().find(|link| link.id == *id);
         let is_device = |id: &String| find(id).is_some_and(|link| link.kind == Kind::Physical);
@@ -361,7 +361,7 @@ impl Reader {
         })
     }
 
-    /// `services` and `dns_nameservers`, at the top or of one network. Services of other kinds do not concern a node.
+    /// `services` and `dns_nameservers`, at the top level or of one network. Services of other types are ignored.
     fn name_servers(&mut self, value: &Value, at: &str, out: &mut Vec<IpAddr>) {
         let below = |key: &str| match at {
             "" => key.to_owned(),
@@ -384,12 +384,12 @@ impl Reader {
     }
 }
 
-/// Bits of an address.
+/// Length of an address in bits.
 fn bits(of: IpAddr) -> u8 {
     if of.is_ipv4() { 32 } else { 128 }
 }
 
-/// The length of the prefix that a mask leaves, if it is one for such an address.
+/// The length of the prefix of a mask; none if it is not a mask for such an address.
 fn mask_length(mask: IpAddr, of: IpAddr) -> Option<u8> {
     let (ones, zeros) = match mask {
         IpAddr::V4(mask) if of.is_ipv4() => (
@@ -402,7 +402,7 @@ fn mask_length(mask: IpAddr, of: IpAddr) -> Option<u8> {
         ),
         _ => return None,
     };
-    // Of a mask without a one, all bits are trailing zeros.
+    // In a mask without a one bit, all bits are trailing zeros.
     let whole = ones + zeros == u32::from(bits(of));
     u8::try_from(ones).ok().filter(|_| whole)
 }

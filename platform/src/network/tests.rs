@@ -128,7 +128,7 @@ fn every_way_to_an_address_is_known() {
     );
 }
 
-/// What stands in a description, what is put in its place, and what is said of that.
+/// A text of the network data, its replacement, and the message about it.
 type Mistakes = &'static [(&'static str, &'static str, &'static str)];
 
 const OF_INSTANCE: Mistakes = &[
@@ -256,7 +256,7 @@ fn every_mistake_is_told_with_its_place() {
             assert!(wrong.starts_with("network_data.json: "), "{wrong}");
         }
     }
-    // All at once.
+    // All mistakes at once.
     let text = INSTANCE.replace("1450", "1").replace("ipv4_dhcp", "ipx");
     assert_eq!(read(text.as_bytes(), "n").unwrap_err().len(), 2);
     for (text, expected) in [

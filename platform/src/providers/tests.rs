@@ -1,4 +1,4 @@
-//! What holds for every row of the table.
+//! Properties of every row of the table.
 
 use std::fs;
 use std::path::Path;

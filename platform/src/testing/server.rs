@@ -24,7 +24,7 @@ impl Request {
     }
 }
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// 200 with this body.
@@ -52,7 +52,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// What was asked: method and path.
+    /// The received requests: method and path.
     pub(crate) fn asked(&self) -> Vec<String> {
         let log = self.log.lock().unwrap();
         let word = |request: &Request| format!("{} {}", request.method, request.path);
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-/// Serves; the faults come first, one for each request, whatever it asks.
+/// Starts a server; it uses the faults first, one for each request, whatever its path is.
 pub(crate) fn serve(
     faults: Vec<Reply>,
     answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
@@ -85,7 +85,7 @@ pub(crate) fn serve(
                 seen.lock().unwrap().push(request.clone());
                 let fault = faults.lock().unwrap().pop_front();
                 let reply = fault.unwrap_or_else(|| answer(&request));
-                // The client may be gone.
+                // The client may have closed the connection.
                 send(&mut stream, &request, reply).unwrap_or_default();
             });
         }
@@ -122,7 +122,7 @@ fn send(stream: &mut TcpStream, request: &Request, reply: Reply) -> std::io::Res
     };
     match reply {
         Reply::Ok(body) => {
-            // What was cut is resumed when the client names what it has.
+            // A client resumes a cut body by naming its entity tag.
             let from = request
                 .header("range")
                 .filter(|_| request.header("if-range") == Some(TAG))

@@ -140,7 +140,7 @@ fn each_attribute_that_is_given_must_match() {
             },
             "type 08080808",
         ),
-        // Resizing is for a difference in size only.
+        // Only a partition that differs in size alone is resized.
         (
             PartitionSpec {
                 size: Some(99),
@@ -191,7 +191,7 @@ fn a_partition_is_resized_in_place_and_keeps_what_it_is() {
         wrong[0].contains("300 MiB at 1 MiB, where 200 MiB are free"),
         "{wrong:?}"
     );
-    // A neighbour that is deleted makes room.
+    // A neighbour that is deleted frees its space.
     let gone = PartitionSpec {
         exists: false,
         wipe: true,
@@ -251,7 +251,7 @@ fn a_second_run_finds_what_the_first_one_made() {
     ] {
         let first = planned(&disk(&[]), &wanted);
         let Ok(first) = first else {
-            // The one with a number takes all, and nothing is left for the other.
+            // The partition with a number takes all space, and nothing remains for the other.
             assert_eq!(wanted[1].number, 1, "{first:?}");
             continue;
         };
@@ -279,7 +279,7 @@ fn number_zero_is_the_next_free_number_after_those_that_are_named() {
     assert_eq!(made, [2, 4, 5]);
     assert_eq!(outcome.table.entries[&4].guid, RANDOM);
     assert_eq!(outcome.table.entries[&4].type_guid, TYPE_LINUX);
-    // A partition that is deleted leaves its number to others.
+    // The number of a deleted partition is free again.
     let gone = PartitionSpec {
         exists: false,
         wipe: true,

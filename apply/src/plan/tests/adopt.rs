@@ -1,4 +1,4 @@
-//! What an earlier run in Ignition's place has left.
+//! Devices that an earlier run in Ignition's place left.
 
 use super::*;
 use linux::samples::member;
@@ -10,7 +10,7 @@ const STACK: &str = r#""raid": [{"name": "pair", "level": "raid1", "devices": ["
   "filesystems": [{"device": "/dev/mapper/vault", "format": "ext4", "path": "/srv"}]"#;
 
 impl Lab {
-    /// A device is a member of the array with this UUID, called `pair`.
+    /// Makes a device a member of the array with this UUID, called `pair`.
     fn join(&self, disk: &str, array: u8) {
         let path = self.machine.world.dev.join(disk);
         let file = File::options().write(true).open(path).unwrap();
@@ -18,7 +18,7 @@ impl Lab {
         file.write_all_at(&bytes, 4096).unwrap();
     }
 
-    /// `holder` is made of `disk`.
+    /// Makes `holder` a holder of `disk`.
     fn holds(&self, holder: &str, disk: &str, place: &str) {
         let devices = self.machine.world.sys.join("devices");
         let (above, below) = (
@@ -29,7 +29,7 @@ impl Lab {
         write(&devices.join(below), "");
     }
 
-    /// The array runs, the volume on it is open and holds a file system.
+    /// Starts the array, and opens the volume on it, which holds a file system.
     fn run(&self) {
         for disk in ["vdb", "vdc"] {
             self.join(disk, 7);
@@ -129,7 +129,7 @@ fn an_array_that_stands_still_is_started_if_it_is_whole() {
     assert!(array.made && array.running.is_none());
     assert_eq!(plan.volumes[0].action, None);
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
-    // Another one than is asked for is overwritten, as Ignition does it, and as a node does without its journal.
+    // An array with another level is overwritten, as Ignition does, and as a node does without its journal.
     let other = STACK.replace("raid1", "raid0");
     for (rules, storage) in [(THEIRS, other.as_str()), (Rules::NODE, STACK)] {
         let storage = storage.replace("/srv", "/var/lib/vault");

@@ -1,4 +1,4 @@
-//! Arrays, encrypted volumes, and what is on them.
+//! Arrays, encrypted volumes, and the file systems on them.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
     let member = |disk: &str| DeviceRef::Partition(disk.to_owned(), 1);
     assert_eq!(plan.arrays[0].members, [member("vdb"), member("vdc")]);
     assert_eq!(plan.volumes[0].target, DeviceRef::Array("pair".to_owned()));
-    // What a new array holds shows only when it is there.
+    // The content of a new array is known only once it exists.
     assert_eq!(plan.volumes[0].action, None);
     assert_eq!(
         plan.filesystems[0].target,
@@ -71,7 +71,7 @@ fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
     }
 }
 
-/// A later boot of the node wants `/var` before there is a network.
+/// A later boot of the node needs `/var` before the network is up.
 #[test]
 fn what_clevis_opens_is_nothing_for_var() {
     let lab = lab();

@@ -1,4 +1,4 @@
-//! What is YAML here, what is not, and where.
+//! Which texts are YAML, which are not, and the positions of errors.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn values_have_their_places() {
     assert_eq!(items[0].value, Value::Plain("x".into()));
     assert_eq!(items[1].value, Value::Text("y".into()));
     assert_eq!(read("").value, Value::Null);
-    // A byte order mark and carriage returns move nothing.
+    // A byte order mark and carriage returns do not shift positions.
     let json = read("\u{feff}a: 1\r\nb: 2\r\n");
     assert_eq!(json.value.get("b").unwrap().at.line, 2);
 }
@@ -57,7 +57,7 @@ fn anchors_and_merge_keys_work() {
     assert_eq!((text("b", "x"), text("b", "y")), ("1".into(), "3".into()));
     assert_eq!((text("c", "x"), text("c", "y")), ("9".into(), "2".into()));
     assert_eq!(text("d", "y"), "2");
-    // In quotes it is a key as any other.
+    // In quotes it is an ordinary key.
     assert!(read("\"<<\": 1").value.get("<<").is_some());
 }
 
@@ -119,7 +119,7 @@ fn depth_is_bounded() {
     );
     let nested: String = (0..100).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
     assert!(refused(nested.as_bytes()).2.contains("64 deep"));
-    // Each line is as deep as the one before and then some, by its alias.
+    // Each alias adds a level of nesting to the one before.
     let mut chain = String::from("a0: &a0 [x]\n");
     for i in 1..100 {
         chain += &format!("a{i}: &a{i} [*a{}]\n", i - 1);
@@ -153,7 +153,7 @@ fn a_billion_laughs_are_not_heard() {
         "*a, ".repeat(20)
     );
     assert!(refused(long.as_bytes()).2.contains("16 MiB of text"));
-    // A config's usual few are nothing.
+    // The few aliases of a usual config are far below the limit.
     let few = format!("a: &a [1, 2]\nb: [{}]\n", "*a, ".repeat(1000));
     assert!(parse(few.as_bytes(), "t").is_ok());
 }

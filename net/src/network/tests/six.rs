@@ -1,5 +1,5 @@
-//! DHCPv6 and routers' advertisements over a veth pair: the kernel of the one end, the client and the kernel of the
-//! other are the real ones.
+//! DHCPv6 and router advertisements over a veth pair, with the real client and kernel on one end and the real kernel on
+//! the other.
 
 use std::fs::File;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -18,10 +18,10 @@ use crate::dhcp6::tests::{
 /// A router's flags (RFC 4861, section 4.2).
 const MANAGED: u8 = 0x80;
 const OTHER: u8 = 0x40;
-/// What is given once `ADDRESS` was declined.
+/// The address that is offered once `ADDRESS` was declined.
 const SECOND: &str = "2001:db8::78";
 
-/// What the other end of the pair does.
+/// The behaviour of the other end of the pair.
 #[derive(Clone, Copy, Default)]
 struct Network {
     /// The flags of its advertisements; none: there is no router.
@@ -29,7 +29,7 @@ struct Network {
     /// Whether hosts may make their own addresses of the router's prefix.
     autonomous: bool,
     rapid: bool,
-    /// Whether it has `ADDRESS` itself.
+    /// Whether the other end has `ADDRESS` itself.
     taken: bool,
 }
 
@@ -45,14 +45,14 @@ impl Network {
         out
     }
 
-    /// Plays router and server until it is told to stop; the kinds of DHCP messages that it heard.
+    /// Plays router and server until `stop` is set; returns the kinds of DHCP messages that it received.
     fn play(self, ready: &Sender<File>, go: &Receiver<()>, stop: &AtomicBool) -> Vec<u8> {
         fresh_network();
         ready.send(here()).unwrap();
         go.recv().unwrap();
         let mut netlink = Netlink::open().unwrap();
         let index = by_name(&mut netlink, "peer0").index;
-        // A host that does not listen to itself as a router.
+        // A host that ignores its own router advertisements.
         fs::write("/proc/sys/net/ipv6/conf/peer0/accept_ra", "0").unwrap();
         netlink.set_up(index, true).unwrap();
         while !netlink.has_link_local(index).unwrap() {
@@ -102,7 +102,7 @@ impl Network {
                 answer(request, REPLY, &options)
             }
             SOLICIT => {
-                // Nobody else will offer.
+                // No other server will offer.
                 let mut options = lease_of(request, address);
                 options.push(option(7, &[255]));
                 answer(request, ADVERTISE, &options)
@@ -126,7 +126,7 @@ fn router(index: u32) -> UdpSocket {
     socket
 }
 
-/// Brings `eth0` up by these words against that network. `look` sees what came of it, in the node's network namespace.
+/// Brings `eth0` up by these words against that network. `look` examines the result, in the node's network namespace.
 fn meet(
     network: Network,
     text: &'static str,

@@ -1,4 +1,4 @@
-//! EC2's instance metadata service, version 2: a token first, then everything else with it.
+//! EC2's instance metadata service, version 2: a token first, then all other requests with it.
 //!
 //! Its addresses of version 4 and 6 are asked, the latter where an instance has no other.
 //! A service that has no tokens (404, as compatible clouds) is asked the old way. A token that has expired in between
@@ -55,12 +55,12 @@ fn is_instance(dmi: &Dmi) -> bool {
         || (dmi.vendor == "Xen" && dmi.bios_version.contains("amazon"))
 }
 
-/// The newest version of the service whose form is known here.
+/// The newest version of the service that this parser supports.
 const VERSION: &str = "/2019-10-01";
 /// Lifetime of a token in seconds: the longest that the service allows.
 const LIFE: &str = "21600";
 
-/// The instance's identity document, as far as it matters.
+/// The fields of the instance's identity document that are used.
 #[derive(Deserialize)]
 struct Document {
     region: Option<String>,

@@ -30,7 +30,7 @@ fn item(path: &str) -> Reply {
     }
 }
 
-/// Tokens live for so many requests here, as they live for seconds there.
+/// A token is valid for `life` requests here, in place of seconds.
 fn version_2(faults: Vec<Reply>, life: usize) -> Server {
     let state = Mutex::new((0_usize, 0_usize));
     serve(faults, move |request: &Request| {

@@ -1,6 +1,6 @@
 //! Azure: user data in base64 from the instance metadata service, else custom data from the provisioning disc.
 //!
-//! While the service is updated it answers 404 and 410, for 70 s at most: only after that time is a 404 an absence.
+//! While the service is updated it answers 404 and 410, for 70 s at most: only after that time does a 404 mean absence.
 //! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
 
 use std::fs;
@@ -35,7 +35,7 @@ pub(super) static PROVIDER: Provider = Provider {
     source_modules: &[],
     drivers: &[
         SCSI_DISK,
-        // The provisioning disc is in an IDE drive on machines of the first generation.
+        // Machines of the first generation have the provisioning disc in an IDE drive.
         "ata_piix",
         "hv_netvsc",
         "hv_storvsc",
@@ -60,14 +60,14 @@ pub(super) static PROVIDER: Provider = Provider {
     local: None,
 };
 
-/// By the asset tag that Azure's hosts give every machine: Hyper-V elsewhere has the same vendor.
+/// By the asset tag that Azure's hosts set on every machine: other Hyper-V hosts have the same vendor.
 fn is_machine(dmi: &Dmi) -> bool {
     dmi.asset_tag == "7783-7084-3265-9085-8269-3286-77"
 }
 
 const USER_DATA: &str = "/metadata/instance/compute/userData?api-version=2021-01-01&format=text";
 const INSTANCE: &str = "/metadata/instance?api-version=2021-02-01";
-/// What the service answers while it is updated, and for how long at most
+/// The statuses of the service while it is updated, and the time limit of an update
 /// (<https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#errors-and-debugging>).
 const UPDATING: &[u16] = &[404, 410];
 const UPDATE_TIME: Duration = Duration::from_secs(70);
@@ -135,7 +135,7 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     obtain_within(machine, UPDATE_TIME)
 }
 
-/// `update_time`: how long an answer of 404 may be an update's.
+/// `update_time`: how long a 404 may be due to an update.
 fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, Problem> {
     let service = Service::new(machine, &[("Metadata", "true")])?;
     let name = "Azure's user data";
@@ -177,7 +177,7 @@ fn metadata(instance: Instance) -> Metadata {
     let user = given(compute.os_profile.admin_username);
     let key = |key: PublicKey| SshKey {
         user: user.clone(),
-        // The portal keeps the line breaks that a key was pasted with.
+        // The portal keeps the line breaks of a pasted key.
         key: key.key_data.replace(['\r', '\n'], "").trim().to_owned(),
     };
     let mut out = Metadata {

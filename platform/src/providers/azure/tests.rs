@@ -27,7 +27,7 @@ fn instance() -> String {
     )
 }
 
-/// With a service whose updates take no 70 s.
+/// Obtains from a service whose updates take much less than 70 s.
 fn obtain(bench: &Bench) -> Result<Found, Problem> {
     bench.obtain_by(&Provider {
         obtain: |machine| super::obtain_within(machine, Duration::from_millis(300)),

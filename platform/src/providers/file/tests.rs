@@ -1,4 +1,4 @@
-//! The file, and bare metal, which has none.
+//! The file; and bare metal, which ignores it.
 
 use crate::testing::{Bench, CONFIG, text};
 

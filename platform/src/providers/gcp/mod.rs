@@ -85,7 +85,7 @@ struct Access {
 #[serde(rename_all = "kebab-case", default)]
 struct Attributes {
     ssh_keys: Option<String>,
-    /// Its old name. Where an instance has it, nothing else counts.
+    /// The deprecated name of the attribute. If an instance has it, all other keys are ignored.
     #[serde(rename = "sshKeys")]
     old_keys: Option<String>,
     block_project_ssh_keys: Option<String>,
@@ -100,7 +100,7 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
         .json(&format!("{ROOT}/instance/?recursive=true&alt=json"))?
         .unwrap_or_default();
     let name = "Compute Engine's user data";
-    // EnvKeys are texts: whoever packs the config says that it is in base64.
+    // Attributes are texts: the author of the config declares base64.
     let data = match instance.attributes.user_data_encoding.as_deref() {
         Some("base64") => data
             .map(|data| base64::decode(&data, name))
@@ -129,7 +129,7 @@ fn metadata(instance: Instance, ssh_keys: Vec<SshKey>) -> Metadata {
         ssh_keys,
         ..Metadata::default()
     };
-    // Afterburn gives the whole path.
+    // Afterburn keeps the full path.
     let kind = instance.machine_type;
     out.extra
         .extend(kind.map(|kind| ("MACHINE_TYPE".to_owned(), kind)));

@@ -1,4 +1,4 @@
-//! Hetzner Cloud's server metadata, item by item: most items are plain texts, the whole is YAML.
+//! Hetzner Cloud's server metadata, item by item: most items are plain texts, the complete document is YAML.
 //!
 //! <https://docs.hetzner.cloud/reference/cloud#server-metadata>
 

@@ -41,7 +41,7 @@ pub(super) static PROVIDER: Provider = Provider {
     local: None,
 };
 
-/// OpenShift changes the product.
+/// OpenShift changes the product name.
 fn is_machine(dmi: &Dmi) -> bool {
     dmi.vendor == "KubeVirt"
         || dmi.family == "KubeVirt"
@@ -50,7 +50,7 @@ fn is_machine(dmi: &Dmi) -> bool {
 
 fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     match machine.wait_for(&DRIVE, None)? {
-        // Only one of the forms has this folder.
+        // Only OpenStack's form has this folder.
         Some(folder) if folder.join("openstack").is_dir() => {
             config_drive::openstack(machine, &folder)
         }

@@ -1,4 +1,4 @@
-//! OpenStack: a config drive and the metadata service are asked at the same time; the first answer counts.
+//! OpenStack: reads the config drive and asks the metadata service at the same time; the first answer wins.
 //!
 //! A deployment has one of them, both or none, and a machine cannot know which: neither is given up while the other is
 //! silent, and the network is brought up meanwhile. The service has a link-local address of each version of IP.
@@ -73,7 +73,7 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let stop = AtomicBool::new(false);
     let (up, is_up) = oneshot::channel();
     let winner = std::thread::scope(|scope| {
-        // The receiver is gone if the drive has won.
+        // The receiver is dropped if the drive answered first.
         scope.spawn(|| up.send((machine.network)(&stop)).is_ok());
         let won = race(machine, is_up);
         stop.store(true, Ordering::Relaxed);
@@ -131,7 +131,7 @@ async fn watch_drive(machine: &Machine<'_>) -> PathBuf {
     }
 }
 
-/// The user data from the service; absent is an answer too.
+/// The user data from the service; absence is an answer too.
 async fn ask_service(
     machine: &Machine<'_>,
     is_up: oneshot::Receiver<anyhow::Result<()>>,

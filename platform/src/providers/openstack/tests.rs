@@ -75,7 +75,7 @@ fn the_drive_answers_where_there_is_no_network() {
             crate::env::render(by_id("openstack").unwrap(), &found.metadata),
             ENV
         );
-        // The network was tried meanwhile, and told to stop.
+        // The network was brought up meanwhile, until the stop flag was set.
         assert_eq!(bench.network.load(Ordering::SeqCst), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Oracle Cloud: one document of the instance metadata service, version 2, has both the user data, in base64, and the
 //! instance.
 //!
-//! While the service is updated it answers 404, which every instance's document would otherwise never be.
+//! While the service is updated it answers 404, although every instance has the document.
 //! <https://docs.oracle.com/iaas/Content/Compute/Tasks/gettingmetadata.htm>
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::provider::{Detection, DiskController, Provider};
 use crate::service::Service;
 use crate::userdata::{self, Foreign};
 
-/// The row of the table. Only virtual machines: a bare-metal instance has its disk by iSCSI.
+/// The row of the table. Only virtual machines: a bare-metal instance boots from an iSCSI disk.
 pub(super) static PROVIDER: Provider = Provider {
     id: "oraclecloud",
     recipe_name: Some("oraclecloud"),
@@ -47,13 +47,14 @@ pub(super) static PROVIDER: Provider = Provider {
     local: None,
 };
 
-/// Without it the service refuses every request of version 2.
+/// The header that the service requires in every request of version 2.
 const HEADER: (&str, &str) = ("Authorization", "Bearer Oracle");
-/// With the slash at the end, as documented: without it the service may redirect, and a redirected request loses the header.
+/// With the slash at the end, as documented: without it the service may redirect, and a redirected request loses the
+/// header.
 const INSTANCE: &str = "/opc/v2/instance/";
 const VNICS: &str = "/opc/v2/vnics/";
 const UPDATING: &[u16] = &[404];
-/// Oracle speaks of milliseconds.
+/// The time limit of an update. Oracle's documentation mentions milliseconds.
 const UPDATE_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Default, Deserialize)]
@@ -86,7 +87,7 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     obtain_within(machine, UPDATE_TIME)
 }
 
-/// `update_time`: how long an answer of 404 may be an update's.
+/// `update_time`: how long a 404 may be due to an update.
 fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, Problem> {
     let service = Service::new(machine, &[HEADER])?;
     let document = service
@@ -105,7 +106,8 @@ fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, 
     Ok(Found::new(config, metadata(instance, vnics)))
 }
 
-/// Unlike other metadata it must be JSON, since it has the config. The message has the place, never the content.
+/// Parses the document. Unlike other metadata it must be JSON, since it holds the config. The message has the position,
+/// never the content.
 fn document(bytes: &[u8]) -> Result<Json, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         let (line, column) = (error.line(), error.column());

@@ -29,7 +29,7 @@ fn instance(custom: &str) -> String {
     )
 }
 
-/// The service refuses whoever does not send its header.
+/// The service refuses requests without its header.
 fn vendor(faults: Vec<Reply>, document: impl Into<Vec<u8>>) -> Server {
     let document = document.into();
     serve(faults, move |request: &Request| {
@@ -44,7 +44,7 @@ fn vendor(faults: Vec<Reply>, document: impl Into<Vec<u8>>) -> Server {
     })
 }
 
-/// From a service whose updates take no 10 s.
+/// Obtains from a service whose updates take much less than 10 s.
 fn obtain(server: &Server) -> Result<Found, Problem> {
     Bench::with(server).obtain_by(&Provider {
         obtain: |machine| super::obtain_within(machine, Duration::from_millis(300)),

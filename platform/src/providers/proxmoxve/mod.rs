@@ -1,5 +1,5 @@
-//! Proxmox VE: a drive in NoCloud's form. The user data that Proxmox writes itself is a cloud-config, so a config may also
-//! stand in the vendor data (`cicustom: vendor=…`); a machine without a drive has no config.
+//! Proxmox VE: a drive in NoCloud's form. The user data that Proxmox writes itself is a cloud-config, so the vendor
+//! data may hold the config too (`cicustom: vendor=…`); a machine without a drive has no config.
 //!
 //! <https://pve.proxmox.com/wiki/Cloud-Init_Support>
 
@@ -20,8 +20,8 @@ use crate::userdata::Foreign;
 
 const DRIVE: Medium<'static> = Medium::Labels(config_drive::CIDATA);
 
-/// The row of the table. Its machines have QEMU's own fields; an image for both platforms takes itself for this one. Clouds
-/// that leave QEMU's fields as they are have an asset tag, which Proxmox VE cannot set.
+/// The row of the table. Its machines have QEMU's own fields, so an image for both platforms detects Proxmox VE. Clouds
+/// that do not change QEMU's fields set an asset tag, which Proxmox VE cannot set.
 pub(super) static PROVIDER: Provider = Provider {
     id: "proxmoxve",
     recipe_name: Some("proxmoxve"),

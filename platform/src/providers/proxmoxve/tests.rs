@@ -29,7 +29,7 @@ fn proxmoxs_own_cloud_config_is_passed_over_and_says_who_the_machine_is() {
         "AFTERBURN_PROXMOXVE_HOSTNAME=pve-1\nAFTERBURN_PROXMOXVE_INSTANCE_ID=8fc2dc2a2a7d\n\
          SLIPWAY_HOSTNAME=pve-1\nSLIPWAY_INSTANCE_ID=8fc2dc2a2a7d\nSLIPWAY_PLATFORM=proxmoxve\n"
     );
-    // Neither file has one.
+    // Neither file has a config.
     let found = proxmox(&own, "").obtain("proxmoxve").unwrap();
     assert_eq!(found.config, None);
 }

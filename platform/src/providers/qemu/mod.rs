@@ -24,8 +24,8 @@ const FW_CFG: &str = "firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
 /// Serial number of the disk, and name of the port.
 const NAME: &str = "ignition";
 
-/// The row of the table. Recipes name QEMU so that an image starts on a laptop too: any other platform that fits the machine
-/// comes first.
+/// The row of the table. Recipes name QEMU so that an image starts on a laptop too: any other platform that matches the
+/// machine comes first.
 pub(super) static PROVIDER: Provider = Provider {
     id: "qemu",
     recipe_name: Some("qemu"),
@@ -88,7 +88,7 @@ fn local(sys: &Path) -> Result<Option<UserConfig>, Problem> {
     Ok(userdata::only(data, "fw_cfg", Foreign::Refuse, false)?.0)
 }
 
-/// The device below `folder` whose attribute says [`NAME`].
+/// The device below `folder` whose attribute is [`NAME`].
 fn named(folder: &Path, attribute: &str) -> Option<PathBuf> {
     let mut devices: Vec<_> = fs::read_dir(folder).ok()?.flatten().collect();
     devices.sort_by_key(fs::DirEntry::file_name);
@@ -118,7 +118,7 @@ fn read(path: &Path, name: &str) -> Result<Option<Vec<u8>>, Problem> {
     Ok(Some(data))
 }
 
-/// A disk is a whole number of sectors: the rest is zeros.
+/// Removes the zeros that fill the last sector of a disk.
 fn without_padding(mut data: Vec<u8>) -> Vec<u8> {
     let end = data.iter().rposition(|byte| *byte != 0);
     data.truncate(end.map_or(0, |last| last + 1));

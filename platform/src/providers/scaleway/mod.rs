@@ -1,5 +1,5 @@
-//! Scaleway's metadata service. It has an address of its own, and gives user data only to ports below 1024, which only
-//! programs with privileges can bind.
+//! Scaleway's metadata service. It has another address than the usual one, and returns user data only to ports below
+//! 1024, which only privileged programs can bind.
 //!
 //! <https://www.scaleway.com/en/developers/api/instance/user-data>
 
@@ -60,11 +60,11 @@ struct Instance {
     hostname: Option<String>,
     commercial_type: Option<String>,
     location: Option<Location>,
-    /// Only of instances whose public address is translated, as `public_ip` and `ipv6`.
+    /// Only for instances whose public address is translated, as are `public_ip` and `ipv6`.
     private_ip: Option<String>,
     public_ip: Option<Address>,
     ipv6: Option<Address>,
-    /// Of instances whose public addresses are routed.
+    /// Only for instances whose public addresses are routed.
     public_ips: Option<Vec<Address>>,
     ssh_public_keys: Vec<Key>,
 }
@@ -91,7 +91,7 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     obtain_from(machine, PRIVILEGED)
 }
 
-/// `ports`: those that the service answers.
+/// `ports`: the source ports that the service answers.
 fn obtain_from(machine: &Machine<'_>, ports: RangeInclusive<u16>) -> Result<Found, Problem> {
     let service = Service::at(machine, SERVICE, &[])?;
     let privileged = Ask {
@@ -124,7 +124,7 @@ fn metadata(instance: Instance) -> Metadata {
     };
     let translated = instance.public_ip.into_iter().chain(instance.ipv6);
     let routed = instance.public_ips.unwrap_or_default();
-    // One address may stand in both, and each list has both versions.
+    // Both may hold the same address, and each list has both versions.
     for Address { address } in translated.chain(routed) {
         let list = match address.parse() {
             Ok(IpAddr::V4(_)) => &mut out.public_ipv4,
@@ -138,7 +138,7 @@ fn metadata(instance: Instance) -> Metadata {
     out
 }
 
-/// `fr-par` of `fr-par-1`; none of the old names of zones, as `par1`.
+/// `fr-par` of `fr-par-1`; none for the old names of zones, as `par1`.
 fn region(zone: &str) -> Option<&str> {
     let (region, _) = zone.rsplit_once('-')?;
     Some(region)

@@ -11,8 +11,8 @@ use crate::providers::by_id;
 use crate::testing::server::{ABSENT, Reply, Request, Server, ok, serve};
 use crate::testing::{Bench, CONFIG, KEY, recognised, text};
 
-/// In place of the privileged ports, which whoever runs the tests may not be allowed to bind. The kernel gives none of them
-/// to other connections (`net.ipv4.ip_local_port_range`).
+/// In place of the privileged ports, which an ordinary user may not bind. The kernel gives none of them to other
+/// connections (`net.ipv4.ip_local_port_range`).
 const PORTS: RangeInclusive<u16> = 20_000..=20_999;
 
 fn translated() -> String {
@@ -32,7 +32,7 @@ const ROUTED: &str = r#"{"id": "2", "hostname": "web-2", "commercial_type": "PLA
     "public_ips": [{"address": "2001:db8:2::1", "family": "inet6", "netmask": "64"},
                    {"address": "192.0.2.41", "family": "inet", "netmask": "32"}]}"#;
 
-/// The service gives the user data to these ports only.
+/// The service returns the user data to these ports only.
 fn vendor(ports: RangeInclusive<u16>, faults: Vec<Reply>, user_data: Reply) -> Server {
     serve(faults, move |request: &Request| {
         match request.path.as_str() {

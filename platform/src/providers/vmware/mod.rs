@@ -1,8 +1,8 @@
 //! VMware's guestinfo: variables of the virtual machine that the guest reads by the hypervisor's I/O port; else the
-//! properties of its OVF environment, which stand in one such variable.
+//! properties of its OVF environment, which is one such variable.
 //!
-//! The port exists on VMware only, and touching it elsewhere ends the process: nothing is asked before the firmware and the
-//! processor both say VMware. The dependency `vmw_backdoor` does the I/O.
+//! The port exists on VMware only, and accessing it elsewhere kills the process: it is used only if both the firmware
+//! and the processor identify VMware. The dependency `vmw_backdoor` does the I/O.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const OVF: &str = "guestinfo.ovfEnv";
 /// The host name of vSphere's customisation.
 const HOSTNAME: &str = "guestinfo.hostname";
 
-/// How a variable is read: none if there is none of that name.
+/// Reads a variable: none if it does not exist.
 type Read<'a> = &'a mut dyn FnMut(&str) -> Result<Option<Vec<u8>>, String>;
 
 /// The row of the table.
@@ -109,7 +109,7 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
     Ok(Found::new(config, metadata))
 }
 
-/// Decodes data by the variable of its encoding.
+/// Decodes data by the value of its encoding variable.
 fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
     let encoding = String::from_utf8_lossy(&encoding).trim().to_owned();
     let gunzip = |data: &[u8]| ignition::contents::gunzip(data, LIMIT);
@@ -126,7 +126,7 @@ fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The `Property` elements of an OVF environment (DSP0243): `oe:key` and `oe:value`, whatever the prefix is.
+/// The `Property` elements of an OVF environment (DSP0243): `oe:key` and `oe:value`, with any prefix.
 fn properties(xml: &str) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let mut rest = xml;
@@ -156,7 +156,7 @@ fn properties(xml: &str) -> BTreeMap<String, String> {
     out
 }
 
-/// The tag's name (with an empty value) and its attributes, and what follows the tag.
+/// The tag's name (with an empty value) and its attributes, and the text after the tag.
 fn element(text: &str) -> (Vec<(String, String)>, &str) {
     let mut out = Vec::new();
     let mut rest = text;
@@ -191,7 +191,7 @@ fn element(text: &str) -> (Vec<(String, String)>, &str) {
     }
 }
 
-/// XML's five names and its numbers.
+/// Decodes XML's five named entities and its character references.
 fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

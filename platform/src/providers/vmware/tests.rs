@@ -1,4 +1,4 @@
-//! VMware: its variables, and a machine that is not one of its.
+//! VMware: its variables, and a machine that is not VMware's.
 
 use std::io::Write;
 
@@ -75,7 +75,7 @@ fn vmware_is_refused_elsewhere() {
         problem.what.contains("QEMU") && !problem.remote,
         "{problem}"
     );
-    // A firmware that lies does not end the program: the processor is asked next.
+    // Wrong firmware fields do not kill the program: the processor is checked next.
     bench.write("sys/class/dmi/id/sys_vendor", "VMware, Inc.\n");
     let problem = bench.obtain("vmware").unwrap_err();
     assert!(problem.what.contains("guestinfo"), "{problem}");

@@ -37,7 +37,7 @@ pub(super) static PROVIDER: Provider = Provider {
     local: None,
 };
 
-/// As the user gave it; the document has it as a list.
+/// The user data unchanged; the document has it as a list.
 const USER_DATA: &str = "/user-data/user-data";
 
 #[derive(Default, Deserialize)]
@@ -84,7 +84,7 @@ fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
     let name = "the server's user data";
     let config = userdata::only(data, name, Foreign::Refuse, true)?;
     let server = service.json("/v1.json")?.unwrap_or_default();
-    // The document has the keys as a list or, as it once had, as one text; here they are always lines.
+    // The document has the keys as a list or, in older versions, as one text; here they are always lines.
     let keys = service.text("/v1/public-keys")?.unwrap_or_default();
     Ok(Found::new(config, metadata(server, &keys)))
 }
