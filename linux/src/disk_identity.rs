@@ -14,7 +14,7 @@ const WWN: &str = "wwn";
 const EUI: &str = "eui";
 const NGUID: &str = "nguid";
 const UUID: &str = "uuid";
-/// See [`WWN`]. The serial number: of an NVMe disk it is the controller's, which all of its namespaces share.
+/// The serial number: of an NVMe disk it is the controller's, which all of its namespaces share.
 pub const SERIAL: &str = "serial";
 /// See [`WWN`]. Number of an NVMe namespace, which names nothing by itself.
 const NAMESPACE: &str = "namespace";
