@@ -71,7 +71,7 @@ impl VarFilesystem {
                     self.format, self.uuid
                 ))
                 .found("no device with it")
-                .fix("attach its disk again")
+                .fix("attach its disk again; if it is there, its superblock is damaged: repair it from a rescue system")
                 .into()
         })
     }
