@@ -67,6 +67,9 @@ fn each_platform_has_its_line_in_the_docs() {
     let page = fs::read_to_string(page).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     let documented: Vec<&str> = rows.filter_map(|line| line.split('`').next()).collect();
+    // The sources of configs, then the names of the etcd disk. `file` is for tests, which have no such disk.
     let ids: Vec<&str> = TABLE.iter().map(|provider| provider.id).collect();
-    assert_eq!(documented, ids, "the table in docs/platforms.md");
+    let disks = ids.iter().filter(|id| **id != "file");
+    let both: Vec<&str> = ids.iter().chain(disks).copied().collect();
+    assert_eq!(documented, both, "the tables in docs/platforms.md");
 }
