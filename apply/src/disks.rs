@@ -60,7 +60,7 @@ pub fn plan(
         return Ok(DiskPlan::default());
     };
     let world = &target.programs.world;
-    let mut last = None;
+    let mut last: Option<plan::PlanProblems> = None;
     let planned = uevent::wait_for(
         world,
         "the disks that the config names",
@@ -79,6 +79,10 @@ pub fn plan(
                 Err(problems) if problems.missing => {
                     target.modules.load_for_disks();
                     target.modules.load_for_devices(Network::Without);
+                    let before = last.as_ref().map(|last| &last.lines);
+                    if before != Some(&problems.lines) {
+                        tracing::warn!("not there yet: {}", problems.lines.join("; "));
+                    }
                     last = Some(problems);
                     Ok(None)
                 }

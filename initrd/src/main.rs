@@ -3,6 +3,9 @@
 // Floor: the context of every step
 mod context;
 
+// Floor: the boot loader
+mod loader;
+
 // Floor: the way out of a failed boot
 mod recovery;
 

@@ -12,6 +12,7 @@ use linux::watchdog::TIMEOUT;
 use linux::world::World;
 
 use crate::context::Early;
+use crate::loader;
 
 /// Loads what opens the root, at once with the drivers of this machine's disks, and arms the watchdog as soon as its driver
 /// is there. The drivers of network cards wait until a source needs them.
@@ -33,9 +34,7 @@ pub(crate) fn load(early: &Early, cmdline: &Cmdline) -> Result<Modules> {
 }
 
 fn open_root(world: &Arc<World>, cmdline: &Cmdline) -> Result<Modules> {
-    let release = nix::sys::utsname::uname().context("asking for the kernel's release")?;
-    let release = release.release().to_string_lossy();
-    let modules = Modules::open(Arc::clone(world), &release)?;
+    let modules = loader::of_running_kernel(world)?;
     let there = |name: &&str| modules.index().module(name).is_some();
     let mut names: Vec<&str> = needed::ROOT.to_vec();
     let optional = needed::OPTIONAL.iter().copied().filter(there);

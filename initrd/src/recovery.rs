@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
-use linux::firmware;
 use linux::kernel_call;
 use linux::log::say;
 use linux::refusal::report;
@@ -22,6 +21,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 use self::policy::{Policy, counter, policy};
 use self::screen::{SHOWN_SECONDS, show};
 use crate::context::Early;
+use crate::loader;
 
 /// How often a node that stays up repeats its report.
 const REPEATED: Duration = Duration::from_secs(300);
@@ -34,7 +34,7 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     let report = report(step, error);
     let places = [world.in_sysroot(STATE), world.in_run(RUN_STATE)];
     let ledger = places.iter().find_map(|state| ledger::note(state, &report));
-    let entry = firmware::loader_variable(world, "LoaderBootCountPath");
+    let entry = loader::counted_entry(world);
     let policy = policy(ledger, entry.as_deref().and_then(counter));
     show(world, &report, policy);
     send::send(early, &report);

@@ -17,6 +17,7 @@ use image::guid::Guid;
 use image::verity::{BLOCK, RootHash, SUPERBLOCK, Superblock};
 
 use crate::context::Boot;
+use crate::loader;
 use image::fault::Fault;
 use linux::block::Disk;
 use linux::device_mapper::{Mapped, verity_line};
@@ -133,7 +134,7 @@ pub(crate) fn refuse_copies(boot: &Boot, root: &Root) -> Result<()> {
 
 fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk, Search)> {
     let world = &boot.world;
-    let loader = find::loader_partition(boot);
+    let loader = loader::partition(world, &boot.modules);
     let mut examined = Vec::new();
     let what = format!("the partitions of roothash={hash}");
     let began = world.micros();

@@ -4,34 +4,11 @@ use anyhow::{Result, bail};
 use image::guid::Guid;
 use image::layout::{self, root_guid, verity_guid};
 use image::manifest::Manifest;
-use image::modules as needed;
 use image::verity::RootHash;
 
 use super::Halves;
-use crate::context::Boot;
 use image::fault::Fault;
 use linux::block::{Disk, Partition};
-use linux::firmware;
-use linux::mount;
-use linux::mount::Flags;
-
-/// The partition that the boot loader started from; none without UEFI.
-pub(super) fn loader_partition(boot: &Boot) -> Option<Guid> {
-    let world = &boot.world;
-    let efivars = world.sys.join("firmware/efi/efivars");
-    if !efivars.exists() {
-        return None;
-    }
-    if let Err(error) = boot
-        .modules
-        .load(&[needed::EFIVARS])
-        .and_then(|()| mount::mount("efivarfs", &efivars, "efivarfs", Flags::MS_RDONLY, ""))
-    {
-        tracing::warn!("the boot loader's variables are not readable: {error:#}");
-        return None;
-    }
-    firmware::loader_partition(world)
-}
 
 /// Both halves and their disk, once both exist.
 ///

@@ -42,7 +42,7 @@ pub(crate) fn a_broken_image_gives_way_to_the_other_entry(lab: &mut Lab) -> Resu
     running.power_off()?;
 
     let running = lab.boot(&node, &plan)?;
-    running.wait_console(&["ip: ", "dhpc", "The node reboots in"], timeouts::HANDOFF)?;
+    running.wait_console(&["ip=dhpc", "The node reboots in"], timeouts::HANDOFF)?;
     running.wait_handoff(timeouts::HANDOFF)?;
     running.wait_agent()?;
     let left = running.run(KEEP_BROKEN)?;
@@ -54,7 +54,7 @@ pub(crate) fn a_broken_image_gives_way_to_the_other_entry(lab: &mut Lab) -> Resu
 
     let running = lab.boot(&node, &plan)?;
     let stays = "The node stays up with this report";
-    running.wait_console(&["ip: ", "dhpc", stays], timeouts::HANDOFF)?;
+    running.wait_console(&["ip=dhpc", stays], timeouts::HANDOFF)?;
     let waited = running.vm.console().wait(timeouts::STAYS_UP, |text| {
         (text.matches("Linux version").count() > 1 || text.contains(HANDOFF_LINE)).then_some(())
     });
