@@ -266,10 +266,10 @@ impl Download<'_> {
     async fn once(&mut self, attempt: u32) -> Result<(), Ending> {
         if let Source::Tftp(_) = self.source {
             let links = &self.client.http.links;
-            let link = links.of_attempt(attempt - 1);
-            let done = self.transfer(link.as_deref()).await;
-            if let (Ok(()), Some(link)) = (&done, &link) {
-                links.answered(link);
+            let way = links.of_attempt(attempt - 1);
+            let done = self.transfer(way.as_deref()).await;
+            if done.is_ok() {
+                links.answered(&way);
             }
             return done;
         }

@@ -1,5 +1,6 @@
-//! HTTP connections. Where a machine has several links, the same request goes over the next one when no answer comes soon, and
-//! the first answer counts: a link that leads nowhere costs a second, and later requests go first over the one that answered.
+//! HTTP connections. A request goes as the kernel's routes lead. Where a machine has several links it goes over each of them too,
+//! one after the other, when no answer comes soon, and the first answer counts: a link that leads nowhere costs a second, and
+//! later requests go first over the one that answered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,9 +13,9 @@ use reqwest::{Request, Response};
 use tokio::task::JoinSet;
 
 use crate::hosts::{self, Host};
-use crate::links::Links;
+use crate::links::{Links, Way};
 
-/// How long a link is waited for before the next one is asked too. A link that refuses at once costs nothing.
+/// How long one way is waited for before the next one is tried too. One that fails at once costs nothing.
 const HEAD_START: Duration = Duration::from_secs(1);
 
 type Build = dyn Fn(Option<&str>) -> reqwest::Result<reqwest::Client> + Send + Sync;
@@ -63,7 +64,7 @@ impl Http {
         self.unbound.request(method, url)
     }
 
-    /// Sends a request over the links in turn; without any, as the kernel's routes lead.
+    /// Sends a request by the ways that there are, one after the other until there is an answer.
     pub(crate) async fn execute(&self, mut request: Request) -> reqwest::Result<Response> {
         let name = request.url().host_str().unwrap_or_default();
         if let Some(address) = hosts::header(&self.hosts, name) {
@@ -75,35 +76,35 @@ impl Http {
                 request.headers_mut().entry(HOST).or_insert(value);
             }
         }
-        if self.links.names().is_empty() {
-            return self.unbound.execute(request).await;
-        }
         self.race(request).await
     }
 
     async fn race(&self, request: Request) -> reqwest::Result<Response> {
         let mut open = JoinSet::new();
-        let mut asked: Vec<String> = Vec::new();
+        let mut asked: Vec<Way> = Vec::new();
         loop {
             // One that has come up since is asked too.
-            let names = self.links.names();
-            let next = names.into_iter().find(|name| !asked.contains(name));
-            if let Some((link, copy)) = next.zip(request.try_clone()) {
-                let client = self.bound_to(&link)?;
-                asked.push(link.clone());
-                open.spawn(async move { (link, client.execute(copy).await) });
+            let next = self
+                .links
+                .ways()
+                .into_iter()
+                .find(|way| !asked.contains(way));
+            if let Some((way, copy)) = next.zip(request.try_clone()) {
+                let client = self.client(&way)?;
+                asked.push(way.clone());
+                open.spawn(async move { (way, client.execute(copy).await) });
             } else if open.is_empty() {
                 // The request cannot be repeated.
                 return self.unbound.execute(request).await;
             }
             match tokio::time::timeout(HEAD_START, open.join_next()).await {
-                Ok(Some(Ok((link, Ok(response))))) => {
-                    self.links.answered(&link);
+                Ok(Some(Ok((way, Ok(response))))) => {
+                    self.links.answered(&way);
                     return Ok(response);
                 }
                 Ok(Some(Ok((_, Err(error))))) => {
-                    let names = self.links.names();
-                    if open.is_empty() && names.iter().all(|name| asked.contains(name)) {
+                    let ways = self.links.ways();
+                    if open.is_empty() && ways.iter().all(|way| asked.contains(way)) {
                         return Err(error);
                     }
                 }
@@ -113,13 +114,16 @@ impl Http {
         }
     }
 
-    fn bound_to(&self, link: &str) -> reqwest::Result<reqwest::Client> {
+    fn client(&self, way: &Way) -> reqwest::Result<reqwest::Client> {
+        let Some(link) = way else {
+            return Ok(self.unbound.clone());
+        };
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = bound.get(link) {
             return Ok(client.clone());
         }
         let client = (self.build)(Some(link))?;
-        bound.insert(link.to_owned(), client.clone());
+        bound.insert(link.clone(), client.clone());
         Ok(client)
     }
 }

@@ -60,7 +60,7 @@ pub use digest::Digest;
 pub use download::{bytes, file, verified_elsewhere};
 pub use failure::Failure;
 pub use identity::{Endpoints, Identity};
-pub use links::Links;
+pub use links::{Links, Way};
 pub use post::post_json;
 pub use proxy::Proxy;
 pub use repository::Repository;

@@ -3,46 +3,51 @@
 use std::fmt;
 use std::sync::Arc;
 
-type Names = dyn Fn() -> Vec<String> + Send + Sync;
-type Answered = dyn Fn(&str) + Send + Sync;
+/// A way to a server: over this link, by the kernel's name, or as the kernel's routes lead.
+pub type Way = Option<String>;
 
-/// The links over which servers can be asked, by the kernel's names, in the order in which they are. The default has none:
-/// then the kernel's routes alone decide.
+type Ways = dyn Fn() -> Vec<Way> + Send + Sync;
+type Answered = dyn Fn(&Way) + Send + Sync;
+
+/// The ways to servers, in the order in which they are tried. The default has the kernel's routes alone.
 #[derive(Clone, Default)]
-pub struct Links(Option<Arc<(Box<Names>, Box<Answered>)>>);
+pub struct Links(Option<Arc<(Box<Ways>, Box<Answered>)>>);
 
 impl Links {
-    /// `names` gives the links that have a route at the time of its call; `answered` gets the one over which a server has
-    /// answered.
+    /// `ways` gives the ways that there are at the time of its call; `answered` gets the one by which a server has answered.
     pub fn new(
-        names: impl Fn() -> Vec<String> + Send + Sync + 'static,
-        answered: impl Fn(&str) + Send + Sync + 'static,
+        ways: impl Fn() -> Vec<Way> + Send + Sync + 'static,
+        answered: impl Fn(&Way) + Send + Sync + 'static,
     ) -> Self {
-        Self(Some(Arc::new((Box::new(names), Box::new(answered)))))
+        Self(Some(Arc::new((Box::new(ways), Box::new(answered)))))
     }
 
-    /// The links that have a route now.
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.0.as_ref().map_or_else(Vec::new, |calls| (calls.0)())
+    /// The ways that there are now; the kernel's routes if there is no other.
+    pub(crate) fn ways(&self) -> Vec<Way> {
+        let mut ways = self.0.as_ref().map_or_else(Vec::new, |calls| (calls.0)());
+        if ways.is_empty() {
+            ways.push(None);
+        }
+        ways
     }
 
-    /// The link of an attempt, the first being 0: each in turn.
-    pub(crate) fn of_attempt(&self, attempt: u32) -> Option<String> {
-        let mut names = self.names();
-        let count = u32::try_from(names.len()).ok().filter(|count| *count > 0)?;
-        Some(names.swap_remove(usize::try_from(attempt % count).ok()?))
+    /// The way of an attempt, the first being 0: each in turn.
+    pub(crate) fn of_attempt(&self, attempt: u32) -> Way {
+        let mut ways = self.ways();
+        let turn = usize::try_from(attempt).unwrap_or(0) % ways.len();
+        ways.swap_remove(turn)
     }
 
-    pub(crate) fn answered(&self, link: &str) {
+    pub(crate) fn answered(&self, way: &Way) {
         if let Some(calls) = &self.0 {
-            (calls.1)(link);
+            (calls.1)(way);
         }
     }
 }
 
 impl fmt::Debug for Links {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Links").field(&self.names()).finish()
+        f.debug_tuple("Links").field(&self.ways()).finish()
     }
 }
 
@@ -52,11 +57,9 @@ mod tests {
 
     #[test]
     fn attempts_take_turns() {
-        let links = Links::new(|| vec!["eth0".to_owned(), "eth1".to_owned()], |_| ());
-        let tried: Vec<_> = (0..3)
-            .filter_map(|attempt| links.of_attempt(attempt))
-            .collect();
-        assert_eq!(tried, ["eth0", "eth1", "eth0"]);
-        assert_eq!(Links::default().of_attempt(0), None);
+        let links = Links::new(|| vec![None, Some("eth1".to_owned())], |_| ());
+        let tried: Vec<Way> = (0..3).map(|attempt| links.of_attempt(attempt)).collect();
+        assert_eq!(tried, [None, Some("eth1".to_owned()), None]);
+        assert_eq!(Links::default().of_attempt(7), None);
     }
 }

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use crate::failure::chain;
 use crate::links::Links;
 
-/// How long one link is tried.
-const PER_LINK: Duration = Duration::from_secs(3);
+/// How long one way is tried.
+const PER_WAY: Duration = Duration::from_secs(3);
 
 /// Sends a request over plain HTTP, directly to the server, from the first of these ports that is free.
 pub(crate) async fn execute(
@@ -34,21 +34,17 @@ pub(crate) async fn execute(
         .map_err(|error| chain(&*error))
 }
 
-/// Connects over the first link that leads to the server.
+/// Connects by the first way that leads to the server.
 async fn connect_over(
     url: &Url,
     ports: &RangeInclusive<u16>,
     links: &Links,
 ) -> io::Result<TcpStream> {
-    let names = links.names();
-    if names.is_empty() {
-        return connect(url, ports, None).await;
-    }
     let mut last = io::Error::from(ErrorKind::HostUnreachable);
-    for link in names {
-        match timeout(PER_LINK, connect(url, ports, Some(&link))).await {
+    for way in links.ways() {
+        match timeout(PER_WAY, connect(url, ports, way.as_deref())).await {
             Ok(Ok(stream)) => {
-                links.answered(&link);
+                links.answered(&way);
                 return Ok(stream);
             }
             Ok(Err(error)) => last = error,

@@ -62,8 +62,11 @@ impl Boot {
 
 /// The links of a network, for a download.
 pub(crate) fn links(network: &Arc<Network>) -> Links {
-    let (names, answered) = (Arc::clone(network), Arc::clone(network));
-    Links::new(move || names.links(), move |link| answered.answered(link))
+    let (ways, answered) = (Arc::clone(network), Arc::clone(network));
+    Links::new(
+        move || ways.ways(),
+        move |way| answered.answered(way.as_deref()),
+    )
 }
 
 /// Which machine this is.

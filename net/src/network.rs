@@ -3,7 +3,7 @@
 //!
 //! All interfaces are configured at the same time and without a deadline; while somebody waits, every five seconds a line names
 //! what each of them waits for. By default a source is asked as soon as one of them has an address. The others go on, and
-//! [`Network::links`] has those over which a source can be asked. [`Network::flush`] ends it before the handoff.
+//! [`Network::ways`] has those over which a source can be asked. [`Network::flush`] ends it before the handoff.
 
 #[cfg(test)]
 mod tests;
@@ -74,8 +74,8 @@ struct View {
     enough: bool,
     /// The kernel's names of the links that are ready.
     ready: Vec<String>,
-    /// The link over which a source has answered.
-    answered: Option<String>,
+    /// The way by which a source has answered last: a link, or the kernel's routes.
+    answered: Option<Option<String>>,
     /// Whether the links that are not ready have been waited for long enough.
     without_others: bool,
     status: String,
@@ -115,10 +115,12 @@ impl Shared {
     fn run(&self, mut worker: Worker) {
         while !self.ended.load(Ordering::Relaxed) {
             let answered = lock(&self.view).answered.clone();
-            let done = worker.examine(answered.as_deref()).and_then(|pause| {
-                self.publish(&worker);
-                worker.wait(pause, Some(self.wake.as_fd()))
-            });
+            let done = worker
+                .examine(answered.as_ref().map(Option::as_deref))
+                .and_then(|pause| {
+                    self.publish(&worker);
+                    worker.wait(pause, Some(self.wake.as_fd()))
+                });
             // Nothing to read: it was not woken.
             self.wake.read().unwrap_or_default();
             if let Err(error) = done {
@@ -267,38 +269,41 @@ impl Network {
         Ok(Arc::clone(&one.shared))
     }
 
-    /// The links over which a source can be asked now, by the kernel's names: the one that answered last first.
+    /// The ways to a source, in the order in which they are to be tried: as the kernel's routes lead, then over each link that is
+    /// ready if there are several, by the kernel's names. The one by which a source answered last comes first.
     #[must_use]
-    pub fn links(&self) -> Vec<String> {
+    pub fn ways(&self) -> Vec<Option<String>> {
         let running = lock(&self.running);
         let Some(view) = running.as_ref().map(|one| lock(&one.shared.view)) else {
-            return Vec::new();
+            return vec![None];
         };
-        let mut links = view.ready.clone();
+        let mut ways = vec![None];
+        if view.ready.len() > 1 {
+            // The kernel takes the first of equal routes: the others are more likely to lead elsewhere.
+            ways.extend(view.ready.iter().rev().cloned().map(Some));
+        }
         // The others keep their order.
-        links.sort_by_key(|link| Some(link) != view.answered.as_ref());
-        links
+        ways.sort_by_key(|way| Some(way) != view.answered.as_ref());
+        ways
     }
 
-    /// Records that a source has answered over this link.
-    pub fn answered(&self, link: &str) {
+    /// Records by which way a source has answered.
+    pub fn answered(&self, way: Option<&str>) {
         let running = lock(&self.running);
         let Some(shared) = running.as_ref().map(|one| &one.shared) else {
             return;
         };
         let mut view = lock(&shared.view);
-        if view.answered.as_deref() == Some(link) {
+        let way = way.map(str::to_owned);
+        if view.answered.as_ref() == Some(&way) {
             return;
         }
-        // On the consoles, where another one was asked in vain.
-        match view.ready.iter().position(|ready| ready == link) {
-            Some(0) | None => tracing::info!("net: {link}: a source has answered"),
-            Some(_) => tracing::warn!(
-                "net: {link}: a source has answered, and not over {}; this link is asked first",
-                view.ready[0]
-            ),
+        if let Some(link) = &way {
+            tracing::warn!(
+                "net: a source has answered over {link} alone; it is asked over this link first"
+            );
         }
-        view.answered = Some(link.to_owned());
+        view.answered = Some(way);
         // Its name servers come first then.
         if let Err(error) = shared.wake.write(1) {
             tracing::debug!("net: waking the network's thread: {error}");

@@ -40,8 +40,9 @@ pub(crate) struct Worker {
     /// The indices of the links that were set up.
     pub(crate) links: Vec<u32>,
     began: Instant,
-    /// What resolv.conf holds.
+    /// What resolv.conf holds, and the link whose name servers come first in it.
     names: String,
+    first: Option<u32>,
 }
 
 impl Worker {
@@ -57,6 +58,7 @@ impl Worker {
             links: Vec::new(),
             began: Instant::now(),
             names: String::new(),
+            first: None,
         })
     }
 
@@ -70,9 +72,9 @@ impl Worker {
         self.progress.status(&self.plan, &self.candidates)
     }
 
-    /// Does what can be done now. Gives how long [`Worker::wait`] may wait. `answered` is the link over which a source has
+    /// Does what can be done now. Gives how long [`Worker::wait`] may wait. `answered` is the way by which a source has
     /// answered.
-    pub(crate) fn examine(&mut self, answered: Option<&str>) -> Result<Duration> {
+    pub(crate) fn examine(&mut self, answered: Answered<'_>) -> Result<Duration> {
         let now = self.began.elapsed();
         let Self {
             netlink,
@@ -124,10 +126,10 @@ impl Worker {
 
     /// Writes resolv.conf once a link is ready and whenever its content changes. A name server that comes late is used by
     /// the next lookup.
-    fn write_names(&mut self, answered: Option<&str>) -> Result<()> {
+    fn write_names(&mut self, answered: Answered<'_>) -> Result<()> {
         let ready = &self.progress.ready;
-        let first = turn(ready, answered, self.began.elapsed());
-        let text = resolv_conf(&self.plan, &self.progress, first);
+        self.first = turn(ready, self.first, answered, self.began.elapsed());
+        let text = resolv_conf(&self.plan, &self.progress, self.first);
         if ready.is_empty() || text == self.names {
             return Ok(());
         }
@@ -139,14 +141,26 @@ impl Worker {
     }
 }
 
+/// The way by which a source has answered, if one has: a link, or the kernel's routes.
+type Answered<'a> = Option<Option<&'a str>>;
+
 /// The index of the link whose name servers are asked first: that over which a source has answered, else each in turn, since a
-/// server that does not know a name of another network denies it, and no other one is asked then.
-fn turn(ready: &[Ready], answered: Option<&str>, elapsed: Duration) -> Option<u32> {
+/// server that does not know a name of another network denies it, and no other one is asked then. The turns end once a source
+/// has answered by the kernel's routes.
+fn turn(
+    ready: &[Ready],
+    before: Option<u32>,
+    answered: Answered<'_>,
+    elapsed: Duration,
+) -> Option<u32> {
     let count = u64::try_from(ready.len()).ok().filter(|count| *count > 0)?;
     let turn = usize::try_from(elapsed.as_secs() / TURN.as_secs() % count).ok()?;
-    let has_answered = |one: &&Ready| Some(one.link.as_str()) == answered;
-    let first = ready.iter().find(has_answered).or(ready.get(turn));
-    first.map(|one| one.index)
+    let first = match answered {
+        Some(None) => ready.iter().find(|one| Some(one.index) == before),
+        Some(Some(link)) => ready.iter().find(|one| one.link == link),
+        None => None,
+    };
+    first.or(ready.get(turn)).map(|one| one.index)
 }
 
 /// resolv.conf(5) for the C library's resolver: a dead server costs one second, not five. The name servers of the link `first`
@@ -268,10 +282,21 @@ mod tests {
         });
         let at = |seconds| Duration::from_secs(seconds);
         for (seconds, index) in [(0, 2), (9, 2), (10, 3), (20, 2), (35, 3)] {
-            assert_eq!(turn(&ready, None, at(seconds)), Some(index), "{seconds}");
-            assert_eq!(turn(&ready, Some("eth1"), at(seconds)), Some(3));
-            assert_eq!(turn(&ready, Some("eth7"), at(seconds)), Some(index));
+            assert_eq!(
+                turn(&ready, None, None, at(seconds)),
+                Some(index),
+                "{seconds}"
+            );
+            assert_eq!(
+                turn(&ready, Some(2), Some(Some("eth1")), at(seconds)),
+                Some(3)
+            );
+            assert_eq!(turn(&ready, Some(3), Some(None), at(seconds)), Some(3));
+            assert_eq!(
+                turn(&ready, None, Some(Some("eth7")), at(seconds)),
+                Some(index)
+            );
         }
-        assert_eq!(turn(&[], None, at(0)), None);
+        assert_eq!(turn(&[], None, None, at(0)), None);
     }
 }
