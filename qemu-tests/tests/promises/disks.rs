@@ -287,7 +287,8 @@ const NAMED: [(&str, Bus, &str, &str); 6] = [
     (
         "eui",
         Bus::Nvme,
-        "eui64=0x0025385b71b0e4a1",
+        // A namespace with a UUID, which QEMU makes if none is given, is known by that.
+        "eui64=0x0025385b71b0e4a1,uuid=00000000-0000-0000-0000-000000000000",
         "nvme-eui.0025385b71b0e4a1",
     ),
     (
