@@ -42,8 +42,8 @@ pub(crate) fn a_broken_image_gives_way_to_the_other_entry(lab: &mut Lab) -> Resu
     running.power_off()?;
 
     let running = lab.boot(&node, &plan)?;
-    running.wait_console(&["ip=dhpc", "The node reboots in"], timeouts::HANDOFF)?;
-    running.wait_handoff(timeouts::HANDOFF)?;
+    let words = ["ip=dhpc", "The node reboots in", HANDOFF_LINE];
+    running.wait_console(&words, timeouts::HANDOFF)?;
     running.wait_agent()?;
     let left = running.run(KEEP_BROKEN)?;
     ensure!(
