@@ -63,7 +63,9 @@ impl Netlink {
     /// ones.
     pub(crate) fn addresses(&mut self, index: u32, six: bool) -> Result<Vec<(IpAddr, u8)>> {
         let mut assigned = self.assigned(index, six)?;
-        assigned.retain(|one| !six || (one.scope == 0 && one.flags & (TENTATIVE | DADFAILED) == 0));
+        assigned.retain(|one| {
+            !six || (one.scope < SCOPE_LINK && one.flags & (TENTATIVE | DADFAILED) == 0)
+        });
         Ok(assigned
             .iter()
             .map(|one| (one.address, one.prefix))

@@ -20,6 +20,7 @@ umount /run/esp"#;
 
 /// Leaves the broken entry only, and prints its name.
 const KEEP_BROKEN: &str = r#"set -e
+mkdir -p /run/esp
 mount -t vfat "$(findfs PARTLABEL=ESP)" /run/esp
 cd /run/esp/EFI/Linux
 rm demo_[0-8]*.efi
