@@ -161,9 +161,17 @@ pub(crate) fn bonds_have_their_modes_and_vlans_their_tags(lab: &mut Lab) -> Resu
         "ignition": { "version": "3.4.0", "config": { "merge": [{ "source": over_vlan }] } },
     });
     // Without an answer there is no handoff, so that these threads need not be looked after. A node with several links may ask
-    // over more than one.
-    std::thread::spawn(move || while serve_once(&outer, refers.to_string().as_bytes()).is_ok() {});
-    std::thread::spawn(move || while serve_once(&inner, &config).is_ok() {});
+    // over more than one, and gives up all requests but the first that is answered.
+    std::thread::spawn(move || {
+        loop {
+            serve_once(&outer, refers.to_string().as_bytes()).unwrap_or_default();
+        }
+    });
+    std::thread::spawn(move || {
+        loop {
+            serve_once(&inner, &config).unwrap_or_default();
+        }
+    });
     running.wait_handoff(timeouts::INIT)?;
     running.wait_services()?;
     has_its_bonds(&running)
