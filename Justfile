@@ -8,6 +8,10 @@ demo:
 test:
     cargo test --workspace --release
 
+# The promises that CI leaves out: several boots or long waits each.
+promises-long:
+    cargo test -p qemu-tests --release --test promises -- --ignored
+
 # What CI runs.
 ci:
     .ci/run

@@ -32,6 +32,7 @@ struct Arguments {
     list: bool,
     exact: bool,
     ignored: bool,
+    all: bool,
     names: Vec<String>,
     skip: Vec<String>,
 }
@@ -45,6 +46,7 @@ impl Arguments {
                 "--list" => parsed.list = true,
                 "--exact" => parsed.exact = true,
                 "--ignored" => parsed.ignored = true,
+                "--include-ignored" => parsed.all = true,
                 "--skip" => parsed.skip.extend(arguments.next()),
                 // Options of libtest that take a value and have no effect here.
                 "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => {
@@ -65,17 +67,24 @@ impl Arguments {
                 name.contains(wanted.as_str())
             }
         };
-        !self.ignored
-            && (self.names.is_empty() || self.names.iter().any(hit))
-            && !self.skip.iter().any(hit)
+        (self.names.is_empty() || self.names.iter().any(hit)) && !self.skip.iter().any(hit)
     }
 }
 
 /// Runs the selected promises and prints the result. A failure shows the end of each console; the complete consoles are
 /// written to files.
-pub fn main(promises: &[Promise]) -> ExitCode {
+///
+/// `long` is the part that only `--ignored` (alone) and `--include-ignored` (too) run, as with libtest's ignored tests.
+pub fn main(promises: &[Promise], long: &[Promise]) -> ExitCode {
     let parsed = Arguments::parse(std::env::args().skip(1));
-    let wanted: Vec<&Promise> = promises.iter().filter(|p| parsed.selects(p.name)).collect();
+    let usual = promises.iter().filter(|_| !parsed.ignored);
+    let long = long.iter().filter(|_| parsed.ignored || parsed.all);
+    let promises: Vec<&Promise> = usual.chain(long).collect();
+    let wanted: Vec<&Promise> = promises
+        .iter()
+        .copied()
+        .filter(|promise| parsed.selects(promise.name))
+        .collect();
     if parsed.list {
         for promise in wanted {
             print(&format!("{}: test\n", promise.name));
@@ -83,7 +92,7 @@ pub fn main(promises: &[Promise]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // A misspelled name would prove nothing and look like success.
-    if wanted.is_empty() && !parsed.names.is_empty() && !parsed.ignored {
+    if wanted.is_empty() && !parsed.names.is_empty() {
         print(&format!(
             "no promise is called {}; --list prints all names\n",
             parsed.names.join(" or ")
@@ -258,7 +267,7 @@ mod tests {
         assert!(parse("--nocapture boot").selects("boot::one"));
         assert!(!parse("--exact boot").selects("boot::one"));
         assert!(!parse("--skip one").selects("boot::one"));
-        assert!(!parse("--ignored").selects("boot::one"));
+        assert!(parse("--ignored").ignored && parse("--include-ignored").all);
         assert!(parse("--test-threads 1").selects("boot::one"));
     }
 }

@@ -476,7 +476,10 @@ impl Machine {
                 line.arg("-netdev", backend);
             }
             for id in ids {
-                let mut card = format!("virtio-net-pci,netdev={id},mac={}", nets::mac(cards));
+                // With a speed, which LACP needs: a bond leaves out a card whose speed is unknown.
+                let mac = nets::mac(cards);
+                let mut card =
+                    format!("virtio-net-pci,netdev={id},mac={mac},speed=10000,duplex=full");
                 match (&self.start, cards) {
                     (Start::Network { .. }, 0) => card += ",bootindex=0",
                     // No option ROM: nothing boots from the network, and the firmware is spared from reading it.

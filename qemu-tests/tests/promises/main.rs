@@ -66,21 +66,25 @@ const PROMISES: &[Promise] = promises![
     loader::a_broken_image_gives_way_to_the_other_entry,
     network::a_static_address_fetches_the_config_and_is_handed_over,
     network::a_vlan_over_a_bond_tags_its_packets,
-    network::bonds_have_their_modes_and_vlans_their_tags,
-    network::a_network_of_version_6_alone_brings_a_node_to_ready,
     report::a_report_goes_to_the_port_and_to_the_server,
-    watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,
     secrets::secrets_of_a_config_are_printed_nowhere,
     pxe::ipxe_boots_kernel_initrd_and_root_over_http,
     boot::disks_on_nvme_and_scsi_controllers_boot,
     state::var_grows_with_its_disk,
     state::an_image_of_a_running_node_is_another_node,
-    state::damage_is_repaired_or_reported_and_nothing_is_formatted,
     state::the_third_failure_in_a_row_stays_up,
     recipes::each_recipe_boots_on_its_platforms_controllers,
     leave::slipway_run_leaves_no_process_and_no_disk,
 ];
 
+/// The long ones, each with several boots or waits of its own: `just promises-long`.
+const LONG: &[Promise] = promises![
+    network::bonds_have_their_modes_and_vlans_their_tags,
+    network::a_network_of_version_6_alone_brings_a_node_to_ready,
+    watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,
+    state::damage_is_repaired_or_reported_and_nothing_is_formatted,
+];
+
 fn main() -> ExitCode {
-    runner::main(PROMISES)
+    runner::main(PROMISES, LONG)
 }
