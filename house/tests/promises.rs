@@ -35,9 +35,9 @@ fn code(promise: &str) -> impl Iterator<Item = &str> {
     promise.split('`').skip(1).step_by(2)
 }
 
-/// Names of the functions in all Rust files, and those of the tests in a virtual machine as `module::name`.
-fn functions() -> (BTreeSet<String>, BTreeSet<String>) {
-    let (mut all, mut virtual_machine) = (BTreeSet::new(), BTreeSet::new());
+/// All Rust files: their paths and texts.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
     let mut next = vec![PathBuf::new()];
     while let Some(folder) = next.pop() {
         for entry in fs::read_dir(top().join(&folder)).unwrap() {
@@ -49,26 +49,50 @@ fn functions() -> (BTreeSet<String>, BTreeSet<String>) {
                 }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(top().join(&path)).unwrap();
-                for line in text.lines() {
-                    let line = line.trim_start();
-                    if let Some(rest) = line.strip_prefix("fn ") {
-                        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-                        all.insert(rest[..end.unwrap_or(rest.len())].to_owned());
-                    }
-                    if path.ends_with("promises/main.rs")
-                        && line.contains("::")
-                        && let Some(name) = line.strip_suffix(',')
-                        && name
-                            .chars()
-                            .all(|c| c.is_alphanumeric() || "_:".contains(c))
-                    {
-                        virtual_machine.insert(name.to_owned());
-                    }
-                }
+                found.push((path, text));
+            }
+        }
+    }
+    found
+}
+
+/// Names of the functions in all Rust files, and those of the tests in a virtual machine as `module::name`.
+fn functions() -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut all, mut virtual_machine) = (BTreeSet::new(), BTreeSet::new());
+    for (path, text) in sources() {
+        for line in text.lines() {
+            let line = line.trim_start();
+            if let Some(rest) = line.strip_prefix("fn ") {
+                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+                all.insert(rest[..end.unwrap_or(rest.len())].to_owned());
+            }
+            if path.ends_with("promises/main.rs")
+                && line.contains("::")
+                && let Some(name) = line.strip_suffix(',')
+                && name
+                    .chars()
+                    .all(|c| c.is_alphanumeric() || "_:".contains(c))
+            {
+                virtual_machine.insert(name.to_owned());
             }
         }
     }
     (all, virtual_machine)
+}
+
+/// A test that returns early by itself would pass in CI without having checked anything.
+#[test]
+fn a_test_skips_by_the_one_function_that_fails_in_ci() {
+    let words = ["print!", "println!"].map(|word| format!("{word}(\"skip"));
+    let own: Vec<PathBuf> = sources()
+        .into_iter()
+        .filter(|(_, text)| {
+            let joined: String = text.split_whitespace().collect();
+            words.iter().any(|word| joined.contains(word.as_str()))
+        })
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(own, [Path::new("linux/src/host.rs")]);
 }
 
 #[test]

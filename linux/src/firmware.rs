@@ -20,6 +20,11 @@ pub fn loader_partition(world: &World) -> Option<Guid> {
         .ok()
 }
 
+/// Path of the boot entry that this boot came from, with backslashes, if the loader counts its boots.
+pub fn counted_entry(world: &World) -> Option<String> {
+    loader_variable(world, "LoaderBootCountPath")
+}
+
 /// A text variable of the boot loader interface.
 pub fn loader_variable(world: &World, name: &str) -> Option<String> {
     let path: PathBuf = world

@@ -48,7 +48,9 @@ pub mod programs;
 pub mod samples;
 pub mod settle;
 
-// Floor: media, tools of the root
+// Floor: media, tools of the root, the host of a test
+#[cfg(any(test, feature = "testing"))]
+pub mod host;
 pub mod media;
 pub mod tools;
 

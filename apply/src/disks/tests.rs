@@ -1,69 +1,46 @@
 //! Partitions on real disks: loop devices, which need root and `/dev/loop-control`.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use image::guid::Guid;
 
 use super::*;
 use linux::gpt::Entry;
 use linux::gpt::Table;
-use linux::ioctl;
+use linux::host::{LoopDisk, skipped};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 48 * MIB;
 
-/// A disk with a file behind it; both are removed with it.
+/// A disk of [`SIZE`] bytes.
 struct Disk {
-    name: String,
     sector: u64,
-    device: File,
-    file: File,
+    loop_disk: LoopDisk,
 }
 
 impl Disk {
-    /// None without root or loop devices; the test then prints that it checks nothing.
-    fn new(sector: u64) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-            eprintln!("skipped: loop devices need root and /dev/loop-control");
-            return None;
-        }
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(SIZE).unwrap();
-        let control = File::open("/dev/loop-control").unwrap();
-        // Another process may take the free one first.
-        for _ in 0..20 {
-            let number = ioctl::free_loop(&control).unwrap();
-            let path = format!("/dev/loop{number}");
-            let device = File::options().read(true).write(true).open(&path).unwrap();
-            if ioctl::attach_loop_disk(&device, &file, u32::try_from(sector).unwrap()).is_ok() {
-                return Some(Self {
-                    name: format!("loop{number}"),
-                    sector,
-                    device,
-                    file,
-                });
-            }
-        }
-        panic!("no free loop device");
+    fn new(sector: u32) -> Option<Self> {
+        Some(Self {
+            sector: sector.into(),
+            loop_disk: LoopDisk::new(SIZE, sector)?,
+        })
     }
 
     /// All of its bytes.
     fn content(&self) -> Vec<u8> {
-        self.device.sync_all().unwrap();
+        self.loop_disk.device.sync_all().unwrap();
         let mut bytes = vec![0; usize::try_from(SIZE).unwrap()];
-        self.file.read_exact_at(&mut bytes, 0).unwrap();
+        self.loop_disk.file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
     }
 
     fn table(&self) -> Option<Table> {
-        Table::read(&self.device, self.sector, SIZE).ok()
+        Table::read(&self.loop_disk.device, self.sector, SIZE).ok()
     }
 
     /// Applies a config's partitions to the disk.
     fn run(&self, storage: &str, journal: &mut DiskJournal) -> Result<Vec<String>> {
-        let storage = storage.replace("DISK", &self.name);
+        let storage = storage.replace("DISK", &self.loop_disk.name);
         let text = format!(r#"{{"ignition": {{"version": "3.5.0"}}, "storage": {{{storage}}}}}"#);
         let (config, _) = ignition::Config::parse(text.as_bytes(), "t").unwrap();
         let storage = config.model().unwrap().storage.unwrap();
@@ -88,7 +65,7 @@ impl Disk {
 
     /// The kernel's partitions: number, start and size in MiB.
     fn kernel(&self) -> Vec<(u32, u64, u64)> {
-        let disk = block::disk(&World::real(), &self.name).unwrap();
+        let disk = block::disk(&World::real(), &self.loop_disk.name).unwrap();
         let parts = disk.partitions.iter();
         parts
             .map(|part| (part.number, part.start / MIB, part.size / MIB))
@@ -216,7 +193,7 @@ fn a_partition_in_use_stays_and_its_neighbours_change() {
         {"label": "a", "number": 1, "sizeMiB": 16}, {"label": "b", "number": 2, "sizeMiB": 10}]}]"#;
     disk.run(two, &mut DiskJournal::default()).unwrap();
     // Held by another device, as a mounted one is; the loop device is detached when it is closed.
-    let path = format!("/dev/{}p1", disk.name);
+    let path = format!("/dev/{}p1", disk.loop_disk.name);
     let folder = tempfile::tempdir().unwrap();
     let root = Programs {
         world: std::sync::Arc::new(World::real()),
@@ -224,7 +201,7 @@ fn a_partition_in_use_stays_and_its_neighbours_change() {
         in_image: false,
     };
     let Ok(program) = linux::tools::Tool::MkfsExt4.find(&root) else {
-        eprintln!("skipped: this host has no mkfs.ext4");
+        skipped("this host has no mkfs.ext4");
         return;
     };
     linux::programs::succeed(&root, &program, &["-q", "-F", &path]).unwrap();
@@ -236,7 +213,7 @@ fn a_partition_in_use_stays_and_its_neighbours_change() {
         "",
     );
     if let Err(error) = mounted {
-        eprintln!("skipped: this host does not mount: {error:#}");
+        skipped(&format!("this host does not mount: {error:#}"));
         return;
     }
     let run = |storage: &str| disk.run(storage, &mut DiskJournal::default());
@@ -268,9 +245,12 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     };
     old.entries.insert(1, entry(1));
     old.entries.insert(5, entry(20));
-    old.write(&disk.device).unwrap();
+    old.write(&disk.loop_disk.device).unwrap();
     // The backup header is damaged: a config that only names the present partitions repairs it.
-    disk.device.write_all_at(b"x", SIZE - 512 + 60).unwrap();
+    disk.loop_disk
+        .device
+        .write_all_at(b"x", SIZE - 512 + 60)
+        .unwrap();
     assert!(!disk.table().unwrap().sound);
     let same =
         r#""disks": [{"device": "/dev/DISK", "partitions": [{"number": 5, "label": "old"}]}]"#;
@@ -281,7 +261,10 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     assert!(disk.table().unwrap().sound);
     assert_eq!(disk.kernel(), [(1, 1, 10), (5, 20, 10)]);
     // Bytes between the tables are never wiped.
-    disk.device.write_all_at(b"data", 40 * MIB).unwrap();
+    disk.loop_disk
+        .device
+        .write_all_at(b"data", 40 * MIB)
+        .unwrap();
     let anew = r#""disks": [{"device": "/dev/DISK", "wipeTable": true, "partitions": [{"number": 1, "sizeMiB": 20}]}]"#;
     let mut journal = DiskJournal::default();
     assert_eq!(disk.run(anew, &mut journal).unwrap(), ["1 Create"]);
@@ -295,7 +278,10 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     assert!(disk.content() == before);
     assert_eq!(disk.table().unwrap().guid, guid);
     let mut data = [0; 4];
-    disk.device.read_exact_at(&mut data, 40 * MIB).unwrap();
+    disk.loop_disk
+        .device
+        .read_exact_at(&mut data, 40 * MIB)
+        .unwrap();
     assert_eq!(&data, b"data");
     let none = r#""disks": [{"device": "/dev/DISK", "wipeTable": true}]"#;
     disk.run(none, &mut DiskJournal::default()).unwrap();

@@ -1,55 +1,25 @@
 //! The stages that change disks, on loop devices and in the test's own mount namespace: they need root.
 
+use linux::host::{self, LoopDisk};
+use linux::world::World;
+
 use super::*;
 
-/// A loop device with a file behind it; it is detached at the end.
+/// A loop device, by its path.
 struct Loop {
     path: String,
-    _file: tempfile::NamedTempFile,
+    _disk: LoopDisk,
 }
 
 impl Loop {
-    /// None without root or loop devices; the test then prints that it checks nothing.
     fn new(size: u64) -> Option<Self> {
-        let programs = [
-            "/usr/sbin/losetup",
-            "/usr/sbin/mkfs.ext4",
-            "/usr/sbin/wipefs",
-        ];
-        let missing: Vec<&str> = programs
-            .into_iter()
-            .filter(|path| !Path::new(path).exists())
-            .collect();
-        if !nix::unistd::geteuid().is_root()
-            || !Path::new("/dev/loop-control").exists()
-            || !missing.is_empty()
-        {
-            eprintln!(
-                "skipped: loop devices need root and /dev/loop-control; programs that are missing: {missing:?}"
-            );
-            return None;
-        }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(size).unwrap();
-        // With `--partscan` the kernel makes nodes for partitions.
-        let output = Command::new("losetup")
-            .args(["--find", "--show", "--partscan"])
-            .arg(file.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", said(&output));
-        let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        Some(Self { path, _file: file })
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        drop(
-            Command::new("losetup")
-                .args(["--detach", &self.path])
-                .status(),
-        );
+        // The stages start this host's programs.
+        host::programs(World::real(), &["/usr/sbin/mkfs.ext4", "/usr/sbin/wipefs"])?;
+        let disk = LoopDisk::new(size, 512)?;
+        Some(Self {
+            path: disk.path().display().to_string(),
+            _disk: disk,
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use image::layout::{Architecture, LABEL_STATE, LABEL_VAR, MIB, Sizes};
 use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::node::NodeSettings;
 use linux::block;
+use linux::host::{LoopDisk, skipped};
 use linux::ioctl;
 use linux::modules::Modules;
 use linux::programs::Programs;
@@ -30,20 +31,13 @@ const SIZE: u64 = 768 * MIB;
 struct Node {
     _folder: tempfile::TempDir,
     world: Arc<World>,
-    /// The kernel's name of the disk.
-    name: String,
-    /// The loop device goes with it.
-    _device: File,
+    disk: LoopDisk,
 }
 
 impl Node {
-    /// A node with an image's disk. None where there can be none; said, since nothing is shown then.
+    /// A node with an image's disk.
     fn new() -> Option<Self> {
-        let control = File::open("/dev/loop-control");
-        let (true, Ok(control)) = (nix::unistd::geteuid().is_root(), control) else {
-            eprintln!("skipped: loop devices need root and /dev/loop-control");
-            return None;
-        };
+        let disk = LoopDisk::new(SIZE, 512)?;
         let folder = tempfile::tempdir().unwrap();
         // Without the host's consoles: nobody there waits for the lines of a test.
         let sys = folder.path().join("sys");
@@ -60,39 +54,20 @@ impl Node {
             sys,
             ..World::real()
         };
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(folder.path().join("disk"));
-        let file = file.unwrap();
-        file.set_len(SIZE).unwrap();
         let image = samples::table(512, SIZE);
-        image.write(&file).unwrap();
-        let (name, device) = (0..20)
-            .find_map(|_| {
-                let name = format!("loop{}", ioctl::free_loop(&control).unwrap());
-                let mut options = File::options();
-                let device = options.read(true).write(true).open(world.dev.join(&name));
-                let device = device.unwrap();
-                // Somebody else may take the free one first.
-                let done = ioctl::attach_loop_disk(&device, &file, 512);
-                done.ok().map(|()| (name, device))
-            })
-            .unwrap();
+        image.write(&disk.file).unwrap();
         // Not every kernel with loop devices reads a GPT.
-        let known = block::disk(&world, &name).unwrap().partitions;
+        let known = block::disk(&world, &disk.name).unwrap().partitions;
         for (number, entry) in image.entries {
             if !known.iter().any(|part| part.number == number) {
                 let (start, end) = (entry.first * 512, (entry.last + 1) * 512);
-                ioctl::add_partition(&device, number, start, end - start).unwrap();
+                ioctl::add_partition(&disk.device, number, start, end - start).unwrap();
             }
         }
         Some(Self {
             _folder: folder,
             world: Arc::new(world),
-            name,
-            _device: device,
+            disk,
         })
     }
 
@@ -139,7 +114,7 @@ impl Node {
         let boot = self.context(reset);
         let root = Root {
             programs: Programs::of_host(Arc::clone(&self.world)),
-            disk: block::disk(&self.world, &self.name),
+            disk: block::disk(&self.world, &self.disk.name),
             verity: None,
             search: Search::default(),
         };
@@ -189,7 +164,7 @@ impl Node {
     }
 
     fn part(&self, label: &str) -> block::Partition {
-        let disk = block::disk(&self.world, &self.name).unwrap();
+        let disk = block::disk(&self.world, &self.disk.name).unwrap();
         table::labelled(&disk, label).unwrap().clone()
     }
 
@@ -230,23 +205,24 @@ fn word(fault: &Fault) -> String {
     word.split_whitespace().next().unwrap().to_owned()
 }
 
-/// Runs in a mount namespace that nothing gets out of.
-fn apart(work: impl FnOnce() + Send + 'static) {
+/// Gives a node to a test, in a mount namespace that nothing gets out of.
+fn with_node(test: impl FnOnce(Node) + Send + 'static) {
+    if !nix::unistd::geteuid().is_root() {
+        skipped("mounts need root");
+        return;
+    }
     let thread = std::thread::spawn(|| {
         mount::own_namespace().unwrap();
-        work();
+        if let Some(node) = Node::new() {
+            test(node);
+        }
     });
     thread.join().unwrap();
 }
 
 #[test]
 fn damaged_file_systems_are_repaired_or_reported_and_reset_on_purpose() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: mounts need root");
-        return;
-    }
-    apart(|| {
-        let Some(node) = Node::new() else { return };
+    with_node(|node| {
         assert!(node.boot(None).unwrap());
         let made = node.uuids();
         assert!(!node.boot(None).unwrap());
@@ -293,15 +269,10 @@ fn damaged_file_systems_are_repaired_or_reported_and_reset_on_purpose() {
 
 #[test]
 fn what_is_missing_or_another_is_reported_and_never_made_anew() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: mounts need root");
-        return;
-    }
-    apart(|| {
-        let Some(node) = Node::new() else { return };
+    with_node(|node| {
         assert!(node.boot(None).unwrap());
         let (disk, before) = {
-            let disk = block::disk(&node.world, &node.name).unwrap();
+            let disk = block::disk(&node.world, &node.disk.name).unwrap();
             (disk.path, disk.table.unwrap())
         };
         let write = |table: &linux::gpt::Table| {
