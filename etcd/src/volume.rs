@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use image::fault::Fault;
 use image::layout::MIB;
 use image::node::{EtcdAdopt, EtcdGate, NodeSettings};
-use image::paths::{ETCD, NODE_SETTINGS, RUN, RUN_ETCD_GATE};
+use image::paths::{ETCD, RUN, RUN_ETCD_GATE};
 use image::report::LINE;
 use linux::block::{self, Disk};
 use linux::ext4;
@@ -66,13 +66,7 @@ pub struct Node<'a> {
 /// # Errors
 /// If the settings name no volume or no cluster, or something fails that waiting does not cure.
 pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
-    let incomplete = |(expected, found): (String, String)| {
-        Fault::new("the node settings of a control plane are incomplete")
-            .expected(format!("{expected}, in {NODE_SETTINGS}"))
-            .found(found)
-            .fix("complete [etcd] in the node settings, or make the node a worker")
-    };
-    let gate = match settings.control_plane().map_err(incomplete)? {
+    let gate = match settings.control_plane()? {
         None => EtcdGate {
             required: false,
             device: None,

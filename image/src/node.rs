@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::Fault;
 use crate::guid::Guid;
+use crate::paths::NODE_SETTINGS;
 
 /// What a node is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,12 +76,17 @@ impl NodeSettings {
     /// The etcd settings and the cluster's name of a control plane; none of a worker.
     ///
     /// # Errors
-    /// What a control plane lacks, as (expected, found).
-    pub fn control_plane(&self) -> Result<Option<(&EtcdSettings, &str)>, (String, String)> {
+    /// What a control plane lacks.
+    pub fn control_plane(&self) -> Result<Option<(&EtcdSettings, &str)>, Fault> {
         if self.role == Role::Worker {
             return Ok(None);
         }
-        let lacks = |expected: &str, found: &str| (expected.to_owned(), found.to_owned());
+        let lacks = |expected: &str, found: &str| {
+            Fault::new("the node settings of a control plane are incomplete")
+                .expected(format!("{expected}, in {NODE_SETTINGS}"))
+                .found(found)
+                .fix("complete [etcd] in the node settings, or make the node a worker")
+        };
         let etcd = self.etcd.as_ref().ok_or_else(|| {
             lacks(
                 "[etcd] with cluster, and one of serial, id, label and partlabel",

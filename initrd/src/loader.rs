@@ -19,7 +19,7 @@ pub(crate) fn partition(world: &World, modules: &Modules) -> Option<Guid> {
 /// Path of the boot entry that this boot came from, if the loader counts its boots.
 pub(crate) fn counted_entry(world: &Arc<World>) -> Option<String> {
     open(world, || of_running_kernel(world)?.load(&[EFIVARS]));
-    firmware::loader_variable(world, "LoaderBootCountPath")
+    firmware::counted_entry(world)
 }
 
 /// The modules of the initramfs for the kernel that runs.

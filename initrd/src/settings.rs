@@ -57,13 +57,7 @@ pub(crate) fn over(defaults: &NodeSettings, text: &[u8]) -> Result<NodeSettings>
 /// # Errors
 /// A [`Fault`] with what is missing.
 pub(crate) fn complete(settings: &NodeSettings) -> Result<()> {
-    let incomplete = |(expected, found): (String, String)| {
-        Fault::new("the node settings of a control plane are incomplete")
-            .expected(format!("{expected}, in {}", paths::NODE_SETTINGS))
-            .found(found)
-            .fix("complete [etcd] in the node settings, or make the node a worker")
-    };
-    settings.control_plane().map_err(incomplete)?;
+    settings.control_plane()?;
     Ok(())
 }
 

@@ -134,7 +134,9 @@ impl Worker {
             return Ok(());
         }
         let path = self.world.in_initrd(image::paths::RESOLV_CONF);
-        mount::folder(&self.world.in_initrd("/etc"), 0o755)?;
+        if let Some(folder) = path.parent() {
+            mount::folder(folder, 0o755)?;
+        }
         fs::write(&path, &text).with_context(|| format!("writing {}", path.display()))?;
         self.names = text;
         Ok(())

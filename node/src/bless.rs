@@ -18,7 +18,7 @@ use linux::world::World;
 /// Removes the counter of the entry that this boot came from. Does nothing if the loader does not count, or if the counter
 /// is removed already.
 pub(crate) fn run(world: &World) -> Result<()> {
-    let Some(path) = firmware::loader_variable(world, "LoaderBootCountPath") else {
+    let Some(path) = firmware::counted_entry(world) else {
         return Ok(());
     };
     let wanted = firmware::loader_partition(world)

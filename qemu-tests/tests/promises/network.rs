@@ -1,12 +1,12 @@
 //! The network before the handoff.
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use image::bond::MODES;
 use image::cmdline::CONFIG_URL;
+use qemu_tests::http::{self, Request};
 use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::switch::Switch;
 use qemu_tests::timeouts;
@@ -270,24 +270,7 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 /// Answers one request with the body: the request's first line.
 fn serve_once(listener: &TcpListener, body: &[u8]) -> Result<String> {
     let (mut connection, _) = listener.accept()?;
-    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
-    while !request.ends_with(b"\r\n\r\n") {
-        let count = connection.read(&mut piece)?;
-        ensure!(
-            count > 0,
-            "the node closed the connection within its request"
-        );
-        request.extend_from_slice(&piece[..count]);
-    }
-    write!(
-        connection,
-        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    )?;
-    connection.write_all(body)?;
-    let text = String::from_utf8_lossy(&request).into_owned();
-    text.lines()
-        .next()
-        .map(str::to_owned)
-        .context("reading the request's first line")
+    let request = Request::read(&mut connection)?;
+    http::answer(&mut connection, "200 OK", body)?;
+    Ok(request.line().to_owned())
 }

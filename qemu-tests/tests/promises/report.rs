@@ -1,6 +1,5 @@
 //! Reports of failures.
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use image::cmdline::REPORT_URL;
 use image::layout::LABEL_ROOT_A;
 use image::report::{LINE, PORT, Report};
 use qemu_tests::disk_content::flip;
+use qemu_tests::http::{self, Request};
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
@@ -80,33 +80,8 @@ pub(crate) fn a_report_goes_to_the_port_and_to_the_server(lab: &mut Lab) -> Resu
 /// Answers one request; returns its body.
 fn take(listener: &TcpListener, status: &str) -> Result<String> {
     let (mut connection, _) = listener.accept()?;
-    connection.set_read_timeout(Some(Duration::from_secs(60)))?;
-    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
-        let text = String::from_utf8_lossy(&request).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length: usize = head
-                .lines()
-                .find_map(|line| {
-                    let (name, value) = line.split_once(':')?;
-                    name.eq_ignore_ascii_case("content-length")
-                        .then(|| value.trim().parse().ok())?
-                })
-                .context("finding the body's length")?;
-            if body.len() >= length {
-                ensure!(head.starts_with("POST /report "), "{head}");
-                write!(
-                    connection,
-                    "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                )?;
-                return Ok(body.to_owned());
-            }
-        }
-        let count = connection.read(&mut piece)?;
-        ensure!(
-            count > 0,
-            "the node closed the connection within its request"
-        );
-        request.extend_from_slice(&piece[..count]);
-    }
+    let Request { head, body } = Request::read(&mut connection)?;
+    ensure!(head.starts_with("POST /report "), "{head}");
+    http::answer(&mut connection, status, b"")?;
+    Ok(body)
 }

@@ -1,6 +1,5 @@
 //! Secrets of a config stay secret.
 
-use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use image::layout::LABEL_STATE;
 use image::paths::{IGNITION_RESULT, NODE_SETTINGS, STATE_PROVISIONED};
 use image::report::{HANDED_OFF, PORT};
 use qemu_tests::disk_content::dump;
+use qemu_tests::http::{self, Request};
 use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
@@ -59,25 +59,7 @@ impl Server {
 
 /// Answers one request; returns the body if it was posted.
 fn answer(mut connection: TcpStream) -> Result<Option<String>> {
-    connection.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
-    let (head, body) = loop {
-        let count = connection.read(&mut piece)?;
-        ensure!(count > 0, "the guest closed inside its request");
-        request.extend_from_slice(&piece[..count]);
-        let text = String::from_utf8_lossy(&request).into_owned();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else {
-            continue;
-        };
-        let length = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            let is = name.eq_ignore_ascii_case("content-length");
-            is.then(|| value.trim().parse::<usize>().ok())?
-        });
-        if body.len() >= length.unwrap_or_default() {
-            break (head.to_owned(), body.to_owned());
-        }
-    };
+    let Request { head, body } = Request::read(&mut connection)?;
     let known = head.contains("HUSH-header") && head.contains("HUSH-query");
     let (status, text) = match (
         head.starts_with("POST "),
@@ -87,11 +69,7 @@ fn answer(mut connection: TcpStream) -> Result<Option<String>> {
         (_, true) => ("200 OK", "HUSH-from-server"),
         _ => ("404 Not Found", "HUSH-not-found"),
     };
-    write!(
-        connection,
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
-        text.len()
-    )?;
+    http::answer(&mut connection, status, text.as_bytes())?;
     Ok(head.starts_with("POST ").then_some(body))
 }
 

@@ -1,6 +1,6 @@
 //! The watchdog: fed by progress, starved by a hang, handed to systemd.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use image::cmdline::WATCHDOG;
+use qemu_tests::http::{self, Request};
 use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use serde_json::json;
@@ -147,20 +148,9 @@ fn serve(slow: Arc<AtomicBool>) -> Result<String> {
 }
 
 fn answer(mut connection: TcpStream, pause: Duration) -> Result<()> {
-    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
-    while !request.ends_with(b"\r\n\r\n") {
-        let count = connection.read(&mut piece)?;
-        ensure!(
-            count > 0,
-            "the node closed the connection within its request"
-        );
-        request.extend_from_slice(&piece[..count]);
-    }
+    Request::read(&mut connection)?;
     connection.set_nodelay(true)?;
-    write!(
-        connection,
-        "HTTP/1.1 200 OK\r\nContent-Length: {SLOW}\r\nConnection: close\r\n\r\n"
-    )?;
+    http::answer_head(&mut connection, "200 OK", SLOW)?;
     for _ in 0..SLOW {
         std::thread::sleep(pause);
         connection.write_all(b"x")?;
