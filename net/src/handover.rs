@@ -9,6 +9,8 @@ use image::bond::PRIMARY;
 use image::network::{Bond, Interface, Method, Network};
 
 use crate::identity::iaid;
+use crate::netlink::Netlink;
+use crate::shape::match_of;
 use linux::mount;
 use linux::world::World;
 
@@ -22,9 +24,11 @@ pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
     if plan.is_default() {
         return Ok(());
     }
+    let links = Netlink::open().and_then(|mut netlink| netlink.links())?;
     let folder = world.in_run(FOLDER);
     mount::folder(&folder, 0o755)?;
-    for (name, text) in files(plan) {
+    let matching = |name: &str| match_of(world, plan, &links, name);
+    for (name, text) in files(plan, &matching) {
         let path = folder.join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
@@ -35,8 +39,8 @@ pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
     Ok(())
 }
 
-/// The files by name.
-fn files(plan: &Network) -> Vec<(String, String)> {
+/// The files by name; `matching` gives the `[Match]` line of a link.
+fn files(plan: &Network, matching: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for (name, mac) in &plan.names {
         out.push((
@@ -55,7 +59,9 @@ fn files(plan: &Network) -> Vec<(String, String)> {
         out.push((format!("{PREFIX}-{}.netdev", bond.name), netdev(bond)));
     }
     for name in interfaces(plan) {
-        let text = network(plan, &name);
+        let one = plan.interface(std::slice::from_ref(&name));
+        let (line, body) = (matching(&name), body(plan, &name, &one));
+        let text = format!("[Match]\n{line}\n\n{body}");
         out.push((format!("{PREFIX}-{name}.network"), text));
     }
     if let Some(one) = plan.interfaces.iter().find(|one| one.name.is_none()) {
@@ -105,17 +111,6 @@ fn netdev(bond: &Bond) -> String {
         }
     }
     text
-}
-
-fn network(plan: &Network, name: &str) -> String {
-    let one = plan.interface(&[name.to_owned()]);
-    let body = body(plan, name, &one);
-    match plan.aliases.iter().find(|(alias, _)| alias == name) {
-        // By the permanent address: a bond or a VLAN above it shows the same current one.
-        Some((_, mac)) => format!("[Match]\nPermanentMACAddress={mac}\n\n{body}"),
-        // The match includes every name that udev gives, alternative ones too.
-        None => format!("[Match]\nName={name}\n\n{body}"),
-    }
 }
 
 /// The sections of a `.network` file after `[Match]`.
@@ -215,7 +210,8 @@ mod tests {
     use image::cmdline::Cmdline;
 
     fn written(cmdline: &str) -> Vec<(String, String)> {
-        files(&Cmdline::parse(cmdline).unwrap().network)
+        let plan = Cmdline::parse(cmdline).unwrap().network;
+        files(&plan, &|name| format!("Name={name}"))
     }
 
     #[test]
@@ -263,20 +259,6 @@ mod tests {
         assert_eq!(files[0].0, "70-slipway-uplink.link");
         assert!(files[1].1.contains("IPv6AcceptRA=yes"), "{files:?}");
         assert!(written("quiet").is_empty());
-    }
-
-    #[test]
-    fn devices_that_are_known_by_their_address_are_matched_by_it() {
-        let mac = "52:54:00:00:00:0a".parse().unwrap();
-        let mut plan = Cmdline::parse("vlan=vlan7:enx52540000000a ip=vlan7:dhcp")
-            .unwrap()
-            .network;
-        plan.aliases = vec![("enx52540000000a".to_owned(), mac)];
-        let files = files(&plan);
-        let below = "70-slipway-enx52540000000a.network";
-        let file = files.iter().find(|(name, _)| name == below).unwrap();
-        let expected = "[Match]\nPermanentMACAddress=52:54:00:00:00:0a\n\n[Network]\nVLAN=vlan7\n";
-        assert!(file.1.starts_with(expected), "{}", file.1);
     }
 
     #[test]

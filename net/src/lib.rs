@@ -28,10 +28,10 @@ mod bond;
 
 // Floor: one interface
 mod exchange;
-mod handover;
 mod shape;
 
-// Floor: progress of the interfaces
+// Floor: progress of the interfaces, the hand-over
+mod handover;
 mod progress;
 
 // Floor: all interfaces of a plan

@@ -56,6 +56,13 @@ pub(crate) struct Link {
     pub(crate) advertised: Advertised,
 }
 
+impl Link {
+    /// The address by which the device is known, whatever it is a member of.
+    pub(crate) fn own_mac(&self) -> &[u8] {
+        self.permanent.as_ref().unwrap_or(&self.mac)
+    }
+}
+
 /// The flags of the last router's advertisement (RFC 4861, section 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Advertised {
