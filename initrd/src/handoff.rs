@@ -95,9 +95,8 @@ pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infall
 /// Reports a failure that the node can live with.
 fn best_effort(world: &World, doing: &str, done: Result<()>) {
     if let Err(error) = done {
-        tracing::warn!("handoff: {doing}: {error:#}");
         let line = format!("slipway: {doing} failed: {error:#}; the boot goes on");
-        linux::log::say(world, &line);
+        linux::log::announce(world, &line);
     }
 }
 

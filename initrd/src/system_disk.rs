@@ -21,7 +21,7 @@ use image::fault::Fault;
 use image::layout;
 use linux::block::{self, Disk, Partition};
 use linux::filesystem::ext::{self, Superblock};
-use linux::log::say;
+use linux::log::announce;
 use linux::mount::{self, Flags};
 use linux::world::World;
 use linux::{ext4, kernel_call, probe};
@@ -203,8 +203,7 @@ fn repair(root: &Root, part: &Partition, forced: bool) -> Result<Superblock> {
         let line = format!(
             "slipway: the superblock of {name} was damaged; e2fsck repaired the file system from the backup in block {block}"
         );
-        tracing::warn!("{line}");
-        say(&root.programs.world, &line);
+        announce(&root.programs.world, &line);
     }
     ext::read(&part.path)?.with_context(|| format!("{name} has no superblock after its repair"))
 }

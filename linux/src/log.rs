@@ -92,6 +92,13 @@ pub fn say(world: &World, line: &str) {
     }
 }
 
+/// Writes a line to the consoles, and into the log with a level that the consoles do not show by default: once for the
+/// operator at the machine, once for the journal.
+pub fn announce(world: &World, line: &str) {
+    tracing::info!("{}", line.strip_prefix("slipway: ").unwrap_or(line));
+    say(world, line);
+}
+
 /// The names of the active consoles; `console` if the kernel does not list them.
 fn consoles(world: &World) -> Vec<String> {
     let active = fs::read_to_string(world.sys.join("class/tty/console/active"));

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use image::layout::{LABEL_STATE, LABEL_VAR};
 use linux::block::Disk;
-use linux::log::say;
+use linux::log::announce;
 
 use crate::context::Boot;
 use crate::root::Root;
@@ -41,8 +41,7 @@ pub(super) fn apply(boot: &Boot, root: &Root, disk: &Disk) -> Result<Option<Disk
         "slipway: {word}: the content of {} is discarded",
         labels.join(" and ")
     );
-    tracing::warn!("{line}");
-    say(&boot.world, &line);
+    announce(&boot.world, &line);
     system_disk::anew(boot, disk, labels)?;
     system_disk::again(boot, disk).map(Some)
 }
