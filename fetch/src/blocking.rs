@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::client::{self, Options};
+use crate::download;
 use crate::failure::Failure;
 use crate::oci::Descriptor;
+use crate::post::{self, Message};
 use crate::repository::Repository;
 use crate::want::Want;
-use crate::{download, post};
 
 /// A client that blocks its caller. Connections stay open between its downloads. Use one client for each thread.
 #[derive(Debug)]
@@ -83,13 +84,13 @@ impl Client {
             .block_on(from.blob(&self.client, blob, dest, on_bytes))
     }
 
-    /// See [`crate::post_json`].
+    /// See [`crate::post()`].
     ///
     /// # Errors
     /// As there.
-    pub fn post_json(&self, url: &str, text: &str, total: Duration) -> Result<(), Failure> {
+    pub fn post(&self, message: &Message<'_>, total: Duration) -> Result<(), Failure> {
         self.runtime
-            .block_on(post::post_json(&self.client, url, text, total))
+            .block_on(post::post(&self.client, message, total))
     }
 
     /// See [`crate::verified_elsewhere`].

@@ -61,7 +61,7 @@ pub use download::{bytes, file, verified_elsewhere};
 pub use failure::Failure;
 pub use identity::{Endpoints, Identity};
 pub use links::{Links, Way};
-pub use post::post_json;
+pub use post::{Message, post};
 pub use proxy::Proxy;
 pub use repository::Repository;
 pub use want::{LONGEST_WAIT, Method, Pace, Patience, Room, Want};

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fetch::{Digest, Failure, Options, Patience, Want, blocking};
+use fetch::{Digest, Failure, Message, Options, Patience, Want, blocking};
 
 #[path = "loopback/polite.rs"]
 mod polite;
@@ -419,16 +419,27 @@ fn a_message_is_posted_until_it_is_taken() {
     let replies = vec![
         Reply::Bytes(answer("503 Service Unavailable", &[], b"")),
         Reply::Bytes(answer("429 Too Many Requests", &[], b"")),
+        Reply::Bytes(answer("410 Gone", &[], b"")),
         Reply::Bytes(b"HTTP/1.1 2".to_vec()),
         Reply::Bytes(answer("204 No Content", &[], b"")),
     ];
     let (url, requests) = serve(replies);
     let total = Duration::from_secs(30);
-    client().post_json(&url, "{\"step\":1}", total).unwrap();
+    let message = Message {
+        headers: &[("x-version", "7")],
+        repeat: &[410],
+        ..Message::json(&url, "{\"step\":1}")
+    };
+    client().post(&message, total).unwrap();
     let requests = requests.lock().unwrap();
-    assert_eq!(requests.len(), 4);
+    assert_eq!(requests.len(), 5);
     for request in requests.iter() {
         assert!(request.starts_with("POST /pool/x.deb "), "{request}");
+        assert!(
+            request.contains("content-type: application/json\r\n"),
+            "{request}"
+        );
+        assert!(request.contains("x-version: 7\r\n"), "{request}");
         assert!(request.ends_with("{\"step\":1}"), "{request}");
     }
 }
@@ -436,7 +447,7 @@ fn a_message_is_posted_until_it_is_taken() {
 #[test]
 fn a_message_that_is_refused_or_that_nobody_takes_is_given_up() {
     let (url, requests) = serve(vec![Reply::Bytes(answer("403 Forbidden", &[], b""))]);
-    let refused = client().post_json(&url, "{}", Duration::from_secs(30));
+    let refused = client().post(&Message::json(&url, "{}"), Duration::from_secs(30));
     assert!(
         matches!(refused, Err(Failure::Status { code: 403, .. })),
         "{refused:?}"
@@ -446,7 +457,7 @@ fn a_message_that_is_refused_or_that_nobody_takes_is_given_up() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
     let began = Instant::now();
-    let unreached = client().post_json(&url, "{}", Duration::from_secs(1));
+    let unreached = client().post(&Message::json(&url, "{}"), Duration::from_secs(1));
     assert!(
         matches!(unreached, Err(Failure::Unreachable { .. })),
         "{unreached:?}"

@@ -100,7 +100,8 @@ fn post(early: &Early, modules: Modules, url: String, text: String) -> Result<()
                 ..fetch::Options::default()
             })
         };
-        let done = client().and_then(|client| Ok(client.post_json(&url, &text, SERVER)?));
+        let done = client()
+            .and_then(|client| Ok(client.post(&fetch::Message::json(&url, &text), SERVER)?));
         tell.send(done).unwrap_or_default();
     });
     for (what, patience) in [("the network", NETWORK), ("the server", SERVER)] {
