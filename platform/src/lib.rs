@@ -11,8 +11,10 @@ pub mod dmi;
 mod drivers;
 pub mod medium;
 pub mod network;
+pub mod outcome;
 pub mod problem;
 mod vendor_yaml;
+mod xml;
 
 // Floor: metadata, and what providers need from outside
 pub mod machine;

@@ -10,6 +10,7 @@ use crate::env_keys::EnvKeys;
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::medium::Medium;
+use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::userdata::UserConfig;
 
@@ -41,9 +42,14 @@ pub struct Provider {
     pub env_keys: EnvKeys,
     /// Reads a machine's config and metadata.
     pub obtain: fn(&Machine<'_>) -> Result<Found, Problem>,
+    /// Reports to the vendor how the first boot ended, if the vendor waits for that. [`Machine::patience`] limits its time.
+    pub report: Option<Report>,
     /// The config that every boot can read again without waiting.
     pub local: Option<LocalConfig>,
 }
+
+/// A report to the vendor how a machine's first boot ended.
+pub type Report = fn(&Machine<'_>, Outcome<'_>) -> Result<(), Problem>;
 
 /// How a machine of a provider is recognised.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use fetch::{Failure, Method, Options, Patience, Want, blocking, hosts};
+use fetch::{Failure, Message, Method, Options, Patience, Want, blocking, hosts};
 use serde::de::DeserializeOwned;
 
 use crate::machine::{Machine, Received};
@@ -114,6 +114,30 @@ impl<'a> Service<'a> {
         let address = ignition::source::shown(&url);
         let received = |bytes| (self.received)(&address, bytes);
         self.client.bytes(&want, self.say, &received)
+    }
+
+    /// Posts an XML document to `path`, for `total` at most; `repeat` as in [`Ask`].
+    pub(crate) fn post_xml(
+        &self,
+        path: &str,
+        text: &str,
+        repeat: &[u16],
+        total: Duration,
+    ) -> Result<(), Failure> {
+        let url = format!("{}{path}", self.base);
+        let headers: Vec<(&str, &str)> = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let message = Message {
+            url: &url,
+            content_type: "text/xml; charset=utf-8",
+            headers: &headers,
+            text,
+            repeat,
+        };
+        self.client.post(&message, total)
     }
 
     /// The response at `path`; none if it is absent.

@@ -1,7 +1,7 @@
 //! The server: each request goes to the vendor's function, unless a fault is due.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +13,7 @@ pub(crate) struct Request {
     pub(crate) path: String,
     /// The client's port.
     pub(crate) port: u16,
+    pub(crate) body: String,
     /// Names in lower case.
     headers: Vec<(String, String)>,
 }
@@ -94,7 +95,8 @@ pub(crate) fn serve(
 }
 
 fn read(stream: &TcpStream) -> Option<Request> {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut lines = reader.by_ref().lines();
     let first = lines.next()?.ok()?;
     let mut words = first.split(' ');
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
@@ -106,10 +108,15 @@ fn read(stream: &TcpStream) -> Option<Request> {
         };
         headers.push((name.to_lowercase(), value.to_owned()));
     }
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let length = length.map_or(0, |(_, length)| length.parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
     Some(Request {
         method,
         path,
         port: stream.peer_addr().ok()?.port(),
+        body: String::from_utf8(body).unwrap(),
         headers,
     })
 }

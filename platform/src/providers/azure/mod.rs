@@ -3,6 +3,8 @@
 //! While the service is updated it answers 404 and 410, for 70 s at most: only after that time does a 404 mean absence.
 //! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
 
+mod wire;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -57,6 +59,7 @@ pub(super) static PROVIDER: Provider = Provider {
         ],
     },
     obtain,
+    report: Some(wire::report),
     local: None,
 };
 

@@ -28,6 +28,7 @@ pub(super) static PROVIDER: Provider = Provider {
     storage_identity: Identity::Anonymous,
     env_keys: env_keys::CUSTOM,
     obtain,
+    report: None,
     local: Some(LocalConfig {
         modules: &[],
         read: |_, file| Ok(read(file)?.0),

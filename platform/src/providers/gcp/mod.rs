@@ -45,6 +45,7 @@ pub(super) static PROVIDER: Provider = Provider {
         ],
     },
     obtain,
+    report: None,
     local: None,
 };
 

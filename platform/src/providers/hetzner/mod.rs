@@ -42,6 +42,7 @@ pub(super) static PROVIDER: Provider = Provider {
         ],
     },
     obtain,
+    report: None,
     local: None,
 };
 

@@ -38,6 +38,7 @@ pub(super) static PROVIDER: Provider = Provider {
         ],
     },
     obtain,
+    report: None,
     local: None,
 };
 

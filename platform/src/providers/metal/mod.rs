@@ -59,6 +59,7 @@ pub(super) static PROVIDER: Provider = Provider {
     storage_identity: Identity::Anonymous,
     env_keys: env_keys::CUSTOM,
     obtain: |_| Ok(Found::new((None, Vec::new()), Metadata::default())),
+    report: None,
     local: None,
 };
 

@@ -27,6 +27,7 @@ pub(super) static PROVIDER: Provider = Provider {
     storage_identity: Identity::Anonymous,
     env_keys: env_keys::CUSTOM,
     obtain,
+    report: None,
     local: None,
 };
 

@@ -44,6 +44,7 @@ pub(super) static PROVIDER: Provider = Provider {
         ],
     },
     obtain,
+    report: None,
     local: None,
 };
 

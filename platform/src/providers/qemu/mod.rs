@@ -53,6 +53,7 @@ pub(super) static PROVIDER: Provider = Provider {
     storage_identity: Identity::Anonymous,
     env_keys: env_keys::CUSTOM,
     obtain,
+    report: None,
     local: Some(LocalConfig {
         modules: &[FW_CFG_MODULE],
         read: |sys, _| local(sys),

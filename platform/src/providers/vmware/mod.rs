@@ -18,6 +18,7 @@ use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::provider::{Detection, Provider};
 use crate::userdata::{self, Foreign, LIMIT};
+use crate::xml::unescaped;
 
 const DATA: &str = "guestinfo.ignition.config.data";
 const ENCODING: &str = "guestinfo.ignition.config.data.encoding";
@@ -42,6 +43,7 @@ pub(super) static PROVIDER: Provider = Provider {
     storage_identity: Identity::Anonymous,
     env_keys: env_keys::CUSTOM,
     obtain,
+    report: None,
     local: None,
 };
 
@@ -189,47 +191,6 @@ fn element(text: &str) -> (Vec<(String, String)>, &str) {
             }
         }
     }
-}
-
-/// Decodes XML's five named entities and its character references.
-fn unescaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('&') {
-        out.push_str(before);
-        let (name, next) = after.split_once(';').unwrap_or((after, ""));
-        let number = |digits: &str, radix| {
-            u32::from_str_radix(digits, radix)
-                .ok()
-                .and_then(char::from_u32)
-        };
-        let c = match name {
-            "lt" => Some('<'),
-            "gt" => Some('>'),
-            "amp" => Some('&'),
-            "quot" => Some('"'),
-            "apos" => Some('\''),
-            _ => match name.strip_prefix('#') {
-                Some(digits) => match digits.strip_prefix(['x', 'X']) {
-                    Some(digits) => number(digits, 16),
-                    None => number(digits, 10),
-                },
-                None => None,
-            },
-        };
-        match c {
-            Some(c) => {
-                out.push(c);
-                rest = next;
-            }
-            None => {
-                out.push('&');
-                rest = after;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 #[cfg(test)]

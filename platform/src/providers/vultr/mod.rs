@@ -34,6 +34,7 @@ pub(super) static PROVIDER: Provider = Provider {
         ],
     },
     obtain,
+    report: None,
     local: None,
 };
 
