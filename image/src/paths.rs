@@ -52,6 +52,8 @@ pub const STATE_LEDGER: &str = "failures.jsonl";
 pub const STATE_MACHINE_ID: &str = "machine-id";
 /// The platform's metadata of the first boot, below [`STATE`]: later boots need no metadata service.
 pub const STATE_METADATA: &str = "metadata.env";
+/// An empty file below [`STATE`]: the platform's vendor has not yet taken the report that the node is provisioned.
+pub const STATE_REPORT: &str = "report-due";
 /// The journal of the first boot's disks below [`STATE`].
 pub const STATE_DISKS: &str = "disks.json";
 /// The journal of the first boot's files below [`STATE`].

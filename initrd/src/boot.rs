@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::var::Var;
 use crate::{
     cmdline, config, disks, etc, etcd, handoff, ignition, kernel_arguments, kubelet, manifest,
-    metadata, modules, platform, recovery, root, settle, state, var, world,
+    metadata, modules, platform, provisioned, recovery, root, settle, state, var, world,
 };
 
 /// Boots. Never returns: a boot that fails ends in [`recovery::end`].
@@ -52,6 +52,7 @@ fn line(early: &Early) -> Result<Infallible> {
 fn first_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     let step = &boot.timeline;
     let target = &target(boot, root);
+    provisioned::begin(boot);
     let config = step.step("config", || config::obtain(boot, root))?;
     step.step("settle", || settle::wait(boot, root))?;
     step.step("kernel_arguments", || {
@@ -66,17 +67,19 @@ fn first_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
         ignition::apply(boot, root, target, state, &made, &config)
     })?;
     metadata::show(boot, state);
+    step.step("provisioned", || provisioned::report(boot, state));
     Ok(machine_id)
 }
 
-/// A later boot: mounts the file systems of the first boot, touches no network, and reports a changed config. Returns
-/// the machine id.
+/// A later boot: mounts the file systems of the first boot, and reports a changed config. It touches no network, unless the
+/// vendor still waits for the first boot's report. Returns the machine id.
 fn later_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     let step = &boot.timeline;
     let var: Var = step.step("var", || var::mount(boot, root, state, None))?;
     let machine_id = step.step("etc", || etc::mount(boot, root, state, &var))?;
     state.config_changed = step.step("config", || config::compare(boot, state));
     metadata::show(boot, state);
+    step.step("provisioned", || provisioned::report(boot, state));
     Ok(machine_id)
 }
 

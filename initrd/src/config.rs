@@ -19,6 +19,7 @@ use anyhow::Result;
 use platform::metadata::Metadata;
 
 use crate::context::Boot;
+use crate::provisioned;
 use crate::root::Root;
 use crate::settings;
 use crate::state::State;
@@ -69,6 +70,10 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
         }
         for line in &wrong.lines {
             tracing::error!("config: {line}");
+        }
+        // Not the first ones: a server may be corrected, or have had a bad moment.
+        if attempt == WAITS.len() {
+            provisioned::report_failure(boot, &wrong.to_string());
         }
         let pause = Duration::from_secs(WAITS[attempt.min(WAITS.len() - 1)]);
         Waiter::until(&boot.world, pause).count_down(|left| {

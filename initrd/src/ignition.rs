@@ -11,6 +11,7 @@ use platform::metadata::Metadata;
 
 use crate::context::Boot;
 use crate::metadata;
+use crate::provisioned;
 use crate::root::Root;
 use crate::state::State;
 
@@ -42,6 +43,7 @@ pub(crate) fn apply(
     })?;
     log(&applied);
     metadata::keep(state, boot.identity.platform, machine)?;
+    provisioned::note(boot, state)?;
     // The marker must never be on the disk before what it vouches for.
     kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
     mounted.unmount()?;

@@ -3,8 +3,12 @@
 // Floor: the context of every step
 mod context;
 
-// Floor: the boot loader
+// Floor: the boot loader, and work that may hang
+mod deadline;
 mod loader;
+
+// Floor: the report to the platform's vendor
+mod vendor;
 
 // Floor: the way out of a failed boot
 mod recovery;
@@ -27,8 +31,9 @@ mod system_disk;
 // Floor: the state partition
 mod state;
 
-// Floor: stored metadata of the machine
+// Floor: stored metadata of the machine, and its report
 mod metadata;
+mod provisioned;
 
 // Floor: the steps behind state
 mod config;

@@ -28,6 +28,7 @@ pub(crate) fn identify(
         world: Arc::clone(&early.world),
         timeline: early.timeline.clone(),
         network: Arc::clone(&early.network),
+        awaiting: early.awaiting.clone(),
         identity: identity(&early.world, &cmdline, &manifest)?,
         cmdline,
         manifest,

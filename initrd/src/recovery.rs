@@ -7,10 +7,12 @@ mod screen;
 mod send;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
+use image::report::Report;
 use linux::kernel_call;
 use linux::log::say;
 use linux::refusal::report;
@@ -21,7 +23,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 use self::policy::{Policy, counter, policy};
 use self::screen::{SHOWN_SECONDS, show};
 use crate::context::Early;
-use crate::loader;
+use crate::{loader, vendor};
 
 /// How often a node that stays up repeats its report.
 const REPEATED: Duration = Duration::from_secs(300);
@@ -38,6 +40,10 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     let policy = policy(ledger, entry.as_deref().and_then(counter));
     show(world, &report, policy);
     send::send(early, &report);
+    // A boot that comes again may go better.
+    if policy == Policy::StayUp {
+        report_to_vendor(early, &report);
+    }
     match policy {
         Policy::Reboot => {
             Waiter::until(world, Duration::from_secs(SHOWN_SECONDS)).count_down(|_| ());
@@ -52,6 +58,29 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     loop {
         Waiter::until(world, REPEATED).count_down(|_| ());
         show(world, &report, Policy::StayUp);
+    }
+}
+
+/// Reports the failure to the platform's vendor, if it waits for the end of this boot.
+fn report_to_vendor(early: &Early, report: &Report) {
+    let Some(provider) = early.awaiting.get() else {
+        return;
+    };
+    let found = report.found.as_ref();
+    let why = [Some(&report.what), found].into_iter().flatten();
+    let why: Vec<&str> = why.map(String::as_str).collect();
+    match send::modules(&early.world) {
+        Ok(modules) => {
+            let (world, modules) = (&early.world, Arc::new(modules));
+            vendor::report(
+                world,
+                &early.network,
+                modules,
+                provider,
+                Some(why.join(": ")),
+            );
+        }
+        Err(error) => tracing::warn!("no report to {provider}: {error:#}"),
     }
 }
 

@@ -7,20 +7,21 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use fetch::Message;
 use image::cmdline::Cmdline;
 use image::report::{LINE, PORT, Report};
 use nix::libc::O_NONBLOCK;
 
 use crate::context::{Early, links};
+use crate::deadline::within;
 use linux::block;
 use linux::certificates::ca_bundle;
 use linux::log::say;
 use linux::modules::{Modules, Network};
-use linux::waiter::Waiter;
 use linux::world::World;
 
 /// Time limit for bringing the network up.
@@ -58,7 +59,8 @@ fn log_result(world: &World, receiver: &str, done: Result<()>) {
     }
 }
 
-fn modules(world: &Arc<World>) -> Result<Modules> {
+/// The modules of the initramfs.
+pub(super) fn modules(world: &Arc<World>) -> Result<Modules> {
     let release = nix::sys::utsname::uname().context("asking for the kernel's release")?;
     Modules::open(Arc::clone(world), &release.release().to_string_lossy())
 }
@@ -83,48 +85,21 @@ fn write(port: &PathBuf, text: &str) -> Result<()> {
         .with_context(|| format!("writing to {}", port.display()))
 }
 
-/// Brings the network up and posts, in a thread that is abandoned at the time limit.
+/// Brings the network up and posts.
 fn post(early: &Early, modules: Modules, url: String, text: String) -> Result<()> {
     let world = &early.world;
     let network = Arc::clone(&early.network);
-    let (tell, told) = mpsc::channel();
-    let inside = Arc::clone(world);
-    std::thread::spawn(move || {
-        let up = network.up(&modules);
-        // The receiver may have reached its time limit.
-        tell.send(up).unwrap_or_default();
-        let client = || {
-            fetch::blocking::Client::new(&fetch::Options {
-                ca_bundle: ca_bundle(&inside, &inside.sysroot),
-                links: links(&network),
-                ..fetch::Options::default()
-            })
-        };
-        let done = client()
-            .and_then(|client| Ok(client.post(&fetch::Message::json(&url, &text), SERVER)?));
-        tell.send(done).unwrap_or_default();
-    });
-    for (what, patience) in [("the network", NETWORK), ("the server", SERVER)] {
-        wait(world, what, &told, patience).with_context(|| format!("waiting for {what}"))??;
-    }
-    Ok(())
-}
-
-fn wait<T>(world: &World, what: &str, told: &mpsc::Receiver<T>, patience: Duration) -> Result<T> {
-    const STEP: Duration = Duration::from_secs(1);
-    let mut waiter = Waiter::until(world, patience);
-    loop {
-        waiter.examined();
-        match told.recv_timeout(waiter.pause(STEP)) {
-            Ok(found) => return Ok(found),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                anyhow::bail!("the thread that was to send it has ended")
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-        }
-        ensure!(!waiter.is_over(), "not within {} s", patience.as_secs());
-        waiter.say(&format!("{what}, to send the report"));
-    }
+    let up = move || network.up(&modules);
+    within(world, "the network, to send the report", NETWORK, up)?;
+    let (network, inside) = (Arc::clone(&early.network), Arc::clone(world));
+    within(world, "the server, to send the report", SERVER, move || {
+        let client = fetch::blocking::Client::new(&fetch::Options {
+            ca_bundle: ca_bundle(&inside, &inside.sysroot),
+            links: links(&network),
+            ..fetch::Options::default()
+        })?;
+        Ok(client.post(&Message::json(&url, &text), SERVER)?)
+    })
 }
 
 #[cfg(test)]

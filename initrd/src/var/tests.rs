@@ -8,21 +8,15 @@ use std::sync::Arc;
 use anyhow::ensure;
 use apply::fetched::{Fetched, Sources};
 use image::cmdline::Cmdline;
-use image::layout::{Architecture, LABEL_STATE, LABEL_VAR, MIB, Sizes};
-use image::manifest::{CONTRACT, ImageId, Manifest};
-use image::node::NodeSettings;
+use image::layout::{LABEL_STATE, LABEL_VAR, MIB};
 use linux::block;
 use linux::host::{LoopDisk, skipped};
 use linux::ioctl;
-use linux::modules::Modules;
 use linux::programs::Programs;
 use linux::samples;
-use linux::timeline::Timeline;
 use linux::world::World;
-use net::network::Network;
 
 use super::*;
-use crate::context::Identity;
 use crate::root::Search;
 use crate::state;
 
@@ -74,38 +68,11 @@ impl Node {
     fn context(&self, reset: Option<&str>) -> Boot {
         let world = &self.world;
         Boot {
-            world: Arc::clone(world),
-            timeline: Timeline::new(Arc::clone(world)),
-            network: Arc::new(Network::new(Arc::clone(world))),
             cmdline: Cmdline {
                 reset: reset.map(|word| word.parse().unwrap()),
                 ..Cmdline::default()
             },
-            manifest: Manifest {
-                contract: CONTRACT,
-                image: ImageId {
-                    name: "test".into(),
-                    version: "1".into(),
-                },
-                architecture: Architecture::X86_64,
-                kernel: "6.12".into(),
-                epoch: 0,
-                sizes: Sizes {
-                    esp: MIB,
-                    root: 8 * MIB,
-                    verity: MIB,
-                    state: 64 * MIB,
-                    var_minimum: 64 * MIB,
-                },
-                kubernetes: None,
-                platforms: Vec::new(),
-                node: NodeSettings::default(),
-            },
-            identity: Identity {
-                platform: platform::providers::by_id("qemu").unwrap(),
-                instance: Some("one".into()),
-            },
-            modules: Arc::new(Modules::none(Arc::clone(world))),
+            ..Boot::of_tests(world)
         }
     }
 
