@@ -90,7 +90,7 @@ fn with_machine<T>(
         mount: &|medium: &Medium<'_>| {
             media.mount(match medium {
                 Medium::Labels(labels) => linux::media::Medium::Labels(labels),
-                Medium::Disc => linux::media::Medium::Disc,
+                Medium::Disc(file) => linux::media::Medium::Disc(file),
             })
         },
         say: &|text: &str| tracing::warn!("{text}"),

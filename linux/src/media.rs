@@ -26,15 +26,15 @@ const FOLDER: &str = "/run/slipway/media";
 pub enum Medium<'a> {
     /// A file system with one of these labels.
     Labels(&'a [&'a str]),
-    /// A disc in an optical drive, with any label.
-    Disc,
+    /// A disc in an optical drive, with any label, that has this file.
+    Disc(&'a str),
 }
 
 impl fmt::Display for Medium<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Labels(labels) => write!(f, "the medium labelled {}", labels.join(" or ")),
-            Self::Disc => f.write_str("the disc in the drive"),
+            Self::Disc(file) => write!(f, "the disc with {file}"),
         }
     }
 }
@@ -69,9 +69,21 @@ impl<'a> Media<'a> {
             tracing::warn!("{error:#}");
         }
         self.modules.load_for_disks();
-        let Some((name, kinds)) = find(self.world, &wanted) else {
-            return Ok(None);
-        };
+        for (name, kinds) in find(self.world, &wanted) {
+            if let Some(folder) = self.mount_device(&name, kinds, &wanted)? {
+                return Ok(Some(folder));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Mounts one device, unless it is mounted; none if its file system is not the medium.
+    fn mount_device(
+        &self,
+        name: &str,
+        kinds: Kinds,
+        wanted: &Medium<'_>,
+    ) -> Result<Option<PathBuf>> {
         for (kind, _) in kinds {
             if self.modules.index().module(kind).is_some() {
                 self.modules.load(&[kind])?;
@@ -81,15 +93,21 @@ impl<'a> Media<'a> {
             .mounted
             .lock()
             .unwrap_or_else(|broken| broken.into_inner());
-        if let Some((_, folder)) = mounted.iter().find(|(known, _)| *known == name) {
+        if let Some((_, folder)) = mounted.iter().find(|(known, _)| known == name) {
             return Ok(Some(folder.clone()));
         }
-        let folder = self.world.in_run(FOLDER).join(&name);
+        let folder = self.world.in_run(FOLDER).join(name);
         mount::folder(&folder, 0o700)?;
-        let device = self.world.dev.join(&name);
-        mount_one_of(&device, &folder, kinds)?;
+        mount_one_of(&self.world.dev.join(name), &folder, kinds)?;
+        if let Medium::Disc(file) = wanted
+            && !folder.join(file).exists()
+        {
+            // It may be replaced by the one that is meant.
+            mount::unmount(&folder)?;
+            return Ok(None);
+        }
         tracing::info!("config: {wanted}: {name}");
-        mounted.push((name, folder.clone()));
+        mounted.push((name.to_owned(), folder.clone()));
         Ok(Some(folder))
     }
 }
@@ -126,24 +144,29 @@ impl Drop for Media<'_> {
     }
 }
 
-/// The device that holds the medium, and the types that its file system may have.
-fn find(world: &World, wanted: &Medium<'_>) -> Option<(String, Kinds)> {
+/// The devices that may hold the medium, each with the types that its file system may have: the first with the label, every
+/// drive with a disc.
+fn find(world: &World, wanted: &Medium<'_>) -> Vec<(String, Kinds)> {
+    const DISC: Kinds = &[("udf", ""), ("iso9660", "")];
     // A floppy drive is slow to say that it is empty; a network device that is not connected waits.
     let slow = |name: &String| name.starts_with("fd") || name.starts_with("nbd");
     let mut names = block::entries(&world.sys.join("class/block"));
     names.retain(|name| !slow(name));
     names.sort();
-    names.into_iter().find_map(|name| {
-        let path = world.dev.join(&name);
-        match wanted {
-            Medium::Disc => (name.starts_with("sr") && File::open(&path).is_ok())
-                .then_some((name, [("udf", ""), ("iso9660", "")].as_slice())),
-            Medium::Labels(labels) => {
-                let (label, kind) = label(&path)?;
-                labels.contains(&label.as_str()).then_some((name, kind))
-            }
-        }
-    })
+    let has_disc =
+        |name: &String| name.starts_with("sr") && File::open(world.dev.join(name)).is_ok();
+    let labelled = |labels: &[&str], name: String| {
+        let (label, kinds) = label(&world.dev.join(&name))?;
+        labels.contains(&label.as_str()).then_some((name, kinds))
+    };
+    let names = names.into_iter();
+    match wanted {
+        Medium::Disc(_) => names.filter(has_disc).map(|name| (name, DISC)).collect(),
+        Medium::Labels(labels) => names
+            .filter_map(|name| labelled(labels, name))
+            .take(1)
+            .collect(),
+    }
 }
 
 /// Label and type of the file system on a device. A drive without a disc does not open.
@@ -214,29 +237,30 @@ mod tests {
         };
         let labels = ["config-2", "CONFIG-2"];
         let wanted = Medium::Labels(&labels);
-        assert_eq!(find(&world, &wanted), None);
+        assert_eq!(find(&world, &wanted), []);
         add("vda", &[0; 8192]);
         add("vda1", &fat("ESP", 71, (82, b"FAT32   ")));
         add("fd0", &iso("config-2"));
-        assert_eq!(find(&world, &wanted), None);
+        assert_eq!(find(&world, &wanted), []);
         add("vdb", &fat("CONFIG-2", 43, (54, b"FAT12   ")));
-        let found = find(&world, &wanted).unwrap();
+        let found = find(&world, &wanted).remove(0);
         assert_eq!((found.0.as_str(), found.1[0].0), ("vdb", "vfat"));
         add("sr0", &iso("config-2"));
-        let found = find(&world, &wanted).unwrap();
+        let found = find(&world, &wanted).remove(0);
         assert_eq!((found.0.as_str(), found.1[0].0), ("sr0", "iso9660"));
-        let found = find(&world, &Medium::Disc).unwrap();
-        assert_eq!(found.0, "sr0");
+        add("sr1", &[]);
+        let found = find(&world, &Medium::Disc("ovf-env.xml"));
+        assert_eq!([&found[0].0, &found[1].0], ["sr0", "sr1"]);
         let cidata = ["cidata"];
-        assert_eq!(find(&world, &Medium::Labels(&cidata)), None);
+        assert_eq!(find(&world, &Medium::Labels(&cidata)), []);
         add("vdc", &fat("cidata", 71, (82, b"FAT32   ")));
-        assert_eq!(find(&world, &Medium::Labels(&cidata)).unwrap().0, "vdc");
+        assert_eq!(find(&world, &Medium::Labels(&cidata))[0].0, "vdc");
         // An array or a mapped device in Ignition's place; its journal is not replayed.
         let mut ext = vec![0; 128 * 1024];
         ext[1080..1082].copy_from_slice(b"\x53\xef");
         ext[1144..1148].copy_from_slice(b"data");
         add("md127", &ext);
-        let data = find(&world, &Medium::Labels(&["data"])).unwrap();
+        let data = find(&world, &Medium::Labels(&["data"])).remove(0);
         assert_eq!(data.0, "md127");
         assert_eq!(data.1, [("ext4", "noload")]);
     }

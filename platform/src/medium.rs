@@ -7,8 +7,8 @@ use std::fmt;
 pub enum Medium<'a> {
     /// A file system with one of these labels: ISO 9660 or VFAT. The case is significant, so each spelling is listed.
     Labels(&'a [&'a str]),
-    /// The disc in the machine's drive: UDF or ISO 9660.
-    Disc,
+    /// A disc in one of the machine's drives, UDF or ISO 9660, with this file at its root: another disc does not count.
+    Disc(&'a str),
 }
 
 impl fmt::Display for Medium<'_> {
@@ -17,7 +17,7 @@ impl fmt::Display for Medium<'_> {
             Self::Labels(labels) => {
                 write!(f, "a file system with the label {}", labels.join(" or "))
             }
-            Self::Disc => f.write_str("a disc in the drive"),
+            Self::Disc(file) => write!(f, "a disc with {file} in a drive"),
         }
     }
 }

@@ -113,7 +113,7 @@ impl Bench {
             Ok(self.medium.as_ref().and_then(|(after, label, folder)| {
                 let fits = match (wanted, label) {
                     (Medium::Labels(labels), Some(label)) => labels.contains(label),
-                    (Medium::Disc, None) => true,
+                    (Medium::Disc(file), None) => folder.join(file).exists(),
                     _ => false,
                 };
                 (fits && look >= *after).then(|| folder.clone())

@@ -29,7 +29,7 @@ pub(super) fn user_config(
     let mount = |medium: &Medium<'_>| {
         media.mount(match medium {
             Medium::Labels(labels) => linux::media::Medium::Labels(labels),
-            Medium::Disc => linux::media::Medium::Disc,
+            Medium::Disc(file) => linux::media::Medium::Disc(file),
         })
     };
     let load_modules = |names: &[&str]| {

@@ -49,7 +49,7 @@ fn the_initramfs_can_read_each_platforms_media() {
         for medium in row.media {
             let needed: &[&str] = match medium {
                 Medium::Labels(_) => MEDIA,
-                Medium::Disc => &["sr_mod", UDF],
+                Medium::Disc(_) => &["sr_mod", UDF],
             };
             for name in needed {
                 assert!(row.drivers.contains(name), "{row}: {name}");

@@ -33,7 +33,7 @@ pub(super) static PROVIDER: Provider = Provider {
     summary: "Azure: Hyper-V.",
     detection: Detection::Firmware(is_machine),
     needs_network: true,
-    media: &[Medium::Disc],
+    media: &[DISC],
     source_modules: &[],
     drivers: &[
         SCSI_DISK,
@@ -70,10 +70,25 @@ fn is_machine(dmi: &Dmi) -> bool {
 
 const USER_DATA: &str = "/metadata/instance/compute/userData?api-version=2021-01-01&format=text";
 const INSTANCE: &str = "/metadata/instance?api-version=2021-02-01";
-/// The statuses of the service while it is updated, and the time limit of an update
+/// The statuses of the service while it is updated
 /// (<https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#errors-and-debugging>).
 const UPDATING: &[u16] = &[404, 410];
-const UPDATE_TIME: Duration = Duration::from_secs(70);
+
+/// The times that Azure takes.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// How long a 404 of the service may be due to an update.
+    update: Duration,
+    /// How long the provisioning disc may take on a machine that has one: hosts attach it after the machine's start too.
+    disc: Duration,
+}
+
+const TIMES: Times = Times {
+    update: Duration::from_secs(70),
+    disc: Duration::from_secs(300),
+};
+/// The provisioning disc: its description of the machine is what distinguishes it.
+const DISC: Medium<'static> = Medium::Disc("ovf-env.xml");
 /// The file on the provisioning disc, already decoded.
 const CUSTOM_DATA: &str = "CustomData.bin";
 
@@ -100,6 +115,16 @@ struct Compute {
 #[serde(rename_all = "camelCase", default)]
 struct OsProfile {
     admin_username: Option<String>,
+    computer_name: Option<String>,
+}
+
+impl OsProfile {
+    /// Whether the machine was made from a generalized image: others have no profile, or an empty one.
+    fn exists(&self) -> bool {
+        let fields = [&self.admin_username, &self.computer_name];
+        let mut fields = fields.into_iter().flatten();
+        fields.any(|text| !text.is_empty())
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -135,36 +160,42 @@ struct Address {
 }
 
 fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    obtain_within(machine, UPDATE_TIME)
+    obtain_within(machine, TIMES)
 }
 
-/// `update_time`: how long a 404 may be due to an update.
-fn obtain_within(machine: &Machine<'_>, update_time: Duration) -> Result<Found, Problem> {
+fn obtain_within(machine: &Machine<'_>, times: Times) -> Result<Found, Problem> {
     let service = Service::new(machine, &[("Metadata", "true")])?;
     let name = "Azure's user data";
     let data = service
-        .settled(USER_DATA, UPDATING, update_time)?
+        .settled(USER_DATA, UPDATING, times.update)?
         .unwrap_or_default();
     let data = base64::decode(&data, name).map_err(Problem::remote)?;
     let mut config = userdata::only(Some(data), name, Foreign::Refuse, true)?;
-    let instance = service
-        .settled(INSTANCE, UPDATING, update_time)?
-        .and_then(|bytes| json(&bytes, "Azure's instance metadata", machine.say))
-        .unwrap_or_default();
+    let instance: Option<Instance> = service
+        .settled(INSTANCE, UPDATING, times.update)?
+        .and_then(|bytes| json(&bytes, "Azure's instance metadata", machine.say));
     if config.0.is_none() {
-        let data = custom_data(machine)?;
+        let profile = instance.as_ref().map(|known| &known.compute.os_profile);
+        let data = match profile.map(OsProfile::exists) {
+            Some(true) => custom_data(machine, times.disc)?,
+            // A specialised image: such a machine has no disc.
+            Some(false) => custom_data(machine, Duration::ZERO)?,
+            None => custom_data(machine, machine.media_wait)?,
+        };
         let name = "Azure's custom data";
         let (custom, notes) = userdata::only(data, name, Foreign::Refuse, false)?;
         config.0 = custom;
         config.1.extend(notes);
     }
-    Ok(Found::new(config, metadata(instance)))
+    Ok(Found::new(config, metadata(instance.unwrap_or_default())))
 }
 
-/// The provisioning disc is UDF. A machine that was made from a specialised image has none.
-fn custom_data(machine: &Machine<'_>) -> Result<Option<Vec<u8>>, Problem> {
-    let until = Instant::now() + machine.media_wait;
-    let Some(folder) = machine.wait_for(&Medium::Disc, Some(until))? else {
+/// The custom data on the provisioning disc, which is UDF.
+fn custom_data(machine: &Machine<'_>, wait: Duration) -> Result<Option<Vec<u8>>, Problem> {
+    let Some(folder) = machine.wait_for(&DISC, Some(Instant::now() + wait))? else {
+        if !wait.is_zero() {
+            (machine.say)(&format!("{DISC} did not appear; there is no custom data"));
+        }
         return Ok(None);
     };
     match fs::read(folder.join(CUSTOM_DATA)) {
