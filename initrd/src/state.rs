@@ -112,7 +112,7 @@ impl State {
                 "slipway: var is made anew, so this node is provisioned anew",
             );
             forget_journals(&dir)?;
-            marker::forget(&dir)?;
+            marker::forget_provisioning(&dir)?;
             (self.first_boot, self.var, self.sources) = (true, None, None);
         }
         Ok(())

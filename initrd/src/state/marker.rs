@@ -135,18 +135,27 @@ pub(super) fn write(state: &Path, marker: &Provisioned) -> Result<()> {
 
 /// Removes the files that a copy must not inherit.
 pub(super) fn forget(state: &Path) -> Result<()> {
-    for name in [
+    forget_provisioning(state)?;
+    remove(state, paths::STATE_ETCD)
+}
+
+/// Removes the files that another provisioning of the same node must not inherit. The record of its etcd volume stays: the
+/// volume does too.
+pub(super) fn forget_provisioning(state: &Path) -> Result<()> {
+    [
         paths::STATE_PROVISIONED,
         paths::STATE_MACHINE_ID,
         paths::STATE_LEDGER,
         paths::STATE_METADATA,
         paths::STATE_NETWORK,
-        paths::STATE_ETCD,
-    ] {
-        atomic_file::remove(&state.join(name))
-            .with_context(|| format!("removing {name} from the state"))?;
-    }
-    Ok(())
+    ]
+    .iter()
+    .try_for_each(|name| remove(state, name))
+}
+
+fn remove(state: &Path, name: &str) -> Result<()> {
+    atomic_file::remove(&state.join(name))
+        .with_context(|| format!("removing {name} from the state"))
 }
 
 #[cfg(test)]

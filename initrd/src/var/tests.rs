@@ -157,6 +157,21 @@ impl Node {
         [1024].into_iter().chain(places).collect()
     }
 
+    /// Works in the folder of `state`, between two boots.
+    fn in_state<T>(&self, work: impl FnOnce(&Path) -> T) -> T {
+        let folder = tempfile::tempdir().unwrap();
+        let device = self.part(LABEL_STATE).path;
+        mount::mount(&device, folder.path(), "ext4", Flags::empty(), "").unwrap();
+        let done = work(folder.path());
+        mount::unmount(folder.path()).unwrap();
+        done
+    }
+
+    /// The word that resets a partition.
+    fn reset_of(&self, label: &str) -> String {
+        self.part(label).guid.unwrap().to_string()[..8].to_owned()
+    }
+
     fn uuids(&self) -> [Option<String>; 2] {
         [LABEL_STATE, LABEL_VAR].map(|label| {
             let found = ext::read(&self.part(label).path).unwrap();
@@ -276,5 +291,16 @@ fn what_is_missing_or_another_is_reported_and_never_made_anew() {
                 .contains("not the one that this node was provisioned with")
         );
         assert!(node.boot(Some(&word(&fault))).unwrap());
+    });
+}
+
+#[test]
+fn a_reset_of_var_keeps_the_record_of_the_etcd_volume() {
+    with_node(|node| {
+        assert!(node.boot(None).unwrap());
+        node.in_state(|state| fs::write(state.join(paths::STATE_ETCD), "record").unwrap());
+        assert!(node.boot(Some(&node.reset_of(LABEL_VAR))).unwrap());
+        let kept = node.in_state(|state| fs::read_to_string(state.join(paths::STATE_ETCD)));
+        assert_eq!(kept.unwrap(), "record");
     });
 }
