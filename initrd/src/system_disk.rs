@@ -108,6 +108,21 @@ pub(crate) fn note_if_blank(boot: &Boot, disk: &Disk, part: Partition) -> Result
     labelled(boot, disk, &part.label)
 }
 
+/// Takes the note of a partition `var` back on a node whose config has a file system for `/var`: nothing of ours formats it,
+/// and noted it would make every boot a first boot.
+///
+/// # Errors
+/// If the disk cannot be read or written.
+pub(crate) fn complete_var(boot: &Boot, disk: &Disk) -> Result<()> {
+    let disk = again(boot, disk)?;
+    match table::find(&disk, layout::LABEL_VAR) {
+        Some(var) if var.attributes & layout::ATTRIBUTE_UNFORMATTED != 0 => {
+            table::note_unformatted(&disk, var.number, false)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes the ext4 of a partition whose note says so, checks one that was not unmounted in order, repairs one whose superblock
 /// is damaged, and mounts it; gives its superblock. With a `uuid` no other file system is mounted.
 ///

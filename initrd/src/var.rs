@@ -43,6 +43,9 @@ pub(crate) fn mount(
     let uuid = match (&root.disk, own) {
         (_, Some((own, device))) => {
             mount_own(boot, root, &own, &device, &target)?;
+            if let (true, Some(disk)) = (state.first_boot, &root.disk) {
+                system_disk::complete_var(boot, disk)?;
+            }
             Some(own.uuid)
         }
         (Some(_), None) => mount_partition(boot, root, state, &target)?,

@@ -26,6 +26,8 @@ struct Node {
     _folder: tempfile::TempDir,
     world: Arc<World>,
     disk: LoopDisk,
+    /// What the config puts at `/var`.
+    own: Option<(VarFilesystem, PathBuf)>,
 }
 
 impl Node {
@@ -62,6 +64,7 @@ impl Node {
             _folder: folder,
             world: Arc::new(world),
             disk,
+            own: None,
         })
     }
 
@@ -102,7 +105,8 @@ impl Node {
             state.system(boot, root)?;
             state.make(boot, root)?;
         }
-        mount(boot, root, &mut state, None)?;
+        let own = self.own.clone().filter(|_| first);
+        mount(boot, root, &mut state, own)?;
         let kept = self.world.sysroot.join("var/kept");
         ensure!(
             kept.exists() != first,
@@ -302,5 +306,34 @@ fn a_reset_of_var_keeps_the_record_of_the_etcd_volume() {
         assert!(node.boot(Some(&node.reset_of(LABEL_VAR))).unwrap());
         let kept = node.in_state(|state| fs::read_to_string(state.join(paths::STATE_ETCD)));
         assert_eq!(kept.unwrap(), "record");
+    });
+}
+
+/// The partition is wiped and noted as unformatted, and the config's file system is on another disk, so nothing formats it.
+#[test]
+fn after_a_reset_a_node_whose_config_has_its_own_var_is_provisioned_once() {
+    with_node(|mut node| {
+        assert!(node.boot(None).unwrap());
+        let other = LoopDisk::new(64 * MIB, 512).unwrap();
+        let uuid = node.world.random_guid().unwrap().to_string();
+        let options = linux::ext4::Options {
+            label: "data",
+            uuid: Some(&uuid),
+            orphan_file: false,
+            overwrite: true,
+        };
+        let programs = Programs::of_host(Arc::clone(&node.world));
+        linux::ext4::make(&programs, &other.path(), options).unwrap();
+        let own = VarFilesystem {
+            format: "ext4".to_owned(),
+            uuid,
+            options: Vec::new(),
+            layers: Vec::new(),
+        };
+        node.own = Some((own, other.path()));
+        assert!(node.boot(Some(&node.reset_of(LABEL_STATE))).unwrap());
+        assert!(!node.boot(None).unwrap());
+        let attributes = node.part(LABEL_VAR).attributes;
+        assert_eq!(attributes & layout::ATTRIBUTE_UNFORMATTED, 0);
     });
 }
