@@ -248,17 +248,12 @@ pub(crate) fn check(root: &Root, device: &Path, label: &str) -> Result<()> {
     ext4::check(&root.programs, device, &name, fix)
 }
 
-/// Grows the mounted ext4 of a partition that became larger.
-///
-/// # Errors
-/// If the kernel refuses.
-pub(crate) fn grow(
-    world: &World,
-    part: &Partition,
-    found: &Superblock,
-    target: &Path,
-) -> Result<()> {
-    ext4::grow(world, &part.label, found, part.size, target, WORTH_GROWING)
+/// Grows the mounted ext4 of a partition that became larger. Best effort: it is mounted and serves as it is.
+pub(crate) fn grow(world: &World, part: &Partition, found: &Superblock, target: &Path) {
+    let done = ext4::grow(world, &part.label, found, part.size, target, WORTH_GROWING);
+    if let Err(error) = done {
+        announce(world, &format!("slipway: {error:#}; it stays as it is"));
+    }
 }
 
 #[cfg(test)]
@@ -402,6 +397,35 @@ mod tests {
         let fault = mount(Some("another"));
         assert_eq!(fault.found.unwrap(), format!("UUID {uuid}"));
         assert_eq!(bench.uuid().unwrap(), uuid);
+    }
+
+    #[test]
+    fn growth_that_fails_is_announced_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        std::fs::create_dir_all(&world.dev).unwrap();
+        let console = world.dev.join("console");
+        std::fs::write(&console, "").unwrap();
+        let part = Partition {
+            label: layout::LABEL_VAR.to_owned(),
+            size: 1 << 30,
+            ..Partition::default()
+        };
+        let found = Superblock {
+            is_ext4: true,
+            uuid: String::new(),
+            label: String::new(),
+            fast_commit: false,
+            block: 4096,
+            blocks: 1,
+            clean: true,
+            ever_mounted: true,
+        };
+        // Not an ext4: the kernel refuses.
+        grow(&world, &part, &found, folder.path());
+        let line = std::fs::read_to_string(console).unwrap();
+        assert!(line.starts_with("slipway: growing var: "), "{line}");
+        assert!(line.ends_with("; it stays as it is\n"), "{line}");
     }
 
     #[test]

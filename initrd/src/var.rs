@@ -123,7 +123,7 @@ fn mount_partition(
     let found = boot.timeline.step("var.mount", || {
         let place = (target, Flags::empty());
         let found = mount_ext4(root, &part, place, state.var.as_deref())?;
-        system_disk::grow(&boot.world, &part, &found, target)?;
+        system_disk::grow(&boot.world, &part, &found, target);
         Ok::<_, anyhow::Error>(found)
     })?;
     // For the marker.
