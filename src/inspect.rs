@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use image::cmdline::Cmdline;
-use image::layout::{LABEL_ESP, LABEL_ROOT_A, LABEL_VERITY_A, SECTOR};
+use image::layout::{LABEL_ESP, LABEL_ROOT_A, LABEL_VERITY_A};
 use image::manifest::Manifest;
 use image::modules::ModuleIndex;
 use image::paths::{INITRD_CONFIG, INITRD_MANIFEST, INITRD_MODULES_INDEX};
@@ -22,7 +22,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::artifact;
-use crate::format::gpt::Table;
+use crate::format::gpt::{Table, sector_size};
 use crate::format::{cpio, fat, uki};
 use crate::publish::sbom::{self, Component};
 use crate::steps::disk;
@@ -56,6 +56,9 @@ pub struct Report {
 pub struct DiskReport {
     /// The disk's GUID.
     pub guid: String,
+    /// Bytes of the logical sectors that it is for.
+    #[serde(rename = "sectorSize")]
+    pub sector_size: u64,
     /// Its partitions.
     pub partitions: Vec<PartitionReport>,
 }
@@ -127,14 +130,14 @@ pub fn inspect(path: &Path) -> Result<Report> {
         return folder(path).with_context(naming);
     }
     let mut file = File::open(path).with_context(naming)?;
+    if sector_size(&mut file).with_context(naming)?.is_some() {
+        return disk_report(&mut file, "raw disk").with_context(naming);
+    }
+    file.seek(SeekFrom::Start(0)).with_context(naming)?;
     let mut head = vec![0; 1024];
     let read = file.read(&mut head).with_context(naming)?;
     head.truncate(read);
     file.seek(SeekFrom::Start(0)).with_context(naming)?;
-    let sector = usize::try_from(SECTOR)?;
-    if head.get(sector..sector + 8) == Some(b"EFI PART") {
-        return disk_report(&mut file, "raw disk").with_context(naming);
-    }
     if head.starts_with(&qcow2::MAGIC) {
         let mut reader = qcow2::Disk::open(file).with_context(naming)?;
         return disk_report(&mut reader, "qcow2 disk").with_context(naming);
@@ -219,6 +222,7 @@ fn disk_report<D: Read + Write + Seek + std::fmt::Debug>(
     cross_check(&mut report);
     report.disk = Some(DiskReport {
         guid: table.disk.to_string(),
+        sector_size: table.sector.bytes(),
         partitions: table
             .partitions
             .iter()

@@ -33,7 +33,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use image::layout::{Architecture, Sizes};
+use image::layout::{Architecture, SectorSize, Sizes};
 use image::node::NodeSettings;
 use serde::Serialize;
 
@@ -79,6 +79,8 @@ pub struct Recipe {
     pub artifacts: Vec<artifact::Kind>,
     /// Sizes of the partitions.
     pub sizes: Sizes,
+    /// The logical sectors of the disks that the image is for.
+    pub sector: SectorSize,
     /// The compression of the root.
     pub root: RootOptions,
     /// Container images that are baked into the root.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use image::guid::Guid;
-use image::layout::{Architecture, GIB, LABEL_VERITY_A, MIB, Sizes};
+use image::layout::{Architecture, GIB, LABEL_VERITY_A, MIB, SectorSize, Sizes};
 use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::modules::ModuleIndex;
 use slipway::artifact::{self, Inputs};
@@ -47,6 +47,7 @@ const PROGRAMS: &[&str] = &[
     "dash",
     "diffutils",
     "dosfstools",
+    "fdisk",
     "gdisk",
     "gzip",
     "kmod",
@@ -79,6 +80,7 @@ fn main() -> Result<()> {
         ("modprobe_loads_in_the_same_order", Bench::module_order),
         ("sgdisk_finds_no_fault_in_the_table", Bench::table),
         ("fsck_and_mtools_read_the_esp", Bench::esp),
+        ("sfdisk_and_fsck_read_large_sectors", Bench::large_sectors),
         ("qemu_img_and_tar_give_back_the_disk", Bench::archives),
         ("inspect_reads_disk_qcow2_and_uki", Bench::inspect),
         ("two_disks_are_equal_bytes", Bench::twice),
@@ -417,6 +419,52 @@ impl Bench {
         Ok(())
     }
 
+    /// The whole disk for sectors of 4096 bytes.
+    fn large_sectors(&self) -> Result<()> {
+        let session = Session::open(Kind::Quiet)?;
+        let sizes = Sizes {
+            esp: 260 * MIB,
+            ..sizes()
+        };
+        let parts = disk::Parts {
+            tools: &self.tools,
+            bootable: &self.bootable,
+            root: &self.root,
+            image: &image(),
+            architecture: Architecture::X86_64,
+            sizes: &sizes,
+            sector: SectorSize::B4096,
+            epoch: EPOCH,
+            sbom: &self.sbom,
+            size_multiple: MIB,
+        };
+        let path = self.place.path().join("large.raw");
+        disk::write(&session, &parts, &path)?;
+        let found = self.shell("/usr/sbin/sfdisk --sector-size 4096 --verify large.raw")?;
+        ensure!(found.contains("No errors detected"), "{found}");
+        let listed = self.shell("/usr/sbin/sfdisk --sector-size 4096 --dump large.raw")?;
+        ensure!(
+            listed.contains("sector-size: 4096") && listed.contains("start=         256,"),
+            "{listed}"
+        );
+        let found = self.shell(
+            "dd if=large.raw of=large.img bs=1M skip=1 count=260 conv=sparse status=none; fsck.fat -nv large.img",
+        )?;
+        for word in ["4096 bytes per logical sector", "4096 bytes per cluster"] {
+            ensure!(found.contains(word), "{word:?} is not in {found}");
+        }
+        let report = inspect(&path)?;
+        let sector = report.disk.map(|disk| disk.sector_size);
+        ensure!(
+            sector == Some(4096) && report.root.is_some_and(|root| root.tree_fits),
+            "inspected: sectors of {sector:?} bytes, notes {:?}",
+            report.notes
+        );
+        let uki = report.kernels.first().map(|kernel| kernel.size);
+        ensure!(uki == Some(fs::read(&self.bootable.uki)?.len()));
+        Ok(())
+    }
+
     fn archives(&self) -> Result<()> {
         let inputs = Inputs {
             tools: &self.tools.root,
@@ -604,6 +652,7 @@ fn write_disk(
         image: &image(),
         architecture: Architecture::X86_64,
         sizes: &sizes(),
+        sector: SectorSize::default(),
         epoch: EPOCH,
         sbom,
         size_multiple: GIB,

@@ -13,8 +13,6 @@ pub const GIB: u64 = 1 << 30;
 
 /// How often the boot loader tries an image before it prefers another: the first value of the counter in the UKI's name.
 pub const BOOT_TRIES: u32 = 3;
-/// Bytes in a logical sector. An image serves disks of 512-byte sectors; the table of a 4 KiB-sector disk differs.
-pub const SECTOR: u64 = 512;
 /// Partitions begin on multiples of this, in bytes: the alignment of every common partitioning tool.
 pub const ALIGNMENT: u64 = MIB;
 
@@ -99,6 +97,39 @@ impl Architecture {
     }
 }
 
+/// The logical sectors of the disks that an image is for. A partition table counts in them, and the FAT of the ESP cannot have
+/// smaller ones than its disk, so an image starts on disks of one kind only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
+pub enum SectorSize {
+    /// 512 bytes: nearly every disk, those that emulate it over 4096 included.
+    #[default]
+    #[serde(rename = "512")]
+    B512,
+    /// 4096 bytes: "4K native" disks.
+    #[serde(rename = "4096")]
+    B4096,
+}
+
+impl SectorSize {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::B512, Self::B4096];
+
+    /// Bytes of a sector.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::B512 => 512,
+            Self::B4096 => 4096,
+        }
+    }
+
+    /// The kind with sectors of this many bytes, if there is one.
+    #[must_use]
+    pub fn of(bytes: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.bytes() == bytes)
+    }
+}
+
 /// Sizes of the partitions in bytes. `var` takes the remaining space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -169,6 +200,16 @@ mod tests {
     fn the_least_disk_holds_both_slots_and_both_tables() {
         let mib = Sizes::default().least_disk() / MIB;
         assert_eq!(mib, 1 + 512 + 2 * (2048 + 32) + 256 + 4096 + 1);
+    }
+
+    #[test]
+    fn a_sector_size_is_known_by_its_bytes() {
+        for kind in SectorSize::ALL {
+            assert_eq!(SectorSize::of(kind.bytes()), Some(kind));
+            let name = serde_json::to_value(kind).unwrap();
+            assert_eq!(name, kind.bytes().to_string());
+        }
+        assert_eq!(SectorSize::of(520), None);
     }
 
     #[test]

@@ -9,10 +9,11 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result, ensure};
-use image::layout::SECTOR;
 
 use crate::world::World;
 
+/// Bytes in the unit of a table's lines, whatever the disks' own sectors are.
+const SECTOR: u64 = 512;
 /// Bytes of `struct dm_ioctl`.
 const HEADER: usize = 312;
 /// Bytes of `struct dm_target_spec`.

@@ -314,6 +314,24 @@ mod tests {
     }
 
     #[test]
+    fn a_small_file_system_on_large_sectors_has_blocks_as_large() {
+        let Some(root) = host() else { return };
+        let Some(disk) = crate::host::LoopDisk::new(64 * MIB, 4096) else {
+            return;
+        };
+        let options = Options {
+            label: "state",
+            uuid: None,
+            orphan_file: false,
+            overwrite: true,
+        };
+        make(&root, &disk.path(), options).unwrap();
+        let made = ext::read(&disk.path()).unwrap().unwrap();
+        assert_eq!((made.block, made.label.as_str()), (4096, "state"));
+        check(&root, &disk.path(), "x (state)", "reset it").unwrap();
+    }
+
+    #[test]
     fn damage_without_a_backup_is_a_report_and_changes_nothing() {
         let Some(root) = host() else { return };
         let size = 300 * MIB;

@@ -10,16 +10,21 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
+use image::layout::{MIB, SectorSize};
 
 use super::sparse::Extent;
 
-use read::{DIRECTORY, LABEL, LONG_NAME, SECTOR};
+use read::{DIRECTORY, LABEL, LONG_NAME};
 
 pub use read::files;
 
 /// The minimum number of clusters: firmware takes a file system with fewer for FAT16.
 const LEAST_CLUSTERS: u64 = 65_525;
+/// Sectors before the first table, at least: boot sector, information sector, and their copies at the sixth.
+const RESERVED: u64 = 32;
 const FATS: u64 = 2;
+/// Bytes of the largest cluster, a page of the cache.
+const MOST_CLUSTER: u64 = 4096;
 const ROOT_CLUSTER: u32 = 2;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
 const ARCHIVE: u8 = 0x20;
@@ -31,6 +36,8 @@ pub struct Options<'a> {
     pub size: u64,
     /// Bytes before the partition on its disk.
     pub offset: u64,
+    /// The disk's logical sectors: smaller ones are not mounted, and firmware counts in them.
+    pub sector: SectorSize,
     /// Volume label, at most 11 capital letters or digits.
     pub label: &'a str,
     /// Volume id.
@@ -95,7 +102,7 @@ impl<'a> Volume<'a> {
     /// # Errors
     /// When the partition is too small for FAT32 or for the files.
     pub fn write(&self, options: &Options) -> Result<Vec<Extent<'a>>> {
-        let geometry = Geometry::of(options.size)?;
+        let geometry = Geometry::of(options.size, options.sector.bytes())?;
         let mut layout = Layout {
             cluster: geometry.cluster_bytes(),
             fat: vec![0x0fff_fff8, END_OF_CHAIN],
@@ -120,11 +127,11 @@ impl<'a> Volume<'a> {
             .collect();
         for copy in 0..FATS {
             out.push(Extent {
-                offset: (geometry.reserved + copy * geometry.fat_sectors) * SECTOR,
+                offset: (geometry.reserved + copy * geometry.fat_sectors) * geometry.sector,
                 bytes: Cow::Owned(table.clone()),
             });
         }
-        let data = (geometry.reserved + FATS * geometry.fat_sectors) * SECTOR;
+        let data = (geometry.reserved + FATS * geometry.fat_sectors) * geometry.sector;
         layout.data.sort_by_key(|(cluster, _)| *cluster);
         for (cluster, bytes) in layout.data {
             out.push(Extent {
@@ -137,6 +144,8 @@ impl<'a> Volume<'a> {
 }
 
 struct Geometry {
+    /// Bytes.
+    sector: u64,
     sectors: u64,
     sectors_per_cluster: u64,
     reserved: u64,
@@ -144,21 +153,30 @@ struct Geometry {
     clusters: u64,
 }
 
+/// Bytes of a partition, in whole MiB, that has room for FAT32 with sectors of this many bytes.
+#[must_use]
+pub const fn smallest(sector: u64) -> u64 {
+    let tables = (LEAST_CLUSTERS * 4).div_ceil(sector) + 1;
+    ((LEAST_CLUSTERS + RESERVED + 1 + FATS * tables) * sector).next_multiple_of(MIB)
+}
+
 impl Geometry {
     /// The largest cluster size, 4 KiB at most, with enough clusters for FAT32.
-    fn of(size: u64) -> Result<Self> {
-        let sectors = size / SECTOR;
-        for sectors_per_cluster in [8, 4, 2, 1] {
+    fn of(size: u64, sector: u64) -> Result<Self> {
+        let sectors = size / sector;
+        let most = MOST_CLUSTER / sector;
+        for sectors_per_cluster in [8, 4, 2, 1].into_iter().filter(|count| *count <= most) {
             // The table has an entry for each cluster, and two more. A slightly too large table is allowed.
             let most = sectors / sectors_per_cluster + 2;
-            let fat_sectors = (most * 4).div_ceil(SECTOR);
-            let before = 32 + FATS * fat_sectors;
+            let fat_sectors = (most * 4).div_ceil(sector);
+            let before = RESERVED + FATS * fat_sectors;
             // Align clusters to their size, so that a page of the cache is one cluster.
-            let reserved = 32 + (before.next_multiple_of(sectors_per_cluster) - before);
+            let reserved = RESERVED + (before.next_multiple_of(sectors_per_cluster) - before);
             let data = sectors.saturating_sub(reserved + FATS * fat_sectors);
             let clusters = data / sectors_per_cluster;
             if clusters >= LEAST_CLUSTERS {
                 return Ok(Self {
+                    sector,
                     sectors,
                     sectors_per_cluster,
                     reserved,
@@ -168,12 +186,13 @@ impl Geometry {
             }
         }
         anyhow::bail!(
-            "an EFI system partition of {size} bytes is too small for FAT32: at least 33 MiB are needed"
+            "an EFI system partition of {size} bytes is too small for FAT32: at least {} MiB are needed for sectors of {sector} bytes",
+            smallest(sector) / MIB
         )
     }
 
     fn cluster_bytes(&self) -> u64 {
-        self.sectors_per_cluster * SECTOR
+        self.sectors_per_cluster * self.sector
     }
 }
 
@@ -184,13 +203,14 @@ fn boot_sectors<'a>(
     label: [u8; 11],
     used: u64,
 ) -> Result<Vec<Extent<'a>>> {
-    let mut sector = vec![0; 1024];
+    let bytes = usize::try_from(geometry.sector)?;
+    let mut sectors = vec![0; 2 * bytes];
     let fat_sectors = u32::try_from(geometry.fat_sectors)?;
-    let hidden = u32::try_from(options.offset / SECTOR).unwrap_or(u32::MAX);
+    let hidden = u32::try_from(options.offset / geometry.sector).unwrap_or(u32::MAX);
     let fields: [(usize, &[u8]); 20] = [
         (0, &[0xeb, 0x58, 0x90]),
         (3, b"SLIPWAY "),
-        (11, &512u16.to_le_bytes()),
+        (11, &u16::try_from(geometry.sector)?.to_le_bytes()),
         (13, &[u8::try_from(geometry.sectors_per_cluster)?]),
         (14, &u16::try_from(geometry.reserved)?.to_le_bytes()),
         (16, &[u8::try_from(FATS)?]),
@@ -213,21 +233,20 @@ fn boot_sectors<'a>(
     let free = u32::try_from(geometry.clusters - used)?;
     let next = u32::try_from(used + 2)?;
     let information: [(usize, &[u8]); 4] = [
-        (512, b"RRaA"),
-        (512 + 484, b"rrAa"),
-        (512 + 488, &free.to_le_bytes()),
-        (512 + 492, &next.to_le_bytes()),
+        (bytes, b"RRaA"),
+        (bytes + 484, b"rrAa"),
+        (bytes + 488, &free.to_le_bytes()),
+        (bytes + 492, &next.to_le_bytes()),
     ];
-    for (at, bytes) in fields.into_iter().chain(information) {
-        sector[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-    for end in [510, 1022] {
-        sector[end..end + 2].copy_from_slice(&[0x55, 0xaa]);
+    // The signature is at byte 510 of both, however large a sector is.
+    let signatures: [(usize, &[u8]); 2] = [(510, &[0x55, 0xaa]), (bytes + 510, &[0x55, 0xaa])];
+    for (at, field) in fields.into_iter().chain(information).chain(signatures) {
+        sectors[at..at + field.len()].copy_from_slice(field);
     }
     Ok([0, 6]
         .map(|at| Extent {
-            offset: at * SECTOR,
-            bytes: Cow::Owned(sector.clone()),
+            offset: at * geometry.sector,
+            bytes: Cow::Owned(sectors.clone()),
         })
         .into())
 }
@@ -453,22 +472,22 @@ fn long_name(name: &str, short: &[u8; 11]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::format::sparse;
-    use image::layout::MIB;
 
     fn options(size: u64) -> Options<'static> {
         Options {
             size,
             offset: 0,
+            sector: SectorSize::B512,
             label: "ESP",
             id: 0x1234_5678,
             time: 1_780_000_000,
         }
     }
 
-    fn written(volume: &Volume, size: u64) -> std::fs::File {
+    fn written(volume: &Volume, options: &Options) -> std::fs::File {
         let file = tempfile::tempfile().unwrap();
-        file.set_len(size).unwrap();
-        for extent in volume.write(&options(size)).unwrap() {
+        file.set_len(options.size).unwrap();
+        for extent in volume.write(options).unwrap() {
             sparse::write(&file, extent.offset, &extent.bytes).unwrap();
         }
         file
@@ -487,9 +506,15 @@ mod tests {
         for name in &names {
             volume.file(name, name.as_bytes()).unwrap();
         }
-        for size in [34 * MIB, 64 * MIB, 512 * MIB] {
-            let read = files(&mut written(&volume, size), 0).unwrap();
-            assert_eq!(read.len(), 303, "{size}");
+        let small = SectorSize::ALL.map(|sector| (sector, smallest(sector.bytes())));
+        let large_ones = [64 * MIB, 512 * MIB].map(|size| (SectorSize::B512, size));
+        for (sector, size) in small.into_iter().chain(large_ones) {
+            let options = Options {
+                sector,
+                ..options(size)
+            };
+            let read = files(&mut written(&volume, &options), 0).unwrap();
+            assert_eq!(read.len(), 303, "{sector:?} {size}");
             assert!(read["/EFI/BOOT/BOOTX64.EFI"] == large);
             assert_eq!(read["/EFI/Linux/demo_1.0+3-0.efi"], b"uki");
             assert_eq!(read["/loader/loader.conf"], b"");

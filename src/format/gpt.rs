@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use anyhow::{Context, Result, ensure};
 use image::guid::Guid;
-use image::layout::{ALIGNMENT, SECTOR};
+use image::layout::{ALIGNMENT, SectorSize};
 use sha2::{Digest, Sha256};
 
 /// One partition.
@@ -36,12 +36,16 @@ pub struct Partition {
 pub struct Table {
     /// The disk's GUID.
     pub disk: Guid,
+    /// The disk's logical sectors.
+    pub sector: SectorSize,
     /// Partitions by number.
     pub partitions: Vec<Partition>,
 }
 
-/// Bytes at the end of a disk that the second copy of the table takes: 32 sectors of entries, one of header.
-pub const BACKUP: u64 = 33 * SECTOR;
+/// What a table begins with, in the second sector of its disk.
+const SIGNATURE: &[u8; 8] = b"EFI PART";
+/// Bytes of the entries of a table: 128 entries of 128 bytes.
+const ENTRIES: u64 = 128 * 128;
 
 impl Table {
     /// Bytes of the smallest disk that holds the partitions, a multiple of `whole`.
@@ -53,7 +57,9 @@ impl Table {
             .map(|partition| partition.offset + partition.size)
             .max()
             .unwrap_or(ALIGNMENT);
-        (end + BACKUP).next_multiple_of(whole)
+        // The second copy of the table: its entries, and a sector of header.
+        let sector = self.sector.bytes();
+        (end + ENTRIES.next_multiple_of(sector) + sector).next_multiple_of(whole)
     }
 
     /// Writes the table, its backup at the end, and the protective MBR. The file must have its final size.
@@ -61,7 +67,8 @@ impl Table {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, file: &mut File) -> Result<()> {
-        let sectors = file.metadata()?.len() / SECTOR;
+        let sector = self.sector.bytes();
+        let sectors = file.metadata()?.len() / sector;
         let protected = u32::try_from(sectors - 1).unwrap_or(u32::MAX);
         gpt::mbr::ProtectiveMBR::with_lb_size(protected)
             .overwrite_lba0(file)
@@ -76,8 +83,8 @@ impl Table {
                         os: gpt::partition_types::OperatingSystem::None,
                     },
                     part_guid: partition.guid.to_string().parse()?,
-                    first_lba: partition.offset / SECTOR,
-                    last_lba: (partition.offset + partition.size) / SECTOR - 1,
+                    first_lba: partition.offset / sector,
+                    last_lba: (partition.offset + partition.size) / sector - 1,
                     flags: partition.attributes,
                     name: partition.label.clone(),
                 },
@@ -86,7 +93,7 @@ impl Table {
         let disk = Some(self.disk.to_string().parse()?);
         let mut table = gpt::GptConfig::new()
             .writable(true)
-            .logical_block_size(gpt::disk::LogicalBlockSize::Lb512)
+            .logical_block_size(block_size(self.sector))
             .create_from_device(&mut *file, disk)
             .context("making the partition table")?;
         table
@@ -96,14 +103,16 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the table at the start of a disk and verifies its checksums.
+    /// Reads the table at the start of a disk, with sectors of either size, and verifies its checksums.
     ///
     /// # Errors
     /// When there is no valid table.
     pub fn read<D: Read + Write + Seek + std::fmt::Debug>(device: &mut D) -> Result<Self> {
+        let sector = sector_size(device)?.unwrap_or_default();
         device.seek(SeekFrom::Start(0))?;
         let table = gpt::GptConfig::new()
             .writable(false)
+            .logical_block_size(block_size(sector))
             .open_from_device(device)
             .context("reading the partition table")?;
         let header = table
@@ -125,15 +134,41 @@ impl Table {
                 label: partition.name.clone(),
                 kind: guid(partition.part_type_guid.guid.to_string())?,
                 guid: guid(partition.part_guid.to_string())?,
-                offset: partition.first_lba * SECTOR,
-                size: (partition.last_lba - partition.first_lba + 1) * SECTOR,
+                offset: partition.first_lba * sector.bytes(),
+                size: (partition.last_lba - partition.first_lba + 1) * sector.bytes(),
                 attributes: partition.flags,
             });
         }
         Ok(Self {
             disk: disk.map_err(anyhow::Error::msg)?,
+            sector,
             partitions,
         })
+    }
+}
+
+/// The logical sectors of the disk that the table at the start of `device` was written for; none without a table.
+///
+/// # Errors
+/// When the device cannot be read.
+pub fn sector_size<D: Read + Seek>(device: &mut D) -> io::Result<Option<SectorSize>> {
+    for sector in SectorSize::ALL {
+        let mut head = Vec::new();
+        device.seek(SeekFrom::Start(sector.bytes()))?;
+        (&mut *device)
+            .take(SIGNATURE.len() as u64)
+            .read_to_end(&mut head)?;
+        if head == SIGNATURE {
+            return Ok(Some(sector));
+        }
+    }
+    Ok(None)
+}
+
+const fn block_size(sector: SectorSize) -> gpt::disk::LogicalBlockSize {
+    match sector {
+        SectorSize::B512 => gpt::disk::LogicalBlockSize::Lb512,
+        SectorSize::B4096 => gpt::disk::LogicalBlockSize::Lb4096,
     }
 }
 
@@ -181,9 +216,18 @@ mod tests {
     }
 
     #[test]
-    fn tables_round_trip_and_take_no_room() {
+    fn tables_round_trip_in_sectors_of_either_size() {
+        for sector in SectorSize::ALL {
+            round_trip(sector);
+        }
+        let mut none = tempfile::tempfile().unwrap();
+        assert_eq!(sector_size(&mut none).unwrap(), None);
+    }
+
+    fn round_trip(sector: SectorSize) {
         let table = Table {
             disk: seeded(b"seed", b"disk-uuid"),
+            sector,
             partitions: vec![Partition {
                 number: 1,
                 label: "ESP".into(),
@@ -198,6 +242,23 @@ mod tests {
         assert_eq!(table.disk_size(MIB), 66 * MIB);
         file.set_len(table.disk_size(MIB)).unwrap();
         table.write(&mut file).unwrap();
+        assert_eq!(sector_size(&mut file).unwrap(), Some(sector));
         assert_eq!(Table::read(&mut file).unwrap(), table);
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        let (size, long) = (usize::try_from(sector.bytes()).unwrap(), |at: usize| {
+            u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+        });
+        let last = 66 * MIB / sector.bytes() - 1;
+        // The header's own sector and that of its copy, and the first partition's sectors; the copy is in the last sector.
+        assert_eq!([long(size + 24), long(size + 32)], [1, last]);
+        assert_eq!(&bytes[bytes.len() - size..][..8], SIGNATURE);
+        let align = MIB / sector.bytes();
+        let entries = size * usize::try_from(long(size + 72)).unwrap();
+        let first = [long(entries + 32), long(entries + 40)];
+        assert_eq!(first, [align, 65 * align - 1]);
+        // The protective MBR covers the disk in its own sectors.
+        assert_eq!(long(454) >> 32, last);
     }
 }

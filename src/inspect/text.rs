@@ -9,7 +9,8 @@ impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.kind)?;
         if let Some(disk) = &self.disk {
-            writeln!(f, "\ndisk {}", disk.guid)?;
+            let (guid, sector) = (&disk.guid, disk.sector_size);
+            writeln!(f, "\ndisk {guid}, sectors of {sector} bytes")?;
             writeln!(
                 f,
                 "  {:>2}  {:<10} {:>10} {:>10}  {:<36}  type",

@@ -101,6 +101,7 @@ impl Image {
             image: &self.identity.manifest.image,
             architecture: recipe.image.architecture,
             sizes: &recipe.sizes,
+            sector: recipe.sector,
             epoch: self.locked.lock.epoch,
             sbom: &self.sbom,
             size_multiple: artifact::size_multiple(&recipe.artifacts),

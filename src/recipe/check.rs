@@ -142,7 +142,7 @@ pub(super) fn recipe(
     let node = node::check(&mut check, node);
     let ignition = check.ignition(ignition.config.as_deref());
     let artifacts = check.artifacts(&artifacts);
-    let sizes = disk::check(&mut check, &disk);
+    let (sizes, sector) = disk::check(&mut check, &disk);
     let root = root::check(&mut check, &root);
     let containers = check.containers(containers);
     Some(Recipe {
@@ -158,6 +158,7 @@ pub(super) fn recipe(
         ignition,
         artifacts,
         sizes,
+        sector,
         root,
         containers,
     })

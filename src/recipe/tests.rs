@@ -80,6 +80,25 @@ fn each_recipe_has_its_kernel_and_artifact() {
     }
 }
 
+#[test]
+fn sectors_are_of_512_or_4096_bytes_and_the_esp_has_room_in_them() {
+    let with = |disk: &str| written(&[("a.toml", &format!("{SMALL}\n[disk]\n{disk}"))]);
+    let sector = |disk: &str| with(disk).unwrap().sector.bytes();
+    assert_eq!([sector(""), sector("sector-size = 512")], [512, 512]);
+    assert_eq!(sector("sector-size = 4096"), 4096);
+    let wrong = |disk: &str| with(disk).unwrap_err();
+    let line = SMALL.lines().count() + 3;
+    let text = wrong("sector-size = 1024");
+    assert!(
+        text.contains(&format!("a.toml:{line}:15")) && text.contains("expected 512, or 4096"),
+        "{text}"
+    );
+    // FAT32 has a least number of clusters, and none is smaller than a sector.
+    let text = wrong("esp = '256 MiB'\nsector-size = 4096");
+    assert!(text.contains("at least 257 MiB"), "{text}");
+    assert_eq!(sector("esp = '257 MiB'\nsector-size = 4096"), 4096);
+}
+
 /// Regenerate the expected text with `SNAPSHOTS=overwrite cargo test -p slipway --lib recipe`.
 #[test]
 fn all_mistakes_are_shown_at_once_each_at_its_place() {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use image::addon;
 use image::layout::{
     ALIGNMENT, ATTRIBUTE_NO_AUTO, ATTRIBUTE_READ_ONLY, Architecture, BOOT_TRIES, LABEL_ESP,
-    LABEL_ROOT_A, LABEL_VERITY_A, Sizes, TYPE_ESP, root_guid, verity_guid,
+    LABEL_ROOT_A, LABEL_VERITY_A, SectorSize, Sizes, TYPE_ESP, root_guid, verity_guid,
 };
 use image::manifest::ImageId;
 use image::verity::RootHash;
@@ -69,6 +69,8 @@ pub struct Parts<'a> {
     pub architecture: Architecture,
     /// Sizes of the partitions.
     pub sizes: &'a Sizes,
+    /// The logical sectors of the disks that the image is for.
+    pub sector: SectorSize,
     /// Time of all files in the ESP, seconds since 1970.
     pub epoch: u64,
     /// The text of the SBOM.
@@ -86,10 +88,16 @@ pub fn uki_path(image: &ImageId) -> String {
     format!("/EFI/Linux/{}_{version}+{BOOT_TRIES}-0.efi", image.name)
 }
 
-/// The partitions of the disk. The root is the last one and has the size of its content, `root` bytes, so that the
+/// The partitions of a disk with sectors of this size. The root is the last one and has the size of its content, `root` bytes, so that the
 /// file ends there; the first boot enlarges it to its slot.
 #[must_use]
-pub fn table(hash: &RootHash, root: u64, sizes: &Sizes, architecture: Architecture) -> Table {
+pub fn table(
+    hash: &RootHash,
+    root: u64,
+    sizes: &Sizes,
+    sector: SectorSize,
+    architecture: Architecture,
+) -> Table {
     let seed = &hash.0;
     let verified = ATTRIBUTE_READ_ONLY | ATTRIBUTE_NO_AUTO;
     let mut offset = ALIGNMENT;
@@ -131,6 +139,7 @@ pub fn table(hash: &RootHash, root: u64, sizes: &Sizes, architecture: Architectu
     }
     Table {
         disk: seeded(seed, b"disk-uuid"),
+        sector,
         partitions,
     }
 }
@@ -160,7 +169,13 @@ pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
         "the root has {content} bytes, its slot {}: make `root` larger in the recipe's [sizes]",
         parts.sizes.root
     );
-    let table = table(&root.hash, content, parts.sizes, parts.architecture);
+    let table = table(
+        &root.hash,
+        content,
+        parts.sizes,
+        parts.sector,
+        parts.architecture,
+    );
     let size = table.disk_size(parts.size_multiple);
     let naming = || format!("writing the disk {}", path.display());
     if path.exists() {
@@ -192,7 +207,7 @@ pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
 
 fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], parts: &Parts) -> Key {
     let sizes = parts.sizes;
-    Key::of("disk", 3)
+    Key::of("disk", 4)
         .key("bootable", &bootable.key)
         .key("root", &root.key)
         .bytes("loader", loader)
@@ -205,6 +220,7 @@ fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], parts: &Pa
                 sizes.esp, sizes.root, sizes.verity, parts.size_multiple
             ),
         )
+        .text("sector", &parts.sector.bytes().to_string())
         .text("sbom", parts.sbom)
         .text("architecture", parts.architecture.debian())
         .text("epoch", &parts.epoch.to_string())
@@ -231,6 +247,7 @@ fn write_esp(
     let extents = volume.write(&fat::Options {
         size: partition.size,
         offset: partition.offset,
+        sector: parts.sector,
         label: LABEL_ESP,
         id: u32::from_le_bytes([a, b, c, d]),
         time: parts.epoch,

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use image::guid::Guid;
-use image::layout::{GIB, LABEL_STATE, SECTOR};
+use image::layout::{GIB, LABEL_STATE, SectorSize};
 use image::paths::STATE_TIMELINES;
 use nix::unistd::{Whence, lseek};
 
 use super::machine::{Bus, Disk, Format, OVMF_VARS};
+use crate::format::gpt::{Table, sector_size};
 use crate::install::tools::Tools;
 
 /// Size of a node's system disk: space for both root slots and a `var`.
@@ -111,15 +112,21 @@ impl Node {
             .map_err(anyhow::Error::msg)
     }
 
-    /// The system disk on this controller.
-    #[must_use]
-    pub fn system_disk(&self, bus: Bus) -> Disk {
-        Disk {
-            path: self.system(),
+    /// The system disk on this controller, with the sectors that its partition table counts in.
+    ///
+    /// # Errors
+    /// If its file cannot be read.
+    pub fn system_disk(&self, bus: Bus) -> Result<Disk> {
+        let path = self.system();
+        let sector = File::open(&path).and_then(|mut file| sector_size(&mut file));
+        let sector = sector.with_context(|| format!("reading {}", path.display()))?;
+        Ok(Disk {
+            path,
             format: Format::Raw,
             bus,
             serial: SYSTEM_SERIAL.into(),
-        }
+            sector: sector.unwrap_or_default(),
+        })
     }
 
     /// The etcd disk on this controller, created blank if missing.
@@ -135,6 +142,7 @@ impl Node {
             format: Format::Raw,
             bus,
             serial: ETCD_SERIAL.into(),
+            sector: SectorSize::default(),
         })
     }
 }
@@ -211,18 +219,14 @@ pub fn copy_data(from: &File, to: &File, stretch: Range<u64>) -> Result<()> {
 /// # Errors
 /// If the disk has no readable GPT or no such partition.
 pub fn partition(disk: &Path, label: &str) -> Result<(u64, u64)> {
-    let table = gpt::GptConfig::new()
-        .writable(false)
-        .open(disk)
-        .with_context(|| format!("reading the partition table of {}", disk.display()))?;
-    let found = table.partitions().values().find(|part| part.name == label);
+    let about = || format!("reading the partition table of {}", disk.display());
+    let mut file = File::open(disk).with_context(about)?;
+    let table = Table::read(&mut file).with_context(about)?;
+    let found = table.partitions.iter().find(|part| part.label == label);
     let Some(part) = found else {
         bail!("{} has no partition {label:?}", disk.display());
     };
-    Ok((
-        part.first_lba * SECTOR,
-        (part.last_lba - part.first_lba + 1) * SECTOR,
-    ))
+    Ok((part.offset, part.size))
 }
 
 /// The timelines that a node's disk stores in `state`, oldest first: (boot's file name, JSON lines). The disk is only

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use image::guid::Guid;
+use image::layout::SectorSize;
 
 pub mod nets;
 #[cfg(test)]
@@ -117,6 +118,8 @@ pub struct Disk {
     pub bus: Bus,
     /// Its serial number in the guest, at most [`SERIAL_LENGTH`] characters.
     pub serial: String,
+    /// Its logical and physical sectors.
+    pub sector: SectorSize,
 }
 
 /// The start of the machine.
@@ -502,6 +505,21 @@ impl Machine {
 }
 
 impl Disk {
+    /// The properties of its device for other sectors than QEMU's own, of 512 bytes.
+    fn sectors(&self) -> Result<String> {
+        let bytes = self.sector.bytes();
+        match (self.sector, self.bus) {
+            (SectorSize::B512, _) => Ok(String::new()),
+            (SectorSize::B4096, Bus::Sata) => bail!(
+                "QEMU's SATA disks have sectors of 512 bytes, and the disk {} is for {bytes}: choose virtio, nvme or scsi",
+                self.path.display()
+            ),
+            (SectorSize::B4096, _) => Ok(format!(
+                ",logical_block_size={bytes},physical_block_size={bytes}"
+            )),
+        }
+    }
+
     /// `names` are further properties of its device.
     fn write(&self, number: usize, names: Option<&String>, line: &mut Line) -> Result<()> {
         if self.serial.chars().count() > SERIAL_LENGTH {
@@ -538,7 +556,8 @@ impl Disk {
                 ),
             );
         }
-        let names = names.map_or_else(String::new, |names| format!(",{names}"));
+        let mut names = names.map_or_else(String::new, |names| format!(",{names}"));
+        names.push_str(&self.sectors()?);
         let boot = format!("bootindex={}{sharing}{names}", number + 1);
         let common = format!("drive=disk{number},serial={serial},{boot}");
         match self.bus {

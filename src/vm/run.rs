@@ -151,7 +151,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
     } else {
         Start::Firmware { vars: node.vars() }
     };
-    let mut disks = vec![node.system_disk(options.bus)];
+    let mut disks = vec![node.system_disk(options.bus)?];
     if options.etcd {
         disks.push(node.etcd_disk(options.bus)?);
     }

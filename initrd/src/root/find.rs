@@ -1,14 +1,17 @@
 //! Finds the partitions of a root hash: by their GUIDs, on the disk that the loader started from.
 
+use std::fs::File;
+
 use anyhow::{Result, bail};
 use image::guid::Guid;
-use image::layout::{self, root_guid, verity_guid};
+use image::layout::{self, SectorSize, root_guid, verity_guid};
 use image::manifest::Manifest;
 use image::verity::RootHash;
 
 use super::Halves;
 use image::fault::Fault;
 use linux::block::{Disk, Partition};
+use linux::gpt::Table;
 
 /// Both halves and their disk, once both exist.
 ///
@@ -46,8 +49,11 @@ pub(super) fn among(
     Ok(found.pop())
 }
 
-/// The fault that no disk has the root, with the partitions that were found.
+/// The fault that no disk has the root, with the partitions that were found. Reads the disks once more.
 pub(super) fn absent(disks: &[Disk], hash: &RootHash, loader: Option<Guid>) -> Fault {
+    if let Some(fault) = disks.iter().find_map(|disk| for_other_sectors(disk, hash)) {
+        return fault;
+    }
     let seen: Vec<String> = disks.iter().map(describe).collect();
     let mut expected = format!(
         "partitions with the GUIDs {} (root) and {} (hash tree)",
@@ -65,6 +71,34 @@ pub(super) fn absent(disks: &[Disk], hash: &RootHash, loader: Option<Guid>) -> F
             seen.join(", ")
         })
         .fix("attach the disk, add its driver to [kernel] modules in the recipe, or write the image again")
+}
+
+/// The fault that the image on a disk, with the root, is for disks with other sectors. The kernel then sees no partitions.
+fn for_other_sectors(disk: &Disk, hash: &RootHash) -> Option<Fault> {
+    let file = File::open(&disk.path).ok()?;
+    let is_ours = |sector: &SectorSize| {
+        let table = Table::read(&file, sector.bytes(), disk.size).ok();
+        let guid = root_guid(hash);
+        table.is_some_and(|table| table.entries.values().any(|entry| entry.guid == guid))
+    };
+    let others = SectorSize::ALL.into_iter();
+    let written = others
+        .filter(|sector| sector.bytes() != disk.sector)
+        .find(is_ours)?
+        .bytes();
+    let (name, has) = (&disk.name, disk.sector);
+    Some(
+        Fault::new(format!(
+            "the image on {name} is for disks with sectors of another size"
+        ))
+        .expected(format!(
+            "a disk with logical sectors of {written} bytes, which the image's partition table counts in"
+        ))
+        .found(format!("{name} with sectors of {has} bytes"))
+        .fix(format!(
+            "build the image with sector-size = {has} in [disk] of the recipe, or write it to a disk with sectors of {written} bytes"
+        )),
+    )
 }
 
 fn one(disk: &Disk, guid: Guid, type_guid: Guid) -> Option<&Partition> {
@@ -153,6 +187,37 @@ mod tests {
         let loader = Some(Guid([2; 16]));
         let (halves, found) = among(&disks, &HASH, loader, &manifest()).unwrap().unwrap();
         assert_eq!((halves.data.as_str(), found.name.as_str()), ("vdb2", "vdb"));
+    }
+
+    #[test]
+    fn an_image_for_other_sectors_is_named_with_both_sizes_and_the_recipes_key() {
+        for (written, has) in [(512, 4096), (4096, 512)] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let size = 64 * layout::MIB;
+            file.as_file().set_len(size).unwrap();
+            let mut table = linux::samples::table(written, size);
+            table.write(file.as_file()).unwrap();
+            let found = Disk {
+                path: file.path().to_owned(),
+                size,
+                sector: has,
+                partitions: Vec::new(),
+                ..disk("sda", 1)
+            };
+            let fault = || absent(std::slice::from_ref(&found), &HASH, None);
+            assert_eq!(fault().what, "the root is on no disk of this machine");
+            table.entries.get_mut(&3).unwrap().guid = root_guid(&HASH);
+            table.write(file.as_file()).unwrap();
+            let fault = fault();
+            let expected = format!("a disk with logical sectors of {written} bytes");
+            assert!(fault.expected.unwrap().starts_with(&expected));
+            assert_eq!(
+                fault.found.unwrap(),
+                format!("sda with sectors of {has} bytes")
+            );
+            let key = format!("sector-size = {has} in [disk]");
+            assert!(fault.fix.unwrap().contains(&key));
+        }
     }
 
     #[test]

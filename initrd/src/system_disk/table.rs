@@ -335,8 +335,15 @@ mod tests {
 
     #[test]
     fn the_plan_lies_behind_the_image_and_var_takes_the_rest() {
+        for sector in [512, 4096] {
+            lies_behind_the_image(sector);
+        }
+    }
+
+    fn lies_behind_the_image(sector: u64) {
         let (_folder, world) = fake();
-        let mut table = sample(512, 64 * layout::MIB);
+        let align = layout::MIB / sector;
+        let mut table = sample(sector, 64 * layout::MIB);
         let plan = [
             (layout::LABEL_ROOT_B, Some(sizes().root)),
             (layout::LABEL_STATE, Some(sizes().state)),
@@ -351,7 +358,7 @@ mod tests {
             };
             add(&world, &mut table, &wanted, &sizes(), "vda").unwrap();
         }
-        let mib = |entry: &Entry| (entry.first / 2048, (entry.last + 1) / 2048);
+        let mib = |entry: &Entry| (entry.first / align, (entry.last + 1) / align);
         let by_label = |label: &str| table.entries.values().find(|e| e.label == label).unwrap();
         assert_eq!(mib(by_label(layout::LABEL_ROOT_B)), (4, 12));
         assert_eq!(mib(by_label(layout::LABEL_STATE)), (12, 16));

@@ -1,8 +1,10 @@
 //! Disks, file systems and mounts of a config.
 
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use image::layout::{LABEL_STATE, LABEL_VAR, SectorSize};
 use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::{Content, digest, ext4_identity};
 use qemu_tests::lab::{BootOptions, Lab, Running};
@@ -11,8 +13,17 @@ use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 use slipway::vm::disks::{Node, blank, partition};
 use slipway::vm::machine::{Bus, Disk, Format, OnReset};
+use slipway::vm::run::Image;
 
 const MIB: u64 = 1 << 20;
+/// The demo for disks with sectors of 4096 bytes, laid beside the images of the promises.
+const LARGE_SECTORS: &str = r#"
+extends = "../../recipes/demo.toml"
+[image]
+name = "large-sectors"
+[disk]
+sector-size = 4096
+"#;
 
 /// An additional disk of a node, blank on its first use.
 pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
@@ -25,6 +36,7 @@ pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
         format: Format::Raw,
         bus: Bus::Virtio,
         serial: serial.to_owned(),
+        sector: SectorSize::default(),
     })
 }
 
@@ -358,5 +370,82 @@ pub(crate) fn disks_have_the_names_that_udev_gives_them(lab: &mut Lab) -> Result
             "{link}: expected {expected:?}; found {found:?}"
         );
     }
+    Ok(())
+}
+
+/// An image for sectors of 4096 bytes boots by UEFI on such a disk, twice, makes its partitions there and has its etcd volume on
+/// one of 512; on a disk with other sectors an image, of either kind, ends in the report that names both sizes and the recipe's key.
+pub(crate) fn an_image_for_large_sectors_boots_on_such_disks_alone(lab: &mut Lab) -> Result<()> {
+    let recipe = lab.folder().join("large-sectors.toml");
+    fs::write(&recipe, LARGE_SECTORS).context("writing the recipe")?;
+    // What a lock depends on is the demo's.
+    let lock = lab.recipes().join("demo.lock");
+    fs::copy(&lock, recipe.with_extension("lock")).context("copying the demo's lock")?;
+    let image = lab.builder().build("target/qemu-tests/large-sectors")?;
+    let node = lab.node_of(&image.disk)?;
+    let plan = BootOptions {
+        direct: false,
+        image: Some(image.clone()),
+        ..BootOptions::default()
+    };
+    let disk = "basename $(readlink -f /sys/class/block/$(basename $(findmnt -no SOURCE /var))/..)";
+    let sectors = format!("cat /sys/class/block/$({disk})/queue/logical_block_size");
+    for boot in ["first", "second"] {
+        let about = || format!("in the {boot} boot");
+        let running = lab.boot(&node, &plan)?;
+        running
+            .wait_handoff(timeouts::HANDOFF)
+            .with_context(about)?;
+        running.wait_agent().with_context(about)?;
+        let answers = [
+            (sectors.as_str(), "4096"),
+            ("findmnt -no FSTYPE /var/lib/etcd", "ext4"),
+        ];
+        expect_answers(&running, &answers).with_context(about)?;
+        running.power_off()?;
+    }
+    for label in [LABEL_STATE, LABEL_VAR] {
+        let (start, _) = partition(&node.system(), label)?;
+        ensure!(start % MIB == 0, "{label} begins at byte {start}");
+        ext4_identity(&node.system(), start)?;
+    }
+    let demo = lab.node()?;
+    let wrong = [
+        (&demo, None, SectorSize::B4096),
+        (&node, Some(image), SectorSize::B512),
+    ];
+    for (node, image, sector) in wrong {
+        refuses_other_sectors(lab, node, image, sector)?;
+    }
+    Ok(())
+}
+
+/// The firmware would not find the loader: the kernel is loaded by QEMU.
+fn refuses_other_sectors(
+    lab: &mut Lab,
+    node: &Node,
+    image: Option<Image>,
+    sector: SectorSize,
+) -> Result<()> {
+    let plan = BootOptions {
+        on_reset: OnReset::Stop,
+        image,
+        ..BootOptions::default()
+    };
+    let mut machine = lab.machine(node, &plan)?;
+    let system = machine.disks.first_mut().context("there is no disk")?;
+    system.sector = sector;
+    let running = lab.start(node, machine, None)?;
+    // The init waits two minutes for another disk.
+    let report = running.wait_report(timeouts::HANDOFF)?;
+    let has = sector.bytes();
+    for word in [
+        format!("sectors of {has} bytes"),
+        format!("sectors of {} bytes", 512 + 4096 - has),
+        format!("sector-size = {has} in [disk] of the recipe"),
+    ] {
+        ensure!(report.contains(&word), "{word:?} is not in {report}");
+    }
+    running.vm.pull_plug();
     Ok(())
 }

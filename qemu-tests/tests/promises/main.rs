@@ -83,6 +83,7 @@ const LONG: &[Promise] = promises![
     network::a_network_of_version_6_alone_brings_a_node_to_ready,
     watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,
     state::damage_is_repaired_or_reported_and_nothing_is_formatted,
+    disks::an_image_for_large_sectors_boots_on_such_disks_alone,
 ];
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use image::layout::{LABEL_STATE, LABEL_VAR};
+use image::layout::{LABEL_STATE, LABEL_VAR, SectorSize};
 use image::paths::{
     ETC_UPPER, ETC_WORK, ETCD_IDENTITY, IGNITION_RESULT, STATE_DISKS, STATE_ETCD, STATE_FILES,
     STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
@@ -148,6 +148,7 @@ impl Disks {
             },
             bus: Bus::Virtio,
             serial: (*serial).to_owned(),
+            sector: SectorSize::default(),
         };
         machine.disks = self.parts.iter().map(disk).collect();
     }

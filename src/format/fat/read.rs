@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 
 use anyhow::{Context, Result, bail, ensure};
+use image::layout::SectorSize;
 
-/// Bytes of a sector.
-pub(super) const SECTOR: u64 = 512;
 // Attributes of an entry.
 pub(super) const DIRECTORY: u8 = 0x10;
 pub(super) const LABEL: u8 = 0x08;
@@ -39,17 +38,17 @@ pub fn files<D: Read + Seek>(disk: &mut D, offset: u64) -> Result<BTreeMap<Strin
     );
     let word = |at: usize| u64::from(u16::from_le_bytes([boot[at], boot[at + 1]]));
     let long = |at: usize| word(at) | word(at + 2) << 16;
+    let sector = word(11);
     ensure!(
-        word(11) == SECTOR && boot[13] > 0,
-        "a FAT32 with sectors of {} bytes; expected {SECTOR}",
-        word(11)
+        SectorSize::of(sector).is_some() && boot[13] > 0,
+        "a FAT32 with sectors of {sector} bytes; expected 512 or 4096"
     );
-    let fat = offset + word(14) * SECTOR;
+    let fat = offset + word(14) * sector;
     let mut volume = Volume {
         disk,
         fat,
-        data: fat + u64::from(boot[16]) * long(36) * SECTOR,
-        cluster: u64::from(boot[13]) * SECTOR,
+        data: fat + u64::from(boot[16]) * long(36) * sector,
+        cluster: u64::from(boot[13]) * sector,
     };
     let mut out = BTreeMap::new();
     let root = u32::try_from(long(44))?;

@@ -1,14 +1,15 @@
-//! `[disk]`: sizes of the partitions.
+//! `[disk]`: sizes of the partitions and of the disk's sectors.
 
-use image::layout::{MIB, Sizes};
+use image::layout::{MIB, SectorSize, Sizes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Check;
 use super::size::{TextOrNumber, size};
+use crate::format::fat;
 use crate::recipe::mistakes::Mistake;
 
-/// Sizes of the partitions, as "512 MiB" or in bytes; whole MiB.
+/// Sizes of the partitions, as "512 MiB" or in bytes, whole MiB; and the disk's sectors.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawDisk {
@@ -22,22 +23,28 @@ pub(super) struct RawDisk {
     pub state: Option<TextOrNumber>,
     /// The least that must be left for var. Default: 4 GiB.
     pub var_minimum: Option<TextOrNumber>,
+    /// Bytes of a logical sector of the disks that the image is for, 512 or 4096 ("4K native"). An image starts on disks of
+    /// one kind only. Default: 512.
+    pub sector_size: Option<u64>,
 }
 
-/// Minimum size of the ESP: FAT32 needs 65,525 clusters, otherwise firmware may take it for FAT16.
+/// Minimum size of the ESP, if its sectors do not need more: FAT32 needs 65,525 clusters, otherwise firmware may take it for
+/// FAT16.
 const SMALLEST_ESP: u64 = 64 * MIB;
 
 /// Minimum size of `state`: a smaller ext4 has too little space beside its journal.
 const SMALLEST_STATE: u64 = 16 * MIB;
 
-pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> Sizes {
+pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> (Sizes, SectorSize) {
     let RawDisk {
         esp,
         root,
         verity,
         state,
         var_minimum,
+        sector_size,
     } = raw;
+    let sector = sector(check, *sector_size);
     let default = Sizes::default();
     let mut part = |key: &str, given: &Option<TextOrNumber>, default: u64, least: u64| {
         let path = format!("disk.{key}");
@@ -54,7 +61,12 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> Sizes {
         bytes
     };
     let sizes = Sizes {
-        esp: part("esp", esp, default.esp, SMALLEST_ESP),
+        esp: part(
+            "esp",
+            esp,
+            default.esp,
+            SMALLEST_ESP.max(fat::smallest(sector.bytes())),
+        ),
         root: part("root", root, default.root, 64 * MIB),
         verity: part("verity", verity, default.verity, MIB),
         state: part("state", state, default.state, SMALLEST_STATE),
@@ -80,7 +92,21 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> Sizes {
             ),
         ));
     }
-    sizes
+    (sizes, sector)
+}
+
+fn sector(check: &mut Check<'_>, given: Option<u64>) -> SectorSize {
+    let Some(bytes) = given else {
+        return SectorSize::default();
+    };
+    SectorSize::of(bytes).unwrap_or_else(|| {
+        check.add(Mistake::at(
+            &check.place("disk.sector-size"),
+            format!("no disk has logical sectors of {bytes} bytes"),
+            "expected 512, or 4096 for \"4K native\" disks",
+        ));
+        SectorSize::default()
+    })
 }
 
 /// Bytes of a dm-verity tree over `data` bytes: a superblock, then levels of 128 digests a block of 4096.

@@ -22,6 +22,7 @@ fn machine(folder: &Path) -> Machine {
             format: Format::Raw,
             bus: Bus::Scsi,
             serial: "system".into(),
+            sector: SectorSize::default(),
         }],
         names: BTreeMap::new(),
         tpm: None,
@@ -121,6 +122,34 @@ fn a_serial_that_a_guest_would_see_cut_is_refused() {
     machine.disks[0].serial = "x".repeat(SERIAL_LENGTH + 1);
     let error = machine.line(place.path()).unwrap_err();
     assert!(error.to_string().contains("at most 20"), "{error}");
+}
+
+#[test]
+fn a_disk_of_large_sectors_has_them_on_every_controller_that_can() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    let words =
+        |machine: &Machine| Ok::<_, anyhow::Error>(machine.line(place.path())?.args.join(" "));
+    assert!(!words(&machine).unwrap().contains("block_size"));
+    machine.disks[0].sector = SectorSize::B4096;
+    for (bus, device) in [
+        (Bus::Virtio, "virtio-blk-pci"),
+        (Bus::Nvme, "nvme-ns"),
+        (Bus::Scsi, "scsi-hd"),
+    ] {
+        machine.disks[0].bus = bus;
+        let text = words(&machine).unwrap();
+        let (_, rest) = text.split_once(&format!("-device {device},")).unwrap();
+        let words = rest.split(' ').next().unwrap();
+        assert!(
+            words.ends_with(",logical_block_size=4096,physical_block_size=4096"),
+            "{words}"
+        );
+    }
+    machine.disks[0].bus = Bus::Sata;
+    let error = words(&machine).unwrap_err().to_string();
+    assert!(error.contains("choose virtio, nvme or scsi"), "{error}");
 }
 
 #[test]
