@@ -12,9 +12,6 @@ use linux::disk_names;
 use linux::filesystem::ext;
 use linux::world::World;
 
-/// The stable name of a disk without a serial number, which is none.
-const NO_SERIAL: &str = "serial none";
-
 /// A disk or partition, as a candidate for the etcd volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
@@ -37,20 +34,15 @@ impl fmt::Display for Volume {
 }
 
 impl Volume {
-    /// Whether its stable name tells it from other disks.
-    pub fn is_known_by_name(&self) -> bool {
-        self.stable != NO_SERIAL
-    }
-
     fn disk(disk: &Disk) -> Self {
         Self {
             name: disk.name.clone(),
             path: disk.path.clone(),
             size: disk.size,
-            stable: disk
-                .serial
-                .as_ref()
-                .map_or_else(|| NO_SERIAL.to_owned(), |serial| format!("serial {serial}")),
+            stable: disk.serial.as_ref().map_or_else(
+                || "serial none".to_owned(),
+                |serial| format!("serial {serial}"),
+            ),
             read_only: disk.read_only,
         }
     }
@@ -286,7 +278,6 @@ mod tests {
         let found = matching(&world, &disks, &EtcdFind::Label("kept".into()), None).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "vdb");
-        assert!(!found[0].is_known_by_name());
         assert!(
             list(&disks).contains("vdb (serial none, 1024 MiB, data)"),
             "{}",

@@ -46,12 +46,7 @@ pub(crate) fn may_format(volume: &Volume, settings: &EtcdSettings) -> Result<()>
 /// Makes the file system and writes its identity. With `again` it overwrites what this node's interrupted attempt left.
 pub(crate) fn format(context: Context<'_>, volume: &Volume, again: bool) -> Result<()> {
     let uuid = context.world.random_guid()?.to_string();
-    Note {
-        volume: volume.stable.clone(),
-        size: volume.size,
-        filesystem: uuid.clone(),
-    }
-    .write(context.state)?;
+    Note::of(context.world, volume, &uuid).write(context.state)?;
     match again {
         true => tracing::warn!("formatting {volume} was interrupted; formatting it again"),
         false => tracing::info!("formatting the blank etcd volume {volume}"),

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use linux::atomic_file;
+use linux::disk_identity::DiskIdentity;
+use linux::world::World;
 use serde::{Deserialize, Serialize};
 
 use crate::find::Volume;
@@ -17,6 +19,9 @@ const NOTE: &str = "etcd-format.json";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Note {
+    /// The names of the disk, by which a later boot knows it again. Notes of earlier releases have none: they are about no
+    /// volume.
+    pub disk: Option<String>,
     /// The volume's stable name.
     pub volume: String,
     /// Bytes.
@@ -26,9 +31,19 @@ pub struct Note {
 }
 
 impl Note {
+    /// The note about a volume that is to be formatted with this UUID.
+    pub fn of(world: &World, volume: &Volume, filesystem: &str) -> Self {
+        Self {
+            disk: disk_of(world, volume),
+            volume: volume.stable.clone(),
+            size: volume.size,
+            filesystem: filesystem.to_owned(),
+        }
+    }
+
     /// Whether the note is about this volume. No note is about a disk that has no name of its own.
-    pub fn is_of(&self, volume: &Volume) -> bool {
-        volume.is_known_by_name() && self.volume == volume.stable && self.size == volume.size
+    pub fn is_of(&self, world: &World, volume: &Volume) -> bool {
+        self.disk.is_some() && *self == Self::of(world, volume, &self.filesystem)
     }
 
     /// The note, if formatting began and did not end. One that cannot be parsed counts as none.
@@ -57,39 +72,86 @@ impl Note {
     }
 }
 
+/// The names of the disk that a volume is, or is a partition of; none if nothing names it. A serial number alone may be that
+/// of the model (`nvme_card-pd`) or of the controller.
+fn disk_of(world: &World, volume: &Volume) -> Option<String> {
+    let folder = fs::canonicalize(world.sys.join("class/block").join(&volume.name)).ok()?;
+    let folder = match folder.join("partition").exists() {
+        true => folder.parent()?,
+        false => &folder,
+    };
+    let disk = folder.file_name()?.to_str()?;
+    DiskIdentity::read(world, disk).key(volume.size)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use linux::world::Clock;
+
     use super::*;
+
+    /// A machine with an NVMe disk that has a partition.
+    fn machine(folder: &Path) -> World {
+        let world = World::below(folder, Clock::Real);
+        let disk = world.sys.join("devices/nvme0n1");
+        fs::create_dir_all(disk.join("device")).unwrap();
+        fs::create_dir_all(disk.join("nvme0n1p1")).unwrap();
+        fs::write(disk.join("nvme0n1p1/partition"), "1\n").unwrap();
+        fs::write(disk.join("device/serial"), "nvme_card-pd\n").unwrap();
+        fs::write(disk.join("nsid"), "1\n").unwrap();
+        for below in ["block", "class/block"] {
+            fs::create_dir_all(world.sys.join(below)).unwrap();
+            symlink(&disk, world.sys.join(below).join("nvme0n1")).unwrap();
+        }
+        let part = world.sys.join("class/block/nvme0n1p1");
+        symlink(disk.join("nvme0n1p1"), part).unwrap();
+        world
+    }
 
     #[test]
     fn a_note_is_about_one_volume() {
         let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path());
         assert_eq!(Note::read(folder.path()), None);
         Note::remove(folder.path()).unwrap();
-        let note = Note {
-            volume: "serial etcd".to_owned(),
-            size: 10,
-            filesystem: "x".to_owned(),
-        };
-        note.write(folder.path()).unwrap();
-        assert_eq!(Note::read(folder.path()), Some(note.clone()));
         let mut volume = Volume {
-            name: "vdb".to_owned(),
-            path: "/dev/vdb".into(),
+            name: "nvme0n1".to_owned(),
+            path: "/dev/nvme0n1".into(),
             size: 10,
-            stable: "serial etcd".to_owned(),
+            stable: "serial nvme_card-pd".to_owned(),
             read_only: false,
         };
-        assert!(note.is_of(&volume));
+        let note = Note::of(&world, &volume, "x");
+        note.write(folder.path()).unwrap();
+        assert_eq!(Note::read(folder.path()), Some(note.clone()));
+        assert!(note.is_of(&world, &volume));
         volume.size = 11;
-        assert!(!note.is_of(&volume));
+        assert!(!note.is_of(&world, &volume));
         volume.size = 10;
-        volume.stable = "serial none".to_owned();
-        let nameless = Note {
-            volume: volume.stable.clone(),
-            ..note
-        };
-        assert!(!nameless.is_of(&volume));
+        // Another disk of the same model and size.
+        let namespace = world.sys.join("block/nvme0n1/nsid");
+        fs::write(&namespace, "2\n").unwrap();
+        assert!(!note.is_of(&world, &volume));
+        let id = world.sys.join("block/nvme0n1/wwid");
+        fs::write(&namespace, "1\n").unwrap();
+        fs::write(&id, "eui.0025385b71b0e4a1\n").unwrap();
+        assert!(!note.is_of(&world, &volume));
+        let note = Note::of(&world, &volume, "x");
+        assert!(note.is_of(&world, &volume));
+        // A partition has the names of its disk.
+        volume.name = "nvme0n1p1".to_owned();
+        assert!(note.is_of(&world, &volume));
+        fs::write(&id, "eui.0025385b71b0e4a2\n").unwrap();
+        assert!(!note.is_of(&world, &volume));
+        // A disk without a name, and the note of an earlier release.
+        volume.name = "vdc".to_owned();
+        assert!(!Note::of(&world, &volume, "x").is_of(&world, &volume));
+        let old = r#"{"volume": "serial nvme_card-pd", "size": 10, "filesystem": "x"}"#;
+        fs::write(folder.path().join(NOTE), old).unwrap();
+        volume.name = "nvme0n1".to_owned();
+        assert!(!Note::read(folder.path()).unwrap().is_of(&world, &volume));
         Note::remove(folder.path()).unwrap();
         assert_eq!(Note::read(folder.path()), None);
     }

@@ -228,7 +228,7 @@ fn examine(context: Context<'_>, choice: &Choice) -> Result<()> {
         .step("etcd.probe", || probe(Stretch::whole(&device, volume.size)))
         .with_context(|| format!("probing {}", volume.name))?;
     drop(device);
-    let note = Note::read(context.state).filter(|note| note.is_of(volume));
+    let note = Note::read(context.state).filter(|note| note.is_of(context.world, volume));
     match (content, note) {
         // As below, if mkfs.ext4 wrote the superblock before it was interrupted.
         (Content::Ext, Some(note)) if never_mounted(volume, &note)? => {
