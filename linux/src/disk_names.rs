@@ -159,16 +159,17 @@ fn vendor_ids(page: &[u8]) -> impl Iterator<Item = String> {
 /// As udev's `path_id` names disks behind PCI: virtio by the slot, NVMe by its namespace, SCSI by its address.
 pub fn paths(disk: &Path, name: &str) -> Vec<String> {
     let parts: Vec<&str> = disk.iter().filter_map(|part| part.to_str()).collect();
-    let is_pci = |part: &&str| {
-        let shape: String = part
-            .chars()
-            .map(|c| if c.is_ascii_hexdigit() { '0' } else { c })
-            .collect();
-        shape == "0000:00:00.0"
-    };
-    let Some(slot) = parts.iter().rev().find(|part| is_pci(part)) else {
+    // Of devices below one another the last counts; behind a controller with a bus of its own (Intel VMD) another one begins.
+    let slots: Vec<&str> = parts
+        .iter()
+        .zip(parts.iter().skip(1))
+        .filter(|(part, below)| is_pci(part) && !is_pci(below))
+        .map(|(part, _)| *part)
+        .collect();
+    if slots.is_empty() {
         return Vec::new();
-    };
+    }
+    let slot = slots.join("-pci-");
     if name.starts_with("vd") {
         return vec![format!("pci-{slot}"), format!("virtio-pci-{slot}")];
     }
@@ -185,6 +186,17 @@ pub fn paths(disk: &Path, name: &str) -> Vec<String> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether a name is the address of a PCI device, as `0000:00:04.0`. Domains that no firmware numbers have more than four
+/// digits.
+fn is_pci(name: &str) -> bool {
+    let shape: String = name
+        .chars()
+        .map(|c| if c.is_ascii_hexdigit() { '0' } else { c })
+        .collect();
+    let domain = shape.strip_suffix(":00:00.0");
+    domain.is_some_and(|domain| domain.len() >= 4 && domain.chars().all(|c| c == '0'))
 }
 
 /// The address of a SCSI disk, `H:C:I:L`: the folder below which `block/sda` is.
@@ -270,6 +282,43 @@ mod tests {
                 found.iter().any(|name| name == columns[2]),
                 "{row}: {found:?}"
             );
+        }
+    }
+
+    #[test]
+    fn paths_have_the_addresses_that_path_id_gives() {
+        for (place, nsid, expected) in [
+            (
+                "pci0000:00/0000:00:1d.0/0000:3d:00.0/nvme/nvme0/nvme0n1",
+                "1",
+                "pci-0000:3d:00.0-nvme-1",
+            ),
+            (
+                "pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0/nvme0n1",
+                "1",
+                "pci-0000:00:0e.0-pci-10000:e1:00.0-nvme-1",
+            ),
+            (
+                "pci0000:00/0000:00:07.0/virtio2/block/vdb",
+                "",
+                "pci-0000:00:07.0",
+            ),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let disk = folder.path().join(place);
+            fs::create_dir_all(&disk).unwrap();
+            fs::write(disk.join("nsid"), nsid).unwrap();
+            let name = disk.file_name().unwrap().to_str().unwrap();
+            assert_eq!(paths(&disk, name)[0], expected);
+        }
+        for odd in [
+            "pci0000:00",
+            "000:00:00.0",
+            "0000:00:00.0.0",
+            "00g0:00:00.0",
+            "0:000:00:00.0",
+        ] {
+            assert!(!is_pci(odd), "{odd}");
         }
     }
 
