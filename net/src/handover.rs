@@ -5,12 +5,12 @@ use std::fs;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use data_encoding::HEXLOWER;
 use image::bond::PRIMARY;
+use image::mac::Mac;
 use image::network::{Bond, Interface, Method, Network};
 
 use crate::identity::iaid;
-use crate::netlink::Netlink;
-use crate::shape::match_of;
 use linux::mount;
 use linux::world::World;
 
@@ -18,17 +18,20 @@ use linux::world::World;
 const FOLDER: &str = "/run/systemd/network";
 /// Sorts after an administrator's files and before the image's.
 const PREFIX: &str = "70-slipway";
+/// Sorts after those of one link.
+const LATER_PREFIX: &str = "75-slipway";
+/// systemd's `99-default.link`, but each card keeps the kernel's name, and has udev's names beside it.
+const KERNEL_NAMES: &str = "[Match]\nOriginalName=eth*\n\n[Link]\nNamePolicy=keep kernel\n\
+    AlternativeNamesPolicy=database onboard slot path mac\nMACAddressPolicy=persistent\n";
 
 /// Writes the files, and sets the host name if the plan has one.
 pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
     if plan.is_default() {
         return Ok(());
     }
-    let links = Netlink::open().and_then(|mut netlink| netlink.links())?;
     let folder = world.in_run(FOLDER);
     mount::folder(&folder, 0o755)?;
-    let matching = |name: &str| match_of(world, plan, &links, name);
-    for (name, text) in files(plan, &matching) {
+    for (name, text) in files(plan) {
         let path = folder.join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
@@ -39,8 +42,8 @@ pub(crate) fn hand_over(world: &World, plan: &Network) -> Result<()> {
     Ok(())
 }
 
-/// The files by name; `matching` gives the `[Match]` line of a link.
-fn files(plan: &Network, matching: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
+/// The files by name.
+fn files(plan: &Network) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for (name, mac) in &plan.names {
         out.push((
@@ -58,19 +61,56 @@ fn files(plan: &Network, matching: &dyn Fn(&str) -> String) -> Vec<(String, Stri
     for bond in &plan.bonds {
         out.push((format!("{PREFIX}-{}.netdev", bond.name), netdev(bond)));
     }
+    if has_kernel_names(plan) {
+        out.push((format!("{LATER_PREFIX}.link"), KERNEL_NAMES.to_owned()));
+    }
     for name in interfaces(plan) {
         let one = plan.interface(std::slice::from_ref(&name));
-        let (line, body) = (matching(&name), body(plan, &name, &one));
+        let (line, body) = (match_line(plan, &name), body(plan, &name, &one));
         let text = format!("[Match]\n{line}\n\n{body}");
         out.push((format!("{PREFIX}-{name}.network"), text));
     }
     if let Some(one) = plan.interfaces.iter().find(|one| one.name.is_none()) {
         let body = body(plan, "", one);
         let text = format!("[Match]\nType=ether\nKind=!*\n\n{body}");
-        // After those with names.
-        out.push(("75-slipway.network".to_owned(), text));
+        out.push((format!("{LATER_PREFIX}.network"), text));
     }
     out
+}
+
+/// How systemd-networkd finds the link of this name on the running node: the line of a `[Match]` section. From the name alone:
+/// a later boot loads no driver of a network card before the handoff.
+fn match_line(plan: &Network, name: &str) -> String {
+    match address_of(plan, name) {
+        // A bond or a VLAN above it shows the same current address.
+        Some(mac) => format!("PermanentMACAddress={mac}"),
+        None => format!("Name={name}"),
+    }
+}
+
+/// The Ethernet address of the link that a name refers to, if the name tells: an alias, or udev's name by address, which
+/// udev derives for no member of a bond, since that shows the bond's address.
+fn address_of(plan: &Network, name: &str) -> Option<Mac> {
+    if let Some((_, mac)) = plan.aliases.iter().find(|(alias, _)| alias == name) {
+        return Some(*mac);
+    }
+    let digits = name.strip_prefix("enx")?;
+    let bytes = HEXLOWER.decode(digits.as_bytes()).ok()?;
+    bytes.try_into().ok().map(Mac)
+}
+
+/// Whether the plan refers to a card by the kernel's name (`eth0`). All cards keep these names then: the kernel gives the lowest
+/// free number, which depends on the cards before.
+fn has_kernel_names(plan: &Network) -> bool {
+    let bonds = plan.bonds.iter().map(|bond| &bond.name);
+    let vlans = plan.vlans.iter().map(|vlan| &vlan.name);
+    let given = plan.names.iter().chain(&plan.aliases).map(|(name, _)| name);
+    let made: Vec<&String> = bonds.chain(vlans).chain(given).collect();
+    interfaces(plan).iter().any(|name| {
+        let digits = name.strip_prefix("eth").unwrap_or_default();
+        let is_kernels = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_kernels && !made.contains(&name)
+    })
 }
 
 /// Every interface that the plan names.
@@ -211,7 +251,7 @@ mod tests {
 
     fn written(cmdline: &str) -> Vec<(String, String)> {
         let plan = Cmdline::parse(cmdline).unwrap().network;
-        files(&plan, &|name| format!("Name={name}"))
+        files(&plan)
     }
 
     #[test]
@@ -259,6 +299,39 @@ mod tests {
         assert_eq!(files[0].0, "70-slipway-uplink.link");
         assert!(files[1].1.contains("IPv6AcceptRA=yes"), "{files:?}");
         assert!(written("quiet").is_empty());
+    }
+
+    /// A later boot has no cards before the handoff.
+    #[test]
+    fn links_are_found_by_their_names_alone() {
+        let mut plan = Cmdline::parse("quiet").unwrap().network;
+        plan.aliases = vec![("lan".to_owned(), "52:54:00:12:34:56".parse().unwrap())];
+        for (name, line) in [
+            ("lan", "PermanentMACAddress=52:54:00:12:34:56"),
+            ("enx52540012345a", "PermanentMACAddress=52:54:00:12:34:5a"),
+            ("enx52540012345", "Name=enx52540012345"),
+            ("enp1s0", "Name=enp1s0"),
+            ("eth0", "Name=eth0"),
+        ] {
+            assert_eq!(match_line(&plan, name), line);
+        }
+    }
+
+    #[test]
+    fn the_kernels_names_are_kept_where_the_plan_has_one() {
+        for (words, kept) in [
+            ("ip=eth0:dhcp", true),
+            ("bond=bond0:eth0,eth1 ip=bond0:dhcp", true),
+            ("vlan=eth1.5:eth1 ip=eth1.5:dhcp", true),
+            ("ip=ens3:dhcp", false),
+            ("ip=dhcp", false),
+            ("bond=eth7:ens3,ens4 ip=eth7:dhcp", false),
+            ("ifname=eth0:52:54:00:12:34:56 ip=eth0:dhcp", false),
+        ] {
+            let files = written(words);
+            let file = files.iter().find(|(name, _)| name == "75-slipway.link");
+            assert_eq!(file.is_some(), kept, "{words}");
+        }
     }
 
     #[test]

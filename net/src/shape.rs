@@ -259,39 +259,9 @@ fn udev_names(world: &World, link: &Link) -> Vec<String> {
     }
     // A bond and a VLAN have the address of the link below them.
     if link.own_mac().len() == 6 && device.exists() {
-        out.push(by_address(link));
+        out.push(format!("enx{}", HEXLOWER.encode(link.own_mac())));
     }
     out
-}
-
-/// udev's name for a device by its address.
-fn by_address(link: &Link) -> String {
-    format!("enx{}", HEXLOWER.encode(link.own_mac()))
-}
-
-/// How systemd-networkd finds the link of this name on the running node: the line of a `[Match]` section.
-///
-/// There udev has given the device another name than the kernel's, and derives none from the address of a member of a bond,
-/// which has the bond's by then.
-pub(crate) fn match_of(world: &World, plan: &Network, links: &[Link], name: &str) -> String {
-    // By the permanent address: a bond or a VLAN above it shows the same current one.
-    if let Some((_, mac)) = plan.aliases.iter().find(|(alias, _)| alias == name) {
-        return format!("PermanentMACAddress={mac}");
-    }
-    let Some(link) = find(world, plan, links, name).filter(|link| !link.stacked) else {
-        return format!("Name={name}");
-    };
-    if let Ok(mac) = <[u8; 6]>::try_from(link.own_mac())
-        && name == by_address(link)
-    {
-        return format!("PermanentMACAddress={}", Mac(mac));
-    }
-    let mut names = vec![name.to_owned()];
-    if name == link.name {
-        let others = udev_names(world, link).into_iter();
-        names.extend(others.filter(|other| *other != name && *other != by_address(link)));
-    }
-    format!("Name={}", names.join(" "))
 }
 
 /// The position of a device on the PCI bus.
@@ -384,23 +354,6 @@ mod tests {
             udev_names(&world, &link),
             ["eth0", "enp0s3", "ens3", "enx525400123456"]
         );
-        // A member of a bond on the running node: another address, and udev's names.
-        let member = Link {
-            mac: vec![0x52, 0x54, 0, 0, 0, 1],
-            permanent: Some(link.mac.clone()),
-            ..link.clone()
-        };
-        let mut plan = Network::default();
-        let matching = |plan: &Network, name: &str| {
-            match_of(&world, plan, std::slice::from_ref(&member), name)
-        };
-        let by_mac = "PermanentMACAddress=52:54:00:12:34:56";
-        assert_eq!(matching(&plan, "eth0"), "Name=eth0 enp0s3 ens3");
-        assert_eq!(matching(&plan, "ens3"), "Name=ens3");
-        assert_eq!(matching(&plan, "enx525400123456"), by_mac);
-        assert_eq!(matching(&plan, "absent"), "Name=absent");
-        plan.aliases = vec![("lan".to_owned(), "52:54:00:12:34:56".parse().unwrap())];
-        assert_eq!(matching(&plan, "lan"), by_mac);
         let above = Link {
             name: "bond0".to_owned(),
             ..link

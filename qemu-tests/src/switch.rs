@@ -33,6 +33,8 @@ impl Switch {
         // Through the folder's descriptor: a socket's path has at most 107 bytes (unix(7)).
         let bind = |name: String| {
             let path = format!("/proc/self/fd/{}/{name}", handle.as_raw_fd());
+            // That of the node's boot before.
+            std::fs::remove_file(&path).unwrap_or_default();
             UnixListener::bind(path).with_context(|| format!("binding {name}"))
         };
         let [cards, user] = Net::sockets(number);

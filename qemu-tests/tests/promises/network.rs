@@ -116,10 +116,10 @@ const OCTET: u8 = 3;
 
 /// Two bonds of two cards each, one by LACP (802.3ad), one with a spare card (active-backup) and a VLAN above it. The config
 /// comes over the first and refers to one that only the VLAN reaches; a switch between passes on nothing but its packets. The
-/// running node has the same bonds, and one in each other mode.
+/// running node has the same bonds, and one in each other mode; so it has after a boot that needs no network before the
+/// handoff. The cards of the first bond go by the kernel's names, those of the second by their addresses.
 pub(crate) fn bonds_have_their_modes_and_vlans_their_tags(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
-    let mut machine = lab.machine(&node, &BootOptions::default())?;
     // Each card of the first bond is on a network of its own, since a hub would give the bond its own LACP packets.
     let alone = Net {
         versions: Versions::Four,
@@ -131,27 +131,30 @@ pub(crate) fn bonds_have_their_modes_and_vlans_their_tags(lab: &mut Lab) -> Resu
         by_sockets: true,
         ..alone.clone()
     };
-    machine.nets = vec![alone.clone(), alone, behind_switch];
-    let switch = Switch::listen(node.folder(), 2)?;
+    let nets = vec![alone.clone(), alone, behind_switch];
     let (outer, inner) = (
         TcpListener::bind("127.0.0.1:0")?,
         TcpListener::bind("127.0.0.1:0")?,
     );
     let card = |number: usize| format!("enx{}", mac(number).replace(':', ""));
-    let [a, b, c, d] = [0, 1, 2, 3].map(card);
-    append(
-        &mut machine.start,
-        &format!(
-            "bond=bond0:{a},{b}:mode=802.3ad,miimon=100,lacp_rate=fast,xmit_hash_policy=layer3+4 \
+    let [c, d] = [2, 3].map(card);
+    let words = format!(
+        "bond=bond0:eth0,eth1:mode=802.3ad,miimon=100,lacp_rate=fast,xmit_hash_policy=layer3+4 \
              bond=bond1:{c},{d}:mode=active-backup,miimon=100,primary={d} bond=bond2:none2:mode=0 \
              bond=bond3:none3:mode=balance-xor bond=bond4:none4:mode=3 bond=bond5:none5:mode=balance-tlb \
              bond=bond6:none6:mode=balance-alb vlan=vlan{VLAN}:bond1 ip=bond0:dhcp ip=vlan{VLAN}:dhcp \
              {CONFIG_URL}=http://10.0.2.2:{}/config.ign",
-            outer.local_addr()?.port()
-        ),
+        outer.local_addr()?.port()
     );
-    std::thread::spawn(move || switch.run(VLAN));
-    let running = lab.start(&node, machine, None)?;
+    let start = |lab: &mut Lab| -> Result<Running> {
+        let mut machine = lab.machine(&node, &BootOptions::default())?;
+        machine.nets.clone_from(&nets);
+        append(&mut machine.start, &words);
+        let switch = Switch::listen(node.folder(), 2)?;
+        std::thread::spawn(move || switch.run(VLAN));
+        lab.start(&node, machine, None)
+    };
+    let running = start(lab)?;
     let config = running.config()?;
     let over_vlan = format!(
         "http://10.0.{OCTET}.2:{}/agent.ign",
@@ -174,27 +177,41 @@ pub(crate) fn bonds_have_their_modes_and_vlans_their_tags(lab: &mut Lab) -> Resu
     });
     running.wait_handoff(timeouts::INIT)?;
     running.wait_services()?;
+    let made = running.run("dmesg | grep -o 'net: bond.*'")?;
+    for (bond, mode) in modes() {
+        let line = format!("net: {bond}: mode {mode}");
+        ensure!(made.contains(&line), "no {line:?} in\n{made}");
+    }
+    has_its_bonds(&running)?;
+    running.power_off()?;
+    let running = start(lab)?;
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_services()?;
     has_its_bonds(&running)
 }
 
-/// Compares the bonds of the running node, and what the init said of its own, with the words of the command line.
+/// Each bond of the command line with its mode, as the kernel shows it.
+fn modes() -> impl Iterator<Item = (&'static str, String)> {
+    let bonds = [
+        "bond2", "bond1", "bond3", "bond4", "bond0", "bond5", "bond6",
+    ];
+    let modes = MODES.iter().enumerate();
+    bonds
+        .into_iter()
+        .zip(modes.map(|(number, mode)| format!("{mode} {number}")))
+}
+
+/// Compares the bonds of the running node with the words of the command line.
 fn has_its_bonds(running: &Running) -> Result<()> {
     let found = running.run(&format!(
         "for i in {{1..60}}; do ip -4 -o addr | grep -q vlan{VLAN}.*10.0 && ip -4 -o addr | grep -q bond0.*10.0 \
-         && [ $(cat /proc/net/bonding/bond[01] | grep -c '^Slave Interface') = 4 ] && break; sleep 1; done; dmesg | grep -o 'net: bond.*'; for i in 0 1 2 3 4 5 6; do \
+         && [ $(cat /proc/net/bonding/bond[01] | grep -c '^Slave Interface') = 4 ] && break; sleep 1; done; for i in 0 1 2 3 4 5 6; do \
          echo bond$i is $(cat /sys/class/net/bond$i/bonding/mode); done; \
          cat /proc/net/bonding/bond0 /proc/net/bonding/bond1 /proc/net/vlan/vlan{VLAN}; ip -4 -o addr"
     ))?;
-    for (number, mode) in MODES.iter().enumerate() {
-        let bond = [
-            "bond2", "bond1", "bond3", "bond4", "bond0", "bond5", "bond6",
-        ][number];
-        for line in [
-            format!("net: {bond}: mode {mode} {number}"),
-            format!("{bond} is {mode} {number}"),
-        ] {
-            ensure!(found.contains(&line), "no {line:?} in\n{found}");
-        }
+    for (bond, mode) in modes() {
+        let line = format!("{bond} is {mode}");
+        ensure!(found.contains(&line), "no {line:?} in\n{found}");
     }
     for line in [
         "Bonding Mode: IEEE 802.3ad Dynamic link aggregation",
