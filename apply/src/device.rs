@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use image::fault::Fault;
 use image::guid::Guid;
 
 use crate::device_name::Name;
@@ -307,13 +308,63 @@ pub(crate) fn wait_for_uuid(
     let name = Name::Uuid(uuid.to_owned());
     uevent::wait_for(&root.world, what, Some(DEADLINE), || {
         let devices = all(&root.world);
-        let found = find(&devices, &name);
-        if found.is_empty() {
-            modules.load_for_disks();
-            modules.load_for_devices(Network::Without);
+        let found = uppermost(&devices, &find(&devices, &name));
+        match found[..] {
+            [] => {
+                modules.load_for_disks();
+                modules.load_for_devices(Network::Without);
+                Ok(None)
+            }
+            [device] => Ok(Some(device.path.clone())),
+            _ => Err(ambiguous(what, &found).into()),
         }
-        Ok(found.first().map(|device| device.path.clone()))
     })
+}
+
+/// Those of `found` that none of the others is built from: the members of an array or of a multipath device show its
+/// content too.
+fn uppermost<'a>(devices: &[Device], found: &[&'a Device]) -> Vec<&'a Device> {
+    let is_below = |device: &Device| {
+        let above = above(devices, device);
+        found.iter().any(|other| {
+            let disk = other.partition.as_ref().map(|(disk, _)| disk);
+            above.contains(&other.name) || disk.is_some_and(|disk| above.contains(disk))
+        })
+    };
+    found
+        .iter()
+        .filter(|device| !is_below(device))
+        .copied()
+        .collect()
+}
+
+/// The names of all devices that are built from a device, or from the disk that it is a partition of.
+fn above(devices: &[Device], device: &Device) -> BTreeSet<String> {
+    let by_name = |name: &String| devices.iter().find(|device| device.name == *name);
+    let disk = device
+        .partition
+        .as_ref()
+        .and_then(|(disk, _)| by_name(disk));
+    let mut out = BTreeSet::new();
+    let mut below: Vec<&Device> = disk.into_iter().chain([device]).collect();
+    while let Some(device) = below.pop() {
+        for holder in &device.holders {
+            if out.insert(holder.clone()) {
+                below.extend(by_name(holder));
+            }
+        }
+    }
+    out
+}
+
+fn ambiguous(what: &str, found: &[&Device]) -> Fault {
+    let names = found
+        .iter()
+        .map(|device| format!("{} ({})", device.name, device.stable()));
+    Fault::new(format!("several devices hold {what}"))
+        .expected("one device with this UUID")
+        .found(names.collect::<Vec<_>>().join(", "))
+        .fix("detach the copy")
 }
 
 /// The node of a mapped device.
@@ -329,9 +380,12 @@ pub(crate) fn mapped(world: &World, name: &str) -> Result<PathBuf> {
 mod tests {
     use std::os::unix::fs::FileExt;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::fake::{Machine, write};
     use linux::samples::table as sample;
+    use linux::world::Clock;
 
     /// A machine with three disks; `vda` has the table of [`sample`].
     fn machine() -> Machine {
@@ -436,6 +490,42 @@ mod tests {
             assert_eq!(names(path), ["md127"], "{path}");
         }
         assert!(names("/dev/md/third").is_empty());
+    }
+
+    #[test]
+    fn the_device_of_a_uuid_is_the_uppermost_one_and_copies_are_named() {
+        let machine = machine();
+        let modules = Modules::none(Arc::new(World::below(Path::new("/nowhere"), Clock::Real)));
+        let root = |world: &World| Programs {
+            world: Arc::new(World::below(world.sys.parent().unwrap(), Clock::Real)),
+            sysroot: "/".into(),
+            in_image: false,
+        };
+        let root = root(&machine.world);
+        let uuid = "abababab-abab-abab-abab-abababababab";
+        let wait = || wait_for_uuid(&root, &modules, "the file system", uuid);
+        let node = |name: &str| Some(machine.world.dev.join(name));
+        assert_eq!(wait().unwrap(), node("vda3"));
+        let add = |name: &str, number: &str| {
+            let (real, file) = machine.add(name, &format!("x/block/{name}"), number, 0, 1 << 20);
+            for (at, bytes) in linux::samples::filesystem(filesystem::Kind::Xfs) {
+                file.write_all_at(&bytes, at).unwrap();
+            }
+            real
+        };
+        // A device that is built from the disk, and another one above that.
+        let holders = machine.world.sys.join("block/vda/holders/dm-1/dev");
+        write(&holders, "253:1");
+        let multipath = add("dm-1", "253:1");
+        write(&multipath.join("holders/dm-2/dev"), "253:2");
+        add("dm-2", "253:2");
+        assert_eq!(wait().unwrap(), node("dm-2"));
+        // A copy.
+        add("vdc", "254:32");
+        let fault: Fault = wait().unwrap_err().downcast().unwrap();
+        let found = fault.found.unwrap();
+        assert!(found.contains("dm-2") && found.contains("vdc"), "{found}");
+        assert!(!found.contains("vda3"), "{found}");
     }
 
     #[test]
