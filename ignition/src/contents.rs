@@ -74,17 +74,45 @@ fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], &'static str> {
     bytes.try_into().map_err(wrong)
 }
 
+/// Why contents are refused. None of the texts holds any of the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is not gzip, or cut short.
+    Gzip(String),
+    /// Unpacked it is longer than this limit, in bytes.
+    TooLong(u64),
+    /// This number of bytes has another hash.
+    Hash(usize),
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gzip(error) => write!(f, "the data is not a complete gzip stream: {error}"),
+            Self::TooLong(limit) => write!(f, "the unpacked data is longer than {limit} bytes"),
+            Self::Hash(length) => write!(
+                f,
+                "the {length} bytes do not have the hash that the config gives"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// Unpacks (when `gzip`) and verifies (when a hash is given). The result has at most `limit` bytes.
 ///
 /// # Errors
 /// What failed, without any of the data.
-pub fn open(data: Vec<u8>, gzip: bool, hash: Option<&Hash>, limit: u64) -> Result<Vec<u8>, String> {
+pub fn open(
+    data: Vec<u8>,
+    gzip: bool,
+    hash: Option<&Hash>,
+    limit: u64,
+) -> Result<Vec<u8>, Refused> {
     let data = if gzip { gunzip(&data, limit)? } else { data };
     match hash {
-        Some(hash) if !hash.holds(&data) => Err(format!(
-            "the {} bytes do not have the hash that the config gives",
-            data.len()
-        )),
+        Some(hash) if !hash.holds(&data) => Err(Refused::Hash(data.len())),
         _ => Ok(data),
     }
 }
@@ -102,14 +130,14 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// If the data is not gzip, is cut short or is longer than `limit`.
-pub fn gunzip(data: &[u8], limit: u64) -> Result<Vec<u8>, String> {
+pub fn gunzip(data: &[u8], limit: u64) -> Result<Vec<u8>, Refused> {
     let mut out = Vec::new();
     flate2::read::MultiGzDecoder::new(data)
         .take(limit + 1)
         .read_to_end(&mut out)
-        .map_err(|error| format!("the data is not a complete gzip stream: {error}"))?;
+        .map_err(|error| Refused::Gzip(error.to_string()))?;
     if u64::try_from(out.len()).is_ok_and(|len| len > limit) {
-        return Err(format!("the unpacked data is longer than {limit} bytes"));
+        return Err(Refused::TooLong(limit));
     }
     Ok(out)
 }

@@ -102,7 +102,9 @@ pub(crate) fn read(data: Vec<u8>, name: &str) -> Result<Content, String> {
 fn unpacked(mut data: Vec<u8>, limit: u64) -> Result<Vec<u8>, String> {
     for _ in 0..LAYERS {
         data = match data.as_slice() {
-            [0x1f, 0x8b, ..] => ignition::contents::gunzip(&data, limit)?,
+            [0x1f, 0x8b, ..] => {
+                ignition::contents::gunzip(&data, limit).map_err(|why| why.to_string())?
+            }
             [0x28, 0xb5, 0x2f, 0xfd, ..] => unzstd(&data, limit)?,
             _ => return Ok(data),
         };

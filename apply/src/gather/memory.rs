@@ -3,6 +3,7 @@
 use std::fs;
 
 use fetch::Room;
+use ignition::contents::Refused;
 use linux::world::World;
 
 use super::{LIMIT, amount};
@@ -38,15 +39,15 @@ pub(super) fn within(
     room: &Room,
     data: Vec<u8>,
     grows: bool,
-    work: impl FnOnce(Vec<u8>, u64) -> Result<Vec<u8>, String>,
+    work: impl FnOnce(Vec<u8>, u64) -> Result<Vec<u8>, Refused>,
 ) -> Result<Vec<u8>, String> {
     if !grows {
-        return work(data, LIMIT);
+        return work(data, LIMIT).map_err(|why| why.to_string());
     }
     let (before, left) = (length(&data), room.left());
-    let done = work(data, LIMIT.min(left)).map_err(|why| match left < LIMIT {
-        true => format!("{why}; {}", full(room)),
-        false => why,
+    let done = work(data, LIMIT.min(left)).map_err(|why| match why {
+        Refused::TooLong(limit) if limit < LIMIT => format!("{why}; {}", full(room)),
+        _ => why.to_string(),
     })?;
     if !room.take(length(&done)) {
         return Err(full(room));
@@ -95,6 +96,15 @@ mod tests {
             })
         };
         assert!(unpack(7).is_err());
+        for (why, of_memory) in [
+            (Refused::TooLong(room.left()), true),
+            (Refused::TooLong(LIMIT), false),
+            (Refused::Gzip("cut short".to_owned()), false),
+            (Refused::Hash(4), false),
+        ] {
+            let error = within(&room, b"1234".to_vec(), true, |_, _| Err(why)).unwrap_err();
+            assert_eq!(error.contains("free memory"), of_memory, "{error}");
+        }
         assert_eq!(unpack(6).unwrap().len(), 6);
         assert_eq!(room.left(), 4);
     }

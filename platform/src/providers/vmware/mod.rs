@@ -114,7 +114,8 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
 /// Decodes data by the value of its encoding variable.
 fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
     let encoding = String::from_utf8_lossy(&encoding).trim().to_owned();
-    let gunzip = |data: &[u8]| ignition::contents::gunzip(data, LIMIT);
+    let gunzip =
+        |data: &[u8]| ignition::contents::gunzip(data, LIMIT).map_err(|why| why.to_string());
     match encoding.as_str() {
         "" => Ok(data),
         "b64" | "base64" => base64::decode(&data, DATA),
