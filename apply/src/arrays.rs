@@ -148,18 +148,19 @@ impl ArraySpec {
         for module in ["md_mod", self.module()] {
             load_module(root, module)?;
         }
-        let arguments = match made {
-            true => self.assemble(&paths),
-            false => self.create(&paths),
+        let (verb, arguments) = match made {
+            true => ("starting", self.assemble(&paths)),
+            false => ("making", self.create(&paths)),
         };
-        let verb = if made { "starting" } else { "making" };
         tracing::info!(
             "disks: {verb} the array {} of {}",
             self.name,
             paths.join(", ")
         );
-        let done = programs::succeed(root, &Tool::Mdadm.find(root)?, &arguments)
-            .with_context(|| format!("making the array {}", self.name));
+        // With `--write-zeroes` it writes all of the members.
+        let what = format!("mdadm of the array {}", self.name);
+        let done = programs::succeed_on_disk(root, &Tool::Mdadm.find(root)?, &arguments, &what)
+            .with_context(|| format!("{verb} the array {}", self.name));
         if !root.has_udev() {
             return done.map(drop);
         }

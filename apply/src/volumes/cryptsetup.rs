@@ -102,7 +102,14 @@ impl VolumeSpec {
     fn make(&self, root: &Programs, path: &str, key: &[u8]) -> Result<()> {
         tracing::info!("disks: making the encrypted volume {} on {path}", self.name);
         let file = KeyFile::new(root, &self.name, key)?;
-        cryptsetup(root, &self.name, &self.format(path, &file.path))?;
+        // With `--integrity` it writes all of the device.
+        programs::succeed_on_disk(
+            root,
+            &Tool::Cryptsetup.find(root)?,
+            &self.format(path, &file.path),
+            &format!("cryptsetup luksFormat of {path}"),
+        )
+        .with_context(|| format!("the volume {}", self.name))?;
         open(root, &self.name, path, key, &self.flags())?;
         match &self.clevis {
             Some(pin) => pin.bind(root, &self.name, path, &file.path)?,
