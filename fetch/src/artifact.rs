@@ -154,9 +154,11 @@ impl Artifact {
             Ending::Final(Failure::Status { challenge, .. }) => challenge.as_deref(),
             _ => None,
         };
-        let Some(address) = challenge.and_then(registry::token_url) else {
+        let Some(challenge) = challenge else {
             return Err(ending);
         };
+        let address = registry::token_url(challenge, &self.base);
+        let address = address.map_err(|why| Ending::refused(&self.shown, why))?;
         let most = limit(registry::TOKEN_LIMIT);
         let answer =
             small_with(&client.http, Method::Get, &address, HeaderMap::new(), most).await?;

@@ -31,7 +31,7 @@ pub async fn bytes(
     on_bytes: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<u8>, Failure> {
     let mut sink = Memory::of(want);
-    receive(client, want, &mut sink, on_wait, on_bytes).await?;
+    receive(client, want, (&mut sink, false), on_wait, on_bytes).await?;
     Ok(sink.keep())
 }
 
@@ -54,7 +54,7 @@ pub async fn file(
         });
     }
     let mut sink = File::beside(dest)?;
-    receive(client, want, &mut sink, &|_| (), on_bytes).await?;
+    receive(client, want, (&mut sink, false), &|_| (), on_bytes).await?;
     sink.keep().await
 }
 
@@ -71,7 +71,7 @@ pub async fn verified_elsewhere(
     on_bytes: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Failure> {
     let mut sink = Open(file);
-    receive(client, want, &mut sink, on_wait, on_bytes).await
+    receive(client, want, (&mut sink, true), on_wait, on_bytes).await
 }
 
 /// One download over all its attempts.
@@ -83,6 +83,8 @@ struct Download<'a> {
     /// The expected digest: the caller's, else the one that the source names.
     digest: Option<Digest>,
     sink: &'a mut dyn Sink,
+    /// Whether the caller verifies the content.
+    verified: bool,
     hash: Hash,
     /// Bytes in the sink.
     have: u64,
@@ -109,11 +111,12 @@ struct Watch<'a> {
     on_wait: &'a (dyn Fn(&str) + Sync),
 }
 
-/// Tries until the sink holds the whole content and its digest is right.
+/// Tries until the sink holds the whole content and its digest is right; the flag beside the sink says whether the caller
+/// verifies the content by other means.
 async fn receive(
     client: &Client,
     want: &Want<'_>,
-    sink: &mut dyn Sink,
+    (sink, verified): (&mut dyn Sink, bool),
     on_wait: &(dyn Fn(&str) + Sync),
     on_bytes: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Failure> {
@@ -148,6 +151,7 @@ async fn receive(
         digest: want.digest,
         hash: Hash::new(want.digest),
         sink,
+        verified,
         have: 0,
         reported: 0,
         pieced: false,
@@ -290,7 +294,8 @@ impl Download<'_> {
                     "the server does not resume where the download broke off",
                 ));
             }
-            StatusCode::OK => {
+            // Ignition takes 204 as empty content too.
+            StatusCode::OK | StatusCode::NO_CONTENT => {
                 self.restart()?;
                 self.validator = request::validator(response.headers());
             }
@@ -338,8 +343,8 @@ impl Download<'_> {
             headers,
             resume,
             self.want.source_ports.as_ref(),
+            self.verified || self.digest.is_some(),
         );
-        let sent = async { sent.await.map_err(Ending::broken) };
         watch.within(header_timeout, "no answer", sent).await
     }
 

@@ -54,6 +54,23 @@ pub(crate) fn header<'a>(hosts: &'a [Host], name: &str) -> Option<&'a SocketAddr
     addresses.first()
 }
 
+/// Whether a URL's host is a metadata service by its name or address, or any other link-local address.
+pub(crate) fn is_link_local(host: &str) -> bool {
+    let names = [EC2, COMPUTE, OPENSTACK].map(name);
+    if names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+        return true;
+    }
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    match literal
+        .parse::<IpAddr>()
+        .map(|address| address.to_canonical())
+    {
+        Ok(IpAddr::V4(four)) => four.is_link_local(),
+        Ok(IpAddr::V6(six)) => six.is_unicast_link_local() || [EC2_SIX, COMPUTE_SIX].contains(&six),
+        Err(_) => false,
+    }
+}
+
 fn name(base: &str) -> String {
     base.trim_start_matches("http://").to_owned()
 }
@@ -61,6 +78,23 @@ fn name(base: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metadata_services_are_known_by_any_form_of_their_address() {
+        for host in [
+            "169.254.169.254",
+            "169.254.42.42",
+            "[fe80::a9fe:a9fe]",
+            "[::ffff:169.254.169.254]",
+            "[fd00:ec2::254]",
+            "metadata.google.internal",
+        ] {
+            assert!(is_link_local(host), "{host}");
+        }
+        for host in ["127.0.0.1", "[fd00::1]", "r.example", ""] {
+            assert!(!is_link_local(host), "{host}");
+        }
+    }
 
     #[test]
     fn services_have_an_address_of_each_version() {

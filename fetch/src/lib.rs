@@ -11,8 +11,10 @@ mod percent;
 mod sigv4;
 mod trust;
 
-// Floor: requests, failures and documents
+// Floor: failures
 mod failure;
+
+// Floor: requests and documents
 pub mod oci;
 mod registry;
 mod want;

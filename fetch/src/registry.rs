@@ -3,8 +3,11 @@
 //! <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>,
 //! <https://distribution.github.io/distribution/spec/auth/token/>
 
+use reqwest::Url;
 use serde::Deserialize;
 
+use crate::failure::shown;
+use crate::hosts;
 use crate::percent;
 
 /// Media types for the `Accept` header: OCI's image index and manifest, and Docker's equivalents.
@@ -31,10 +34,34 @@ pub(crate) fn base(registry: &str, repository: &str) -> String {
     format!("{scheme}://{registry}/v2/{repository}")
 }
 
-/// The address of the token service: the challenge `Bearer realm="…",service="…",scope="…"` as one URL; none for any
-/// other challenge.
-#[must_use]
-pub(crate) fn token_url(challenge: &str) -> Option<String> {
+/// The address of the token service: the challenge `Bearer realm="…",service="…",scope="…"` as one URL. It is https, or the
+/// scheme of the registry at `base`, and never a metadata service: a registry chooses it, and the machine asks it.
+///
+/// # Errors
+/// The reason, for any other challenge or address.
+pub(crate) fn token_url(challenge: &str, base: &str) -> Result<String, String> {
+    let url = asked_for(challenge)
+        .ok_or_else(|| format!("the registry asks for {challenge:?}; expected Bearer"))?;
+    let wrong = |why: &str| {
+        Err(format!(
+            "the registry's token service {} {why}",
+            shown(&url)
+        ))
+    };
+    let Ok(parsed) = Url::parse(&url) else {
+        return wrong("is not an address");
+    };
+    if parsed.scheme() != "https" && !base.starts_with(&format!("{}:", parsed.scheme())) {
+        return wrong("is not https");
+    }
+    if hosts::is_link_local(parsed.host_str().unwrap_or_default()) {
+        return wrong("is a metadata service or link-local");
+    }
+    Ok(url)
+}
+
+/// The realm of a challenge with its query; none if it is not a bearer's.
+fn asked_for(challenge: &str) -> Option<String> {
     let (scheme, rest) = challenge.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("bearer") {
         return None;
@@ -84,20 +111,39 @@ mod tests {
         for (challenge, expected) in [
             (
                 r#"Bearer realm="https://auth.example/token",service="r.example",scope="repository:a/b:pull,push""#,
-                Some(
-                    "https://auth.example/token?service=r.example&scope=repository:a/b:pull%2Cpush",
-                ),
+                Ok("https://auth.example/token?service=r.example&scope=repository:a/b:pull%2Cpush"),
             ),
             (
                 r#"bearer realm="https://auth.example/t?x=1", service="a b""#,
-                Some("https://auth.example/t?x=1&service=a%20b"),
+                Ok("https://auth.example/t?x=1&service=a%20b"),
             ),
-            (r#"Basic realm="x""#, None),
-            ("Bearer", None),
-            (r#"Bearer service="x""#, None),
+            (r#"Basic realm="x""#, Err("expected Bearer")),
+            ("Bearer", Err("expected Bearer")),
+            (r#"Bearer service="x""#, Err("expected Bearer")),
+            (r#"Bearer realm="/token""#, Err("is not an address")),
+            (
+                r#"Bearer realm="http://auth.example/t""#,
+                Err("is not https"),
+            ),
+            (
+                r#"Bearer realm="https://169.254.169.254/latest""#,
+                Err("is a metadata service or link-local"),
+            ),
+            (
+                r#"Bearer realm="https://[fe80::a9fe:a9fe]/x""#,
+                Err("is a metadata service or link-local"),
+            ),
         ] {
-            assert_eq!(token_url(challenge).as_deref(), expected, "{challenge}");
+            let found = token_url(challenge, "https://r.example/v2/a");
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{challenge}"),
+                (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
+                (found, _) => panic!("{challenge}: {found:?}"),
+            }
         }
+        // A registry on loopback has plain http.
+        let plain = r#"Bearer realm="http://127.0.0.1:5/t""#;
+        assert!(token_url(plain, "http://127.0.0.1:5/v2/a").is_ok());
     }
 
     #[test]

@@ -100,11 +100,7 @@ impl Repository {
                 url,
             }) => {
                 let refuse = |why: String| Failure::Refused { url, why };
-                let Some(service) = registry::token_url(&challenge) else {
-                    return Err(refuse(format!(
-                        "the registry asks for {challenge:?}; expected Bearer"
-                    )));
-                };
+                let service = registry::token_url(&challenge, &self.base).map_err(refuse)?;
                 let want = Want::new(&service, TOKEN_LIMIT);
                 let answer = download::bytes(client, &want, &|_| (), &|_| ()).await?;
                 let Some(token) = registry::token_of(&answer) else {

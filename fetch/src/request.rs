@@ -18,6 +18,9 @@ use crate::want::Method;
 /// Redirects that are followed for one request, as by Go's client.
 const HOPS: usize = 10;
 
+/// Why a redirect is not followed.
+const DOWNGRADE: &str = "it redirects from https to http, which needs a hash of the content";
+
 /// An HTTP request that gives the content.
 pub(crate) struct Request {
     pub(crate) address: Url,
@@ -56,7 +59,8 @@ pub(crate) struct Resume<'a> {
     pub(crate) validator: Option<&'a HeaderValue>,
 }
 
-/// Sends a request and follows redirects. A redirected request keeps the headers that select the form of the content
+/// Sends a request and follows redirects. `verified`: whether a digest, or other means, vouch for the content; without
+/// them a request by https is not redirected to plain http, where anybody on the way could answer. A redirected request keeps the headers that select the form of the content
 /// and loses every other header of the caller's, and its source port: the other server must not learn a token, nor take
 /// the request for that of a privileged program.
 pub(crate) async fn send(
@@ -66,8 +70,10 @@ pub(crate) async fn send(
     mut headers: HeaderMap,
     resume: Option<Resume<'_>>,
     mut source_ports: Option<&RangeInclusive<u16>>,
-) -> Result<Response, String> {
-    let failed = |error: reqwest::Error| chain(&error.without_url());
+    verified: bool,
+) -> Result<Response, Ending> {
+    let failed = |error: reqwest::Error| Ending::broken(chain(&error.without_url()));
+    let secret = address.scheme() == "https" && !verified;
     for _ in 0..=HOPS {
         let mut request = match method {
             Method::Get => client.request(reqwest::Method::GET, address.clone()),
@@ -90,6 +96,9 @@ pub(crate) async fn send(
             None => client.execute(request).await.map_err(failed)?,
         };
         match target(&response, method) {
+            Some(next) if secret && next.scheme() != "https" => {
+                return Err(Ending::refused(address.as_str(), DOWNGRADE));
+            }
             Some(next) => address = next,
             None => return Ok(response),
         }
@@ -98,7 +107,9 @@ pub(crate) async fn send(
             .filter_map(|name| headers.get(&name).map(|value| (name, value.clone())))
             .collect();
     }
-    Err(format!("it was redirected more than {HOPS} times"))
+    Err(Ending::broken(format!(
+        "it was redirected more than {HOPS} times"
+    )))
 }
 
 /// A complete response in memory, whatever its status.
@@ -138,7 +149,7 @@ pub(crate) async fn small_with(
     limit: usize,
 ) -> Result<Small, Ending> {
     let address = Url::parse(url).map_err(|error| Ending::refused(url, error.to_string()))?;
-    let mut response = send(client, method, address, headers, None, None).await?;
+    let mut response = send(client, method, address, headers, None, None, false).await?;
     let mut body = Vec::new();
     let chunk = async |response: &mut Response| {
         let chunk = response.chunk().await;

@@ -415,6 +415,14 @@ fn a_file_needs_a_digest_and_an_address_a_known_scheme() {
 }
 
 #[test]
+fn an_answer_without_content_is_an_empty_file() {
+    let (url, requests) = serve(vec![Reply::Bytes(answer("204 No Content", &[], b""))]);
+    let got = client().bytes(&Want::new(&url, 10), &|_| (), &|_| ());
+    assert_eq!(got.unwrap(), b"");
+    assert_eq!(requests.lock().unwrap().len(), 1);
+}
+
+#[test]
 fn a_message_is_posted_until_it_is_taken() {
     let replies = vec![
         Reply::Bytes(answer("503 Service Unavailable", &[], b"")),

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use fetch::{Failure, Options, Patience, Want, blocking};
+use fetch::{Digest, Failure, Options, Patience, Want, blocking};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -23,7 +23,12 @@ macro_rules! pair {
 const OTHER: &[u8] = include_bytes!("data/other.pem");
 
 /// Answers one request by https with this certificate and key; returns its address.
-fn serve((certificate, key): (&'static [u8], &'static [u8])) -> String {
+fn serve(pair: (&'static [u8], &'static [u8])) -> String {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood";
+    answer_by_https(pair, answer.to_owned())
+}
+
+fn answer_by_https((certificate, key): (&'static [u8], &'static [u8]), answer: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -46,9 +51,7 @@ fn serve((certificate, key): (&'static [u8], &'static [u8])) -> String {
         while let Ok(n @ 1..) = stream.read(&mut piece) {
             request.extend_from_slice(&piece[..n]);
             if request.ends_with(b"\r\n\r\n") {
-                let answer =
-                    b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood";
-                stream.write_all(answer).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
                 return;
             }
         }
@@ -57,11 +60,16 @@ fn serve((certificate, key): (&'static [u8], &'static [u8])) -> String {
 }
 
 fn fetch(url: &str, roots: &[u8]) -> Result<Vec<u8>, Failure> {
+    fetch_verified(url, roots, None)
+}
+
+fn fetch_verified(url: &str, roots: &[u8], digest: Option<Digest>) -> Result<Vec<u8>, Failure> {
     let options = Options {
         ca_bundle: Some(roots.to_vec()),
         ..Options::default()
     };
     let mut want = Want::new(url, 100);
+    want.digest = digest;
     want.patience = Patience {
         attempts: Some(1),
         ..Patience::default()
@@ -102,4 +110,40 @@ fn a_bundle_that_is_no_pem_is_refused() {
     };
     let error = blocking::Client::new(&options).unwrap_err();
     assert!(format!("{error:#}").contains("bundle"), "{error:#}");
+}
+
+#[test]
+fn https_leads_to_plain_http_only_where_a_digest_vouches_for_the_content() {
+    let server = pair!("server");
+    let redirect = || {
+        let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}/", plain.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = plain.accept().unwrap();
+            let mut head = Vec::new();
+            let mut piece = [0; 1024];
+            while !head.ends_with(b"\r\n\r\n") {
+                let n = stream.read(&mut piece).unwrap();
+                head.extend_from_slice(&piece[..n]);
+            }
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood";
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let answer = format!(
+            "HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        answer_by_https(server, answer)
+    };
+    let refused = fetch(&redirect(), server.0).unwrap_err();
+    assert!(matches!(refused, Failure::Refused { .. }), "{refused}");
+    assert!(
+        refused.to_string().contains("from https to http"),
+        "{refused}"
+    );
+    let digest =
+        Digest::sha256("770e607624d689265ca6c44884d0807d9b054d23c473c106c72be9de08b7376c").unwrap();
+    assert_eq!(
+        fetch_verified(&redirect(), server.0, Some(digest)).unwrap(),
+        b"good"
+    );
 }
