@@ -16,6 +16,8 @@ const LARGE_BLOCK: usize = 1428;
 /// Silence after which the last packet is sent again; it doubles up to [`LONGEST`].
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(4);
+/// How long one address of a server is waited for before the next one is asked.
+const ADDRESS: Duration = Duration::from_secs(2);
 
 const READ: u16 = 1;
 const DATA: u16 = 3;
@@ -43,14 +45,37 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Asks for the file, over a link if one is named. The answers come by [`Transfer::next`].
+    /// Asks for the file, over a link if one is named, at the first of the server's addresses that answers. The answers come
+    /// by [`Transfer::next`].
     pub(crate) async fn open(&self, link: Option<&str>) -> Result<Transfer, Ending> {
-        let mut addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
+        let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
             .await
             .map_err(|error| chain(&error))?;
-        let server = addresses
-            .next()
+        self.open_one_of(addresses.collect(), link).await
+    }
+
+    /// The last address is waited for without end: the caller enforces the deadline.
+    async fn open_one_of(
+        &self,
+        mut addresses: Vec<SocketAddr>,
+        link: Option<&str>,
+    ) -> Result<Transfer, Ending> {
+        let last = addresses
+            .pop()
             .ok_or_else(|| Ending::broken("the server's name has no address"))?;
+        for server in addresses {
+            // Without a route to it, as to an address of version 6 in a network of version 4.
+            let Ok(transfer) = self.open_at(server, link).await else {
+                continue;
+            };
+            if timeout(ADDRESS, transfer.answered()).await.is_ok() {
+                return Ok(transfer);
+            }
+        }
+        self.open_at(last, link).await
+    }
+
+    async fn open_at(&self, server: SocketAddr, link: Option<&str>) -> Result<Transfer, Ending> {
         let own: SocketAddr = match server {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -60,6 +85,24 @@ impl Place {
             let bound = socket.bind_device(Some(link.as_bytes()));
             bound.map_err(|error| chain(&error))?;
         }
+        let transfer = Transfer {
+            socket,
+            server,
+            begun: false,
+            asked_options: self.options,
+            last: self.read_request(),
+            expected: 1,
+            block: BLOCK,
+            size: None,
+            had: 0,
+            done: false,
+            buffer: vec![0; LARGE_BLOCK + 5],
+        };
+        transfer.send().await?;
+        Ok(transfer)
+    }
+
+    fn read_request(&self) -> Vec<u8> {
         let mut request = READ.to_be_bytes().to_vec();
         let mut words = vec![self.path.clone(), "octet".to_owned()];
         if self.options {
@@ -70,21 +113,7 @@ impl Place {
             request.extend(word.into_bytes());
             request.push(0);
         }
-        let transfer = Transfer {
-            socket,
-            server,
-            begun: false,
-            asked_options: self.options,
-            last: request,
-            expected: 1,
-            block: BLOCK,
-            size: None,
-            had: 0,
-            done: false,
-            buffer: vec![0; LARGE_BLOCK + 5],
-        };
-        transfer.send().await?;
-        Ok(transfer)
+        request
     }
 
     /// The failure that a server's error means. If the error is about the options, the next request omits them.
@@ -135,6 +164,21 @@ impl Transfer {
     async fn send(&self) -> Result<(), Ending> {
         let sent = self.socket.send_to(&self.last, self.server).await;
         sent.map(drop).map_err(|error| chain(&error).into())
+    }
+
+    /// Waits for a first packet, which stays for [`Transfer::next`]; repeats the request until then.
+    async fn answered(&self) {
+        let mut pause = SHORTEST;
+        loop {
+            match timeout(pause, self.socket.peek_from(&mut [0; 4])).await {
+                Ok(Ok(_)) => return,
+                // The refusal of a packet, which may not last.
+                Ok(Err(_)) => tokio::time::sleep(pause).await,
+                Err(_) => {}
+            }
+            self.send().await.unwrap_or_default();
+            pause = (pause * 2).min(LONGEST);
+        }
     }
 
     /// The next piece. Waits without end, and repeats the last packet: the caller enforces the deadline.
@@ -267,5 +311,46 @@ impl Transfer {
         self.last = [ACK.to_be_bytes(), [0, 0]].concat();
         self.send().await?;
         Ok(self.size.map(Piece::Size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server of the two bytes `ok`, for one request without options.
+    async fn serve() -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (_, client) = socket.recv_from(&mut [0; 512]).await.unwrap();
+            socket.send_to(b"\0\x03\0\x01ok", client).await.unwrap();
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_silent_address_is_followed_by_the_next_one() {
+        let place = Place {
+            shown: "tftp://h/x".to_owned(),
+            host: "h".to_owned(),
+            port: 69,
+            path: "/x".to_owned(),
+            options: false,
+        };
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let dead = silent.local_addr().unwrap();
+        // No packet reaches this one from a socket of version 6 without a scope.
+        let unreachable = "[fe80::1]:69".parse().unwrap();
+        for addresses in [
+            vec![dead, unreachable, serve().await],
+            vec![serve().await, dead],
+        ] {
+            let mut transfer = place.open_one_of(addresses, None).await.unwrap();
+            assert_eq!(transfer.next().await.unwrap(), Piece::Data(b"ok".to_vec()));
+            assert_eq!(transfer.next().await.unwrap(), Piece::End);
+        }
+        let none = place.open_one_of(Vec::new(), None).await;
+        assert!(none.is_err());
     }
 }
