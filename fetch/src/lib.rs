@@ -6,6 +6,7 @@
 mod digest;
 pub mod hosts;
 mod links;
+mod partition;
 mod pause;
 mod percent;
 mod sigv4;

@@ -11,9 +11,9 @@ use crate::client::Client;
 use crate::ending::Ending;
 use crate::http_source::{HttpSource, Requesting};
 use crate::identity::Role;
-use crate::request::{Request, header, small};
-
+use crate::partition::Partition;
 use crate::percent;
+use crate::request::{Request, header, small};
 use crate::sigv4::{self, sign};
 use crate::want::Method;
 
@@ -97,7 +97,7 @@ impl Object {
 
     pub(crate) fn address(&self, client: &Client, region: &str) -> String {
         let key = percent::encode_path(&self.key);
-        let suffix = suffix(region);
+        let Partition { domain, dual, .. } = Partition::of_region(region);
         match (&client.cloud.endpoints.s3, &self.place) {
             (Some(base), Place::Bucket(bucket, _)) => format!("{base}/{bucket}/{key}"),
             (Some(base), Place::Point(name, account, _)) => {
@@ -105,13 +105,13 @@ impl Object {
             }
             // The certificate is for one label before the service's name.
             (None, Place::Bucket(bucket, _)) if bucket.contains('.') => {
-                format!("https://s3.dualstack.{region}.{suffix}/{bucket}/{key}")
+                format!("https://s3{dual}.{region}.{domain}/{bucket}/{key}")
             }
             (None, Place::Bucket(bucket, _)) => {
-                format!("https://{bucket}.s3.dualstack.{region}.{suffix}/{key}")
+                format!("https://{bucket}.s3{dual}.{region}.{domain}/{key}")
             }
             (None, Place::Point(name, account, _)) => {
-                format!("https://{name}-{account}.s3-accesspoint.dualstack.{region}.{suffix}/{key}")
+                format!("https://{name}-{account}.s3-accesspoint{dual}.{region}.{domain}/{key}")
             }
         }
     }
@@ -129,7 +129,10 @@ impl Object {
         let hint = hint.or(role.region.as_deref()).unwrap_or("us-east-1");
         let base = match &client.cloud.endpoints.s3 {
             Some(base) => base.clone(),
-            None => format!("https://s3.dualstack.{hint}.{}", suffix(hint)),
+            None => {
+                let Partition { domain, dual, .. } = Partition::of_region(hint);
+                format!("https://s3{dual}.{hint}.{domain}")
+            }
         };
         let url = format!("{base}/{bucket}");
         let answer = small(&client.http, Method::Head, &url, &[], 0).await?;
@@ -165,12 +168,4 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
-}
-
-/// The domain of a region's services.
-fn suffix(region: &str) -> &'static str {
-    match region.starts_with("cn-") {
-        true => "amazonaws.com.cn",
-        false => "amazonaws.com",
-    }
 }

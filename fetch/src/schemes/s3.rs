@@ -1,5 +1,6 @@
 //! `s3://` and `arn:` addresses.
 
+use crate::partition::{PARTITIONS, Partition};
 use crate::percent;
 use crate::s3::{Object, Place, is_name};
 
@@ -28,6 +29,12 @@ pub(super) fn parse(text: &str) -> Result<Object, String> {
     if bad_bucket || key.is_empty() {
         return Err("expected s3://BUCKET/KEY or the ARN of an S3 object".to_owned());
     }
+    // Every URL parser resolves them, also where they are escaped: another object would be fetched.
+    if key.split('/').any(|part| part == "." || part == "..") {
+        return Err(format!(
+            "the key {key:?} has a part . or .., which no request can name"
+        ));
+    }
     Ok(Object::new(address.to_owned(), place, key, version))
 }
 
@@ -42,18 +49,15 @@ fn of_arn(text: &str) -> Result<(Place, String), String> {
         let point = Place::Point(name.to_owned(), account.to_owned(), region.to_owned());
         return Ok((point, key.to_owned()));
     }
-    let hint = match partition {
-        "aws" => "us-east-1",
-        "aws-cn" => "cn-north-1",
-        "aws-us-gov" => "us-gov-west-1",
-        other => {
-            return Err(format!(
-                "unknown AWS partition {other:?}; expected aws, aws-cn or aws-us-gov"
-            ));
-        }
+    let Some(partition) = Partition::named(partition) else {
+        let known = PARTITIONS.map(|known| known.name).join(", ");
+        return Err(format!(
+            "unknown AWS partition {partition:?}; expected one of {known}"
+        ));
     };
     let (bucket, key) = resource.split_once('/').ok_or_else(wrong)?;
-    Ok((Place::Bucket(bucket.to_owned(), Some(hint)), key.to_owned()))
+    let place = Place::Bucket(bucket.to_owned(), Some(partition.region));
+    Ok((place, key.to_owned()))
 }
 
 #[cfg(test)]
@@ -91,6 +95,16 @@ mod tests {
                 "https://b.s3.dualstack.cn-north-1.amazonaws.com.cn/k",
             ),
             (
+                "arn:aws-us-gov:s3:::b/k",
+                "us-gov-east-1",
+                "https://b.s3.dualstack.us-gov-east-1.amazonaws.com/k",
+            ),
+            (
+                "arn:aws-iso-b:s3:::b/k",
+                "us-isob-east-1",
+                "https://b.s3.us-isob-east-1.sc2s.sgov.gov/k",
+            ),
+            (
                 "arn:aws:s3:us-west-2:123456789012:accesspoint/p/object/a/b",
                 "us-west-2",
                 "https://p-123456789012.s3-accesspoint.dualstack.us-west-2.amazonaws.com/a/b",
@@ -114,6 +128,9 @@ mod tests {
             "arn:aws:s3:::b",
             "arn:aws:ec2:::b/k",
             "arn:mars:s3:::b/k",
+            "s3://b/a/../k",
+            "s3://b/%2e%2E/k",
+            "arn:aws:s3:::b/./k",
             "arn:aws:s3:r:1:accesspoint/p",
             "arn:aws:s3",
         ] {
