@@ -48,6 +48,8 @@ pub(crate) fn unescaped(text: &str) -> String {
         out.push_str(before);
         let (name, next) = after.split_once(';').unwrap_or((after, ""));
         let number = |digits: &str, radix| {
+            // `from_str_radix` alone takes a sign.
+            digits.chars().all(|c| c.is_digit(radix)).then_some(())?;
             u32::from_str_radix(digits, radix)
                 .ok()
                 .and_then(char::from_u32)
@@ -101,5 +103,6 @@ mod tests {
         let text = "a <b> & \"c\" ü";
         assert_eq!(unescaped(&escaped(text)), text);
         assert_eq!(escaped("a\n\u{7}b"), "a  b");
+        assert_eq!(unescaped("&#x41;&#66;&#+67;&#x+a;"), "AB&#+67;&#x+a;");
     }
 }
