@@ -7,6 +7,7 @@ use image::cmdline::Cmdline;
 use image::fault::Fault;
 use image::manifest::Manifest;
 use image::platform::PlatformId;
+use linux::log::announce;
 use linux::modules::Modules;
 use linux::world::World;
 use platform::detect;
@@ -47,6 +48,12 @@ fn identity(world: &World, cmdline: &Cmdline, manifest: &Manifest) -> Result<Ide
             .found(wrong.join("; "))
             .fix("correct ignition.platform.id= on the kernel command line, or rebuild the image")
     })?;
+    let of_image = manifest.platforms.iter().map(PlatformId::as_str);
+    if named.is_none()
+        && let Some(line) = detect::surprise(platform, of_image, &dmi)
+    {
+        announce(world, &format!("slipway: {line}"));
+    }
     Ok(Identity {
         platform,
         instance: dmi.uuid,

@@ -6,7 +6,7 @@
 
 use crate::dmi::Dmi;
 use crate::provider::{Detection, Provider};
-use crate::providers::{METAL, by_id};
+use crate::providers::{METAL, TABLE, by_id};
 
 /// The platform that the command line names, else that of the image's platforms which matches the firmware's fields.
 ///
@@ -35,19 +35,44 @@ pub fn identify<'a>(
     }
 }
 
-/// The first platform that matches. A fallback comes after every other match.
+/// The first platform that matches. A fallback comes after every other match; then, on a server that no platform of the
+/// table knows, the one that has such machines, unless the image is for metal too.
 fn choose(platforms: &[&'static Provider], dmi: &Dmi) -> &'static Provider {
     let fitting = || platforms.iter().copied().filter(|one| one.fits(dmi));
-    fitting()
-        .find(|one| matches!(one.detection, Detection::Firmware(_)))
-        .or_else(|| fitting().next())
-        .unwrap_or(METAL)
+    let is_fallback = |one: &&Provider| matches!(one.detection, Detection::Fallback(_));
+    let best = fitting()
+        .find(|one| !is_fallback(one))
+        .or_else(|| fitting().next());
+    let is_known = TABLE.iter().any(|one| one.fits(dmi));
+    if best.is_some() || is_known || platforms.contains(&METAL) {
+        return best.unwrap_or(METAL);
+    }
+    let has_servers = |one: &&&Provider| matches!(one.detection, Detection::FirmwareOrServer(_));
+    platforms.iter().find(has_servers).copied().unwrap_or(METAL)
+}
+
+/// Why a machine counts as metal although the image is not for metal, for the console; none if it is, or if the image is for
+/// no platform in particular.
+#[must_use]
+pub fn surprise<'a>(
+    chosen: &Provider,
+    image: impl IntoIterator<Item = &'a str>,
+    dmi: &Dmi,
+) -> Option<String> {
+    let listed: Vec<&str> = image.into_iter().collect();
+    if *chosen != *METAL || listed.is_empty() || listed.contains(&METAL.id) {
+        return None;
+    }
+    let (vendor, product, listed) = (&dmi.vendor, &dmi.product, listed.join(", "));
+    Some(format!(
+        "no platform of the image ({listed}) is that of this machine ({vendor:?}, {product:?}): it is taken for metal, which \
+         has no config of its own; ignition.platform.id= names another platform"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::TABLE;
 
     fn dmi(vendor: &str, product: &str, asset_tag: &str) -> Dmi {
         Dmi {
@@ -73,6 +98,9 @@ mod tests {
             ("Nutanix", "AHV", "", "nutanix"),
             ("OpenStack Foundation", "OpenStack Nova", "", "openstack"),
             ("RDO", "OpenStack Compute", "", "openstack"),
+            ("QEMU", "Standard PC", "HUAWEICLOUD", "openstack"),
+            ("Xen", "HVM domU", "OpenTelekomCloud", "openstack"),
+            ("VMware, Inc.", "VMware7,1", "SAP CCloud VM", "openstack"),
             ("VMware, Inc.", "VMware7,1", "", "vmware"),
             ("Dell Inc.", "PowerEdge R740", "", "metal"),
         ] {
@@ -95,6 +123,34 @@ mod tests {
             let found = identify(None, platforms.clone(), &q35).unwrap();
             assert_eq!(found.id, expected, "{platforms:?}");
         }
+    }
+
+    #[test]
+    fn a_server_is_of_openstack_if_the_image_is_for_it_and_not_for_metal() {
+        let server = dmi("Dell Inc.", "PowerEdge R740", "");
+        let droplet = dmi("DigitalOcean", "Droplet", "");
+        for (platforms, dmi, expected) in [
+            (vec!["aws", "openstack"], &server, "openstack"),
+            (vec!["metal", "openstack"], &server, "metal"),
+            (vec!["aws"], &server, "metal"),
+            // A cloud's machine is no server.
+            (vec!["openstack"], &droplet, "metal"),
+        ] {
+            let found = identify(None, platforms.clone(), dmi).unwrap();
+            assert_eq!(found.id, expected, "{platforms:?}");
+        }
+    }
+
+    #[test]
+    fn no_machine_is_taken_for_metal_in_silence() {
+        let droplet = dmi("DigitalOcean", "Droplet", "");
+        let line = surprise(METAL, ["aws", "gcp"], &droplet).unwrap();
+        for part in ["aws, gcp", "\"DigitalOcean\"", "\"Droplet\"", "metal"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert_eq!(surprise(METAL, ["aws", "metal"], &droplet), None);
+        assert_eq!(surprise(METAL, [], &droplet), None);
+        assert_eq!(surprise(by_id("aws").unwrap(), ["aws"], &droplet), None);
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub enum Detection {
     CommandLine,
     /// By the firmware's fields.
     Firmware(fn(&Dmi) -> bool),
+    /// By the firmware's fields; also a server of any vendor, which no provider recognises, if the image is not for metal.
+    FirmwareOrServer(fn(&Dmi) -> bool),
     /// By the firmware's fields, which machines of other providers may have too: those providers come first.
     Fallback(fn(&Dmi) -> bool),
 }
@@ -88,7 +90,9 @@ impl Provider {
     pub fn fits(&self, dmi: &Dmi) -> bool {
         match self.detection {
             Detection::CommandLine => false,
-            Detection::Firmware(fits) | Detection::Fallback(fits) => fits(dmi),
+            Detection::Firmware(fits)
+            | Detection::FirmwareOrServer(fits)
+            | Detection::Fallback(fits) => fits(dmi),
         }
     }
 }
@@ -119,6 +123,7 @@ impl fmt::Debug for Detection {
         f.write_str(match self {
             Self::CommandLine => "CommandLine",
             Self::Firmware(_) => "Firmware",
+            Self::FirmwareOrServer(_) => "FirmwareOrServer",
             Self::Fallback(_) => "Fallback",
         })
     }

@@ -40,7 +40,8 @@ pub(super) static PROVIDER: Provider = Provider {
     id: "openstack",
     recipe_name: Some("openstack"),
     summary: "OpenStack on KVM: virtio, and a config drive.",
-    detection: Detection::Firmware(is_server),
+    // Ironic and Metal3 deploy to servers of any vendor, with a config drive on the disk.
+    detection: Detection::FirmwareOrServer(is_server),
     needs_network: true,
     media: &[DRIVE],
     source_modules: &[],
@@ -62,12 +63,22 @@ pub(super) static PROVIDER: Provider = Provider {
     local: None,
 };
 
+/// Asset tags of machines, Nova's and those of clouds that set their own, as cloud-init knows them: Huawei's, Open Telekom
+/// Cloud's, and SAP's, whose machines are VMware's
+/// (<https://docs.cloud-init.io/en/latest/reference/datasources/openstack.html>).
+const ASSET_TAGS: [&str; 5] = [
+    "OpenStack Nova",
+    "OpenStack Compute",
+    "HUAWEICLOUD",
+    "OpenTelekomCloud",
+    "SAP CCloud VM",
+];
+
 /// Distributions of OpenStack change the vendor, and keep Nova's product or asset tag.
 fn is_server(dmi: &Dmi) -> bool {
     dmi.vendor == "OpenStack Foundation"
         || dmi.product.starts_with("OpenStack")
-        || dmi.asset_tag == "OpenStack Nova"
-        || dmi.asset_tag == "OpenStack Compute"
+        || ASSET_TAGS.contains(&dmi.asset_tag.as_str())
 }
 
 fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {

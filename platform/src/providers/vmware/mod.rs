@@ -34,7 +34,8 @@ pub(super) static PROVIDER: Provider = Provider {
     id: "vmware",
     recipe_name: Some("vmware"),
     summary: "VMware: PVSCSI and VMXNET3.",
-    detection: Detection::Firmware(is_machine),
+    // Clouds on VMware's hypervisor set an asset tag.
+    detection: Detection::Fallback(is_machine),
     needs_network: false,
     media: &[],
     source_modules: &[],
