@@ -40,6 +40,7 @@ pub(super) static PROVIDER: Provider = Provider {
             ("INSTANCE_TYPE", Value::InstanceType),
             ("IPV4_LOCAL", Value::Local4),
             ("IPV4_PUBLIC", Value::Public4),
+            ("IPV6", Value::Local6),
             ("REGION", Value::Region),
         ],
     },
@@ -56,8 +57,12 @@ fn is_instance(dmi: &Dmi) -> bool {
         || (dmi.vendor == "Xen" && dmi.bios_version.contains("amazon"))
 }
 
-/// The newest version of the service that this parser supports.
+/// The version of the service that is asked, Ignition's.
 const VERSION: &str = "/2019-10-01";
+/// The address of version 6, and the first version of the service that has it
+/// (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-metadata.html>).
+const IPV6: &str = "/meta-data/ipv6";
+const IPV6_VERSION: &str = "/2021-01-03";
 /// Lifetime of a token in seconds: the longest that the service allows.
 const LIFE: &str = "21600";
 
@@ -117,7 +122,11 @@ impl Imds<'_> {
             limit,
             ..Ask::default()
         };
-        self.service.ask(&format!("{VERSION}{path}"), &ask)
+        let version = match path {
+            IPV6 => IPV6_VERSION,
+            _ => VERSION,
+        };
+        self.service.ask(&format!("{version}{path}"), &ask)
     }
 
     fn text(&self, path: &str) -> Result<Option<String>, Problem> {
@@ -147,7 +156,7 @@ fn metadata(imds: &Imds<'_>, machine: &Machine<'_>) -> Result<Metadata, Problem>
         hostname: one("hostname")?,
         local_ipv4: several("local-ipv4")?,
         public_ipv4: several("public-ipv4")?,
-        local_ipv6: several("ipv6")?,
+        local_ipv6: imds.text(IPV6)?.into_iter().collect(),
         public_ipv6: Vec::new(),
         ssh_keys: ssh_keys(imds)?,
         extra: public_name

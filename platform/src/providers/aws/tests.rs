@@ -10,6 +10,10 @@ const DOCUMENT: &str =
     r#"{"accountId": "123456789012", "region": "eu-central-1", "instanceId": "i-0abc"}"#;
 
 fn item(path: &str) -> Reply {
+    // Older versions do not have it.
+    if path == "/2021-01-03/meta-data/ipv6" {
+        return ok("2001:db8::7");
+    }
     let Some(path) = path.strip_prefix("/2019-10-01") else {
         return ABSENT;
     };
@@ -78,6 +82,7 @@ fn config_and_metadata_come_with_one_token() {
          AFTERBURN_AWS_INSTANCE_TYPE=m5.large\n\
          AFTERBURN_AWS_IPV4_LOCAL=10.0.0.7\n\
          AFTERBURN_AWS_IPV4_PUBLIC=192.0.2.7\n\
+         AFTERBURN_AWS_IPV6=2001:db8::7\n\
          AFTERBURN_AWS_PUBLIC_HOSTNAME=ec2-192-0-2-7.example\n\
          AFTERBURN_AWS_REGION=eu-central-1\n\
          SLIPWAY_HOSTNAME=ip-10-0-0-7.eu-central-1.compute.internal\n\
@@ -85,6 +90,7 @@ fn config_and_metadata_come_with_one_token() {
          SLIPWAY_INSTANCE_TYPE=m5.large\n\
          SLIPWAY_IPV4_LOCAL=10.0.0.7\n\
          SLIPWAY_IPV4_PUBLIC=192.0.2.7\n\
+         SLIPWAY_IPV6_LOCAL=2001:db8::7\n\
          SLIPWAY_PLATFORM=aws\n\
          SLIPWAY_REGION=eu-central-1\n\
          SLIPWAY_ZONE=eu-central-1a\n"
