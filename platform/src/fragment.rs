@@ -14,8 +14,8 @@ const ROOT: &str = "root";
 /// An Ignition config with the machine's host name in `/etc/hostname` and its keys; none if it has neither.
 ///
 /// Keys without a user are for `core` if the configs have this user, else for root. Keys for a named user are for that
-/// user if the configs have it, or if it is root: a user name in a vendor's project does not create an account. `notes`
-/// gets the users whose keys are ignored.
+/// user if the configs have it, or if it is root, else for the usual one, as by Afterburn, which knows no other: a user name
+/// in a vendor's project does not create an account, and no key is lost. `notes` gets the users whose keys are another's.
 #[must_use]
 pub fn config(
     provider: &Provider,
@@ -28,10 +28,10 @@ pub fn config(
     let mut keys: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut strangers: Vec<&str> = Vec::new();
     for key in &metadata.ssh_keys {
-        let user = key.user.as_deref().unwrap_or(usual);
+        let mut user = key.user.as_deref().unwrap_or(usual);
         if !knows(user) {
             strangers.push(user);
-            continue;
+            user = usual;
         }
         match keys.iter_mut().find(|(known, _)| *known == user) {
             Some((_, list)) if list.contains(&key.key.as_str()) => {}
@@ -43,7 +43,7 @@ pub fn config(
     strangers.dedup();
     for user in strangers {
         notes.push(format!(
-            "{provider}: ignoring the keys of {user}: the config has no such user"
+            "{provider}: the keys of {user} are for {usual}: the config has no such user"
         ));
     }
     if keys.is_empty() && metadata.hostname.is_none() {
@@ -122,14 +122,22 @@ mod tests {
         );
         assert_eq!(
             listed(model),
-            [pair("root", &["ssh-rsa A"]), pair("alice", &["ssh-rsa B"])]
+            [
+                pair("root", &["ssh-rsa A", "ssh-rsa C"]),
+                pair("alice", &["ssh-rsa B"])
+            ]
         );
-        assert_eq!(notes.len(), 1);
-        assert!(notes[0].contains("mallory"), "{notes:?}");
+        assert_eq!(
+            notes,
+            ["gcp: the keys of mallory are for root: the config has no such user"]
+        );
         let (model, notes) = made(&["core"]);
         assert_eq!(
             listed(model),
-            [pair("core", &["ssh-rsa A"]), pair("root", &["ssh-rsa A"])]
+            [
+                pair("core", &["ssh-rsa A", "ssh-rsa B", "ssh-rsa C"]),
+                pair("root", &["ssh-rsa A"])
+            ]
         );
         assert_eq!(notes.len(), 2);
     }

@@ -20,7 +20,7 @@ pub(crate) struct Service<'a> {
     base: &'a str,
     headers: Vec<(String, String)>,
     patience: Patience,
-    say: &'a (dyn Fn(&str) + Sync),
+    pub(crate) say: &'a (dyn Fn(&str) + Sync),
     received: Received<'a>,
 }
 

@@ -90,6 +90,7 @@ struct Attributes {
     #[serde(rename = "sshKeys")]
     old_keys: Option<String>,
     block_project_ssh_keys: Option<String>,
+    enable_oslogin: Option<String>,
     user_data_encoding: Option<String>,
 }
 
@@ -144,15 +145,36 @@ fn metadata(instance: Instance, ssh_keys: Vec<SshKey>) -> Metadata {
     out
 }
 
+/// Whether an attribute is set to true.
+fn is_true(attribute: Option<&String>) -> bool {
+    attribute.is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
+}
+
+/// The keys of the instance and of its project; none with OS Login, which has the accounts elsewhere and makes the keys of
+/// the metadata void (<https://cloud.google.com/compute/docs/oslogin/set-up-oslogin>). The instance's word on it counts before
+/// the project's.
 fn ssh_keys(service: &Service<'_>, own: &Attributes) -> Result<Vec<SshKey>, Problem> {
-    if let Some(old) = own.old_keys.as_deref().filter(|text| !text.is_empty()) {
+    let path = format!("{ROOT}/project/attributes/?recursive=true&alt=json");
+    let old = own.old_keys.as_deref().filter(|text| !text.is_empty());
+    let blocked = old.is_some() || is_true(own.block_project_ssh_keys.as_ref());
+    // The project is asked only if its answer matters.
+    let project: Attributes = match blocked && own.enable_oslogin.is_some() {
+        true => Attributes::default(),
+        false => service.json(&path)?.unwrap_or_default(),
+    };
+    if is_true(
+        own.enable_oslogin
+            .as_ref()
+            .or(project.enable_oslogin.as_ref()),
+    ) {
+        (service.say)("ignoring the SSH keys of the metadata: enable-oslogin is set");
+        return Ok(Vec::new());
+    }
+    if let Some(old) = old {
         return Ok(lines(old));
     }
     let mut keys = lines(own.ssh_keys.as_deref().unwrap_or_default());
-    let blocked = own.block_project_ssh_keys.as_deref();
-    if blocked.is_none_or(|text| !text.eq_ignore_ascii_case("true")) {
-        let path = format!("{ROOT}/project/attributes/?recursive=true&alt=json");
-        let project: Attributes = service.json(&path)?.unwrap_or_default();
+    if !blocked {
         for text in [project.old_keys, project.ssh_keys].into_iter().flatten() {
             keys.extend(lines(&text));
         }

@@ -75,7 +75,44 @@ fn keys_of_the_project_can_be_blocked() {
     let found = Bench::with(&server).obtain("gcp").unwrap();
     assert_eq!(found.config, None);
     assert_eq!(found.metadata.ssh_keys.len(), 1);
-    assert_eq!(server.asked().len(), 2);
+}
+
+#[test]
+fn with_os_login_no_key_of_the_metadata_counts() {
+    let with = |attributes: &str| instance().replace(r#""user-data": "…""#, attributes);
+    let blocked = r#""block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE""#;
+    for (attributes, project, keys) in [
+        (r#""enable-oslogin": "TRUE""#, "FALSE", 0),
+        (r#""x": "y""#, "true", 0),
+        // The instance's word counts.
+        (r#""enable-oslogin": "FALSE""#, "TRUE", 2),
+        (r#""x": "y""#, "FALSE", 2),
+        (blocked, "FALSE", 0),
+    ] {
+        let instance = with(attributes);
+        let server = serve(Vec::new(), move |request: &Request| {
+            match request.path.as_str() {
+                "/computeMetadata/v1/instance/?recursive=true&alt=json" => ok(instance.clone()),
+                "/computeMetadata/v1/project/attributes/?recursive=true&alt=json" => ok(format!(
+                    r#"{{"ssh-keys": "carol:{KEY}", "enable-oslogin": "{project}"}}"#
+                )),
+                _ => ABSENT,
+            }
+        });
+        let bench = Bench::with(&server);
+        let found = bench.obtain("gcp").unwrap();
+        assert_eq!(
+            found.metadata.ssh_keys.len(),
+            keys,
+            "{attributes} {project}"
+        );
+        assert_eq!(bench.has_said("enable-oslogin"), keys == 0);
+        // Where both are known from the instance, the project is not asked.
+        assert_eq!(
+            server.asked().len(),
+            if attributes == blocked { 2 } else { 3 }
+        );
+    }
 }
 
 #[test]
