@@ -150,8 +150,9 @@ fn find(world: &World, wanted: &Medium<'_>) -> Vec<(String, Kinds)> {
     const DISC: Kinds = &[("udf", ""), ("iso9660", "")];
     // A floppy drive is slow to say that it is empty; a network device that is not connected waits.
     let slow = |name: &String| name.starts_with("fd") || name.starts_with("nbd");
-    let mut names = block::entries(&world.sys.join("class/block"));
-    names.retain(|name| !slow(name));
+    let folder = world.sys.join("class/block");
+    let mut names = block::entries(&folder);
+    names.retain(|name| !slow(name) && !block::is_hidden(&folder.join(name)));
     names.sort();
     let has_disc =
         |name: &String| name.starts_with("sr") && File::open(world.dev.join(name)).is_ok();
