@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use image::node::EtcdFind;
 
 use image::fault::Fault;
-use linux::block::Disk;
+use linux::block::{self, Disk};
+use linux::disk_identity;
 use linux::disk_names;
 use linux::filesystem::ext;
 use linux::world::World;
@@ -25,6 +26,10 @@ pub struct Volume {
     pub stable: String,
     /// Whether the disk refuses writes.
     pub read_only: bool,
+    /// The kernel's name of its disk.
+    pub disk: String,
+    /// The devices that the kernel has built from it or from its disk, by the kernel's names.
+    pub holders: Vec<String>,
 }
 
 impl fmt::Display for Volume {
@@ -44,6 +49,8 @@ impl Volume {
                 |serial| format!("serial {serial}"),
             ),
             read_only: disk.read_only,
+            disk: disk.name.clone(),
+            holders: disk.holders.clone(),
         }
     }
 
@@ -59,6 +66,8 @@ impl Volume {
                 size: partition.size,
                 stable: identity,
                 read_only: disk.read_only,
+                disk: disk.name.clone(),
+                holders: [&disk.holders[..], &partition.holders].concat(),
             };
             (partition.label.as_str(), volume)
         })
@@ -128,16 +137,42 @@ fn is_called(world: &World, disk: &Disk, wanted: &EtcdFind) -> bool {
 /// The only one of `volumes`; none if there is none. `wanted` says in a message what each of them is.
 ///
 /// # Errors
-/// A [`Fault`] if there are several.
-pub fn only(volumes: Vec<Volume>, wanted: &str) -> Result<Option<Volume>, Fault> {
+/// A [`Fault`] if there are several, or several paths to one.
+pub fn only(world: &World, volumes: Vec<Volume>, wanted: &str) -> Result<Option<Volume>, Fault> {
     if let [] | [_] = volumes[..] {
         return Ok(volumes.into_iter().next());
     }
     let names: Vec<String> = volumes.iter().map(ToString::to_string).collect();
+    let disks: Vec<&str> = volumes.iter().map(|volume| volume.disk.as_str()).collect();
+    if let Some(name) = disk_identity::shared(world, &disks) {
+        return Err(Fault::new("the etcd volume is there by several paths to one disk (multipath), which are not supported")
+            .expected(format!("one path to the volume with the {wanted}"))
+            .found(format!("{}, which are all the disk {name}", names.join(", ")))
+            .fix("let the storage present the disk by one path: mask the other paths, or leave multipath to the hypervisor or the adapter"));
+    }
     Err(Fault::new("more than one volume matches [etcd]")
         .expected(format!("one volume with the {wanted}"))
         .found(names.join(", "))
         .fix("detach all but the right one, or name it unambiguously in [etcd]"))
+}
+
+/// Refuses a volume that the kernel has built another device from: what is written to it would be missing there.
+///
+/// # Errors
+/// A [`Fault`] that names the other device.
+pub fn free(world: &World, volume: &Volume) -> Result<(), Fault> {
+    if volume.holders.is_empty() {
+        return Ok(());
+    }
+    let holders: Vec<String> = volume
+        .holders
+        .iter()
+        .map(|name| block::describe_stacked(world, name))
+        .collect();
+    Err(Fault::new("the etcd volume is a part of another device")
+        .expected("a disk or partition of its own: etcd on multipath maps, arrays, LVM or encrypted volumes is not supported")
+        .found(format!("{volume}, which {} is built from", holders.join(" and ")))
+        .fix("name another volume in [etcd], or take the device above it out of the node's config"))
 }
 
 /// The search criterion, for messages.
@@ -219,7 +254,9 @@ mod tests {
         ];
         let by = |wanted| {
             let volumes = matching(&world, &disks, &wanted, Some(&disks[0])).unwrap();
-            only(volumes, "x").unwrap().map(|volume| volume.name)
+            only(&world, volumes, "x")
+                .unwrap()
+                .map(|volume| volume.name)
         };
         assert_eq!(by(EtcdFind::Serial("etcd".into())).as_deref(), Some("vdb"));
         assert_eq!(
@@ -249,7 +286,7 @@ mod tests {
             EtcdFind::Partlabel("etcd".into()),
         ] {
             let volumes = matching(&world, &disks, &wanted, None).unwrap();
-            let fault = only(volumes, &describe(&wanted)).unwrap_err();
+            let fault = only(&world, volumes, &describe(&wanted)).unwrap_err();
             assert!(fault.found.unwrap().contains("vdb"), "{wanted:?}");
         }
         for wanted in [
@@ -258,6 +295,76 @@ mod tests {
         ] {
             let fault = matching(&world, &disks, &wanted, Some(&disks[0])).unwrap_err();
             assert!(fault.what.contains("system disk"));
+        }
+    }
+
+    #[test]
+    fn two_paths_to_one_disk_are_told_from_two_disks() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let known_as = |name: &str, wwid: &str| {
+            let device = world.sys.join("block").join(name).join("device");
+            std::fs::create_dir_all(&device).unwrap();
+            std::fs::write(device.join("wwid"), wwid).unwrap();
+        };
+        let wanted = EtcdFind::Partlabel("etcd".into());
+        let disks = ["sda", "sdb"].map(|name| disk(name, Some("lun"), &["etcd"]));
+        let what = || {
+            let volumes = matching(&world, &disks, &wanted, None).unwrap();
+            only(&world, volumes, &describe(&wanted)).unwrap_err()
+        };
+        known_as("sda", "naa.600a098038304437415d4b6a59684a52\n");
+        assert!(what().what.contains("more than one volume"));
+        known_as("sdb", "naa.600a098038304437415d4b6a59684a53\n");
+        assert!(what().what.contains("more than one volume"));
+        known_as("sdb", "naa.600a098038304437415d4b6a59684a52\n");
+        let fault = what();
+        assert!(fault.what.contains("several paths to one disk (multipath)"));
+        let found = fault.found.unwrap();
+        for word in ["sda1", "sdb1", "wwn 600a098038304437415d4b6a59684a52"] {
+            assert!(found.contains(word), "{word}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_another_device_is_refused_by_that_devices_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let dm = world.sys.join("block/dm-0/dm");
+        std::fs::create_dir_all(&dm).unwrap();
+        let found = |disk: &Disk, wanted: &EtcdFind| {
+            let disks = std::slice::from_ref(disk);
+            let mut volumes = matching(&world, disks, wanted, None).unwrap();
+            free(&world, &volumes.remove(0)).map_err(|fault| fault.found.unwrap())
+        };
+        let by = [
+            EtcdFind::Serial("x".into()),
+            EtcdFind::Partlabel("etcd".into()),
+        ];
+        let mut one = disk("sda", Some("x"), &["etcd", "other"]);
+        // What is built from another partition does not count.
+        one.partitions[1].holders.push("md0".into());
+        assert_eq!(by.each_ref().map(|by| found(&one, by)), [Ok(()), Ok(())]);
+        one.partitions[0].holders.push("md127".into());
+        let text = found(&one, &by[1]).unwrap_err();
+        assert!(
+            text.contains("sda1") && text.contains("the array md127"),
+            "{text}"
+        );
+        // What is built from the whole disk has its partitions too.
+        one.partitions[0].holders.clear();
+        one.holders.push("dm-0".into());
+        for (uuid, kind) in [
+            ("mpath-3600a", "the multipath map dm-0 (data)"),
+            ("CRYPT-LUKS2-1", "the encrypted volume dm-0 (data)"),
+            ("LVM-1", "the logical volume dm-0 (data)"),
+        ] {
+            std::fs::write(dm.join("uuid"), format!("{uuid}\n")).unwrap();
+            std::fs::write(dm.join("name"), "data\n").unwrap();
+            for by in &by {
+                let text = found(&one, by).unwrap_err();
+                assert!(text.contains(kind), "{text}");
+            }
         }
     }
 

@@ -122,6 +122,8 @@ mod tests {
             size: 10,
             stable: "serial nvme_card-pd".to_owned(),
             read_only: false,
+            disk: "vdb".to_owned(),
+            holders: Vec::new(),
         };
         let note = Note::of(&world, &volume, "x");
         note.write(folder.path()).unwrap();

@@ -9,6 +9,7 @@ use image::node::{EtcdAdopt, EtcdVolume};
 use image::paths::{NODE_SETTINGS, STATE, STATE_ETCD};
 use linux::atomic_file;
 use linux::filesystem::ext::{self, Superblock};
+use linux::world::World;
 
 use crate::find::{self, Volume};
 
@@ -112,13 +113,14 @@ fn spent(
 /// # Errors
 /// A [`Fault`] with expected against found if none of them is the node's, or if several are.
 pub fn choose(
+    world: &World,
     matches: Vec<Volume>,
     wanted: &str,
     own: Option<&EtcdVolume>,
     adopt: Option<EtcdAdopt>,
 ) -> Result<Option<Choice>, Fault> {
     let one = |volumes, wanted: &str, consent| {
-        let volume = find::only(volumes, wanted)?;
+        let volume = find::only(world, volumes, wanted)?;
         Ok(volume.map(|volume| Choice { volume, consent }))
     };
     let Some(own) = own else {
@@ -223,6 +225,8 @@ mod tests {
             size: 8192,
             stable: "serial etcd".to_owned(),
             read_only: false,
+            disk: name.to_owned(),
+            holders: Vec::new(),
         }
     }
 
@@ -234,15 +238,18 @@ mod tests {
     fn a_node_without_a_record_takes_the_only_match() {
         let folder = tempfile::tempdir().unwrap();
         let [own, blank] = [("a", 1), ("b", 0)].map(|(n, u)| volume(folder.path(), n, u));
-        assert_eq!(choose(vec![], "x", None, None).unwrap(), None);
-        let choice = choose(vec![blank.clone()], "x", None, None)
+        assert_eq!(
+            choose(&World::real(), vec![], "x", None, None).unwrap(),
+            None
+        );
+        let choice = choose(&World::real(), vec![blank.clone()], "x", None, None)
             .unwrap()
             .unwrap();
         assert_eq!(
             (choice.volume.name.as_str(), choice.consent),
             ("b", Consent::First)
         );
-        assert!(choose(vec![own, blank], "x", None, None).is_err());
+        assert!(choose(&World::real(), vec![own, blank], "x", None, None).is_err());
     }
 
     #[test]
@@ -253,7 +260,7 @@ mod tests {
         let known = record(OWN, None);
         let by = |volumes: &[&Volume], adopt| {
             let volumes = volumes.iter().map(|volume| (*volume).clone()).collect();
-            choose(volumes, "x", Some(&known), adopt)
+            choose(&World::real(), volumes, "x", Some(&known), adopt)
                 .map(|choice| choice.map(|choice| (choice.volume.name, choice.consent)))
         };
         let named = |name: &str, consent| Ok::<_, String>(Some((name.to_owned(), consent)));
@@ -319,12 +326,24 @@ mod tests {
         assert_eq!(keep(adopt("blank"), OWN), record(OWN, adopt("blank")));
         let own = read(state).unwrap();
         let blank = volume(state, "blank", 0);
-        let spent = choose(vec![blank.clone()], "x", own.as_ref(), adopt("blank"));
+        let spent = choose(
+            &World::real(),
+            vec![blank.clone()],
+            "x",
+            own.as_ref(),
+            adopt("blank"),
+        );
         assert!(spent.is_err(), "the consent was used twice");
         assert_eq!(keep(adopt("blank"), OWN), record(OWN, adopt("blank")));
         assert_eq!(keep(None, OWN), record(OWN, None));
         let own = read(state).unwrap();
-        let again = choose(vec![blank], "x", own.as_ref(), adopt("blank"));
+        let again = choose(
+            &World::real(),
+            vec![blank],
+            "x",
+            own.as_ref(),
+            adopt("blank"),
+        );
         assert_eq!(again.unwrap().unwrap().consent, Consent::Blank);
     }
 

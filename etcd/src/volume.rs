@@ -170,7 +170,7 @@ fn search<'a>(
         }
     }
     let wanted = find::describe(&wanted);
-    let choice = own::choose(matches, &wanted, own.as_ref(), context.adopt)?;
+    let choice = own::choose(context.world, matches, &wanted, own.as_ref(), context.adopt)?;
     let gate = choice.map(|choice| mount_checked(context, &choice));
     gate.transpose()
         .map(|gate| gate.map_or(Search::Absent, Search::Mounted))
@@ -201,6 +201,7 @@ fn report_refusal(world: &World, error: &anyhow::Error, reported: &mut String) {
 /// Makes sure that the volume is this node's, formats it if it is blank and that is allowed, and mounts it.
 fn mount_checked(context: Context<'_>, choice: &Choice) -> Result<EtcdGate> {
     let volume = &choice.volume;
+    find::free(context.world, volume)?;
     if volume.read_only {
         return Err(Fault::new("the etcd volume is read-only")
             .expected("a disk that accepts writes")

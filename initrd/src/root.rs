@@ -128,7 +128,13 @@ pub(crate) fn refuse_copies(boot: &Boot, root: &Root) -> Result<()> {
         .filter_map(|name| block::disk(&boot.world, name))
         .collect();
     disks.push(disk.clone());
-    find::among(&disks, hash, root.search.loader, &boot.manifest)?;
+    find::among(
+        &boot.world,
+        &disks,
+        hash,
+        root.search.loader,
+        &boot.manifest,
+    )?;
     Ok(())
 }
 
@@ -141,7 +147,7 @@ fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk, Search)> {
     let found = uevent::wait_for(world, &what, Some(DEADLINE), || {
         let disks = block::disks(world);
         examined = disks.iter().map(|disk| disk.name.clone()).collect();
-        let found = find::among(&disks, hash, loader, &boot.manifest)?;
+        let found = find::among(world, &disks, hash, loader, &boot.manifest)?;
         if found.is_none() {
             boot.modules.load_for_disks();
             if world.micros() - began >= PATIENCE_WITH_EARLY {

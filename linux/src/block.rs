@@ -187,6 +187,27 @@ fn partition(
     })
 }
 
+/// A device that the kernel builds from others, by the kernel's name, in the words of a message. The kind of a mapped one is
+/// the first word of its UUID (`dm/uuid`), as multipath-tools, cryptsetup and LVM write it.
+pub fn describe_stacked(world: &World, name: &str) -> String {
+    let mapped = |file: &str| text(&world.sys.join("block").join(name).join("dm").join(file));
+    let Some(uuid) = mapped("uuid") else {
+        let kind = if name.starts_with("md") {
+            "the array "
+        } else {
+            ""
+        };
+        return format!("{kind}{name}");
+    };
+    let kind = match uuid.split('-').next() {
+        Some("mpath") => "multipath map",
+        Some("CRYPT") => "encrypted volume",
+        Some("LVM") => "logical volume",
+        _ => "mapped device",
+    };
+    format!("the {kind} {name} ({})", mapped("name").unwrap_or_default())
+}
+
 /// `major:minor` of a block device by the kernel's name, from sysfs.
 ///
 /// # Errors

@@ -149,6 +149,24 @@ impl DiskIdentity {
     }
 }
 
+/// The world-wide name that several disks, by the kernel's names, share: they are paths to one. None for less than two.
+pub fn shared(world: &World, disks: &[&str]) -> Option<String> {
+    let (first, others) = disks.split_first()?;
+    let first = DiskIdentity::read(world, first).names;
+    let others: Vec<_> = others
+        .iter()
+        .map(|disk| DiskIdentity::read(world, disk).names)
+        .collect();
+    let is_everywhere =
+        |kind: &str, name: &String| others.iter().all(|names| names.get(kind) == Some(name));
+    let kind = WORLD_WIDE.into_iter().find(|kind| {
+        first
+            .get(*kind)
+            .is_some_and(|name| is_everywhere(kind, name))
+    })?;
+    (!others.is_empty()).then(|| format!("{kind} {}", first[kind]))
+}
+
 /// Names for people; empty if there are none.
 pub fn list(names: &BTreeMap<String, String>) -> String {
     let names: Vec<String> = names

@@ -11,13 +11,16 @@ use image::verity::RootHash;
 use super::Halves;
 use image::fault::Fault;
 use linux::block::{Disk, Partition};
+use linux::disk_identity;
 use linux::gpt::Table;
+use linux::world::World;
 
 /// Both halves and their disk, once both exist.
 ///
 /// # Errors
 /// If two disks have them and the loader does not name its own.
 pub(super) fn among(
+    world: &World,
     disks: &[Disk],
     hash: &RootHash,
     loader: Option<Guid>,
@@ -39,6 +42,15 @@ pub(super) fn among(
         .collect();
     if found.len() > 1 {
         let names: Vec<String> = found.iter().map(|(_, disk)| describe(disk)).collect();
+        let kernels: Vec<&str> = found.iter().map(|(_, disk)| disk.name.as_str()).collect();
+        if let Some(name) = disk_identity::shared(world, &kernels) {
+            bail!(
+                Fault::new("the root is there by several paths to one disk (multipath), which are not supported")
+                    .expected(format!("one path to the disk with the partitions of roothash={hash}"))
+                    .found(format!("{}, which are all the disk {name}", names.join(" and ")))
+                    .fix("let the storage present the disk by one path: mask the other paths, or leave multipath to the hypervisor or the adapter")
+            );
+        }
         bail!(
             Fault::new("more than one disk holds the root that the command line names")
                 .expected(format!("one disk with the partitions of roothash={hash}"))
@@ -180,12 +192,14 @@ mod tests {
     #[test]
     fn two_copies_are_refused_by_both_names_unless_the_loader_says_which() {
         let disks = [disk("vda", 1), disk("vdb", 2)];
-        let error = among(&disks, &HASH, None, &manifest())
+        let error = among(&World::real(), &disks, &HASH, None, &manifest())
             .unwrap_err()
             .to_string();
         assert!(error.contains("vda") && error.contains("vdb"), "{error}");
         let loader = Some(Guid([2; 16]));
-        let (halves, found) = among(&disks, &HASH, loader, &manifest()).unwrap().unwrap();
+        let (halves, found) = among(&World::real(), &disks, &HASH, loader, &manifest())
+            .unwrap()
+            .unwrap();
         assert_eq!((halves.data.as_str(), found.name.as_str()), ("vdb2", "vdb"));
     }
 
@@ -221,16 +235,37 @@ mod tests {
     }
 
     #[test]
+    fn two_paths_to_the_disk_of_the_root_are_told_from_a_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), linux::world::Clock::Real);
+        for name in ["sda", "sdb"] {
+            let device = world.sys.join("block").join(name).join("device");
+            std::fs::create_dir_all(&device).unwrap();
+            std::fs::write(device.join("wwid"), "naa.5000c500a1b2c3d4\n").unwrap();
+        }
+        // The loader's partition is on both.
+        let disks = [disk("sda", 1), disk("sdb", 1)];
+        let error = among(&world, &disks, &HASH, Some(Guid([1; 16])), &manifest()).unwrap_err();
+        let text = error.to_string();
+        for word in ["(multipath)", "sda", "sdb", "wwn 5000c500a1b2c3d4"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+
+    #[test]
     fn half_a_root_or_another_type_is_none() {
         let mut half = disk("vda", 1);
         half.partitions.pop();
         assert_eq!(
-            among(&[half.clone()], &HASH, None, &manifest()).unwrap(),
+            among(&World::real(), &[half.clone()], &HASH, None, &manifest()).unwrap(),
             None
         );
         let mut other = disk("vda", 1);
         other.partitions[1].type_guid = Some(layout::TYPE_LINUX);
-        assert_eq!(among(&[other], &HASH, None, &manifest()).unwrap(), None);
+        assert_eq!(
+            among(&World::real(), &[other], &HASH, None, &manifest()).unwrap(),
+            None
+        );
         let fault = absent(&[half], &HASH, None).to_string();
         assert!(fault.contains("vda (serial none"), "{fault}");
     }
