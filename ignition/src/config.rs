@@ -301,6 +301,15 @@ fn translate(tree: &mut Node, minor: u8) {
         for node in storage.items_mut("links").iter_mut().filter(|_| minor < 3) {
             node.entry("target", || Node::text_at(String::new(), None));
         }
+        // Texts that had to be given until 3.2 are there, and empty, in a later version: merged, they replace a parent's.
+        for node in storage.items_mut("luks").iter_mut().filter(|_| minor < 3) {
+            let clevis = node.get_mut("clevis");
+            if let Some(custom) = clevis.and_then(|clevis| clevis.get_mut("custom")) {
+                for key in ["config", "pin"] {
+                    custom.entry(key, || Node::text_at(String::new(), None));
+                }
+            }
+        }
         for node in storage.items_mut("luks").iter_mut().filter(|_| minor == 4) {
             if let Some(clevis) = node.get_mut("clevis") {
                 for tang in clevis.items_mut("tang") {

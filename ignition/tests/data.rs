@@ -188,3 +188,31 @@ fn an_empty_source_is_none_but_for_an_authority() {
         );
     }
 }
+
+/// `clevis.custom` of 3.2.0 had texts, not optional ones: translated, what was not given is there and empty, and replaces what
+/// a parent says (Ignition's translation from 3.2 to 3.3).
+#[test]
+fn texts_that_a_custom_pin_of_3_2_leaves_out_are_empty_in_later_versions() {
+    let config = |version: &str, custom: &str| {
+        let text = format!(
+            r#"{{"ignition": {{"version": "{version}"}}, "storage": {{"luks": [
+                {{"name": "a", "device": "/dev/a", "clevis": {{"custom": {custom}}}}}]}}}}"#
+        );
+        Config::parse(text.as_bytes(), "case").unwrap().0
+    };
+    let custom =
+        |config: &Config| config.to_json()["storage"]["luks"][0]["clevis"]["custom"].clone();
+    let given = serde_json::json!({ "pin": "tang", "config": "{}", "needsNetwork": true });
+    for version in ["3.2.0", "3.3.0"] {
+        assert_eq!(custom(&config(version, &given.to_string())), given);
+    }
+    let network = r#"{"needsNetwork": true}"#;
+    let old = config("3.2.0", network);
+    assert_eq!(
+        custom(&old),
+        serde_json::json!({ "pin": "", "config": "", "needsNetwork": true })
+    );
+    assert_eq!(custom(&config("3.3.0", "{}")), serde_json::json!({}));
+    let merged = config("3.3.0", &given.to_string()).over(&old);
+    assert_eq!(custom(&merged), custom(&old));
+}
