@@ -84,6 +84,8 @@ fn match_line(plan: &Network, name: &str) -> String {
     match address_of(plan, name) {
         // A bond or a VLAN above it shows the same current address.
         Some(mac) => format!("PermanentMACAddress={mac}"),
+        // udev adds the name of a port, which the init does without.
+        None if name.starts_with("en") => format!("Name={name} {name}np*"),
         None => format!("Name={name}"),
     }
 }
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!(files[0].0, "70-slipway-enp1s0.network");
         assert_eq!(
             files[0].1,
-            "[Match]\nName=enp1s0\n\n[Link]\nMTUBytes=1400\n\n[Network]\nDHCP=no\nIPv6AcceptRA=no\n\
+            "[Match]\nName=enp1s0 enp1s0np*\n\n[Link]\nMTUBytes=1400\n\n[Network]\nDHCP=no\nIPv6AcceptRA=no\n\
              DNS=192.0.2.53\nGateway=192.0.2.1\n\n[Address]\nAddress=192.0.2.7/24\n\n[Route]\n\
              Destination=198.51.100.0/24\nGateway=192.0.2.9\n\n[DHCPv4]\nClientIdentifier=mac\n"
         );
@@ -309,8 +311,8 @@ mod tests {
         for (name, line) in [
             ("lan", "PermanentMACAddress=52:54:00:12:34:56"),
             ("enx52540012345a", "PermanentMACAddress=52:54:00:12:34:5a"),
-            ("enx52540012345", "Name=enx52540012345"),
-            ("enp1s0", "Name=enp1s0"),
+            ("enx52540012345", "Name=enx52540012345 enx52540012345np*"),
+            ("enp1s0", "Name=enp1s0 enp1s0np*"),
             ("eth0", "Name=eth0"),
         ] {
             assert_eq!(match_line(&plan, name), line);

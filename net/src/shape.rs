@@ -220,47 +220,55 @@ pub(crate) fn names(world: &World, plan: &Network, link: &Link) -> Vec<String> {
 /// on board, slot, path, Ethernet address).
 fn udev_names(world: &World, link: &Link) -> Vec<String> {
     let folder = world.sys.join("class/net").join(&link.name);
-    let mut out = vec![link.name.clone()];
     let device = folder.join("device");
-    for file in ["acpi_index", "index"] {
-        if let Some(index) = number(&device.join(file), 10).filter(|index| *index > 0) {
-            out.push(format!("eno{index}"));
-        }
+    let mut places = on_board(&device);
+    if let Some(pci) = pci(&device) {
+        places.extend(on_bus(world, &pci));
     }
-    if let Some(path) = pci(&device) {
-        let port = number(&folder.join("dev_port"), 10).unwrap_or(0);
-        let suffix = |text: String| match port {
-            0 => text,
-            port => format!("{text}d{port}"),
-        };
-        let Pci {
-            domain,
-            bus,
-            slot,
-            function,
-        } = path;
-        let domain = match domain {
-            0 => String::new(),
-            domain => format!("P{domain}"),
-        };
-        let many = world
-            .sys
-            .join(format!("bus/pci/devices/{}", path.name(1)))
-            .exists();
-        let tail = if function > 0 || many {
-            format!("f{function}")
-        } else {
-            String::new()
-        };
-        out.push(suffix(format!("en{domain}p{bus}s{slot}{tail}")));
-        if let Some(hotplug) = slot_of(world, &path) {
-            out.push(suffix(format!("en{domain}s{hotplug}{tail}")));
-        }
+    let mut out = vec![link.name.clone()];
+    let ports = ports(&folder);
+    for place in places {
+        out.extend(ports.iter().map(|port| format!("{place}{port}")));
     }
     // A bond and a VLAN have the address of the link below them.
     if link.own_mac().len() == 6 && device.exists() {
         out.push(format!("enx{}", HEXLOWER.encode(link.own_mac())));
     }
+    out
+}
+
+/// The suffixes of udev's names for the port of a device that may have several: by the port's name, and by its number, as where
+/// the kernel's driver knows no names of ports.
+fn ports(folder: &Path) -> Vec<String> {
+    let name = fs::read_to_string(folder.join("phys_port_name")).unwrap_or_default();
+    let name = Some(name.trim()).filter(|name| !name.is_empty());
+    let number = number(&folder.join("dev_port"), 10).filter(|port| *port > 0);
+    let by_number = number.map_or_else(String::new, |port| format!("d{port}"));
+    let by_name = name.map(|name| format!("n{name}"));
+    by_name.into_iter().chain([by_number]).collect()
+}
+
+/// The name by the firmware's number of a device on the board.
+fn on_board(device: &Path) -> Vec<String> {
+    let numbers = ["acpi_index", "index"].map(|file| number(&device.join(file), 10));
+    let numbers = numbers.into_iter().flatten().filter(|index| *index > 0);
+    numbers.map(|index| format!("eno{index}")).collect()
+}
+
+/// The names by the position on the PCI bus, and by its hotplug slot.
+fn on_bus(world: &World, pci: &Pci) -> Vec<String> {
+    let domain = match pci.domain {
+        0 => String::new(),
+        domain => format!("P{domain}"),
+    };
+    let second = world.sys.join("bus/pci/devices").join(pci.name(1));
+    let function = match pci.function {
+        0 if !second.exists() => String::new(),
+        function => format!("f{function}"),
+    };
+    let (bus, slot) = (pci.bus, pci.slot);
+    let mut out = vec![format!("en{domain}p{bus}s{slot}{function}")];
+    out.extend(slot_of(world, pci).map(|hotplug| format!("en{domain}s{hotplug}{function}")));
     out
 }
 
@@ -354,6 +362,23 @@ mod tests {
             udev_names(&world, &link),
             ["eth0", "enp0s3", "ens3", "enx525400123456"]
         );
+        // As mlx5, bnxt_en and ice have it.
+        fs::write(net.join("phys_port_name"), "p0\n").unwrap();
+        fs::write(device.join("acpi_index"), "2\n").unwrap();
+        let named = [
+            "eth0",
+            "eno2np0",
+            "eno2",
+            "enp0s3np0",
+            "enp0s3",
+            "ens3np0",
+            "ens3",
+        ];
+        assert_eq!(udev_names(&world, &link)[..7], named);
+        fs::write(net.join("phys_port_name"), "").unwrap();
+        fs::write(net.join("dev_port"), "1\n").unwrap();
+        let numbered = ["eth0", "eno2d1", "enp0s3d1", "ens3d1"];
+        assert_eq!(udev_names(&world, &link)[..4], numbered);
         let above = Link {
             name: "bond0".to_owned(),
             ..link
