@@ -2,7 +2,7 @@
 //!
 //! Without any of these words every interface asks by DHCP, version 4, and listens to routers' advertisements.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::mac::Mac;
 
@@ -20,6 +20,22 @@ pub fn is_host_name(text: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     })
+}
+
+/// An address without the bits behind its prefix: that of the network.
+#[must_use]
+pub fn masked(address: IpAddr, prefix: u8) -> IpAddr {
+    let behind = |bits: u32| bits.saturating_sub(prefix.into());
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(behind(32)).unwrap_or(0);
+            Ipv4Addr::from(u32::from(address) & mask).into()
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(behind(128)).unwrap_or(0);
+            Ipv6Addr::from(u128::from(address) & mask).into()
+        }
+    }
 }
 
 /// The network configuration of the kernel command line. The default one is empty.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::Result;
+use image::network::masked;
 
 use crate::message::{attribute, attributes, word};
 use crate::netlink::{CREATE, DUMP, INET, INET6, Netlink, REPLACE, address, octets};
@@ -140,6 +141,14 @@ impl Netlink {
     }
 }
 
+/// Whether an address is in the network of one of these, which have the lengths of their prefixes.
+pub(crate) fn covers(addresses: &[(IpAddr, u8)], other: IpAddr) -> bool {
+    let is_near = |(own, prefix): &(IpAddr, u8)| {
+        own.is_ipv4() == other.is_ipv4() && masked(*own, *prefix) == masked(other, *prefix)
+    };
+    addresses.iter().any(is_near)
+}
+
 fn address_body(index: u32, address: IpAddr, prefix: u8, peer: IpAddr) -> Vec<u8> {
     let family = if address.is_ipv4() { INET } else { INET6 };
     let mut out = vec![family, prefix, 0, 0];
@@ -154,4 +163,27 @@ fn address_body(index: u32, address: IpAddr, prefix: u8, peer: IpAddr) -> Vec<u8
         attribute(&mut out, BROADCAST, &broadcast.to_be_bytes());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_cover_their_networks() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (own, prefix, other, covered) in [
+            ("192.0.2.7", 24, "192.0.2.1", true),
+            ("192.0.2.7", 25, "192.0.2.129", false),
+            ("192.0.2.7", 32, "192.0.2.1", false),
+            ("192.0.2.7", 0, "198.51.100.1", true),
+            ("192.0.2.7", 0, "2001:db8::1", false),
+            ("2001:db8::7", 64, "2001:db8::1:0:0:1", true),
+            ("2001:db8::7", 128, "2001:db8::1", false),
+        ] {
+            let found = covers(&[(address(own), prefix)], address(other));
+            assert_eq!(found, covered, "{own}/{prefix} {other}");
+        }
+        assert!(!covers(&[], address("192.0.2.1")));
+    }
 }

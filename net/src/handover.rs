@@ -2,7 +2,7 @@
 //! network. Written at every boot, below `/run`; they sort before the image's own `80-dhcp.network`.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 use data_encoding::HEXLOWER;
@@ -10,6 +10,7 @@ use image::bond::PRIMARY;
 use image::mac::Mac;
 use image::network::{Bond, Interface, Method, Network};
 
+use crate::address::covers;
 use crate::identity::iaid;
 use linux::mount;
 use linux::world::World;
@@ -179,9 +180,6 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     for resolver in &plan.resolvers {
         text += &format!("DNS={resolver}\n");
     }
-    if let Some(gateway) = one.gateway {
-        text += &format!("Gateway={gateway}\n");
-    }
     for (address, prefix) in &one.addresses {
         text += &format!("\n[Address]\nAddress={address}/{prefix}\n");
         if let Some(peer) = one.peer.filter(|peer| peer.is_ipv4() == address.is_ipv4()) {
@@ -190,6 +188,9 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
     }
     for (network, prefix, gateway) in routes(plan, name, one) {
         text += &format!("\n[Route]\nDestination={network}/{prefix}\nGateway={gateway}\n");
+        if !covers(&one.addresses, gateway) {
+            text += "GatewayOnLink=yes\n";
+        }
     }
     text + &dhcp_sections(plan, name, one)
 }
@@ -233,17 +234,22 @@ fn dhcp_sections(plan: &Network, name: &str, one: &Interface) -> String {
     text
 }
 
-/// Routes of this interface: those that name it, and those without a name if it has the only address.
+/// Routes of this interface: its default route, those that name it, and those without a name if it has the only address.
 fn routes(plan: &Network, name: &str, one: &Interface) -> Vec<(IpAddr, u8, IpAddr)> {
+    let default = one.gateway.map(|gateway| match gateway {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 0, gateway),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 0, gateway),
+    });
     let alone = plan.interfaces.len() <= 1 || !one.addresses.is_empty();
-    plan.routes
+    let own = plan
+        .routes
         .iter()
         .filter(|route| match &route.interface {
             Some(own) => own == name,
             None => alone,
         })
-        .map(|route| (route.network, route.prefix, route.gateway))
-        .collect()
+        .map(|route| (route.network, route.prefix, route.gateway));
+    default.into_iter().chain(own).collect()
 }
 
 #[cfg(test)]
@@ -267,9 +273,22 @@ mod tests {
         assert_eq!(
             files[0].1,
             "[Match]\nName=enp1s0 enp1s0np*\n\n[Link]\nMTUBytes=1400\n\n[Network]\nDHCP=no\nIPv6AcceptRA=no\n\
-             DNS=192.0.2.53\nGateway=192.0.2.1\n\n[Address]\nAddress=192.0.2.7/24\n\n[Route]\n\
+             DNS=192.0.2.53\n\n[Address]\nAddress=192.0.2.7/24\n\n[Route]\n\
+             Destination=0.0.0.0/0\nGateway=192.0.2.1\n\n[Route]\n\
              Destination=198.51.100.0/24\nGateway=192.0.2.9\n\n[DHCPv4]\nClientIdentifier=mac\n"
         );
+    }
+
+    /// The init sets it on the link; systemd-networkd refuses it without this word.
+    #[test]
+    fn a_gateway_outside_of_the_own_network_is_handed_over() {
+        let files = written("ip=192.0.2.7::198.51.100.1:32::eth0:off");
+        let file = files
+            .iter()
+            .find(|(name, _)| name == "70-slipway-eth0.network");
+        let text = &file.unwrap().1;
+        let route = "[Route]\nDestination=0.0.0.0/0\nGateway=198.51.100.1\nGatewayOnLink=yes\n";
+        assert!(text.contains(route), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use image::network::{Interface, Method, Network as Plan};
 
-use crate::address::AddressState;
+use crate::address::{AddressState, covers};
 use crate::exchange::{Exchange, Protocol};
 use crate::identity::iaid;
 use crate::lease::Lease;
@@ -481,7 +481,7 @@ fn apply_fixed(
         if gateway.is_ipv4() != address.is_ipv4() {
             continue;
         }
-        let on_link = !same_network(address, prefix, gateway);
+        let on_link = !covers(&one.settings.addresses, gateway);
         let route = Route {
             network,
             prefix: length,
@@ -492,16 +492,6 @@ fn apply_fixed(
             .with_context(|| format!("routing {network}/{length} through {gateway}"))?;
     }
     Ok(true)
-}
-
-/// Whether two addresses have the first `prefix` bits in common.
-fn same_network(one: IpAddr, prefix: u8, other: IpAddr) -> bool {
-    let bits = |address: IpAddr| match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
-        IpAddr::V6(address) => u128::from(address),
-    };
-    let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-    (bits(one) ^ bits(other)) & mask == 0
 }
 
 /// Configures a link by a lease. A server's MTU is best effort: some offer one that the device does not support.
@@ -516,10 +506,7 @@ fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> 
             .add_address(link.index, *address, *prefix)
             .with_context(|| format!("adding {address}/{prefix}"))?;
     }
-    let is_near = |gateway: IpAddr| {
-        let mut own = lease.addresses.iter();
-        own.any(|(address, prefix)| same_network(*address, *prefix, gateway))
-    };
+    let is_near = |gateway: IpAddr| covers(&lease.addresses, gateway);
     let metric = LEASED_METRIC + link.index;
     for route in &lease.routes {
         netlink
