@@ -77,7 +77,7 @@ fn watch(
 
 /// What changes while the kernel gets on.
 #[derive(Debug, PartialEq, Eq)]
-struct Signs {
+pub(crate) struct Signs {
     /// Requests that the machine's disks have completed.
     requests: u64,
     /// Events of devices so far.
@@ -85,7 +85,7 @@ struct Signs {
 }
 
 impl Signs {
-    fn read(world: &World) -> Self {
+    pub(crate) fn read(world: &World) -> Self {
         let block = world.sys.join("block");
         let disks = entries(&block);
         let stats = disks

@@ -99,8 +99,8 @@ pub fn run<A: AsRef<OsStr>>(root: &Programs, program: &str, args: &[A]) -> Resul
     run_as(root, program, args, Wait { name, deadline })
 }
 
-/// As [`run`], for a program that may take hours on a large disk and is therefore never killed. `what` is what the lines
-/// on the consoles call it.
+/// As [`run`], for a program that may take hours on a large disk and is therefore never killed. It feeds the watchdog while
+/// it computes or the disks complete requests. `what` is what the lines on the consoles call it.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -128,6 +128,7 @@ fn run_as<A: AsRef<OsStr>>(
         .map(Running::new)
         .with_context(|| format!("starting {name}"))?;
     let mut waiter = Waiter::new(&root.world, wait.deadline);
+    let mut work = None;
     let status = loop {
         if let Some(status) = running
             .look(waiter.pause(LOOK_EVERY), waiter.elapsed())
@@ -135,7 +136,17 @@ fn run_as<A: AsRef<OsStr>>(
         {
             break status;
         }
-        waiter.running();
+        match wait.deadline {
+            Some(_) => waiter.running(),
+            // It may wait for a disk that answers no more, for ever.
+            None => {
+                let now = running.work(&root.world);
+                if work.as_ref().is_some_and(|before| *before != now) {
+                    waiter.worked();
+                }
+                work = Some(now);
+            }
+        }
         waiter.say(name);
         if waiter.is_over() {
             let seconds = waiter.elapsed().as_secs();
@@ -358,6 +369,32 @@ mod tests {
         // Before that a line said what is waited for.
         let console = std::fs::read_to_string(root.world.dev.join("console")).unwrap();
         assert_eq!(console, "slipway: waiting for a script (5 s of 6 s)\n");
+    }
+
+    /// How often a program on a disk feeds the watchdog. No disk completes anything.
+    fn fed(script: &str) -> u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut root = root(folder.path());
+        let world = Arc::get_mut(&mut root.world).unwrap();
+        world.proc = "/proc".into();
+        std::fs::create_dir_all(&world.dev).unwrap();
+        let watchdog = world.dev.join("watchdog0");
+        std::fs::write(&watchdog, "").unwrap();
+        world.watchdog.want(Duration::from_secs(120));
+        world.watchdog.arm(&world.dev, &world.sys).unwrap();
+        let before = std::fs::metadata(&watchdog).unwrap().len();
+        run_on_disk(&root, "/bin/sh", &["-c", script], "a script").unwrap();
+        std::fs::metadata(&watchdog).unwrap().len() - before
+    }
+
+    #[test]
+    fn a_program_on_a_disk_feeds_while_it_computes_and_one_that_waits_does_not() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let waits = std::thread::spawn(|| fed("sleep 5"));
+        assert!(fed("timeout 5 sh -c 'while :; do :; done'; true") > 1);
+        assert_eq!(waits.join().unwrap(), 0);
     }
 
     /// What it started holds its output, and lives on.

@@ -15,6 +15,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::block::entries;
+use crate::kernel_call::Signs;
 use crate::world::World;
 
 /// How long the output of a program that has ended is waited for, where a program that it started holds it open.
@@ -33,6 +34,14 @@ pub(super) struct Running {
     pub(super) outputs: Outputs,
     /// Its end, and when that was seen.
     ended: Option<(ExitStatus, Duration)>,
+}
+
+/// What changes while a program that works on a disk gets on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    signs: Signs,
+    /// Time of the processors that it and what it started have used, in the kernel's ticks.
+    processor: u64,
 }
 
 /// What a program has written so far: standard output and standard error.
@@ -162,6 +171,18 @@ impl Running {
         true
     }
 
+    /// What it has done so far.
+    pub(super) fn work(&self, world: &World) -> Work {
+        let id = i32::try_from(self.child.id()).unwrap_or(0);
+        let all = descendants(&world.proc, id).into_iter().chain([id]);
+        let stats = all
+            .filter_map(|id| fs::read_to_string(world.proc.join(id.to_string()).join("stat")).ok());
+        Work {
+            signs: Signs::read(world),
+            processor: stats.filter_map(|stat| processor(&stat)).sum(),
+        }
+    }
+
     /// Collects those of its group that have ended and that this process has adopted; whether others still run.
     pub(super) fn reap(&self) -> bool {
         let Ok(id) = i32::try_from(self.child.id()) else {
@@ -203,15 +224,36 @@ fn descendants(proc: &Path, id: i32) -> BTreeSet<i32> {
     found
 }
 
-/// The parent in a process's file `stat` (proc_pid_stat(5)): the second field behind the name, which may hold anything.
+/// The fields of a process's file `stat` (proc_pid_stat(5)) behind the name, which may hold anything. The first is its third.
+fn fields(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')')
+        .map_or("", |(_, behind)| behind)
+        .split_whitespace()
+}
+
 fn parent(stat: &str) -> Option<i32> {
-    let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_whitespace().nth(1)?.parse().ok()
+    fields(stat).nth(1)?.parse().ok()
+}
+
+/// Its ticks in programs and in the kernel, and those of its children that have ended: fields 14 to 17.
+fn processor(stat: &str) -> Option<u64> {
+    let ticks = fields(stat).skip(11).take(4);
+    ticks.map(|field| field.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_the_processors_is_read() {
+        let stat = "7 (e2fsck) S) D 1 7 7 0 -1 4 10 20 30 40 100 20 3 4 20 0 1 0";
+        assert_eq!(processor(stat), Some(127));
+        assert_eq!(
+            processor("7 (e2fsck) D 1 7 7 0 -1 4 10 20 30 40 x 20 3 4"),
+            None
+        );
+    }
 
     #[test]
     fn descendants_are_found_by_their_parents() {
