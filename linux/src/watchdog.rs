@@ -23,7 +23,7 @@ pub struct Watchdog {
     wanted: Mutex<Option<Duration>>,
 }
 
-/// Setting the timeout is the one ioctl of the watchdog that the init needs.
+/// The ioctls of the watchdog that the init needs.
 mod ioctl {
     #![allow(unsafe_code, missing_docs)]
     nix::ioctl_readwrite!(set_timeout, b'W', 6, nix::libc::c_int);
@@ -37,6 +37,32 @@ mod ioctl {
         unsafe { set_timeout(device.as_raw_fd(), &raw mut value) }?;
         Ok(value)
     }
+
+    nix::ioctl_read!(get_timeout, b'W', 7, nix::libc::c_int);
+
+    /// The timeout that counts now, in seconds.
+    pub(super) fn current(device: &std::fs::File) -> nix::Result<i32> {
+        use std::os::fd::AsRawFd;
+        let mut value = 0;
+        // SAFETY: as above; WDIOC_GETTIMEOUT writes the int.
+        unsafe { get_timeout(device.as_raw_fd(), &raw mut value) }?;
+        Ok(value)
+    }
+}
+
+/// The time that counts, in words: a driver refuses one beyond its longest, and keeps the one that it had.
+fn taken(
+    seconds: i32,
+    set: nix::Result<i32>,
+    current: impl FnOnce() -> nix::Result<i32>,
+) -> String {
+    let refused = match set {
+        Ok(took) => return format!("{took} s"),
+        Err(error) => error,
+    };
+    let counts = current().map_or_else(|_| "an unknown time".to_owned(), |own| format!("{own} s"));
+    tracing::warn!("the watchdog does not take {seconds} s ({refused}); it counts {counts}");
+    counts
 }
 
 impl Watchdog {
@@ -62,7 +88,8 @@ impl Watchdog {
             .open(&path)
             .with_context(|| format!("opening {}", path.display()))?;
         let seconds = i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX);
-        let took = ioctl::timeout(&device, seconds).unwrap_or(seconds);
+        let set = ioctl::timeout(&device, seconds);
+        let took = taken(seconds, set, || ioctl::current(&device));
         let name = std::fs::read_to_string(sys.join("class/watchdog/watchdog0/identity"))
             .unwrap_or_default();
         if let Ok(mut slot) = self.device.lock() {
@@ -70,7 +97,7 @@ impl Watchdog {
         }
         *wanted = None;
         self.feed();
-        Ok(Some(format!("{} ({took} s)", name.trim())))
+        Ok(Some(format!("{} ({took})", name.trim())))
     }
 
     /// Restarts the timeout. Without an armed watchdog nothing happens.
@@ -100,6 +127,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_time_is_the_one_that_the_hardware_counts() {
+        use nix::errno::Errno;
+        let never = || -> nix::Result<i32> { unreachable!("the driver took one") };
+        assert_eq!(taken(120, Ok(118), never), "118 s");
+        assert_eq!(taken(120, Err(Errno::EINVAL), || Ok(60)), "60 s");
+        let none = taken(120, Err(Errno::EINVAL), || Err(Errno::EOPNOTSUPP));
+        assert_eq!(none, "an unknown time");
+    }
+
+    #[test]
     fn it_is_armed_once_with_the_time_that_is_wanted_and_when_it_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let (dev, sys) = (folder.path().join("dev"), folder.path().join("sys"));
@@ -114,7 +151,7 @@ mod tests {
         assert_eq!(watchdog.arm(&dev, &sys).unwrap(), None);
         fs::write(&device, "").unwrap();
         let armed = watchdog.arm(&dev, &sys).unwrap();
-        assert_eq!(armed.as_deref(), Some("a watchdog (20 s)"));
+        assert_eq!(armed.as_deref(), Some("a watchdog (an unknown time)"));
         assert_eq!(watchdog.arm(&dev, &sys).unwrap(), None);
         // Once when it was armed, once when it is handed over; then no more, and never the V that would disarm it.
         watchdog.hand_over();
