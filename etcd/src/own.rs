@@ -8,6 +8,7 @@ use image::fault::Fault;
 use image::node::{EtcdAdopt, EtcdVolume};
 use image::paths::{NODE_SETTINGS, STATE, STATE_ETCD};
 use linux::atomic_file;
+use linux::filesystem::ext::backup::{self, Backup};
 use linux::filesystem::ext::{self, Superblock};
 use linux::world::World;
 
@@ -156,28 +157,66 @@ fn superblock(volume: &Volume) -> Option<Superblock> {
     ext::read(&volume.path).ok().flatten()
 }
 
-/// The refusal of volumes that are not the node's own.
+/// The refusal of volumes that are not the node's own, or are damaged.
 pub fn refused(volumes: &[Volume], own: &EtcdVolume) -> Fault {
-    let found: Vec<(String, Option<String>)> = volumes
+    let damaged = |volume| backup_of(volume, &own.filesystem).map(|backup| (volume, backup));
+    match volumes.iter().find_map(damaged) {
+        Some((volume, backup)) => damage(volume, &backup, own),
+        None => others(volumes, own),
+    }
+}
+
+/// A backup of the superblock with this UUID, on a volume that has no other.
+fn backup_of(volume: &Volume, uuid: &str) -> Option<Backup> {
+    let None = ext::read(&volume.path).ok()? else {
+        return None;
+    };
+    let backups = backup::find(&volume.path, volume.size).ok()?;
+    let is_its = |backup: &Backup| backup.superblock.uuid == uuid;
+    backups.into_iter().find(is_its)
+}
+
+// Not repaired here, as `state` and `var` are: a disk that a person has wiped to begin anew has these backups too.
+fn damage(volume: &Volume, backup: &Backup, own: &EtcdVolume) -> Fault {
+    Fault::new("the superblock of this node's etcd volume is damaged")
+        .expected(describe(own))
+        .found(format!("{volume} has only a backup of it, in block {}", backup.at))
+        .fix(format!(
+            "repair it from a rescue system: e2fsck -f -b {} -B {} on the volume; {}, if the member is to begin anew",
+            backup.at,
+            backup.superblock.block,
+            consent(&EtcdAdopt::Blank.to_string())
+        ))
+}
+
+fn others(volumes: &[Volume], own: &EtcdVolume) -> Fault {
+    let looks: Vec<_> = volumes
         .iter()
-        .map(|volume| match superblock(volume) {
-            Some(found) => (
-                format!("{volume} holds the ext file system {}", found.uuid),
-                Some(found.uuid),
-            ),
-            None => (format!("{volume} holds no ext file system"), None),
-        })
+        .map(|volume| (volume, ext::read(&volume.path)))
         .collect();
-    let uuid = found.iter().find_map(|(_, uuid)| uuid.clone());
-    let adopt = uuid.unwrap_or_else(|| EtcdAdopt::Blank.to_string());
-    let found: Vec<String> = found.into_iter().map(|(text, _)| text).collect();
+    let found = looks.iter().map(|(volume, look)| match look {
+        Ok(Some(found)) => format!("{volume} holds the ext file system {}", found.uuid),
+        Ok(None) => format!("{volume} holds no ext file system"),
+        Err(error) => format!("{volume} cannot be read: {error:#}"),
+    });
+    let uuid = |look: &Result<Option<Superblock>>| Some(look.as_ref().ok()?.as_ref()?.uuid.clone());
+    let uuid = looks.iter().find_map(|(_, look)| uuid(look));
+    // A disk that cannot be read may be the right one.
+    let all_read = looks.iter().all(|(_, look)| look.is_ok());
+    let adopt = uuid.or_else(|| all_read.then(|| EtcdAdopt::Blank.to_string()));
+    let take = adopt.map(|adopt| format!("; to take this one on purpose, {}", consent(&adopt)));
     Fault::new("the disk is not this node's etcd volume")
         .expected(describe(own))
-        .found(found.join(", "))
-        .fix(format!(
-            "attach the right disk; to take this one on purpose, boot once with {}={adopt}, or set adopt = {adopt:?} in [etcd] of {NODE_SETTINGS}",
-            cmdline::ETCD_ADOPT
-        ))
+        .found(found.collect::<Vec<_>>().join(", "))
+        .fix(format!("attach the right disk{}", take.unwrap_or_default()))
+}
+
+/// How a person consents to another volume.
+fn consent(adopt: &str) -> String {
+    format!(
+        "boot once with {}={adopt}, or set adopt = {adopt:?} in [etcd] of {NODE_SETTINGS}",
+        cmdline::ETCD_ADOPT
+    )
 }
 
 /// The volume in the words of messages.
@@ -306,6 +345,40 @@ mod tests {
         // A clone of the node's own volume.
         let clone = volume(folder.path(), "clone", 1);
         assert!(by(&[&own, &clone], None).is_err());
+    }
+
+    #[test]
+    fn a_damaged_volume_and_one_that_cannot_be_read_are_told_from_another_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let known = record(OWN, None);
+        let mut own = volume(folder.path(), "own", 0);
+        own.size = 9 << 20;
+        let file = File::options().write(true).open(&own.path).unwrap();
+        file.set_len(own.size).unwrap();
+        // The first backup of a file system with blocks of 1 KiB, in group 1.
+        let at = 8193 << 10;
+        for (field, bytes) in [
+            (0x04, &9216_u32.to_le_bytes()[..]),
+            (0x20, &8192_u32.to_le_bytes()),
+            (0x38, b"\x53\xef"),
+            (0x5a, &[1]),
+            (0x68, &[1; 16]),
+        ] {
+            file.write_all_at(bytes, at + field).unwrap();
+        }
+        let by = |volume: &Volume| choose(vec![volume.clone()], "x", Some(&known), None);
+        let fault = by(&own).unwrap_err();
+        assert!(fault.what.contains("superblock"), "{fault}");
+        assert!(fault.fix.unwrap().contains("e2fsck -f -b 8193 -B 1024 "));
+        // Another file system's backup is none of the node's.
+        file.write_all_at(&[2; 16], at + 0x68).unwrap();
+        let fault = by(&own).unwrap_err();
+        assert!(fault.found.unwrap().contains("no ext file system"));
+        let mut gone = own.clone();
+        gone.path = folder.path().join("gone");
+        let fault = by(&gone).unwrap_err();
+        assert!(fault.found.unwrap().contains("cannot be read"));
+        assert!(!fault.fix.unwrap().contains("adopt"));
     }
 
     #[test]
