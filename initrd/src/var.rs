@@ -185,14 +185,19 @@ fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
         .sysroot
         .join(paths::FACTORY.trim_start_matches('/'));
     let (from, to) = (factory.join("var"), root.programs.sysroot.join("var"));
-    let count = kernel_call::on_disks(&boot.world, "/var to be seeded", || seed::copy(&from, &to))
+    let copy = || {
+        let count = seed::copy(&from, &to)?;
+        for (_, target) in paths::VAR_LINKS {
+            let below = target.trim_start_matches("../");
+            mount::folder(&root.programs.sysroot.join(below), 0o755)?;
+        }
+        // On btrfs the sync of the marker makes no renames before it durable.
+        seed::sync(&to)?;
+        Ok::<_, anyhow::Error>(count)
+    };
+    let count = kernel_call::on_disks(&boot.world, "/var to be seeded", copy)
         .context("seeding /var from the factory")?;
-    for (_, target) in paths::VAR_LINKS {
-        let below = target.trim_start_matches("../");
-        mount::folder(&root.programs.sysroot.join(below), 0o755)?;
-    }
     tracing::info!("seeded /var with {count} files");
     mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
-    // The sync of this file makes the renames before it durable too.
     atomic_file::write_line(&marker, &hash)
 }

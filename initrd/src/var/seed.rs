@@ -14,13 +14,18 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<usize> {
     let mut copied = Copied::default();
     copied.below(from, to, true)?;
     if !copied.waiting.is_empty() {
-        let folder = File::open(to).with_context(|| format!("opening {}", to.display()))?;
-        nix::unistd::syncfs(folder).context("waiting for the disk")?;
+        sync(to)?;
     }
     for (beside, place) in &copied.waiting {
         fs::rename(beside, place).with_context(|| format!("renaming to {}", place.display()))?;
     }
     Ok(copied.count)
+}
+
+/// Waits until the file system of a folder is on its disk.
+pub(super) fn sync(folder: &Path) -> Result<()> {
+    let open = File::open(folder).with_context(|| format!("opening {}", folder.display()))?;
+    nix::unistd::syncfs(open).context("waiting for the disk")
 }
 
 #[derive(Debug, Default)]
