@@ -2,7 +2,6 @@
 //! network. Written at every boot, below `/run`; they sort before the image's own `80-dhcp.network`.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 use data_encoding::HEXLOWER;
@@ -11,7 +10,9 @@ use image::mac::Mac;
 use image::network::{Bond, Interface, Method, Network};
 
 use crate::address::covers;
+use crate::fixed_route::fixed_routes;
 use crate::identity::iaid;
+use crate::route::Route;
 use linux::mount;
 use linux::world::World;
 
@@ -186,7 +187,12 @@ fn body(plan: &Network, name: &str, one: &Interface) -> String {
             text += &format!("Peer={peer}\n");
         }
     }
-    for (network, prefix, gateway) in routes(plan, name, one) {
+    for route in fixed_routes(plan, one, &one.addresses) {
+        let Route {
+            network,
+            prefix,
+            gateway,
+        } = route;
         text += &format!("\n[Route]\nDestination={network}/{prefix}\nGateway={gateway}\n");
         if !covers(&one.addresses, gateway) {
             text += "GatewayOnLink=yes\n";
@@ -232,24 +238,6 @@ fn dhcp_sections(plan: &Network, name: &str, one: &Interface) -> String {
         text += "WithoutRA=solicit\n";
     }
     text
-}
-
-/// Routes of this interface: its default route, those that name it, and those without a name if it has the only address.
-fn routes(plan: &Network, name: &str, one: &Interface) -> Vec<(IpAddr, u8, IpAddr)> {
-    let default = one.gateway.map(|gateway| match gateway {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 0, gateway),
-        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 0, gateway),
-    });
-    let alone = plan.interfaces.len() <= 1 || !one.addresses.is_empty();
-    let own = plan
-        .routes
-        .iter()
-        .filter(|route| match &route.interface {
-            Some(own) => own == name,
-            None => alone,
-        })
-        .map(|route| (route.network, route.prefix, route.gateway));
-    default.into_iter().chain(own).collect()
 }
 
 #[cfg(test)]

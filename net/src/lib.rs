@@ -28,6 +28,7 @@ mod bond;
 
 // Floor: one interface
 mod exchange;
+mod fixed_route;
 mod shape;
 
 // Floor: progress of the interfaces, the hand-over

@@ -2,7 +2,7 @@
 //! the others waits for.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -10,6 +10,7 @@ use image::network::{Interface, Method, Network as Plan};
 
 use crate::address::{AddressState, covers};
 use crate::exchange::{Exchange, Protocol};
+use crate::fixed_route::fixed_routes;
 use crate::identity::iaid;
 use crate::lease::Lease;
 use crate::link::Link;
@@ -467,29 +468,13 @@ fn apply_fixed(
     if address.is_ipv6() && netlink.address_state(index, address)? != AddressState::Ready {
         return Ok(false);
     }
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let default = one.settings.gateway.map(|gateway| (any, 0, gateway));
-    let own = plan.routes.iter().filter(|route| match &route.interface {
-        Some(name) => Some(name) == one.settings.name.as_ref(),
-        None => true,
-    });
-    let routes = own.map(|route| (route.network, route.prefix, route.gateway));
-    for (network, length, gateway) in default.into_iter().chain(routes) {
-        if gateway.is_ipv4() != address.is_ipv4() {
-            continue;
+    for route in fixed_routes(plan, &one.settings, &one.settings.addresses) {
+        if route.gateway.is_ipv4() == address.is_ipv4() {
+            let on_link = !covers(&one.settings.addresses, route.gateway);
+            netlink
+                .add_route(index, route, on_link, FIXED_METRIC + index)
+                .with_context(|| format!("adding the {route}"))?;
         }
-        let on_link = !covers(&one.settings.addresses, gateway);
-        let route = Route {
-            network,
-            prefix: length,
-            gateway,
-        };
-        netlink
-            .add_route(index, route, on_link, FIXED_METRIC + index)
-            .with_context(|| format!("routing {network}/{length} through {gateway}"))?;
     }
     Ok(true)
 }
@@ -511,7 +496,7 @@ fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> 
     for route in &lease.routes {
         netlink
             .add_route(link.index, *route, !is_near(route.gateway), metric)
-            .with_context(|| format!("routing {}/{}", route.network, route.prefix))?;
+            .with_context(|| format!("adding the {route}"))?;
     }
     // The name servers of each link are asked over it, as by systemd-networkd (RoutesToDNS=). Best effort: a server may be
     // reached otherwise.

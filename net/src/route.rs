@@ -1,5 +1,6 @@
 //! Routes (rtnetlink(7), `linux/rtnetlink.h`).
 
+use std::fmt;
 use std::net::IpAddr;
 
 use anyhow::Result;
@@ -29,6 +30,17 @@ pub(crate) struct Route {
     pub(crate) prefix: u8,
     /// Unspecified: the network is on the link itself.
     pub(crate) gateway: IpAddr,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            network,
+            prefix,
+            gateway,
+        } = self;
+        write!(f, "route to {network}/{prefix} through {gateway}")
+    }
 }
 
 impl Netlink {
