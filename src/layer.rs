@@ -69,7 +69,25 @@ pub enum Source {
     },
 }
 
+/// The bits by which a program gets the rights of its file's owner or group.
+const SET_ID: u32 = 0o6000;
+
 impl Entry {
+    /// Whether it gives who runs it the rights of its owner or group. The bits mean something else at a folder.
+    #[must_use]
+    pub fn gives_rights(&self) -> bool {
+        !matches!(self.kind, Kind::Directory) && self.mode & SET_ID != 0
+    }
+
+    /// The same without the bits that give rights.
+    #[must_use]
+    pub fn without_set_id(mut self) -> Self {
+        if self.gives_rights() {
+            self.mode &= !SET_ID;
+        }
+        self
+    }
+
     /// A folder owned by root.
     #[must_use]
     pub fn directory(path: impl Into<String>, mode: u32) -> Self {

@@ -41,7 +41,7 @@ use crate::artifact;
 
 pub use check::{
     BaseConfig, ContainerImage, Debian, FileEntry, FileKind, Image, Kernel, KubeletSource,
-    Kubernetes, NEWEST_KUBERNETES_MINOR, RootOptions, Units,
+    Kubernetes, Lockdown, NEWEST_KUBERNETES_MINOR, RootOptions, Units,
 };
 pub use load::load;
 pub use mistakes::Mistakes;

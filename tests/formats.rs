@@ -34,7 +34,7 @@ use slipway::publish::sbom::{self, Component};
 use slipway::recipe::{Platform, Recipe, SetRequest, load};
 use slipway::steps::bootable::{self, Bootable};
 use slipway::steps::disk::{self, Disk};
-use slipway::steps::initramfs::{self, Contents};
+use slipway::steps::initramfs::{self, Contents, Signatures};
 use slipway::steps::kernel::{self, Kernel};
 use slipway::steps::root::Root;
 use slipway::vm::disks::partition;
@@ -148,6 +148,7 @@ impl Bench {
             platforms: &[Platform::named("qemu").unwrap()],
             modules: &[],
             files: &[],
+            signatures: Signatures::LeftOut,
         };
         let initramfs = initramfs::pack(&session, &kernel, &contents)?;
         let root = root(&tools, place.path())?;

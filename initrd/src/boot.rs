@@ -44,7 +44,7 @@ fn line(early: &Early) -> Result<Infallible> {
     step.step("etcd", || etcd::mount(&boot, &root, &state, &machine_id))?;
     step.step("kubelet", || kubelet::install(&boot, &root))?;
     step.enter("handoff");
-    handoff::hand_off(&boot, &root, &state)
+    handoff::hand_off(&boot, &root, &state, &machine_id)
 }
 
 /// A first boot: the config is fetched and checked before the first write; then the node is made. Returns the machine

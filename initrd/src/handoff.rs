@@ -23,6 +23,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, UnlinkatFlags, chdir, chroot, execve, unlinkat};
 
 use crate::context::Boot;
+use crate::host_name;
 use crate::recovery::ledger;
 use crate::root::{self, Root};
 use crate::state::State;
@@ -46,13 +47,19 @@ const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 ///
 /// # Errors
 /// The call that failed. Once the root has moved, the boot cannot go on.
-pub(crate) fn hand_off(boot: &Boot, root: &Root, state: &State) -> Result<Infallible> {
+pub(crate) fn hand_off(
+    boot: &Boot,
+    root: &Root,
+    state: &State,
+    machine_id: &str,
+) -> Result<Infallible> {
     let world = &boot.world;
     root::refuse_copies(boot, root)?;
     for span in firmware::firmware_times(world) {
         boot.timeline.add(span);
     }
     boot.network.hand_over()?;
+    best_effort(world, "naming the node", host_name::set(root, machine_id));
     best_effort(world, "taking the network down", boot.network.flush());
     root.harden().context("making damage of the root fatal")?;
     end_processes(world);

@@ -24,6 +24,9 @@ mod world;
 // Floor: the verified root
 mod root;
 
+// Floor: the name of the node
+mod host_name;
+
 // Floor: the system disk
 mod settle;
 mod system_disk;

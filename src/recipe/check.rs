@@ -46,7 +46,7 @@ pub use debian::Debian;
 pub use files::{FileEntry, FileKind};
 pub use ignition::BaseConfig;
 pub use image::Image;
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Lockdown};
 pub use kubernetes::{KubeletSource, Kubernetes, NEWEST_KUBERNETES_MINOR};
 pub use root::RootOptions;
 pub use units::Units;

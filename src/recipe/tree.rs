@@ -18,6 +18,7 @@ pub(super) const APPENDED: &[&str] = &[
     "kernel.modules",
     "kernel.cmdline",
     "overlay.trees",
+    "root.set-uid",
     "units.enable",
     "units.disable",
     "units.mask",

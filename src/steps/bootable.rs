@@ -82,8 +82,14 @@ pub fn options<'a>(recipe: &Recipe, identity: &'a Identity, root: &Root) -> Opti
         roothash: Some(root.hash),
         ..Cmdline::default()
     };
+    let lockdown = recipe.kernel.lockdown.map(|mode| mode.word().to_owned());
     Options {
-        cmdline: [own.to_words(), recipe.kernel.cmdline.clone()].concat(),
+        cmdline: [
+            own.to_words(),
+            lockdown.into_iter().collect(),
+            recipe.kernel.cmdline.clone(),
+        ]
+        .concat(),
         os_release: &identity.os_release,
         architecture: recipe.image.architecture,
     }

@@ -63,6 +63,22 @@ pub struct Contents<'a> {
     pub modules: &'a [String],
     /// The recipe's files, of which those of modprobe.d(5) concern the modules.
     pub files: &'a [FileEntry],
+    /// What becomes of the modules' signatures.
+    pub signatures: Signatures,
+}
+
+/// Whether the modules in the initramfs keep the signatures that Debian appends to them.
+///
+/// A kernel that is not locked down loads modules without a signature, but checks every existing one: an ECDSA
+/// verification of some 40 million instructions for each module, three quarters of the time from `/init` to the
+/// handoff. Signatures would not protect the initramfs, since an attacker who can replace a module in it can replace
+/// the init.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signatures {
+    /// For a kernel that is locked down, which loads no module without one.
+    Kept,
+    /// For all others.
+    LeftOut,
 }
 
 /// The content of a recipe's initramfs.
@@ -80,6 +96,10 @@ pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Content
         platforms: &recipe.kernel.platforms,
         modules: &recipe.kernel.modules,
         files: &recipe.files,
+        signatures: match recipe.kernel.lockdown {
+            Some(_) => Signatures::Kept,
+            None => Signatures::LeftOut,
+        },
     }
 }
 
@@ -107,6 +127,9 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     }
     for name in module_names(contents) {
         key = key.text("module", &name);
+    }
+    if contents.signatures == Signatures::Kept {
+        key = key.text("signatures", "kept");
     }
     let key = key.finish();
     let made = session.cache.step("initramfs", &key, |folder| {
@@ -163,7 +186,13 @@ fn archive(kernel: &Kernel, contents: &Contents, manifest: &str, rules: &Rules) 
     if let Some(bundle) = contents.ca_bundle {
         archive.file(CA_BUNDLE, 0o644, bundle)?;
     }
-    add_modules(&mut archive, kernel, &catalogue, &index)?;
+    add_modules(
+        &mut archive,
+        kernel,
+        &catalogue,
+        &index,
+        contents.signatures,
+    )?;
     archive.finish()
 }
 
@@ -172,6 +201,7 @@ fn add_modules(
     kernel: &Kernel,
     catalogue: &Catalogue,
     index: &ModuleIndex,
+    signatures: Signatures,
 ) -> Result<()> {
     let folder = format!("{INITRD_MODULES}/{}", kernel.release);
     let text = serde_json::to_vec(index).context("writing the index of modules")?;
@@ -180,7 +210,10 @@ fn add_modules(
         let path = catalogue
             .path(&module.name)
             .with_context(|| format!("finding module {}", module.name))?;
-        let bytes = module_bytes(&kernel.modules.join(path))?;
+        let mut bytes = module_bytes(&kernel.modules.join(path))?;
+        if signatures == Signatures::LeftOut {
+            bytes.truncate(unsigned_length(&bytes));
+        }
         archive.file(&format!("{folder}/{}", module.path), 0o644, &bytes)?;
     }
     Ok(())
@@ -211,16 +244,10 @@ fn module_bytes(path: &Path) -> Result<Vec<u8>> {
         "{}: expected a kernel module, found no ELF file",
         path.display()
     );
-    out.truncate(unsigned_length(&out));
     Ok(out)
 }
 
-/// Bytes of a module without the signature that Debian appends to it (`include/linux/module_signature.h`).
-///
-/// A kernel that is not locked down loads modules without a signature, but checks every existing one: an ECDSA
-/// verification of some 40 million instructions for each module, three quarters of the time from `/init` to the
-/// handoff. Signatures would not protect the initramfs, since an attacker who can replace a module in it can replace
-/// the init. An image for Secure Boot, where lockdown requires the signatures, must keep them.
+/// Bytes of a module without the signature that is appended to it (`include/linux/module_signature.h`).
 fn unsigned_length(module: &[u8]) -> usize {
     const MAGIC: &[u8] = b"~Module signature appended~\n";
     const TRAILER: usize = 12;

@@ -5,6 +5,7 @@
 
 mod kubelet;
 mod merge;
+mod set_id;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -54,7 +55,7 @@ pub fn seal(
     layers: &[Layer],
 ) -> Result<Root> {
     let (options, epoch) = (&locked.recipe.root, locked.lock.epoch);
-    let mut key = Key::of("root", 2)
+    let mut key = Key::of("root", 3)
         .key("tools", &tools.key)
         .key("rootfs", &rootfs.key)
         .value("options", options)?
@@ -65,7 +66,8 @@ pub fn seal(
     let key = key.finish();
     let step = session.progress.step("root");
     let made = session.cache.step("root", &key, |folder| {
-        let entries = merge::merge(rootfs.entries(), layers)?;
+        let base = set_id::removed(rootfs.entries(), &options.set_uid)?;
+        let entries = merge::merge(&base, layers)?;
         kubelet::check(&entries)?;
         let erofs = folder.join(EROFS);
         format(tools, &entries, folder, options, &key, epoch)?;

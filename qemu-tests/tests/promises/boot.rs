@@ -1,5 +1,7 @@
 //! The boot line, from the firmware to the handoff.
 
+use std::fs;
+
 use anyhow::{Context, Result, ensure};
 use image::layout::{LABEL_STATE, LABEL_VAR};
 use image::report::HANDOFF_LINE;
@@ -11,6 +13,35 @@ use slipway::vm::disks::partition;
 use slipway::vm::machine::Bus;
 
 use crate::ignition::{PCAP_HEADER, probes};
+
+/// An image with `lockdown = "integrity"` boots: its modules keep their signatures, so the kernel that loads no others takes
+/// them, and says of none that it is out of the ordinary.
+pub(crate) fn a_locked_down_kernel_loads_signed_modules(lab: &mut Lab) -> Result<()> {
+    let recipe = lab.folder().join("locked-down");
+    let text = format!(
+        "extends = \"{}/node.toml\"\n[image]\nname = \"locked-down\"\n[kernel]\nlockdown = \"integrity\"\n",
+        lab.recipes().display()
+    );
+    fs::write(recipe.with_extension("toml"), text)?;
+    let image = lab.builder().build(&recipe.display().to_string())?;
+    let node = lab.node_of(&image.disk)?;
+    let plan = BootOptions {
+        image: Some(image),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    let found = running.run(
+        "cat /sys/kernel/security/lockdown /proc/sys/kernel/tainted; grep -c . /proc/modules",
+    )?;
+    let lines: Vec<&str> = found.lines().collect();
+    ensure!(
+        lines.first() == Some(&"none [integrity] confidentiality") && lines.get(1) == Some(&"0"),
+        "lockdown, taint and number of modules: {lines:?}"
+    );
+    Ok(())
+}
 
 /// The image boots by UEFI, through systemd-boot and the unified kernel image, to the handoff, and systemd is up.
 pub(crate) fn a_uefi_boot_reaches_the_handoff(lab: &mut Lab) -> Result<()> {

@@ -43,14 +43,17 @@ const HARDENED: &[(&str, &str)] = &[
         "systemctl list-units --all --no-legend '*.automount' | grep -E 'boot|efi' || true",
         "",
     ),
-    (
-        "find /usr/lib/slipway/kubelet -xdev -perm /6000 -type f 2>&1 | head -3",
-        "",
-    ),
+    // The kubelet's container is below this root too.
+    ("find / -xdev -perm /6000 -type f 2>&1 | head -3", ""),
+    // Nobody can log in at a prompt.
+    ("pgrep -x agetty || true", ""),
+    ("hostname | grep -cxE 'node-[0-9a-f]{12}'", "1"),
+    ("journalctl -b -q --no-pager -o cat -p err", ""),
 ];
 
 /// Nothing listens for names on the link, the kernel keeps its addresses and itself, the boot loader's partition is not
-/// mounted on access, and no program in the kubelet's container gives other rights than its user's.
+/// mounted on access, no program gives other rights than its user's, nobody is asked
+/// to log in, the node has a name of its own, and its journal has no error.
 pub(crate) fn the_running_node_is_closed(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     for (command, expected) in HARDENED {

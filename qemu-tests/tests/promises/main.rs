@@ -79,6 +79,7 @@ const PROMISES: &[Promise] = promises![
 
 /// The long ones, each with several boots or waits of its own: `just promises-long`.
 const LONG: &[Promise] = promises![
+    boot::a_locked_down_kernel_loads_signed_modules,
     network::bonds_have_their_modes_and_vlans_their_tags,
     network::a_network_of_version_6_alone_brings_a_node_to_ready,
     watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,

@@ -19,6 +19,29 @@ pub(super) struct RawKernel {
     pub modules: Vec<String>,
     /// Words of the kernel command line; the build adds roothash= itself.
     pub cmdline: Vec<String>,
+    /// What root may not do to the running kernel; the initramfs's modules keep their signatures then.
+    pub lockdown: Option<Lockdown>,
+}
+
+/// A mode of the kernel's lockdown (kernel_lockdown(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lockdown {
+    /// Root cannot change the running kernel: no modules without a signature, no kexec, no raw access to memory.
+    Integrity,
+    /// Nor read from it.
+    Confidentiality,
+}
+
+impl Lockdown {
+    /// The word of the kernel command line.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Integrity => "lockdown=integrity",
+            Self::Confidentiality => "lockdown=confidentiality",
+        }
+    }
 }
 
 /// The kernel, its modules and its command line.
@@ -32,6 +55,8 @@ pub struct Kernel {
     pub modules: Vec<String>,
     /// Words of the kernel command line, beside those of the build.
     pub cmdline: Vec<String>,
+    /// The kernel's lockdown; none by default.
+    pub lockdown: Option<Lockdown>,
 }
 
 impl Check<'_> {
@@ -41,6 +66,7 @@ impl Check<'_> {
             platforms,
             modules,
             cmdline,
+            lockdown,
         } = raw;
         if package.is_none() {
             self.missing(
@@ -63,6 +89,7 @@ impl Check<'_> {
             platforms,
             modules,
             cmdline,
+            lockdown,
         }
     }
 }

@@ -15,6 +15,7 @@ pub(super) enum Rule {
     CmdlineWord,
     Unit,
     User,
+    FilePath,
 }
 
 /// The reason for refusing a name.
@@ -102,6 +103,13 @@ impl Rule {
                     || name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
                         && rest(&|c| lower(c) || "_-".contains(c)),
                 "expected the name of a user or group, or a number",
+            ),
+            Self::FilePath => (
+                "the path of a file",
+                name.strip_prefix('/').is_some_and(|path| {
+                    path.split('/').all(|part| !["", ".", ".."].contains(&part))
+                }) && !name.chars().any(char::is_control),
+                "expected an absolute path, as \"/usr/bin/sudo\"",
             ),
         };
         if good {

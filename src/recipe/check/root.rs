@@ -1,9 +1,10 @@
-//! `[root]`: the compression of the root file system.
+//! `[root]`: the compression of the root file system, and which of its files give rights.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
+use super::names::Rule;
 use super::size::{TextOrNumber, size};
 use crate::recipe::mistakes::{Mistake, Place};
 
@@ -15,6 +16,8 @@ pub(super) struct RawRoot {
     pub compression: Option<String>,
     /// What is compressed together at most, as "64 KiB" or in bytes: a power of two. Default: 64 KiB.
     pub cluster: Option<TextOrNumber>,
+    /// Packages' files that keep their set-uid and set-gid bits, as "/usr/bin/sudo"; all others lose them.
+    pub set_uid: Vec<String>,
 }
 
 /// The compression of the root.
@@ -24,6 +27,8 @@ pub struct RootOptions {
     pub compression: String,
     /// Maximum size of a compressed cluster, bytes (`mkfs.erofs -C`): a power of two from 4096 to 1 MiB.
     pub cluster: u32,
+    /// Paths of the packages' files that keep their set-uid and set-gid bits; all others lose them.
+    pub set_uid: Vec<String>,
 }
 
 impl Default for RootOptions {
@@ -31,6 +36,7 @@ impl Default for RootOptions {
         Self {
             compression: "lz4".to_owned(),
             cluster: 65_536,
+            set_uid: Vec::new(),
         }
     }
 }
@@ -39,7 +45,9 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
     let RawRoot {
         compression: given,
         cluster,
+        set_uid,
     } = raw;
+    check.list("root.set-uid", Rule::FilePath);
     let default = RootOptions::default();
     if let Some(text) = given.as_deref()
         && let Err(mistake) = compression(text, &check.place("root.compression"))
@@ -63,6 +71,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
     RootOptions {
         compression: given.clone().unwrap_or(default.compression),
         cluster,
+        set_uid: set_uid.clone(),
     }
 }
 

@@ -96,7 +96,8 @@ fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
                 .iter()
                 .any(|link| is_at_or_below(&entry.path, &link.path))
         })
-        .map(|entry| (entry.path.clone(), without_set_id(entry)))
+        // The container's processes are root already: a file that gives other rights only serves an attacker.
+        .map(|entry| (entry.path.clone(), entry.clone().without_set_id()))
         .collect();
     let targets = MOUNTS.iter().map(|mount| match mount.source {
         MountSource::File(_) => Entry::file(mount.target, 0o644, ""),
@@ -115,15 +116,6 @@ fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
         entries.entry(entry.path.clone()).or_insert(entry);
     }
     entries.into_values().collect()
-}
-
-/// The container's processes are root already: a file that gives other rights than its user's only serves an attacker.
-fn without_set_id(entry: &Entry) -> Entry {
-    let mut entry = entry.clone();
-    if !matches!(entry.kind, Kind::Directory) {
-        entry.mode &= !0o6000;
-    }
-    entry
 }
 
 fn is_at_or_below(path: &str, folder: &str) -> bool {
