@@ -35,7 +35,39 @@ pub(super) fn apply(root: &Path) -> Result<()> {
         fs::create_dir_all(root.join(place))?;
     }
     seed(root)?;
+    leave_links_alone(&root.join(TMPFILES))?;
     etc(root)
+}
+
+/// Turns the packages' `tmpfiles.d` lines for a folder that is a link into `/var` here into comments: systemd-tmpfiles
+/// reports at every boot that it finds no folder there.
+fn leave_links_alone(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if fs::symlink_metadata(&path)?.is_file() {
+            let text = fs::read_to_string(&path)?;
+            let lines = without_links(&text);
+            if lines != text {
+                fs::write(&path, lines).with_context(|| format!("writing {}", path.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn without_links(text: &str) -> String {
+    let makes_link = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (kind, path) = (words.next().unwrap_or_default(), words.next());
+        let path = path.unwrap_or_default().trim_end_matches('/');
+        kind.starts_with(['d', 'D', 'e', 'v', 'q', 'Q'])
+            && VAR_LINKS.iter().any(|(link, _)| *link == path)
+    };
+    let line = |line: &str| match makes_link(line) {
+        true => format!("# A link into /var: {line}"),
+        false => line.to_owned(),
+    };
+    text.split_inclusive('\n').map(line).collect()
 }
 
 /// `root/usr/../var/x` without the dots, resolved lexically: the tree's links must not be followed here.
@@ -189,7 +221,16 @@ mod tests {
         )
         .unwrap();
         fs::set_permissions(root.join("root"), Permissions::from_mode(0o700)).unwrap();
+        fs::write(
+            root.join("usr/lib/tmpfiles.d/home.conf"),
+            "# Folders\nQ /home 0755 - - -\nd- /root/.ssh :0700 root :root -\n",
+        )
+        .unwrap();
         apply(&root).unwrap();
+        assert_eq!(
+            fs::read_to_string(root.join("usr/lib/tmpfiles.d/home.conf")).unwrap(),
+            "# Folders\n# A link into /var: Q /home 0755 - - -\nd- /root/.ssh :0700 root :root -\n"
+        );
         for (link, target) in VAR_LINKS {
             let link = root.join(link.trim_start_matches('/'));
             assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
