@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use crate::block::{self, Disk};
+use crate::kernel_call;
 use crate::nvme;
 use crate::world::World;
 
@@ -68,7 +69,8 @@ pub fn ids(world: &World, disk: &Path, name: &str, serial: Option<&str>) -> Vec<
         let namespace = block::number(&disk.join("nsid")).unwrap_or_default();
         out.extend(of_cloud(&model, namespace, serial, |identify| {
             let device = File::open(world.dev.join(name)).ok()?;
-            nvme::identify(&device, identify).ok()
+            let what = format!("{name} to say its name");
+            kernel_call::on_disks(world, &what, || nvme::identify(&device, identify)).ok()
         }));
         let known = |id: &String| {
             ["eui.", "nvme.", "uuid."]

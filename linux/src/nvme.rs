@@ -62,8 +62,8 @@ pub fn identify(device: &File, what: Identify) -> Result<Vec<u8>> {
         data: page.as_mut_ptr() as u64,
         data_length: u32::try_from(PAGE)?,
         arguments: [structure, 0, 0, 0, 0, 0],
-        // A controller that does not answer must not hold the boot for the minute that is the kernel's own limit.
-        timeout_ms: 5000,
+        // The kernel's own limit: after a shorter one it would reset a controller that is only slow.
+        timeout_ms: 0,
         ..AdminCommand::default()
     };
     // SAFETY: the structure has the kernel's layout; `data` is the address of `data_length` bytes, which the kernel writes;
