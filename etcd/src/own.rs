@@ -366,7 +366,15 @@ mod tests {
         ] {
             file.write_all_at(bytes, at + field).unwrap();
         }
-        let by = |volume: &Volume| choose(vec![volume.clone()], "x", Some(&known), None);
+        let by = |volume: &Volume| {
+            choose(
+                &World::real(),
+                vec![volume.clone()],
+                "x",
+                Some(&known),
+                None,
+            )
+        };
         let fault = by(&own).unwrap_err();
         assert!(fault.what.contains("superblock"), "{fault}");
         assert!(fault.fix.unwrap().contains("e2fsck -f -b 8193 -B 1024 "));
