@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::bond;
 use crate::mac::Mac;
 use crate::network::{
-    Bond, HOST_NAME_LENGTH, Interface, Method, Network, Route, Vlan, is_host_name,
+    Bond, HOST_NAME_LENGTH, Interface, Method, Network, Route, Vlan, is_host_name, masked,
 };
 
 /// The kernel's limit on names of interfaces, without the final NUL (`IFNAMSIZ`).
@@ -300,9 +300,10 @@ fn route(value: &str) -> Result<Route, String> {
             "network {network} and gateway {gateway} are of different versions"
         ));
     }
+    let prefix = prefix(network, mask)?;
     Ok(Route {
-        network,
-        prefix: prefix(network, mask)?,
+        network: masked(network, prefix),
+        prefix,
         gateway,
         interface: fields.get(2).map(|text| name(text)).transpose()?,
     })
@@ -369,7 +370,7 @@ mod tests {
             "bond=bond0:eth0,eth1:mode=active-backup,miimon=100:1450",
             "bond=",
             "bond=bond2:eth0:mode=4,lacp_rate=1",
-            "rd.route=198.51.100.0/24:192.0.2.1:eth0",
+            "rd.route=198.51.100.9/24:192.0.2.1:eth0",
             "rd.route=[2001:db8:1::/48]:[fe80::1]",
             "nameserver=192.0.2.53",
             "nameserver=[2001:db8::53]",
@@ -393,6 +394,7 @@ mod tests {
             .collect();
         assert_eq!(named, ["802.3ad", "fast"]);
         assert_eq!(network.routes[0].interface.as_deref(), Some("eth0"));
+        assert_eq!(network.routes[0].network.to_string(), "198.51.100.0");
         assert_eq!(
             (network.routes[1].prefix, network.routes[1].gateway),
             (48, ip("fe80::1"))

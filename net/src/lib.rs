@@ -1,7 +1,8 @@
 //! The network of the initrd: from `ip=` on the kernel command line to configured links, and the hand-over to
 //! systemd-networkd.
 
-// Floor: netlink's messages
+// Floor: netlink's messages, the log
+mod log_once;
 mod message;
 
 // Floor: a netlink socket

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use image::network::{Interface, Method, Network as Plan};
 
 use crate::address::{AddressState, covers};
@@ -14,6 +14,7 @@ use crate::fixed_route::fixed_routes;
 use crate::identity::iaid;
 use crate::lease::Lease;
 use crate::link::Link;
+use crate::log_once::LogOnce;
 use crate::netlink::Netlink;
 use crate::route::Route;
 
@@ -107,6 +108,7 @@ pub(crate) struct Progress {
     pub(crate) advertised: Vec<(u32, IpAddr)>,
     /// Interfaces that have an address and no name server, by index, and since when.
     without_resolver: BTreeMap<u32, Instant>,
+    log: LogOnce,
 }
 
 impl Progress {
@@ -236,7 +238,7 @@ impl Progress {
             let Some(lease) = one.receive(now) else {
                 continue;
             };
-            match apply_lease(netlink, &one.link, &lease) {
+            match apply_lease(netlink, &one.link, &lease, &mut self.log) {
                 Ok(()) => one.granted = Some(lease),
                 Err(error) => {
                     tracing::warn!("net: {}: unusable lease: {error:#}", one.link.name);
@@ -257,9 +259,8 @@ impl Progress {
     ) {
         for one in links.iter().filter(|one| one.link.carrier) {
             let Link { index, name, .. } = &one.link;
-            if let Err(error) = self.hold_leases(netlink, &one.link, now) {
-                tracing::warn!("net: {name}: {error:#}");
-            }
+            let done = self.hold_leases(netlink, &one.link, now);
+            self.log.warn(done.with_context(|| name.clone()));
             if self.is_ready(*index) || !one.settings.wants_address() {
                 continue;
             }
@@ -273,7 +274,7 @@ impl Progress {
                     });
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!("net: {name}: {error:#}"),
+                Err(error) => self.log.warn(Err(error).with_context(|| name.clone())),
             }
         }
     }
@@ -313,7 +314,7 @@ impl Progress {
         let index = one.link.index;
         let mut fixed = true;
         for address in &one.settings.addresses {
-            fixed &= apply_fixed(netlink, plan, one, *address)?;
+            fixed &= apply_fixed(netlink, plan, one, *address, &mut self.log)?;
         }
         let is_used = |held: &Held| held.confirmed && !held.lease.addresses.is_empty();
         let of_link = self.held.range((index, false)..=(index, true));
@@ -449,15 +450,17 @@ fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> R
     Ok(in_use)
 }
 
-/// Adds a fixed address to a link, and the routes of its version. False while duplicate address detection is under way:
+/// Adds a fixed address to a link, and the routes of its version, each of them best effort. False while duplicate address detection is under way:
 /// the kernel accepts no route through such an address.
 fn apply_fixed(
     netlink: &mut Netlink,
     plan: &Plan,
     one: &Candidate,
     (address, prefix): (IpAddr, u8),
+    log: &mut LogOnce,
 ) -> Result<bool> {
-    let index = one.link.index;
+    let Link { index, name, .. } = &one.link;
+    let index = *index;
     let peer = one
         .settings
         .peer
@@ -471,16 +474,16 @@ fn apply_fixed(
     for route in fixed_routes(plan, &one.settings, &one.settings.addresses) {
         if route.gateway.is_ipv4() == address.is_ipv4() {
             let on_link = !covers(&one.settings.addresses, route.gateway);
-            netlink
-                .add_route(index, route, on_link, FIXED_METRIC + index)
-                .with_context(|| format!("adding the {route}"))?;
+            let done = netlink.add_route(index, route, on_link, FIXED_METRIC + index);
+            log.warn(done.with_context(|| format!("{name}: adding the {route}")));
         }
     }
     Ok(true)
 }
 
-/// Configures a link by a lease. A server's MTU is best effort: some offer one that the device does not support.
-fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> {
+/// Configures a link by a lease. A server's MTU is best effort: some offer one that the device does not support. So is each of
+/// its routes, but a lease whose routes are all refused leads nowhere.
+fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease, log: &mut LogOnce) -> Result<()> {
     if let Some(mtu) = lease.mtu
         && let Err(error) = netlink.set_mtu(link.index, mtu.into())
     {
@@ -493,11 +496,16 @@ fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease) -> Result<()> 
     }
     let is_near = |gateway: IpAddr| covers(&lease.addresses, gateway);
     let metric = LEASED_METRIC + link.index;
+    let mut refused = 0;
     for route in &lease.routes {
-        netlink
-            .add_route(link.index, *route, !is_near(route.gateway), metric)
-            .with_context(|| format!("adding the {route}"))?;
+        let done = netlink.add_route(link.index, *route, !is_near(route.gateway), metric);
+        refused += usize::from(done.is_err());
+        log.warn(done.with_context(|| format!("{}: adding the {route}", link.name)));
     }
+    ensure!(
+        refused == 0 || refused < lease.routes.len(),
+        "the kernel takes none of its routes"
+    );
     // The name servers of each link are asked over it, as by systemd-networkd (RoutesToDNS=). Best effort: a server may be
     // reached otherwise.
     let default = lease.routes.iter().find(|route| route.prefix == 0);

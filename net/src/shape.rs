@@ -15,6 +15,7 @@ use image::network::{Bond, Network, Vlan};
 
 use crate::bond::Options;
 use crate::link::Link;
+use crate::log_once::LogOnce;
 use crate::netlink::Netlink;
 use linux::block;
 use linux::world::World;
@@ -22,7 +23,7 @@ use linux::world::World;
 /// Makes virtual links, and logs each error once.
 #[derive(Debug, Default)]
 pub(crate) struct Shaper {
-    logged: BTreeSet<String>,
+    log: LogOnce,
     /// Options that the kernel has refused, by the bond's index.
     refused: BTreeSet<(u32, String)>,
 }
@@ -46,16 +47,19 @@ impl Shaper {
             let taken = links.iter().any(|link| link.name == *name);
             if let Some(link) = found.filter(|_| !taken) {
                 let done = rename(netlink, link, name);
-                self.log_once(done.with_context(|| format!("naming {} {name}", link.name)));
+                self.log
+                    .warn(done.with_context(|| format!("naming {} {name}", link.name)));
             }
         }
         for bond in &plan.bonds {
             let done = self.make_bond(world, netlink, plan, bond);
-            self.log_once(done.with_context(|| format!("making the bond {}", bond.name)));
+            self.log
+                .warn(done.with_context(|| format!("making the bond {}", bond.name)));
         }
         for vlan in &plan.vlans {
             let done = make_vlan(world, netlink, plan, vlan);
-            self.log_once(done.with_context(|| format!("making the VLAN {}", vlan.name)));
+            self.log
+                .warn(done.with_context(|| format!("making the VLAN {}", vlan.name)));
         }
         Ok(())
     }
@@ -142,15 +146,6 @@ impl Shaper {
         if let Err(error) = options.set(key, value) {
             tracing::warn!("net: {}: {error:#}; it is left out", own.name);
             self.refused.insert(refused);
-        }
-    }
-
-    fn log_once(&mut self, done: Result<()>) {
-        if let Err(error) = done {
-            let text = format!("{error:#}");
-            if self.logged.insert(text.clone()) {
-                tracing::warn!("net: {text}");
-            }
         }
     }
 }

@@ -14,6 +14,8 @@ use linux::world::World;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::link::Link;
+use crate::log_once::LogOnce;
 use crate::netlink::Netlink;
 use crate::progress::{Candidate, Progress, Ready};
 use crate::shape::{self, Shaper};
@@ -39,6 +41,7 @@ pub(crate) struct Worker {
     candidates: Vec<Candidate>,
     /// The indices of the links that were set up.
     pub(crate) links: Vec<u32>,
+    log: LogOnce,
     began: Instant,
     /// What resolv.conf holds, and the link whose name servers come first in it.
     names: String,
@@ -56,6 +59,7 @@ impl Worker {
             progress: Progress::default(),
             candidates: Vec::new(),
             links: Vec::new(),
+            log: LogOnce::default(),
             began: Instant::now(),
             names: String::new(),
             first: None,
@@ -89,7 +93,7 @@ impl Worker {
         }
         self.shaper.shape(&self.world, netlink, plan)?;
         self.candidates = candidates(&self.world, netlink, plan)?;
-        set_links_up(netlink, &self.candidates, &mut self.links);
+        set_links_up(netlink, &self.candidates, &mut self.links, &mut self.log);
         progress.drop_ended(netlink, &self.candidates, now);
         progress.start_exchanges(netlink, plan, &self.candidates, now);
         progress.update_ready(netlink, plan, &self.candidates, now);
@@ -214,24 +218,29 @@ fn candidates(world: &World, netlink: &mut Netlink, plan: &Plan) -> Result<Vec<C
 }
 
 /// Sets the links up that are down. An Ethernet address or MTU that the device does not take is best effort.
-fn set_links_up(netlink: &mut Netlink, candidates: &[Candidate], set_up: &mut Vec<u32>) {
+fn set_links_up(
+    netlink: &mut Netlink,
+    candidates: &[Candidate],
+    set_up: &mut Vec<u32>,
+    log: &mut LogOnce,
+) {
     for Candidate { link, settings, .. } in candidates.iter().filter(|one| !one.link.up) {
-        if let Some(mac) = settings.mac
-            && let Err(error) = netlink.set_mac(link.index, &mac.0)
-        {
-            tracing::warn!("net: {}: address {mac}: {error:#}", link.name);
+        let Link { index, name, .. } = link;
+        if let Some(mac) = settings.mac {
+            let done = netlink.set_mac(*index, &mac.0);
+            log.warn(done.with_context(|| format!("{name}: address {mac}")));
         }
-        if let Some(mtu) = settings.mtu
-            && let Err(error) = netlink.set_mtu(link.index, mtu)
-        {
-            tracing::warn!("net: {}: MTU {mtu}: {error:#}", link.name);
+        if let Some(mtu) = settings.mtu {
+            let done = netlink.set_mtu(*index, mtu);
+            log.warn(done.with_context(|| format!("{name}: MTU {mtu}")));
         }
-        match netlink.set_up(link.index, true) {
-            Ok(()) => tracing::info!("net: {}: set up", link.name),
-            Err(error) => tracing::warn!("net: {}: {error:#}", link.name),
+        let done = netlink.set_up(*index, true);
+        if done.is_ok() {
+            tracing::info!("net: {name}: set up");
         }
-        if !set_up.contains(&link.index) {
-            set_up.push(link.index);
+        log.warn(done.with_context(|| format!("{name}: setting the link up")));
+        if !set_up.contains(index) {
+            set_up.push(*index);
         }
     }
 }

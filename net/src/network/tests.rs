@@ -273,6 +273,23 @@ fn a_fixed_address_and_its_routes_are_set_and_taken_back() {
     });
 }
 
+#[test]
+fn a_route_that_no_kernel_takes_does_not_hold_a_link_up() {
+    let name = "network::tests::a_route_that_no_kernel_takes_does_not_hold_a_link_up";
+    with_peer(name, |_, world| {
+        let plan = words(
+            "ip=10.9.8.7::10.9.8.1:24::eth0:off rd.route=10.7.0.0/16:224.0.0.1:eth0 \
+             rd.route=10.6.0.9/16:10.9.8.9:eth0",
+        );
+        let worker = brought_up(world, &plan);
+        assert_eq!(worker.progress.ready[0].name, "eth0");
+        let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        for line in ["eth0\t00000000\t0108090A", "eth0\t0000060A\t0908090A"] {
+            assert!(routes.contains(line), "{line}:\n{routes}");
+        }
+    });
+}
+
 /// The network data names a device by its Ethernet address alone. The configuration of an earlier plan is removed
 /// first.
 #[test]

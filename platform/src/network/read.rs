@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use image::bond::{self, MODE, MODES};
 use image::mac::Mac;
+use image::network::masked;
 use serde_json::{Map, Value};
 
 use super::{Addressing, How, Kind, Link, Network, Route};
@@ -354,9 +355,10 @@ impl Reader {
             self.wrong(&format!("{at}.gateway"), &gateway, &expected);
             return None;
         }
+        let prefix = prefix?;
         Some(Route {
-            network,
-            prefix: prefix?,
+            network: masked(network, prefix),
+            prefix,
             gateway,
         })
     }

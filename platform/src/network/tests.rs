@@ -28,7 +28,7 @@ const BARE_METAL: &str = r#"{
   "networks": [
     {"id": "private-ipv4", "type": "ipv4", "link": "interface2", "ip_address": "10.184.0.244",
       "netmask": "255.255.240.0", "routes": [
-        {"network": "10.0.0.0", "netmask": "255.0.0.0", "gateway": "11.0.0.1"},
+        {"network": "10.9.0.0", "netmask": "255.0.0.0", "gateway": "11.0.0.1"},
         {"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "23.253.157.1"}]},
     {"id": "private-ipv6", "type": "ipv6", "link": "interface2", "ip_address": "2001:cdba::3257:9652/24",
       "routes": [{"network": "::", "netmask": "ffff:ffff:ffff::", "gateway": "fd00::1:1"}]},
@@ -100,8 +100,11 @@ fn a_vlan_over_a_bond_is_read() {
         ]
     );
     let prefixes = network.addressings.iter().flat_map(|one| &one.routes);
-    let prefixes: Vec<u8> = prefixes.map(|route| route.prefix).collect();
-    assert_eq!(prefixes, [8, 0, 48]);
+    let prefixes: Vec<(IpAddr, u8)> = prefixes.map(|one| (one.network, one.prefix)).collect();
+    assert_eq!(
+        prefixes,
+        [(ip("10.0.0.0"), 8), (ip("0.0.0.0"), 0), (ip("::"), 48)]
+    );
     assert_eq!(network.resolvers, [ip("192.0.2.1"), ip("192.0.2.2")]);
 }
 
