@@ -508,22 +508,30 @@ fn apply_lease(netlink: &mut Netlink, link: &Link, lease: &Lease, log: &mut LogO
     );
     // The name servers of each link are asked over it, as by systemd-networkd (RoutesToDNS=). Best effort: a server may be
     // reached otherwise.
-    let default = lease.routes.iter().find(|route| route.prefix == 0);
-    for resolver in lease.resolvers.iter().filter(|one| !is_near(**one)) {
-        let Some(default) = default.filter(|route| route.network.is_ipv4() == resolver.is_ipv4())
-        else {
-            continue;
-        };
-        let route = Route {
-            network: *resolver,
-            prefix: 32,
-            gateway: default.gateway,
-        };
+    for route in routes_to_resolvers(lease) {
         if let Err(error) = netlink.add_route(link.index, route, !is_near(route.gateway), metric) {
-            tracing::debug!("net: {}: routing {resolver}: {error:#}", link.name);
+            tracing::debug!("net: {}: adding the {route}: {error:#}", link.name);
         }
     }
     Ok(())
+}
+
+/// A route to each name server of a lease that the addresses do not cover, through the gateway of the lease's closest route.
+fn routes_to_resolvers(lease: &Lease) -> Vec<Route> {
+    let far = lease.resolvers.iter();
+    let far = far.filter(|resolver| !covers(&lease.addresses, **resolver));
+    let route = |resolver: &IpAddr| {
+        let routes = lease.routes.iter();
+        let leading = routes.filter(|route| covers(&[(route.network, route.prefix)], *resolver));
+        let closest = leading.max_by_key(|route| route.prefix)?;
+        let is_enough = closest.prefix == 32 || closest.gateway.is_unspecified();
+        (!is_enough).then_some(Route {
+            network: *resolver,
+            prefix: 32,
+            gateway: closest.gateway,
+        })
+    };
+    far.filter_map(route).collect()
 }
 
 /// The addresses of a lease, for the log.
@@ -545,5 +553,47 @@ fn remove_lease(netlink: &mut Netlink, link: &Link, addresses: &[(IpAddr, u8)]) 
         if let Err(error) = netlink.remove_address(link.index, *address, *prefix) {
             tracing::debug!("net: {}: removing {address}: {error:#}", link.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_name_server_is_asked_through_the_closest_route() {
+        let route = |network: &str, prefix: u8, gateway: &str| Route {
+            network: address(network),
+            prefix,
+            gateway: address(gateway),
+        };
+        let resolvers = [
+            "192.0.2.53",
+            "198.51.100.53",
+            "203.0.113.53",
+            "203.0.113.54",
+            "10.9.8.53",
+            "2001:db8::53",
+        ];
+        let lease = Lease {
+            addresses: vec![(address("10.9.8.77"), 24)],
+            routes: vec![
+                route("0.0.0.0", 0, "10.9.8.1"),
+                route("198.51.100.0", 24, "10.9.8.2"),
+                route("203.0.113.53", 32, "10.9.8.3"),
+                route("203.0.113.0", 24, "0.0.0.0"),
+            ],
+            resolvers: resolvers.map(address).to_vec(),
+            ..Lease::default()
+        };
+        let expected = [
+            route("192.0.2.53", 32, "10.9.8.1"),
+            route("198.51.100.53", 32, "10.9.8.2"),
+        ];
+        assert_eq!(routes_to_resolvers(&lease), expected);
     }
 }
