@@ -14,7 +14,7 @@ use crate::world::World;
 
 /// Model of the NVMe disks of Compute Engine; all of an instance are namespaces of one controller.
 const GOOGLE: &str = "nvme_card-pd";
-/// Model of Compute Engine's local NVMe disks.
+/// Model of Compute Engine's local NVMe disks; with a number behind it where each has a controller.
 const GOOGLE_LOCAL: &str = "nvme_card";
 /// Model of the volumes of Amazon's Elastic Block Store.
 const EBS: &str = "Amazon Elastic Block Store";
@@ -67,7 +67,7 @@ pub fn ids(world: &World, disk: &Path, name: &str, serial: Option<&str>) -> Vec<
     }
     if name.starts_with("nvme") {
         let namespace = block::number(&disk.join("nsid")).unwrap_or_default();
-        out.extend(of_cloud(&model, namespace, serial, |identify| {
+        out.extend(of_cloud(name, &model, namespace, serial, |identify| {
             let device = File::open(world.dev.join(name)).ok()?;
             let what = format!("{name} to say its name");
             kernel_call::on_disks(world, &what, || nvme::identify(&device, identify)).ok()
@@ -100,8 +100,9 @@ pub fn ids(world: &World, disk: &Path, name: &str, serial: Option<&str>) -> Vec<
     out
 }
 
-/// The names that a cloud gives an NVMe disk, by its data or its namespace's number. `identify` asks the disk.
+/// The names that a cloud gives an NVMe disk, by its data or its namespace's number. `name` is the kernel's. `identify` asks the disk.
 fn of_cloud(
+    name: &str,
     model: &str,
     namespace: u64,
     serial: Option<&str>,
@@ -113,8 +114,8 @@ fn of_cloud(
     if model == link(GOOGLE) {
         let name = of_namespace().and_then(|page| nvme::google_name(&page));
         out.extend(name.map(|name| format!("google-{name}")));
-    } else if model == link(GOOGLE_LOCAL) && namespace > 0 {
-        out.push(format!("google-local-nvme-ssd-{}", namespace - 1));
+    } else if let Some(number) = google_local(model, name, namespace) {
+        out.push(format!("google-local-nvme-ssd-{number}"));
     } else if model == link(EBS) {
         let device = of_namespace().and_then(|page| nvme::ebs_device_of_namespace(&page));
         let device = device.or_else(|| nvme::ebs_device(&identify(nvme::Identify::Controller)?));
@@ -126,6 +127,17 @@ fn of_cloud(
         out.push(format!("azure/data/by-lun/{}", namespace - 2));
     }
     out
+}
+
+/// The number of a local disk of Compute Engine, by its namespace and, where there are several controllers, by the kernel's
+/// number of its controller.
+fn google_local(model: &str, name: &str, namespace: u64) -> Option<u64> {
+    let controller = match model.strip_prefix(GOOGLE_LOCAL)?.chars().next() {
+        None => 0,
+        Some('0'..='9') => name.strip_prefix("nvme")?.split('n').next()?.parse().ok()?,
+        Some(_) => return None,
+    };
+    namespace.checked_sub(1)?.checked_add(controller)
 }
 
 /// The LUN of a data disk of Azure on a SCSI controller of its VMBus.
@@ -234,6 +246,7 @@ mod tests {
         nvme  model=Amazon_Elastic_Block_Store;serial=vol0abc               nvme-Amazon_Elastic_Block_Store_vol0abc
         nvme  model=Amazon_Elastic_Block_Store;serial=vol0abc               ebs-vol-0abc
         nvme  model=nvme_card;serial=nvme_card                              google-local-nvme-ssd-2
+        nvme5 model=nvme_card5;serial=nvme_card5                            google-local-nvme-ssd-7
         virtio serial=7b1e5a1c-3a5e-4d2c-9                                  virtio-7b1e5a1c-3a5e-4d2c-9
     ";
 
@@ -254,6 +267,7 @@ mod tests {
                 "vmbus" => {
                     "VMBUS:01/f8b3781b-1e82-4818-a1c3-63d806ec15bb/host1/target1:0:0/1:0:0:3/block/sdc"
                 }
+                "nvme5" => "pci0000:00/0000:00:06.0/nvme/nvme5/nvme5n3",
                 "nvme" => "pci0000:00/0000:00:06.0/nvme/nvme0/nvme0n3",
                 _ => "pci0000:00/0000:00:07.0/virtio2/block/vdb",
             };
@@ -328,7 +342,7 @@ mod tests {
     fn a_disk_is_asked_only_where_its_model_has_a_name_to_give() {
         let asked = |model: &str| {
             let pages = std::cell::RefCell::new(Vec::new());
-            let names = of_cloud(&link(model), 2, Some("vol1"), |page| {
+            let names = of_cloud("nvme0n2", &link(model), 2, Some("vol1"), |page| {
                 pages.borrow_mut().push(page);
                 let mut bytes = vec![0; nvme::PAGE];
                 match page {
