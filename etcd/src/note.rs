@@ -34,7 +34,8 @@ impl Note {
     /// The note about a volume that is to be formatted with this UUID.
     pub fn of(world: &World, volume: &Volume, filesystem: &str) -> Self {
         Self {
-            disk: disk_of(world, volume),
+            // A serial number alone may be that of the model (`nvme_card-pd`) or of the controller.
+            disk: DiskIdentity::read(world, &volume.disk).key(volume.size),
             volume: volume.stable.clone(),
             size: volume.size,
             filesystem: filesystem.to_owned(),
@@ -72,41 +73,19 @@ impl Note {
     }
 }
 
-/// The names of the disk that a volume is, or is a partition of; none if nothing names it. A serial number alone may be that
-/// of the model (`nvme_card-pd`) or of the controller.
-fn disk_of(world: &World, volume: &Volume) -> Option<String> {
-    let folder = fs::canonicalize(world.sys.join("class/block").join(&volume.name)).ok()?;
-    let folder = match folder.join("partition").exists() {
-        true => folder.parent()?,
-        false => &folder,
-    };
-    let disk = folder.file_name()?.to_str()?;
-    DiskIdentity::read(world, disk).key(volume.size)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use linux::world::Clock;
 
     use super::*;
 
-    /// A machine with an NVMe disk that has a partition.
+    /// A machine with an NVMe disk.
     fn machine(folder: &Path) -> World {
         let world = World::below(folder, Clock::Real);
-        let disk = world.sys.join("devices/nvme0n1");
+        let disk = world.sys.join("block/nvme0n1");
         fs::create_dir_all(disk.join("device")).unwrap();
-        fs::create_dir_all(disk.join("nvme0n1p1")).unwrap();
-        fs::write(disk.join("nvme0n1p1/partition"), "1\n").unwrap();
         fs::write(disk.join("device/serial"), "nvme_card-pd\n").unwrap();
         fs::write(disk.join("nsid"), "1\n").unwrap();
-        for below in ["block", "class/block"] {
-            fs::create_dir_all(world.sys.join(below)).unwrap();
-            symlink(&disk, world.sys.join(below).join("nvme0n1")).unwrap();
-        }
-        let part = world.sys.join("class/block/nvme0n1p1");
-        symlink(disk.join("nvme0n1p1"), part).unwrap();
         world
     }
 
@@ -122,7 +101,7 @@ mod tests {
             size: 10,
             stable: "serial nvme_card-pd".to_owned(),
             read_only: false,
-            disk: "vdb".to_owned(),
+            disk: "nvme0n1".to_owned(),
             holders: Vec::new(),
         };
         let note = Note::of(&world, &volume, "x");
@@ -142,17 +121,12 @@ mod tests {
         assert!(!note.is_of(&world, &volume));
         let note = Note::of(&world, &volume, "x");
         assert!(note.is_of(&world, &volume));
-        // A partition has the names of its disk.
-        volume.name = "nvme0n1p1".to_owned();
-        assert!(note.is_of(&world, &volume));
-        fs::write(&id, "eui.0025385b71b0e4a2\n").unwrap();
-        assert!(!note.is_of(&world, &volume));
         // A disk without a name, and the note of an earlier release.
-        volume.name = "vdc".to_owned();
+        volume.disk = "vdc".to_owned();
         assert!(!Note::of(&world, &volume, "x").is_of(&world, &volume));
         let old = r#"{"volume": "serial nvme_card-pd", "size": 10, "filesystem": "x"}"#;
         fs::write(folder.path().join(NOTE), old).unwrap();
-        volume.name = "nvme0n1".to_owned();
+        volume.disk = "nvme0n1".to_owned();
         assert!(!Note::read(folder.path()).unwrap().is_of(&world, &volume));
         Note::remove(folder.path()).unwrap();
         assert_eq!(Note::read(folder.path()), None);
