@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use image::network::{Interface, Method, Network as Plan};
 
 use crate::address::{AddressState, covers};
@@ -20,8 +20,9 @@ use crate::route::Route;
 
 /// What an interface without a router waits for.
 const NO_ROUTER: &str = "no router has advertised a prefix";
-/// How long an interface with an address waits for a name server from DHCPv6, if it has no other.
-const RESOLVER_WAIT: Duration = Duration::from_secs(5);
+/// How long an interface with an address waits for a name server from DHCPv6, if it has no other, and one with a fixed address
+/// for what it asks for beside it.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// A server that grants shorter leases than twice this is not asked more often.
 const SHORTEST_RENEWAL: Duration = Duration::from_secs(1);
 /// The metric of a route, to which the link's index is added: each link has its own routes, whatever networks they share. Below
@@ -97,6 +98,13 @@ impl Held {
     }
 }
 
+/// What an interface with an address may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum More {
+    Resolver,
+    Address,
+}
+
 /// The state of all interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -106,8 +114,8 @@ pub(crate) struct Progress {
     pub(crate) ready: Vec<Ready>,
     /// Name servers that routers advertised, each with its link's index.
     pub(crate) advertised: Vec<(u32, IpAddr)>,
-    /// Interfaces that have an address and no name server, by index, and since when.
-    without_resolver: BTreeMap<u32, Instant>,
+    /// Since when interfaces that have an address wait for more, by index.
+    waiting: BTreeMap<(u32, More), Instant>,
     log: LogOnce,
 }
 
@@ -175,7 +183,9 @@ impl Progress {
             let carrier = found.is_some_and(|one| one.link.carrier);
             let leased = [false, true].map(|six| (ready.index, six));
             let method = found.map_or(Method::Off, |one| one.settings.method);
+            let fixed = found.is_some_and(|one| !one.settings.addresses.is_empty());
             let kept = method == Method::Off
+                || fixed
                 || leased.iter().any(|key| held.contains_key(key))
                 // What routers give, the kernel keeps and takes back.
                 || (method.hears_routers()
@@ -324,10 +334,24 @@ impl Progress {
             let found = netlink.addresses(index, true)?;
             found.iter().any(|(address, _)| !is_fixed(address))
         };
-        if !fixed || (one.settings.method != Method::Off && !leased && !automatic) {
+        let lacks = one.settings.method != Method::Off && !leased && !automatic;
+        if !fixed || (lacks && self.waits_beside_fixed(one)) {
             return Ok(false);
         }
         Ok(!self.waits_for_resolver(plan, index))
+    }
+
+    /// Whether an interface without a lease or an advertised address waits for one. Not for long where it has a fixed one.
+    fn waits_beside_fixed(&mut self, one: &Candidate) -> bool {
+        let Link { index, name, .. } = &one.link;
+        if one.settings.addresses.is_empty() || self.waits_for(*index, More::Address) {
+            return true;
+        }
+        let seconds = PATIENCE.as_secs();
+        self.log.warn(Err(anyhow!(
+            "{name}: no server and no router after {seconds} s; continuing with the fixed address"
+        )));
+        false
     }
 
     /// Whether an interface with an address waits for a name server: it has none, and a DHCPv6 exchange may bring one. Not
@@ -341,18 +365,20 @@ impl Progress {
         if known || !self.exchanges.contains_key(&(index, true)) {
             return false;
         }
-        let since = self
-            .without_resolver
-            .entry(index)
-            .or_insert_with(Instant::now);
-        if since.elapsed() < RESOLVER_WAIT {
+        if self.waits_for(index, More::Resolver) {
             return true;
         }
         tracing::warn!(
             "net: no name server from DHCPv6 after {} s; continuing without one",
-            RESOLVER_WAIT.as_secs()
+            PATIENCE.as_secs()
         );
         false
+    }
+
+    /// Whether an interface has not waited for this for long enough.
+    fn waits_for(&mut self, index: u32, more: More) -> bool {
+        let since = self.waiting.entry((index, more));
+        since.or_insert_with(Instant::now).elapsed() < PATIENCE
     }
 
     /// When something is to be done that no event brings: a message, a renewal, the end of a lease.

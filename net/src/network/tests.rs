@@ -290,6 +290,19 @@ fn a_route_that_no_kernel_takes_does_not_hold_a_link_up() {
     });
 }
 
+#[test]
+fn a_fixed_address_is_enough_where_no_router_advertises() {
+    let name = "network::tests::a_fixed_address_is_enough_where_no_router_advertises";
+    with_peer(name, |_, world| {
+        let plan = words("ip=10.9.8.7:::24::eth0:auto6");
+        let began = Instant::now();
+        let mut worker = brought_up(world, &plan);
+        assert!(began.elapsed() < Duration::from_secs(20));
+        worker.examine(None).unwrap();
+        assert_eq!(worker.progress.ready.len(), 1);
+    });
+}
+
 /// The network data names a device by its Ethernet address alone. The configuration of an earlier plan is removed
 /// first.
 #[test]
