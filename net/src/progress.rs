@@ -116,6 +116,8 @@ pub(crate) struct Progress {
     pub(crate) advertised: Vec<(u32, IpAddr)>,
     /// Since when interfaces that have an address wait for more, by index.
     waiting: BTreeMap<(u32, More), Instant>,
+    /// The addresses of a link, by its index and whether they are version 6, when the plan's routes were added to it.
+    routed: BTreeMap<(u32, bool), Vec<(IpAddr, u8)>>,
     log: LogOnce,
 }
 
@@ -177,6 +179,9 @@ impl Progress {
             }
             true
         });
+        // The routes go with a link that is down.
+        self.routed
+            .retain(|(index, _), _| find(*index).is_some_and(|one| one.link.carrier));
         let held = &self.held;
         self.ready.retain(|ready| {
             let found = find(ready.index);
@@ -271,22 +276,57 @@ impl Progress {
             let Link { index, name, .. } = &one.link;
             let done = self.hold_leases(netlink, &one.link, now);
             self.log.warn(done.with_context(|| name.clone()));
-            if self.is_ready(*index) || !one.settings.wants_address() {
+            if !one.settings.wants_address() {
                 continue;
             }
-            match self.is_configured(netlink, plan, one) {
-                Ok(true) => {
-                    tracing::info!("net: {name}: configured");
-                    self.ready.push(Ready {
-                        name: one.name(),
-                        link: name.clone(),
-                        index: *index,
-                    });
-                }
-                Ok(false) => {}
-                Err(error) => self.log.warn(Err(error).with_context(|| name.clone())),
+            if !self.is_ready(*index) {
+                let done = self.note_ready(netlink, plan, one);
+                self.log.warn(done.with_context(|| name.clone()));
+            }
+            for six in [false, true] {
+                let done = self.add_routes(netlink, plan, one, six);
+                self.log.warn(done.with_context(|| name.clone()));
             }
         }
+    }
+
+    fn note_ready(&mut self, netlink: &mut Netlink, plan: &Plan, one: &Candidate) -> Result<()> {
+        if self.is_configured(netlink, plan, one)? {
+            let Link { index, name, .. } = &one.link;
+            tracing::info!("net: {name}: configured");
+            self.ready.push(Ready {
+                name: one.name(),
+                link: name.clone(),
+                index: *index,
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds the plan's routes of one IP version to an interface once it has an address, and anew when its addresses change: the
+    /// kernel drops routes with the last of them. Each route is best effort.
+    fn add_routes(
+        &mut self,
+        netlink: &mut Netlink,
+        plan: &Plan,
+        one: &Candidate,
+        six: bool,
+    ) -> Result<()> {
+        let Link { index, name, .. } = &one.link;
+        let addresses = netlink.addresses(*index, six)?;
+        let before = self.routed.insert((*index, six), addresses.clone());
+        if addresses.is_empty() || before.as_ref() == Some(&addresses) {
+            return Ok(());
+        }
+        let mut routes = fixed_routes(plan, &one.settings, &addresses);
+        routes.retain(|route| route.gateway.is_ipv6() == six);
+        for route in routes {
+            let on_link = !covers(&addresses, route.gateway);
+            let done = netlink.add_route(*index, route, on_link, FIXED_METRIC + *index);
+            self.log
+                .warn(done.with_context(|| format!("{name}: adding the {route}")));
+        }
+        Ok(())
     }
 
     /// Ends the exchanges whose leases are in use.
@@ -324,7 +364,7 @@ impl Progress {
         let index = one.link.index;
         let mut fixed = true;
         for address in &one.settings.addresses {
-            fixed &= apply_fixed(netlink, plan, one, *address, &mut self.log)?;
+            fixed &= apply_fixed(netlink, one, *address)?;
         }
         let is_used = |held: &Held| held.confirmed && !held.lease.addresses.is_empty();
         let of_link = self.held.range((index, false)..=(index, true));
@@ -476,17 +516,14 @@ fn is_in_use(netlink: &mut Netlink, exchange: &mut Exchange, now: Duration) -> R
     Ok(in_use)
 }
 
-/// Adds a fixed address to a link, and the routes of its version, each of them best effort. False while duplicate address detection is under way:
-/// the kernel accepts no route through such an address.
+/// Adds a fixed address to a link. False while duplicate address detection is under way: the kernel accepts no route through
+/// such an address.
 fn apply_fixed(
     netlink: &mut Netlink,
-    plan: &Plan,
     one: &Candidate,
     (address, prefix): (IpAddr, u8),
-    log: &mut LogOnce,
 ) -> Result<bool> {
-    let Link { index, name, .. } = &one.link;
-    let index = *index;
+    let index = one.link.index;
     let peer = one
         .settings
         .peer
@@ -496,13 +533,6 @@ fn apply_fixed(
         .with_context(|| format!("adding {address}/{prefix}"))?;
     if address.is_ipv6() && netlink.address_state(index, address)? != AddressState::Ready {
         return Ok(false);
-    }
-    for route in fixed_routes(plan, &one.settings, &one.settings.addresses) {
-        if route.gateway.is_ipv4() == address.is_ipv4() {
-            let on_link = !covers(&one.settings.addresses, route.gateway);
-            let done = netlink.add_route(index, route, on_link, FIXED_METRIC + index);
-            log.warn(done.with_context(|| format!("{name}: adding the {route}")));
-        }
     }
     Ok(true)
 }

@@ -352,6 +352,28 @@ fn a_link_whose_carrier_comes_back_asks_again() {
     );
 }
 
+#[test]
+fn a_leased_link_has_the_routes_of_the_plan() {
+    alone(
+        "a_leased_link_has_the_routes_of_the_plan",
+        |netlink, network| {
+            let lines = Lines::lay(netlink, vec![Far::new(8, true), Far::new(9, true)]);
+            network.set_cmdline(&words(
+                "ip=eth0:dhcp ip=eth1:dhcp rd.route=10.7.0.0/16:10.9.9.4 \
+                 rd.route=10.6.0.0/16:10.9.8.4:eth0",
+            ));
+            up(&network);
+            let has = |line: &str| routes().contains(line);
+            wait_until("the routes", || {
+                has("eth1\t0000070A\t0409090A") && has("eth0\t0000060A\t0408090A")
+            });
+            assert!(!has("eth0\t0000070A"), "{}", routes());
+            network.flush().unwrap();
+            lines.end();
+        },
+    );
+}
+
 /// Renewed while its server answers; taken back when it is over; asked for again all the while.
 #[test]
 fn a_lease_is_renewed_and_ends() {
