@@ -211,6 +211,18 @@ impl Network {
     /// # Errors
     /// As [`Network::up`], and when `stop` is set.
     pub fn up_unless(&self, modules: &Modules, stop: &AtomicBool) -> Result<()> {
+        self.bring_up(modules, stop, self.for_others)
+    }
+
+    /// As [`Network::up`], without waiting for the other interfaces of a plan: for what has little time, such as a report.
+    ///
+    /// # Errors
+    /// As [`Network::up`].
+    pub fn up_with_any(&self, modules: &Modules) -> Result<()> {
+        self.bring_up(modules, &AtomicBool::new(false), Duration::ZERO)
+    }
+
+    fn bring_up(&self, modules: &Modules, stop: &AtomicBool, for_others: Duration) -> Result<()> {
         let shared = self.started(modules)?;
         let mut waiter = Waiter::for_ever(&self.world);
         let mut view = lock(&shared.view);
@@ -222,7 +234,7 @@ impl Network {
             if view.enough || (view.without_others && !view.ready.is_empty()) {
                 return Ok(());
             }
-            if !view.ready.is_empty() && waiter.elapsed() >= self.for_others {
+            if !view.ready.is_empty() && waiter.elapsed() >= for_others {
                 tracing::warn!(
                     "net: going on with {}: {}",
                     view.ready.join(", "),

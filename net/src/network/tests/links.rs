@@ -205,6 +205,25 @@ fn a_named_link_without_a_server_does_not_hold_the_others_up() {
     );
 }
 
+/// A report has less time than the others of a plan.
+#[test]
+fn one_of_the_named_links_is_enough_for_a_report() {
+    alone(
+        "one_of_the_named_links_is_enough_for_a_report",
+        |netlink, network| {
+            let lines = Lines::lay(netlink, vec![Far::new(8, false), Far::new(9, true)]);
+            network.set_cmdline(&words("ip=eth0:dhcp ip=eth1:dhcp"));
+            let modules = Modules::none(Arc::clone(&network.world));
+            let began = Instant::now();
+            network.up_with_any(&modules).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(15));
+            assert_eq!(ready(&network), ["eth1"]);
+            network.flush().unwrap();
+            lines.end();
+        },
+    );
+}
+
 fn ready(network: &Network) -> Vec<String> {
     let running = lock(&network.running);
     running
