@@ -141,14 +141,21 @@ impl Progress {
         self.held.values().map(|held| &held.lease)
     }
 
-    /// The name servers of each link, by its index.
-    pub(crate) fn resolvers(&self) -> BTreeMap<u32, Vec<IpAddr>> {
-        let mut out: BTreeMap<u32, Vec<IpAddr>> = BTreeMap::new();
-        for (index, server) in &self.advertised {
-            out.entry(*index).or_default().push(*server);
-        }
-        for ((index, _), held) in &self.held {
-            out.entry(*index).or_default().extend(&held.lease.resolvers);
+    /// The name servers of each link, by its index, as resolv.conf has them: a link-local one with its link's number as the zone
+    /// (RFC 4007, section 11.2).
+    pub(crate) fn resolvers(&self) -> BTreeMap<u32, Vec<String>> {
+        let advertised = self.advertised.iter().copied();
+        let leased = self.held.iter().flat_map(|((index, _), held)| {
+            let servers = held.lease.resolvers.iter();
+            servers.map(|server| (*index, *server))
+        });
+        let mut out: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for (index, server) in advertised.chain(leased) {
+            let text = match server {
+                IpAddr::V6(six) if six.is_unicast_link_local() => format!("{six}%{index}"),
+                other => other.to_string(),
+            };
+            out.entry(index).or_default().push(text);
         }
         out
     }

@@ -172,7 +172,8 @@ fn turn(
 /// resolv.conf(5) for the C library's resolver: a dead server costs one second, not five. The name servers of the link `first`
 /// come first, then one of each other link, then the rest.
 pub(crate) fn resolv_conf(plan: &Plan, progress: &Progress, first: Option<u32>) -> String {
-    let mut servers = plan.resolvers.clone();
+    let fixed = plan.resolvers.iter();
+    let mut servers: Vec<String> = fixed.map(IpAddr::to_string).collect();
     let mut of_links = progress.resolvers();
     servers.extend(
         first
@@ -181,10 +182,10 @@ pub(crate) fn resolv_conf(plan: &Plan, progress: &Progress, first: Option<u32>) 
     );
     let longest = of_links.values().map(Vec::len).max().unwrap_or(0);
     for at in 0..longest {
-        servers.extend(of_links.values().filter_map(|own| own.get(at)));
+        servers.extend(of_links.values().filter_map(|own| own.get(at)).cloned());
     }
     let mut out = String::new();
-    let mut seen: Vec<IpAddr> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
     for server in servers {
         if !seen.contains(&server) && seen.len() < RESOLVERS {
             out.push_str(&format!("nameserver {server}\n"));
@@ -283,6 +284,16 @@ fn delete_virtual(netlink: &mut Netlink, plan: &Plan) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_local_name_server_has_its_link() {
+        let servers = ["fe80::1", "2001:db8::53"].map(|text| text.parse().unwrap());
+        let mut progress = Progress::default();
+        progress.advertised = servers.map(|server| (3, server)).to_vec();
+        let text = resolv_conf(&Plan::default(), &progress, None);
+        let expected = "nameserver fe80::1%3\nnameserver 2001:db8::53\n";
+        assert!(text.starts_with(expected), "{text}");
+    }
 
     #[test]
     fn each_link_has_its_turn_until_one_has_answered() {
