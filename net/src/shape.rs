@@ -87,6 +87,11 @@ impl Shaper {
             links = netlink.links()?;
         }
         if made || changed {
+            if let Some(mtu) = bond.mtu {
+                let done = netlink.set_mtu(own.index, mtu);
+                self.log
+                    .warn(done.with_context(|| format!("{}: MTU {mtu}", own.name)));
+            }
             tracing::info!("net: {}: {}", own.name, options.shown());
         }
         for member in &bond.members {
