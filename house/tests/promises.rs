@@ -83,7 +83,12 @@ fn functions() -> (BTreeSet<String>, BTreeSet<String>) {
 /// A test that returns early by itself would pass in CI without having checked anything.
 #[test]
 fn a_test_skips_by_the_one_function_that_fails_in_ci() {
-    let words = ["print!", "println!"].map(|word| format!("{word}(\"skip"));
+    let prints = ["print!", "println!"].map(|word| format!("{word}(\"skip"));
+    let words = [
+        prints[0].clone(),
+        prints[1].clone(),
+        ["if!nix::unistd::geteuid()", ".is_root(){"].concat(),
+    ];
     let own: Vec<PathBuf> = sources()
         .into_iter()
         .filter(|(_, text)| {

@@ -25,6 +25,19 @@ pub fn skipped(why: &str) {
     eprintln!("skipped: {why}");
 }
 
+/// Whether this is root; if not, [`skipped()`] says so.
+///
+/// # Panics
+/// As [`skipped()`].
+#[must_use]
+pub fn is_root() -> bool {
+    let is = nix::unistd::geteuid().is_root();
+    if !is {
+        skipped("mounts and programs started by a chroot need root");
+    }
+    is
+}
+
 /// The programs of this host, started in this world; none, as [`skipped()`] says, without root or one of `needed`, given by their paths.
 ///
 /// # Panics
@@ -34,13 +47,10 @@ pub fn programs(world: World, needed: &[&str]) -> Option<Programs> {
         .iter()
         .filter(|path| !Path::new(path).exists())
         .collect();
-    if !nix::unistd::geteuid().is_root() || !missing.is_empty() {
-        skipped(&format!(
-            "programs are started by a chroot, which needs root; missing: {missing:?}"
-        ));
-        return None;
+    if !missing.is_empty() {
+        skipped(&format!("this host has no {missing:?}"));
     }
-    Some(Programs::of_host(Arc::new(world)))
+    (missing.is_empty() && is_root()).then(|| Programs::of_host(Arc::new(world)))
 }
 
 /// A loop device with partitions, whose content is an unnamed file. The kernel detaches it when it is dropped.
@@ -61,9 +71,11 @@ impl LoopDisk {
     /// As [`skipped()`], and if no loop device is free.
     #[must_use]
     pub fn new(size: u64, sector: u32) -> Option<Self> {
-        let control = File::open("/dev/loop-control");
-        let (true, Ok(control)) = (nix::unistd::geteuid().is_root(), control) else {
-            skipped("loop devices need root and /dev/loop-control");
+        if !is_root() {
+            return None;
+        }
+        let Ok(control) = File::open("/dev/loop-control") else {
+            skipped("this host has no /dev/loop-control");
             return None;
         };
         let file = tempfile::tempfile().unwrap();

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_failure_shows_the_command_and_its_output() {
-        if !nix::unistd::geteuid().is_root() {
+        if !crate::host::is_root() {
             assert!(run(&root(Path::new("/nowhere")), "/bin/true", &[] as &[&str]).is_err());
             return;
         }
@@ -321,7 +321,7 @@ mod tests {
     /// A program at its deadline with a child, one that has left its process group, and one whose parent has ended.
     #[test]
     fn what_is_killed_is_killed_with_its_children_and_reaped() {
-        if !nix::unistd::geteuid().is_root() {
+        if !crate::host::is_root() {
             return;
         }
         // As process 1, this process adopts them.
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_program_on_a_disk_feeds_while_it_computes_and_one_that_waits_does_not() {
-        if !nix::unistd::geteuid().is_root() {
+        if !crate::host::is_root() {
             return;
         }
         let waits = std::thread::spawn(|| fed("sleep 5"));
@@ -400,7 +400,7 @@ mod tests {
     /// What it started holds its output, and lives on.
     #[test]
     fn a_program_that_has_ended_is_not_waited_for_because_of_its_children() {
-        if !nix::unistd::geteuid().is_root() {
+        if !crate::host::is_root() {
             return;
         }
         let begun = std::time::Instant::now();
@@ -424,7 +424,7 @@ mod tests {
     fn programs_wait_for_udev_only_where_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let root = root(folder.path());
-        if !nix::unistd::geteuid().is_root() {
+        if !crate::host::is_root() {
             assert!(!root.has_udev());
             return;
         }

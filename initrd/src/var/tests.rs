@@ -10,7 +10,7 @@ use apply::fetched::{Fetched, Sources};
 use image::cmdline::Cmdline;
 use image::layout::{LABEL_STATE, LABEL_VAR, MIB};
 use linux::block;
-use linux::host::{LoopDisk, skipped};
+use linux::host::{LoopDisk, is_root};
 use linux::ioctl;
 use linux::programs::Programs;
 use linux::samples;
@@ -193,8 +193,7 @@ fn word(fault: &Fault) -> String {
 
 /// Gives a node to a test, in a mount namespace that nothing gets out of.
 fn with_node(test: impl FnOnce(Node) + Send + 'static) {
-    if !nix::unistd::geteuid().is_root() {
-        skipped("mounts need root");
+    if !is_root() {
         return;
     }
     let thread = std::thread::spawn(|| {
