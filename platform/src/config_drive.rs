@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -10,7 +11,8 @@ use serde::Deserialize;
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::{Metadata, SshKey};
-use crate::network::Described;
+use crate::network::{Described, How};
+use crate::nocloud_network;
 use crate::problem::Problem;
 use crate::service::json;
 use crate::userdata::{self, Foreign, LIMIT};
@@ -61,7 +63,7 @@ pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, P
     if let Some(text) = file(&folder.join(NETWORK_DATA))? {
         let name = format!("the config drive's {NETWORK_DATA}");
         match Described::read(text, &name) {
-            Ok(described) => found.metadata.network = described,
+            Ok(described) => describe(&mut found.metadata, described),
             // The user did not write it and cannot correct it; the machine may boot without it.
             Err(lines) => {
                 found.notes.extend(lines);
@@ -70,6 +72,28 @@ pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, P
         }
     }
     Ok(found)
+}
+
+/// Adds the network, whose fixed addresses are the machine's if nothing else says which it has.
+fn describe(metadata: &mut Metadata, described: Option<Described>) {
+    let addressings = described.iter().flat_map(|own| &own.network.addressings);
+    let (mut four, mut six) = (Vec::new(), Vec::new());
+    for addressing in addressings {
+        match addressing.how {
+            How::Fixed(IpAddr::V4(address), _) => four.push(address.to_string()),
+            How::Fixed(IpAddr::V6(address), _) => six.push(address.to_string()),
+            _ => {}
+        }
+    }
+    for (known, fixed) in [
+        (&mut metadata.local_ipv4, four),
+        (&mut metadata.local_ipv6, six),
+    ] {
+        if known.is_empty() {
+            *known = fixed;
+        }
+    }
+    metadata.network = described;
 }
 
 /// Converts Nova's metadata, from the drive or from the service.
@@ -124,7 +148,9 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
         .flat_map(|key| [vendor.get(*key), said.get(*key)])
         .flatten()
         .flatten();
-    let metadata = Metadata {
+    let network = file(&folder.join("network-config"))?
+        .and_then(|text| nocloud_network::read(&text, "the drive's network-config", &mut notes));
+    let mut metadata = Metadata {
         instance_id: one(&said, "instance-id"),
         instance_type: one(&said, "instance-type").or_else(|| one(&said, "instance_type")),
         hostname: one(&said, "local-hostname")
@@ -133,6 +159,7 @@ pub(crate) fn nocloud(folder: &Path, files: &[&str], foreign: Foreign) -> Result
         ssh_keys: keys.map(|key| SshKey::for_anybody(key)).collect(),
         ..Metadata::default()
     };
+    describe(&mut metadata, network);
     Ok(Found::new((config, notes), metadata))
 }
 

@@ -21,8 +21,9 @@ pub mod machine;
 pub mod metadata;
 mod mime;
 
-// Floor: user data
+// Floor: user data, and network data in other forms
 pub mod env_keys;
+mod nocloud_network;
 pub mod userdata;
 
 // Floor: the answer of a platform

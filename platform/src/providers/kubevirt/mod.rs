@@ -35,6 +35,8 @@ pub(super) static PROVIDER: Provider = Provider {
             ("HOSTNAME", Value::Hostname),
             ("INSTANCE_ID", Value::InstanceId),
             ("INSTANCE_TYPE", Value::InstanceType),
+            ("IPV4", Value::Local4),
+            ("IPV6", Value::Local6),
         ],
     },
     obtain,

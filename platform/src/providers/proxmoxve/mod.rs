@@ -38,6 +38,8 @@ pub(super) static PROVIDER: Provider = Provider {
         keys: &[
             ("HOSTNAME", Value::Hostname),
             ("INSTANCE_ID", Value::InstanceId),
+            ("IPV4", Value::Local4),
+            ("IPV6", Value::Local6),
         ],
     },
     obtain,

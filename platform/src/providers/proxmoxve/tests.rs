@@ -35,6 +35,49 @@ fn proxmoxs_own_cloud_config_is_passed_over_and_says_who_the_machine_is() {
 }
 
 #[test]
+fn fixed_addresses_of_the_drive_make_the_network() {
+    let bench = proxmox(CONFIG, "");
+    bench.write(
+        "cidata/network-config",
+        "version: 1\nconfig:\n- type: physical\n  name: eth0\n  mac_address: 'bc:24:11:00:00:01'\n  subnets:\n  \
+         - type: static\n    address: '192.0.2.5'\n    netmask: '255.255.255.0'\n    gateway: '192.0.2.1'\n  \
+         - type: static6\n    address: '2001:db8::5/64'\n",
+    );
+    let found = bench.obtain("proxmoxve").unwrap();
+    assert_eq!(
+        found
+            .metadata
+            .network
+            .as_ref()
+            .unwrap()
+            .network
+            .addressings
+            .len(),
+        2
+    );
+    let env = crate::env::render(by_id("proxmoxve").unwrap(), &found.metadata);
+    for line in [
+        "AFTERBURN_PROXMOXVE_IPV4=192.0.2.5\n",
+        "AFTERBURN_PROXMOXVE_IPV6=2001:db8::5\n",
+        "SLIPWAY_IPV4_LOCAL=192.0.2.5\n",
+    ] {
+        assert!(env.contains(line), "{env}");
+    }
+    // A file that cannot be used is noted; the machine boots as without it.
+    bench.write(
+        "cidata/network-config",
+        "version: 1\nconfig:\n- type: bond\n",
+    );
+    let found = bench.obtain("proxmoxve").unwrap();
+    assert_eq!(found.metadata.network, None);
+    assert!(
+        found.notes.iter().any(|note| note.contains("\"bond\"")),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
 fn proxmoxs_user_data_is_before_its_vendor_data() {
     let found = proxmox(CONFIG, "{}").obtain("proxmoxve").unwrap();
     assert_eq!(text(&found), CONFIG);
