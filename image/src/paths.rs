@@ -60,7 +60,7 @@ pub const STATE_DISKS: &str = "disks.json";
 pub const STATE_FILES: &str = "files.json";
 /// The file system of the config at `/var`, if it has one, below [`STATE`].
 pub const STATE_VAR: &str = "var.json";
-/// The network data of the config drive, unchanged, below [`STATE`].
+/// The machine's network as the platform describes it, below [`STATE`]: network data, or words of the command line.
 pub const STATE_NETWORK: &str = "network_data.json";
 /// The etcd volume of this node.
 pub const STATE_ETCD: &str = "etcd-volume.json";

@@ -31,8 +31,7 @@ pub(crate) fn show(boot: &Boot, state: &State) {
         })
         .map(|kept| {
             if let Some(own) = kept {
-                boot.network
-                    .set_platform_data(platform::network::plan(&own.network));
+                boot.network.set_platform_data(own.plan());
             }
         });
     if let Err(error) = done {
@@ -60,7 +59,7 @@ fn kept_network(state: &Path) -> Result<Option<Described>> {
         return Ok(None);
     };
     let wrong = |lines: Vec<String>| anyhow::anyhow!(lines.join("; "));
-    Described::read(text, &path.display().to_string()).map_err(wrong)
+    Described::read_kept(text, &path.display().to_string()).map_err(wrong)
 }
 
 fn show_env(world: &World, state: &Path) -> Result<()> {

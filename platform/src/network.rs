@@ -1,6 +1,7 @@
-//! OpenStack's `network_data.json`: a machine's links, addresses and routes, in a vendor-neutral form.
+//! A machine's network as its platform describes it: OpenStack's `network_data.json` (links, addresses and routes, in a
+//! vendor-neutral form), or words of the kernel command line.
 //!
-//! The format is Nova's (<https://docs.openstack.org/nova/latest/user/metadata.html> and the schema there). Like
+//! The format of the first is Nova's (<https://docs.openstack.org/nova/latest/user/metadata.html> and the schema there). Like
 //! cloud-init, the parser also accepts: options of bonds by the kernel's names after `bond_`, the length of a prefix
 //! after an address or in place of a netmask, `dns_nameservers` and `services` of one network.
 
@@ -11,7 +12,9 @@ mod tests;
 
 use std::net::IpAddr;
 
+use image::cmdline::Cmdline;
 use image::mac::Mac;
+use image::network::Network as Plan;
 
 pub use plan::plan;
 pub use read::read;
@@ -98,6 +101,23 @@ pub struct Route {
     pub gateway: IpAddr,
 }
 
+/// The text of a network, and what was read from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// The text, for later boots, which do not ask the machine.
+    pub text: Vec<u8>,
+    /// What it says.
+    content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    /// Network data in OpenStack's form.
+    Data(Network),
+    /// Words of the kernel command line, as a platform gives them.
+    Words(Plan),
+}
+
 impl Described {
     /// Reads a text as [`read()`] does; none if it gives no link an address.
     ///
@@ -106,15 +126,51 @@ impl Described {
     pub fn read(text: Vec<u8>, name: &str) -> Result<Option<Self>, Vec<String>> {
         let network = read(&text, name)?;
         let says = !network.addressings.is_empty();
-        Ok(says.then_some(Self { text, network }))
+        let content = Content::Data(network);
+        Ok(says.then_some(Self { text, content }))
     }
-}
 
-/// The text of a network, and what was read from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// The text, for later boots, which do not ask the machine.
-    pub text: Vec<u8>,
-    /// The network.
-    pub network: Network,
+    /// Reads words of the kernel command line (`ip=`, `nameserver=`, …); none if none of them is about the network.
+    ///
+    /// # Errors
+    /// Every mistake, each as one line with `name`.
+    pub fn read_words(text: Vec<u8>, name: &str) -> Result<Option<Self>, Vec<String>> {
+        let words = String::from_utf8_lossy(&text);
+        let cmdline = Cmdline::parse(words.trim()).map_err(|wrong| -> Vec<String> {
+            wrong.iter().map(|line| format!("{name}: {line}")).collect()
+        })?;
+        let plan = cmdline.network;
+        let says = !plan.is_default();
+        let content = Content::Words(plan);
+        Ok(says.then_some(Self { text, content }))
+    }
+
+    /// Reads the text of an earlier boot, of either form.
+    ///
+    /// # Errors
+    /// As the form's own reader.
+    pub fn read_kept(text: Vec<u8>, name: &str) -> Result<Option<Self>, Vec<String>> {
+        match text.trim_ascii_start().first() {
+            Some(b'{') => Self::read(text, name),
+            _ => Self::read_words(text, name),
+        }
+    }
+
+    /// What the machine's network is to be.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        match &self.content {
+            Content::Data(network) => plan(network),
+            Content::Words(plan) => plan.clone(),
+        }
+    }
+
+    /// How links get addresses, by network data; nothing by words.
+    #[must_use]
+    pub fn addressings(&self) -> &[Addressing] {
+        match &self.content {
+            Content::Data(network) => &network.addressings,
+            Content::Words(_) => &[],
+        }
+    }
 }

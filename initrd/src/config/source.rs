@@ -43,8 +43,7 @@ pub(super) fn user(boot: &Boot, patience: Patience) -> Result<User, Problem> {
     }
     // From now on the platform's network data configures the network.
     if let Some(own) = &found.metadata.network {
-        boot.network
-            .set_platform_data(platform::network::plan(&own.network));
+        boot.network.set_platform_data(own.plan());
     }
     Ok(User {
         place: found.source.map(|source| match source {

@@ -19,12 +19,7 @@ fn a_config_drive_has_the_network() {
         let found = bench.obtain(platform).unwrap();
         let described = found.metadata.network.expect("a network");
         assert_eq!(described.text, NETWORK.as_bytes());
-        let ways: Vec<_> = described
-            .network
-            .addressings
-            .iter()
-            .map(|one| one.how)
-            .collect();
+        let ways: Vec<_> = described.addressings().iter().map(|one| one.how).collect();
         assert_eq!(ways, [crate::network::How::Dhcp4]);
         assert_eq!(found.notes, [""; 0]);
     }

@@ -2,13 +2,18 @@
 
 use std::net::IpAddr;
 
-use crate::network::{How, Route};
+use crate::network::{How, Network, Route};
 
 use super::*;
 
 fn read_text(text: &str) -> Result<Described, Vec<String>> {
     let mut notes = Vec::new();
     read(text.as_bytes(), "the drive's network-config", &mut notes).ok_or(notes)
+}
+
+/// What the network data of a file says.
+fn data(text: &str) -> Network {
+    crate::network::read(&read_text(text).unwrap().text, "n").unwrap()
 }
 
 fn address(text: &str) -> IpAddr {
@@ -54,7 +59,7 @@ config:
 
 #[test]
 fn version_1_is_what_proxmox_writes() {
-    let network = read_text(PROXMOX).unwrap().network;
+    let network = data(PROXMOX);
     let macs: Vec<String> = network
         .links
         .iter()
@@ -110,7 +115,7 @@ network:
       dhcp4: true
       dhcp6: yes
 ";
-    let network = read_text(text).unwrap().network;
+    let network = data(text);
     let uplink = network.links.iter().find(|link| link.id == "uplink");
     assert_eq!(uplink.unwrap().mtu, Some(1400));
     let ways: Vec<(&str, How)> = network

@@ -44,17 +44,8 @@ fn fixed_addresses_of_the_drive_make_the_network() {
          - type: static6\n    address: '2001:db8::5/64'\n",
     );
     let found = bench.obtain("proxmoxve").unwrap();
-    assert_eq!(
-        found
-            .metadata
-            .network
-            .as_ref()
-            .unwrap()
-            .network
-            .addressings
-            .len(),
-        2
-    );
+    let described = found.metadata.network.as_ref().unwrap();
+    assert_eq!(described.addressings().len(), 2);
     let env = crate::env::render(by_id("proxmoxve").unwrap(), &found.metadata);
     for line in [
         "AFTERBURN_PROXMOXVE_IPV4=192.0.2.5\n",

@@ -15,6 +15,7 @@ use crate::env_keys;
 use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
+use crate::network::Described;
 use crate::problem::Problem;
 use crate::provider::{Detection, Provider};
 use crate::userdata::{self, Foreign, LIMIT};
@@ -23,6 +24,9 @@ use crate::xml::unescaped;
 const DATA: &str = "guestinfo.ignition.config.data";
 const ENCODING: &str = "guestinfo.ignition.config.data.encoding";
 const OVF: &str = "guestinfo.ovfEnv";
+/// Words of the kernel command line for the network, where DHCP does not give it, as Afterburn reads them
+/// (<https://coreos.github.io/afterburn/usage/initrd-network-cmdline/>).
+const NETWORK: &str = "guestinfo.afterburn.initrd.network-kargs";
 /// The host name of vSphere's customisation.
 const HOSTNAME: &str = "guestinfo.hostname";
 
@@ -102,17 +106,30 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
     let data = get(DATA)?.or_else(|| property(DATA));
     let encoding = get(ENCODING)?.or_else(|| property(ENCODING));
     let hostname = get(HOSTNAME)?.or_else(|| property(HOSTNAME));
+    let words = get(NETWORK)?.or_else(|| property(NETWORK));
     let name = "guestinfo";
     let data = match data {
         Some(data) => Some(decoded(data, encoding.unwrap_or_default()).map_err(Problem::local)?),
         None => None,
     };
     let config = userdata::only(data, name, Foreign::Refuse, false)?;
-    let metadata = Metadata {
-        hostname: hostname.as_deref().and_then(crate::service::text),
-        ..Metadata::default()
-    };
-    Ok(Found::new(config, metadata))
+    let mut found = Found::new(
+        config,
+        Metadata {
+            hostname: hostname.as_deref().and_then(crate::service::text),
+            ..Metadata::default()
+        },
+    );
+    match words.map(|words| Described::read_words(words, NETWORK)) {
+        None => {}
+        Some(Ok(described)) => found.metadata.network = described,
+        // The machine may boot without them.
+        Some(Err(lines)) => {
+            found.notes.extend(lines);
+            found.notes.push(format!("ignoring {NETWORK}"));
+        }
+    }
+    Ok(found)
 }
 
 /// Decodes data by the value of its encoding variable.

@@ -67,6 +67,27 @@ fn the_ovf_environment_has_what_no_variable_has() {
 }
 
 #[test]
+fn words_for_the_network_make_the_network() {
+    let words =
+        b"ip=192.0.2.5::192.0.2.1:255.255.255.0:web-1:ens192:none nameserver=198.51.100.53\n";
+    let found = from(&[(NETWORK, words)]).unwrap();
+    assert_eq!(found.notes, [""; 0]);
+    let described = found.metadata.network.unwrap();
+    let plan = described.plan();
+    assert_eq!(plan.interfaces.len(), 1);
+    assert_eq!(plan.resolvers[0].to_string(), "198.51.100.53");
+    // A later boot reads what is kept.
+    let kept = Described::read_kept(described.text.clone(), "n").unwrap();
+    assert_eq!(kept, Some(described));
+    for nothing in [&b"quiet"[..], b" "] {
+        assert_eq!(from(&[(NETWORK, nothing)]).unwrap().metadata.network, None);
+    }
+    let found = from(&[(NETWORK, b"ip=1.2.3.4.5::::::x")]).unwrap();
+    assert_eq!(found.metadata.network, None);
+    assert!(found.notes[0].starts_with(NETWORK), "{:?}", found.notes);
+}
+
+#[test]
 fn vmware_is_refused_elsewhere() {
     let bench = Bench::new();
     bench.write("sys/class/dmi/id/sys_vendor", "QEMU\n");
