@@ -91,11 +91,11 @@ mod tests {
     /// The reports that came, and whether the vendor takes them.
     static VENDOR: Mutex<(Vec<String>, bool)> = Mutex::new((Vec::new(), false));
 
-    fn take(_: &Machine<'_>, outcome: Outcome<'_>) -> Result<(), Problem> {
+    fn take(_: &Machine<'_>, outcome: Outcome<'_>) -> Result<Option<String>, Problem> {
         let mut vendor = VENDOR.lock().unwrap();
         vendor.0.push(format!("{outcome:?}"));
         match vendor.1 {
-            true => Ok(()),
+            true => Ok(Some("taken".to_owned())),
             false => Err(Problem {
                 what: "no answer".to_owned(),
                 remote: true,

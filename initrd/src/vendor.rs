@@ -1,5 +1,5 @@
-//! Vendor: the report to a cloud how a first boot ended, where the cloud waits for one. Best effort, bounded in time: a node
-//! does not fail for it.
+//! Vendor: what a platform wants done when a first boot has ended: a report to its vendor, the config deleted. Best effort,
+//! bounded in time: a node does not fail for it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const SERVER: Duration = Duration::from_secs(60);
 /// Time limit for the report, the network included.
 const REPORT: Duration = Duration::from_secs(90);
 
-/// Reports the end of a first boot to the vendor, and announces the result; whether the vendor took it. `failure` is the
+/// Does what the platform wants at the end of a first boot, and announces the result; whether it is done. `failure` is the
 /// reason of a failed one.
 pub(crate) fn report(
     world: &Arc<World>,
@@ -33,20 +33,19 @@ pub(crate) fn report(
     provider: &'static Provider,
     failure: Option<String>,
 ) -> bool {
-    let subject = match &failure {
-        None => "the node is provisioned",
-        Some(_) => "the node cannot be provisioned",
-    };
     let (inside, network) = (Arc::clone(world), Arc::clone(network));
-    let what = format!("{provider}, to report that {subject}");
+    let what = format!("{provider}, to learn how the first boot ended");
     let done = within(world, &what, REPORT, move || {
         send(&inside, &network, &modules, provider, failure.as_deref())
     });
-    let line = match &done {
-        Ok(()) => format!("slipway: reported to {provider} that {subject}"),
-        Err(error) => format!("slipway: not reported to {provider} that {subject}: {error:#}"),
-    };
-    announce(world, &line);
+    match &done {
+        Ok(None) => {}
+        Ok(Some(done)) => announce(world, &format!("slipway: {provider}: {done}")),
+        Err(error) => announce(
+            world,
+            &format!("slipway: {provider} did not learn how the first boot ended: {error:#}"),
+        ),
+    }
     done.is_ok()
 }
 
@@ -56,9 +55,9 @@ fn send(
     modules: &Modules,
     provider: &Provider,
     failure: Option<&str>,
-) -> Result<()> {
+) -> Result<Option<String>> {
     let Some(report) = provider.report else {
-        return Ok(());
+        return Ok(None);
     };
     let up = |stop: &AtomicBool| network.up_unless(modules, stop);
     let machine = Machine {

@@ -42,14 +42,15 @@ pub struct Provider {
     pub env_keys: EnvKeys,
     /// Reads a machine's config and metadata.
     pub obtain: fn(&Machine<'_>) -> Result<Found, Problem>,
-    /// Reports to the vendor how the first boot ended, if the vendor waits for that. [`Machine::patience`] limits its time.
+    /// What the platform wants done when the first boot has ended, if it wants anything: a report to the vendor, a config
+    /// deleted. [`Machine::patience`] limits its time.
     pub report: Option<Report>,
     /// The config that every boot can read again without waiting.
     pub local: Option<LocalConfig>,
 }
 
-/// A report to the vendor how a machine's first boot ended.
-pub type Report = fn(&Machine<'_>, Outcome<'_>) -> Result<(), Problem>;
+/// Tells the platform how a machine's first boot ended. Gives what was done, for the console; none if nothing was to be done.
+pub type Report = fn(&Machine<'_>, Outcome<'_>) -> Result<Option<String>, Problem>;
 
 /// How a machine of a provider is recognised.
 #[derive(Clone, Copy)]

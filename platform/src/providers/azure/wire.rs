@@ -45,7 +45,10 @@ struct GoalState {
 }
 
 /// Reports the outcome. Only from a machine whose firmware is Azure's: elsewhere the address leads to the internet.
-pub(super) fn report(machine: &Machine<'_>, outcome: Outcome<'_>) -> Result<(), Problem> {
+pub(super) fn report(
+    machine: &Machine<'_>,
+    outcome: Outcome<'_>,
+) -> Result<Option<String>, Problem> {
     if !is_machine(&Dmi::read(machine.sys)) {
         return Err(Problem::local(
             "azure: no report, since the firmware's asset tag is not Azure's",
@@ -62,8 +65,16 @@ pub(super) fn report(machine: &Machine<'_>, outcome: Outcome<'_>) -> Result<(), 
                 (machine.say)("Azure's goal state has been replaced; reading the new one");
                 std::thread::sleep(machine.patience.first_wait);
             }
-            done => return done.map_err(failed),
+            Ok(()) => return Ok(Some(done(outcome).to_owned())),
+            Err(failure) => return Err(failed(failure)),
         }
+    }
+}
+
+fn done(outcome: Outcome<'_>) -> &'static str {
+    match outcome {
+        Outcome::Ready => "reported that the node is provisioned",
+        Outcome::Failed(_) => "reported that the node cannot be provisioned",
     }
 }
 

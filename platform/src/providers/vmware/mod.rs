@@ -2,7 +2,12 @@
 //! properties of its OVF environment, which is one such variable.
 //!
 //! The port exists on VMware only, and accessing it elsewhere kills the process: it is used only if both the firmware
-//! and the processor identify VMware. The dependency `vmw_backdoor` does the I/O.
+//! and the processor identify VMware. The dependency `vmw_backdoor` reads variables; [`rpc`] sets them.
+
+#[cfg(target_arch = "x86_64")]
+mod port;
+#[cfg(any(target_arch = "x86_64", test))]
+mod rpc;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +21,7 @@ use crate::found::Found;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
 use crate::network::Described;
+use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::provider::{Detection, Provider};
 use crate::userdata::{self, Foreign, LIMIT};
@@ -33,6 +39,9 @@ const HOSTNAME: &str = "guestinfo.hostname";
 /// Reads a variable: none if it does not exist.
 type Read<'a> = &'a mut dyn FnMut(&str) -> Result<Option<Vec<u8>>, String>;
 
+/// Sets a variable.
+type Write<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<(), String>;
+
 /// The row of the table.
 pub(super) static PROVIDER: Provider = Provider {
     id: "vmware",
@@ -48,7 +57,7 @@ pub(super) static PROVIDER: Provider = Provider {
     storage_identity: Identity::Anonymous,
     env_keys: env_keys::CUSTOM,
     obtain,
-    report: None,
+    report: Some(delete),
     local: None,
 };
 
@@ -57,39 +66,90 @@ fn is_machine(dmi: &Dmi) -> bool {
 }
 
 fn obtain(machine: &Machine<'_>) -> Result<Found, Problem> {
-    let dmi = Dmi::read(machine.sys);
-    if !is_machine(&dmi) {
-        return Err(Problem::local(format!(
-            "vmware: the firmware's vendor is {:?}, expected VMware",
-            dmi.vendor
-        )));
-    }
-    with_port(from_variables)
+    check_machine(machine)?;
+    with_port(|read, _| from_variables(read))
 }
 
+/// Accessing the port elsewhere kills the process.
+fn check_machine(machine: &Machine<'_>) -> Result<(), Problem> {
+    let dmi = Dmi::read(machine.sys);
+    match is_machine(&dmi) {
+        true => Ok(()),
+        false => Err(Problem::local(format!(
+            "vmware: the firmware's vendor is {:?}, expected VMware",
+            dmi.vendor
+        ))),
+    }
+}
+
+/// Deletes the config once it is applied, as Ignition does: it may hold secrets, and every process of the machine may read
+/// guestinfo.
+fn delete(machine: &Machine<'_>, outcome: Outcome<'_>) -> Result<Option<String>, Problem> {
+    if outcome != Outcome::Ready {
+        return Ok(None);
+    }
+    check_machine(machine)?;
+    with_port(|read, write| {
+        let deletions = deletions(read)?;
+        for (name, value) in &deletions {
+            write(name, value)
+                .map_err(|why| Problem::local(format!("deleting the config from {name}: {why}")))?;
+        }
+        Ok((!deletions.is_empty()).then(|| "deleted the config from guestinfo".to_owned()))
+    })
+}
+
+/// The variables that hold the config or its encoding, each with the value that it gets: nothing, or the OVF environment
+/// without them.
+fn deletions(read: Read<'_>) -> Result<Vec<(&'static str, Vec<u8>)>, Problem> {
+    let mut out = Vec::new();
+    for name in [DATA, ENCODING, OVF] {
+        let value = read(name).map_err(|why| Problem::local(format!("reading {name}: {why}")))?;
+        let value = value.unwrap_or_default();
+        let rest = match name {
+            OVF => without(&String::from_utf8_lossy(&value), &[DATA, ENCODING]).into_bytes(),
+            _ => Vec::new(),
+        };
+        if rest != value {
+            out.push((name, rest));
+        }
+    }
+    Ok(out)
+}
+
+/// Calls `work` with the port's access to variables, for reading and for writing.
 #[cfg(target_arch = "x86_64")]
-fn with_port(work: impl FnOnce(Read<'_>) -> Result<Found, Problem>) -> Result<Found, Problem> {
+fn with_port<T>(
+    work: impl FnOnce(Read<'_>, Write<'_>) -> Result<T, Problem>,
+) -> Result<T, Problem> {
     let wrong = |what: &str| Problem::local(format!("VMware's guestinfo: {what}"));
     if !vmw_backdoor::is_vmware_cpu() {
         return Err(wrong("the processor is not one of VMware's"));
     }
     // A kernel in lockdown refuses the privilege for ports (iopl). The hypervisor answers without it too: the port is its
     // own, and faults only where `monitor_control.restrict_backdoor` forbids just that.
-    let mut guard = vmw_backdoor::probe_backdoor_privileged()
+    let guard = vmw_backdoor::probe_backdoor_privileged()
         .or_else(|_| vmw_backdoor::probe_backdoor())
         .map_err(|error| wrong(&format!("no access to the I/O port: {error}")))?;
-    let mut channel = guard
-        .open_enhanced_chan()
-        .map_err(|error| wrong(&error.to_string()))?;
-    work(&mut |name| {
+    let guard = std::cell::RefCell::new(guard);
+    let mut read = |name: &str| {
+        let mut guard = guard.borrow_mut();
+        let channel = guard.open_enhanced_chan();
         channel
-            .get_guestinfo(name.as_bytes())
+            .and_then(|mut channel| channel.get_guestinfo(name.as_bytes()))
             .map_err(|error| error.to_string())
-    })
+    };
+    let mut write = |name: &str, value: &[u8]| {
+        let guard = guard.borrow();
+        rpc::set(&mut |registers| port::call(&guard, registers), name, value)
+    };
+    work(&mut read, &mut write)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn with_port(_work: impl FnOnce(Read<'_>) -> Result<Found, Problem>) -> Result<Found, Problem> {
+fn with_port<T>(
+    _work: impl FnOnce(Read<'_>, Write<'_>) -> Result<T, Problem>,
+) -> Result<T, Problem> {
     let what = "VMware's guestinfo: this architecture has no I/O ports";
     Err(Problem::local(what))
 }
@@ -178,6 +238,34 @@ fn properties(xml: &str) -> BTreeMap<String, String> {
         }
     }
     out
+}
+
+/// An OVF environment without the properties of these keys.
+fn without(xml: &str, keys: &[&str]) -> String {
+    let mut out = String::new();
+    let mut rest = xml;
+    while let Some(at) = rest.find('<') {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let comment = tag
+            .strip_prefix("<!--")
+            .and_then(|text| text.split_once("-->"));
+        let after = comment.map_or_else(|| element(&tag[1..]).1, |(_, after)| after);
+        let whole = &tag[..tag.len() - after.len()];
+        rest = after;
+        if comment.is_some()
+            || !properties(whole)
+                .keys()
+                .any(|key| keys.contains(&key.as_str()))
+        {
+            out.push_str(whole);
+        } else if !whole.ends_with("/>") {
+            // A property with an end tag, which has descriptions at most inside.
+            rest = after.find("</").map_or("", |end| &after[end..]);
+            rest = rest.split_once('>').map_or("", |(_, after)| after);
+        }
+    }
+    out + rest
 }
 
 /// The tag's name (with an empty value) and its attributes, and the text after the tag.

@@ -67,6 +67,56 @@ fn the_ovf_environment_has_what_no_variable_has() {
 }
 
 #[test]
+fn the_config_is_deleted_wherever_it_is() {
+    let others = "<Property oe:key=\"guestinfo.hostname\" oe:value=\"web-1\"/>\n";
+    let xml = format!(
+        "<Environment><!-- <Property oe:key=\"{DATA}\"/> -->\n{others}\
+         <Property oe:key=\"{DATA}\" oe:value=\"a&gt;SECRET\"/><Property oe:value='b64' oe:key='{ENCODING}'></Property>\
+         </Environment>\n"
+    );
+    let deleted = |variables: &[(&str, &[u8])]| {
+        deletions(&mut |name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            Ok(found.map(|(_, value)| value.to_vec()))
+        })
+        .unwrap()
+    };
+    let rest =
+        format!("<Environment><!-- <Property oe:key=\"{DATA}\"/> -->\n{others}</Environment>\n");
+    assert_eq!(
+        deleted(&[(DATA, b"{}"), (ENCODING, b""), (OVF, xml.as_bytes())]),
+        [(DATA, Vec::new()), (OVF, rest.clone().into_bytes())]
+    );
+    // What has no config is not written.
+    assert_eq!(deleted(&[(OVF, rest.as_bytes())]), []);
+    assert_eq!(deleted(&[]), []);
+    for odd in [
+        "",
+        "<",
+        "<Property",
+        "a<!--",
+        "<Property oe:key=\"a\"",
+        "<é",
+    ] {
+        assert_eq!(without(odd, &[DATA]), odd);
+    }
+    let cut = format!("<Property oe:key=\"{DATA}\" oe:value=\"x\">");
+    assert_eq!(without(&cut, &[DATA]), "");
+}
+
+#[test]
+fn only_a_config_that_was_applied_is_deleted() {
+    let bench = Bench::new();
+    bench.write("sys/class/dmi/id/sys_vendor", "QEMU\n");
+    let failed = bench.run(|machine| delete(machine, Outcome::Failed("x")));
+    assert_eq!(failed.unwrap(), None);
+    let problem = bench
+        .run(|machine| delete(machine, Outcome::Ready))
+        .unwrap_err();
+    assert!(problem.what.contains("QEMU"), "{problem}");
+}
+
+#[test]
 fn words_for_the_network_make_the_network() {
     let words =
         b"ip=192.0.2.5::192.0.2.1:255.255.255.0:web-1:ens192:none nameserver=198.51.100.53\n";

@@ -49,7 +49,7 @@ fn bench(server: &Server) -> Bench {
     bench
 }
 
-fn send(bench: &Bench, outcome: Outcome<'_>) -> Result<(), Problem> {
+fn send(bench: &Bench, outcome: Outcome<'_>) -> Result<Option<String>, Problem> {
     bench.run(|machine| report(machine, outcome))
 }
 
