@@ -333,7 +333,9 @@ fn kernel(path: &str, bytes: &[u8]) -> Result<KernelReport> {
         ..KernelReport::default()
     };
     let mut archive = Vec::new();
-    zstd::stream::read::Decoder::new(initrd)
+    let compressed =
+        cpio::behind(initrd).context("reading the microcode in front of the initramfs")?;
+    zstd::stream::read::Decoder::new(compressed)
         .context("unpacking the initramfs")?
         .take(INITRD_LIMIT)
         .read_to_end(&mut archive)

@@ -49,7 +49,8 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
     let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;
     let root = root::seal(session, &locked, &tools, &rootfs, &layers)?;
-    let initramfs = initramfs::pack(session, &kernel, &initramfs::contents(&locked, &identity))?;
+    let contents = initramfs::contents(&locked, &identity, &rootfs);
+    let initramfs = initramfs::pack(session, &kernel, &contents)?;
     let options = bootable::options(&locked.recipe, &identity, &root);
     let bootable = bootable::link(session, &tools, &kernel, &initramfs, &options)?;
     let sbom = sbom::list(&locked, &identity, &kubelet)?;

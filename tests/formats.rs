@@ -149,6 +149,7 @@ impl Bench {
             modules: &[],
             files: &[],
             signatures: Signatures::LeftOut,
+            rootfs: None,
         };
         let initramfs = initramfs::pack(&session, &kernel, &contents)?;
         let root = root(&tools, place.path())?;

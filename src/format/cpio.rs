@@ -11,6 +11,9 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 const CHARACTER: u32 = 0o020_000;
+/// Bytes of an entry's header.
+const HEADER: usize = 110;
+const MAGIC: &[u8] = b"070701";
 
 /// An archive that grows in memory.
 #[derive(Debug, Default)]
@@ -50,6 +53,27 @@ impl Archive {
     pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
         self.parents(path)?;
         self.entry(relative(path)?, FILE | mode, (0, 0), content)
+    }
+
+    /// Adds a regular file whose content begins on a multiple of `alignment` bytes of the archive, a power of two: zeros fill
+    /// the space behind its name.
+    ///
+    /// # Errors
+    /// As [`Archive::file`].
+    pub fn aligned_file(
+        &mut self,
+        path: &str,
+        mode: u32,
+        content: &[u8],
+        alignment: usize,
+    ) -> Result<()> {
+        self.parents(path)?;
+        let mut name = relative(path)?.to_owned();
+        // The name ends in a zero of its own.
+        let end = self.bytes.len() + HEADER + name.len() + 1;
+        let zeros = end.next_multiple_of(alignment) - end;
+        name.extend(std::iter::repeat_n('\0', zeros));
+        self.entry(&name, FILE | mode, (0, 0), content)
     }
 
     /// Adds a symbolic link.
@@ -105,7 +129,7 @@ impl Archive {
     ) -> Result<()> {
         let size = u32::try_from(size)?;
         let length = u32::try_from(name.len() + 1)?;
-        self.bytes.extend_from_slice(b"070701");
+        self.bytes.extend_from_slice(MAGIC);
         for field in [
             inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, length, 0,
         ] {
@@ -151,24 +175,42 @@ pub struct Entry<'a> {
 /// # Errors
 /// When the bytes are not a newc archive, or end early.
 pub fn read(bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
+    Ok(read_to_end(bytes)?.0)
+}
+
+/// What follows an uncompressed archive at the begin of an initramfs, and the zeros behind it; everything if there is none.
+///
+/// # Errors
+/// When the archive ends early.
+pub fn behind(bytes: &[u8]) -> Result<&[u8]> {
+    if !bytes.starts_with(MAGIC) {
+        return Ok(bytes);
+    }
+    let rest = &bytes[read_to_end(bytes)?.1..];
+    let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+    Ok(&rest[zeros..])
+}
+
+/// The entries of an archive, and where it ends.
+fn read_to_end(bytes: &[u8]) -> Result<(Vec<Entry<'_>>, usize)> {
     let (mut out, mut at) = (Vec::new(), 0);
     loop {
-        let header = bytes.get(at..at + 110).unwrap_or_default();
+        let header = bytes.get(at..at + HEADER).unwrap_or_default();
         ensure!(
-            header.starts_with(b"070701"),
+            header.starts_with(MAGIC),
             "no cpio entry in the newc format at byte {at}"
         );
         let field = |index: usize| -> Result<usize> {
             let text = std::str::from_utf8(&header[6 + 8 * index..14 + 8 * index])?;
             Ok(usize::from_str_radix(text, 16)?)
         };
-        let name_end = at + 110 + field(11)?;
+        let name_end = at + HEADER + field(11)?;
         let start = name_end.next_multiple_of(4);
         let end = start + field(6)?;
         ensure!(end <= bytes.len(), "the cpio archive ends inside an entry");
-        let name = std::str::from_utf8(&bytes[at + 110..name_end])?.trim_end_matches('\0');
+        let name = std::str::from_utf8(&bytes[at + HEADER..name_end])?.trim_end_matches('\0');
         if name == "TRAILER!!!" {
-            return Ok(out);
+            return Ok((out, end));
         }
         out.push(Entry {
             name,

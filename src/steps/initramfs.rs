@@ -1,11 +1,15 @@
-//! Initramfs: the init, the manifest, and the kernel modules of the chosen platforms, as one compressed cpio.
+//! Initramfs: the init, the manifest, the kernel modules of the chosen platforms and their firmware, as one compressed cpio.
+//! Microcode comes before it, uncompressed.
 //!
 //! Modules are stored uncompressed: compressing the archive as a unit gives a smaller file, and the kernel
 //! unpacks it faster. Equal input gives equal bytes.
 
 pub mod drivers;
+pub mod firmware;
+mod modinfo;
 mod modprobe;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,11 +23,13 @@ use crate::INIT_PROGRAM;
 use crate::format::cpio;
 use crate::host::cache::Key;
 use crate::host::session::Session;
+use crate::install::Rootfs;
 use crate::lock::LockedRecipe;
 use crate::recipe::{FileEntry, Platform};
 use crate::steps::identity::Identity;
 use crate::steps::kernel::Kernel;
 use crate::steps::kernel::catalogue::Catalogue;
+use firmware::Firmware;
 use modprobe::Rules;
 
 /// The best level that takes only seconds: one per cent less would cost twice the time.
@@ -65,6 +71,8 @@ pub struct Contents<'a> {
     pub files: &'a [FileEntry],
     /// What becomes of the modules' signatures.
     pub signatures: Signatures,
+    /// The root's packages, of which the firmware concerns the modules and the processors.
+    pub rootfs: Option<&'a Rootfs>,
 }
 
 /// Whether the modules in the initramfs keep the signatures that Debian appends to them.
@@ -83,7 +91,11 @@ pub enum Signatures {
 
 /// The content of a recipe's initramfs.
 #[must_use]
-pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Contents<'a> {
+pub fn contents<'a>(
+    locked: &'a LockedRecipe,
+    identity: &'a Identity,
+    rootfs: &'a Rootfs,
+) -> Contents<'a> {
     let recipe = &locked.recipe;
     Contents {
         init: INIT_PROGRAM,
@@ -100,6 +112,7 @@ pub fn contents<'a>(locked: &'a LockedRecipe, identity: &'a Identity) -> Content
             Some(_) => Signatures::Kept,
             None => Signatures::LeftOut,
         },
+        rootfs: Some(rootfs),
     }
 }
 
@@ -131,11 +144,19 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     if contents.signatures == Signatures::Kept {
         key = key.text("signatures", "kept");
     }
+    let firmware = contents
+        .rootfs
+        .map_or_else(Firmware::default, |rootfs| Firmware::of(rootfs.entries()));
+    // A root without firmware may change without a new initramfs.
+    if let Some(rootfs) = contents.rootfs.filter(|_| !firmware.is_empty()) {
+        key = key.key("firmware", &rootfs.key);
+    }
     let key = key.finish();
     let made = session.cache.step("initramfs", &key, |folder| {
-        let archive = archive(kernel, contents, &manifest, &rules)?;
+        let archive = archive(kernel, contents, &manifest, &rules, &firmware)?;
         let packed = zstd::bulk::compress(&archive, LEVEL).context("compressing the initramfs")?;
-        fs::write(folder.join(FILE), packed).context("writing the initramfs")
+        let early = firmware.early().context("collecting the microcode")?;
+        fs::write(folder.join(FILE), [early, packed].concat()).context("writing the initramfs")
     })?;
     let path = made.path.join(FILE);
     let size = fs::metadata(&path).context("reading the initramfs")?.len();
@@ -160,7 +181,13 @@ fn module_names(contents: &Contents) -> Vec<String> {
     out
 }
 
-fn archive(kernel: &Kernel, contents: &Contents, manifest: &str, rules: &Rules) -> Result<Vec<u8>> {
+fn archive(
+    kernel: &Kernel,
+    contents: &Contents,
+    manifest: &str,
+    rules: &Rules,
+    firmware: &Firmware<'_>,
+) -> Result<Vec<u8>> {
     let mut catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
     catalogue.add_soft(&rules.soft);
     let mut names = module_names(contents);
@@ -186,26 +213,31 @@ fn archive(kernel: &Kernel, contents: &Contents, manifest: &str, rules: &Rules) 
     if let Some(bundle) = contents.ca_bundle {
         archive.file(CA_BUNDLE, 0o644, bundle)?;
     }
-    add_modules(
+    let wanted = add_modules(
         &mut archive,
         kernel,
         &catalogue,
         &index,
         contents.signatures,
     )?;
+    firmware
+        .add(&mut archive, &wanted)
+        .context("collecting the modules' firmware")?;
     archive.finish()
 }
 
+/// Adds the modules and their index. Gives the names of the firmware that they ask for.
 fn add_modules(
     archive: &mut cpio::Archive,
     kernel: &Kernel,
     catalogue: &Catalogue,
     index: &ModuleIndex,
     signatures: Signatures,
-) -> Result<()> {
+) -> Result<BTreeSet<String>> {
     let folder = format!("{INITRD_MODULES}/{}", kernel.release);
     let text = serde_json::to_vec(index).context("writing the index of modules")?;
     archive.file(&format!("{folder}/{INITRD_MODULES_INDEX}"), 0o644, &text)?;
+    let mut wanted = BTreeSet::new();
     for module in &index.modules {
         let path = catalogue
             .path(&module.name)
@@ -215,8 +247,10 @@ fn add_modules(
             bytes.truncate(unsigned_length(&bytes));
         }
         archive.file(&format!("{folder}/{}", module.path), 0o644, &bytes)?;
+        let names = modinfo::firmware(&bytes);
+        wanted.extend(names.with_context(|| format!("reading module {}", module.name))?);
     }
-    Ok(())
+    Ok(wanted)
 }
 
 /// A module file's content, decompressed.
