@@ -109,6 +109,23 @@ pub fn all(world: &World) -> Vec<Device> {
     out
 }
 
+/// What a message says of devices that share a world-wide name, and so are several paths to one disk; else nothing.
+pub(crate) fn one_disk<'d>(devices: impl Iterator<Item = &'d Device>) -> String {
+    let ids: Vec<&Vec<String>> = devices.map(|device| &device.ids).collect();
+    let is_world_wide = |id: &&String| {
+        ["wwn-", "nvme-eui.", "nvme-uuid."]
+            .iter()
+            .any(|kind| id.starts_with(kind))
+    };
+    let shared = ids.split_first().and_then(|(first, others)| {
+        let mut names = first.iter().filter(is_world_wide);
+        names.find(|id| !others.is_empty() && others.iter().all(|ids| ids.contains(id)))
+    });
+    shared.map_or_else(String::new, |id| {
+        format!(", which are several paths to one disk (multipath, {id}): present it by one path")
+    })
+}
+
 /// A name that two disks have names neither.
 fn forget_shared(devices: &mut [Device]) {
     let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -460,6 +477,28 @@ mod tests {
             &Name::parse("/dev/disk/by-id/virtio-etcd_disk-part9").unwrap(),
         );
         assert!(none.is_empty());
+    }
+
+    #[test]
+    fn two_paths_to_one_disk_are_told_apart_from_two_disks_of_one_name() {
+        let machine = machine();
+        let said = || {
+            let name = Name::parse("/dev/disk/by-id/scsi-SQEMU_QEMU_HARDDISK_K7").unwrap();
+            let devices = all(&machine.world);
+            let found = find(&devices, &name);
+            (found.len(), one_disk(found.iter().copied()))
+        };
+        assert_eq!(said(), (1, String::new()));
+        let scsi = "pci0000:00/0000:00:07.0/virtio3/host3/target3:0:1/3:0:1:0/block/sdb";
+        let (real, _) = machine.add("sdb", scsi, "8:16", 0, 1 << 20);
+        write(&real.join("device/serial"), "K7\n");
+        write(&real.join("device/vendor"), "QEMU\n");
+        write(&real.join("device/model"), "QEMU HARDDISK\n");
+        assert_eq!(said(), (2, String::new()));
+        write(&real.join("device/wwid"), "naa.5000c500\n");
+        let (count, text) = said();
+        assert_eq!(count, 2);
+        assert!(text.contains("(multipath, wwn-0x5000c500)"), "{text}");
     }
 
     #[test]

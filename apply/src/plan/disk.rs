@@ -49,7 +49,11 @@ impl DiskPlanner<'_> {
             [disk] => Some(disk.clone()),
             several => {
                 let names: Vec<&str> = several.iter().map(|device| device.name.as_str()).collect();
-                self.wrong(at, format!("{path} is ambiguous: {}", names.join(" or ")));
+                let paths = device::one_disk(several.iter());
+                self.wrong(
+                    at,
+                    format!("{path} is ambiguous: {}{paths}", names.join(" or ")),
+                );
                 None
             }
         }

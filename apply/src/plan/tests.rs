@@ -148,6 +148,32 @@ const TWO: &str = r#""disks": [{"device": "/dev/disk/by-id/virtio-serial-vdb", "
     {"device": "/dev/vdc", "format": "xfs", "path": "/var/lib/c"}]"#;
 
 #[test]
+fn two_paths_to_one_disk_are_refused_as_such() {
+    let lab = lab();
+    for disk in ["vdb", "vdc"] {
+        let wwid = lab
+            .machine
+            .world
+            .sys
+            .join("block")
+            .join(disk)
+            .join("device/wwid");
+        write(&wwid, "naa.5000c500\n");
+        lab.put(disk, 0, Kind::Xfs);
+    }
+    let because = "vdb or vdc, which are several paths to one disk (multipath, wwn-0x5000c500)";
+    lab.refused(
+        r#""disks": [{"device": "/dev/disk/by-id/wwn-0x5000c500"}]"#,
+        because,
+    );
+    let because = "several paths to one disk (multipath, wwn-0x5000c500)";
+    lab.refused(
+        r#""filesystems": [{"device": "/dev/disk/by-label/data", "format": "xfs"}]"#,
+        because,
+    );
+}
+
+#[test]
 fn partitions_that_do_not_exist_yet_are_found_by_every_name() {
     let plan = lab().plan(TWO).unwrap();
     let change = &plan.tables[0];
