@@ -27,6 +27,7 @@ use apply::config_source::ConfigSource;
 use apply::fetched::Fetched;
 use apply::gather::{ConfigProblems, Gather, Settings};
 use image::fault::Fault;
+use image::node::NodeSettings;
 use linux::certificates::ca_bundle;
 use linux::log::say;
 use linux::waiter::Waiter;
@@ -52,11 +53,6 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
             Ok((fetched, metadata)) => {
                 for warning in &fetched.warnings {
                     tracing::warn!("config: {warning}");
-                }
-                // Before the first write: a control plane that could not mount its volume would wait for ever.
-                match node_settings(&fetched) {
-                    Some(text) => settings::complete(&settings::over(&boot.manifest.node, text)?)?,
-                    None => settings::complete(&boot.manifest.node)?,
                 }
                 return Ok((fetched, metadata));
             }
@@ -121,7 +117,24 @@ fn once(
     let platform = boot.identity.platform;
     let mut gather = Gather::new(settings, network, platform.storage_identity);
     let fetched = layers::gather_all(&mut gather, base, platform, &user)?;
+    check_settings(&gather, &boot.manifest.node, &fetched)?;
     Ok((fetched, user.metadata))
+}
+
+/// Refuses node settings that are wrong or incomplete before the first write: a control plane that could not mount its volume
+/// would wait for ever.
+fn check_settings(
+    gather: &Gather<'_>,
+    defaults: &NodeSettings,
+    fetched: &Fetched,
+) -> Result<(), ConfigProblems> {
+    let settings = match node_settings(fetched) {
+        Some(text) => settings::over(defaults, text),
+        None => Ok(defaults.clone()),
+    };
+    settings
+        .and_then(|settings| settings::complete(&settings))
+        .map_err(|error| gather.wrong(vec![format!("{error:#}")]))
 }
 
 /// The node settings in the config, if it has them.

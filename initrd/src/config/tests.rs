@@ -213,6 +213,34 @@ fn node_settings_are_found() {
     );
 }
 
+/// The mistake may be mended on the server, which is asked again.
+#[test]
+fn wrong_node_settings_of_a_server_are_a_problem_of_its_config() {
+    let path = image::paths::NODE_SETTINGS;
+    let text = file(path, r#"{"source": "data:,role%20%3D%20%22king%22"}"#);
+    let answered = text.clone();
+    let server = serve(Box::new(move |_, _, stream| {
+        reply(stream, "200 OK", answered.as_bytes());
+    }));
+    let merges = format!(
+        r#"{{"ignition": {{"version": "3.5.0", "config": {{"merge": [{{"source": "{}/a"}}]}}}}}}"#,
+        server.base
+    );
+    for (config, remote) in [(&text, false), (&merges, true)] {
+        let user = User {
+            place: Some(text_of("user", config)),
+            metadata: Metadata::default(),
+        };
+        let settings = settings();
+        let mut gather = Gather::new(&settings, &|| Ok(()), fetch::Identity::Ec2Role);
+        let aws = platform::providers::by_id("aws").unwrap();
+        let fetched = layers::gather_all(&mut gather, None, aws, &user).unwrap();
+        let wrong = check_settings(&gather, &NodeSettings::default(), &fetched).unwrap_err();
+        assert_eq!(wrong.remote, remote);
+        assert!(wrong.to_string().contains("king"), "{wrong}");
+    }
+}
+
 #[test]
 fn the_mistakes_of_both_configs_are_told_at_once() {
     let base = r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "a"}]}}"#;
