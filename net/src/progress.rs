@@ -118,6 +118,8 @@ pub(crate) struct Progress {
     waiting: BTreeMap<(u32, More), Instant>,
     /// The addresses of a link, by its index and whether they are version 6, when the plan's routes were added to it.
     routed: BTreeMap<(u32, bool), Vec<(IpAddr, u8)>>,
+    /// Why interfaces cannot be configured, by index.
+    failed: BTreeMap<u32, String>,
     log: LogOnce,
 }
 
@@ -288,6 +290,10 @@ impl Progress {
             }
             if !self.is_ready(*index) {
                 let done = self.note_ready(netlink, plan, one);
+                match &done {
+                    Ok(()) => self.failed.remove(index),
+                    Err(error) => self.failed.insert(*index, format!("{error:#}")),
+                };
                 self.log.warn(done.with_context(|| name.clone()));
             }
             for six in [false, true] {
@@ -472,6 +478,9 @@ impl Progress {
         if self.is_ready(link.index) {
             return format!("{name}: configured");
         }
+        if let Some(failure) = self.failed.get(&link.index) {
+            return format!("{name}: {failure}");
+        }
         let range = (link.index, false)..=(link.index, true);
         let status = self.exchanges.range(range).map(|(_, one)| one.status());
         let mut status: Vec<String> = status.collect();
@@ -538,10 +547,15 @@ fn apply_fixed(
     netlink
         .add_peer(index, address, prefix, peer.unwrap_or(address))
         .with_context(|| format!("adding {address}/{prefix}"))?;
-    if address.is_ipv6() && netlink.address_state(index, address)? != AddressState::Ready {
-        return Ok(false);
+    if address.is_ipv4() {
+        return Ok(true);
     }
-    Ok(true)
+    let state = netlink.address_state(index, address)?;
+    ensure!(
+        state != AddressState::Duplicate,
+        "another host uses {address}"
+    );
+    Ok(state == AddressState::Ready)
 }
 
 /// Configures a link by a lease. A server's MTU is best effort: some offer one that the device does not support. So is each of

@@ -303,6 +303,30 @@ fn a_fixed_address_is_enough_where_no_router_advertises() {
     });
 }
 
+#[test]
+fn a_fixed_address_of_another_host_is_named() {
+    let name = "network::tests::a_fixed_address_of_another_host_is_named";
+    with_peer(name, |netlink, world| {
+        let taken: IpAddr = "2001:db8::7".parse().unwrap();
+        let peer = by_name(netlink, "peer0").index;
+        let own = by_name(netlink, "eth0").index;
+        // Detection needs a carrier.
+        netlink.set_up(own, true).unwrap();
+        netlink.add_address(peer, taken, 64).unwrap();
+        let began = Instant::now();
+        while netlink.addresses(peer, true).unwrap().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let plan = words("ip=[2001:db8::7]:::64::eth0:off");
+        let mut worker = Worker::new(Arc::clone(world), plan).unwrap();
+        work_until(&mut worker, |worker| {
+            worker.status() == "eth0: another host uses 2001:db8::7"
+        });
+        assert!(worker.progress.ready.is_empty());
+    });
+}
+
 /// The network data names a device by its Ethernet address alone. The configuration of an earlier plan is removed
 /// first.
 #[test]
