@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::{StatusCode, Url};
 
 use crate::client::Client;
-use crate::failure::{Failure, shown};
+use crate::failure::{Failure, chain, shown};
 use crate::want::LONGEST_WAIT;
 
 /// Limit from the request to the response's header.
@@ -73,7 +73,7 @@ pub async fn post(client: &Client, message: &Message<'_>, total: Duration) -> Re
                 });
             }
             Ok(status) => format!("the server answered {status}"),
-            Err(error) => error.without_url().to_string(),
+            Err(error) => chain(&error.without_url()),
         };
         if Instant::now() + wait >= until {
             return Err(Failure::Unreachable {
