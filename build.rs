@@ -81,9 +81,10 @@ fn build() -> PathBuf {
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
+        // Without the index of the unwinding tables: these programs abort, and nothing unwinds.
         .env(
             "RUSTFLAGS",
-            "-C target-feature=+crt-static -C relocation-model=static",
+            "-C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,--no-eh-frame-hdr",
         )
         .status()
         .expect("cargo starts");
