@@ -23,14 +23,25 @@ pub(crate) fn parse(text: &[u8], name: &str, notes: &mut Vec<String>) -> Option<
         .ok()
 }
 
-/// The top-level keys of a mapping, each with its scalar or the scalars of its list.
+/// The top-level keys of a mapping, each with its scalar, or the scalars of its list or of the values of its mapping: KubeVirt
+/// writes SSH keys by name.
 pub(crate) fn top(document: Option<Json>) -> BTreeMap<String, Vec<String>> {
     match document.map(|document| document.value) {
         Some(Value::Object(entries)) => entries
             .into_iter()
-            .map(|(key, _, value)| (key, scalars(value)))
+            .map(|(key, _, value)| (key, of_key(value)))
             .collect(),
         _ => BTreeMap::new(),
+    }
+}
+
+fn of_key(node: Json) -> Vec<String> {
+    match node.value {
+        Value::Object(entries) => entries
+            .into_iter()
+            .flat_map(|(_, _, value)| scalars(value))
+            .collect(),
+        value => scalars(Json { value, ..node }),
     }
 }
 
@@ -93,10 +104,11 @@ mod tests {
         assert_eq!(one("keys"), ["one", "two"]);
         assert_eq!(one("alias"), ["text"]);
         assert!(one("version").is_empty() && one("empty").is_empty());
-        let json = read(r#"{"instance-id": 7, "keys": ["a", "b"], "deep": {"a": 1}}"#);
+        let json =
+            read(r#"{"instance-id": 7, "keys": ["a", "b"], "deep": {"a": 1, "b": {"c": 2}}}"#);
         assert_eq!(json["instance-id"], ["7"]);
         assert_eq!(json["keys"], ["a", "b"]);
-        assert!(json["deep"].is_empty());
+        assert_eq!(json["deep"], ["1"]);
     }
 
     #[test]

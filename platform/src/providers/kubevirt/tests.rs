@@ -9,11 +9,19 @@ fn kubevirt_has_either_form() {
     bench.write("cidata/user-data", CONFIG);
     bench.write(
         "cidata/meta-data",
-        "{\"instance-id\": \"fake.default\", \"local-hostname\": \"vm-1\"}",
+        r#"{"instance-id": "fake.default", "local-hostname": "vm-1",
+            "public-keys": {"0": "ssh-ed25519 AAAA one", "1": "ssh-ed25519 BBBB two"}}"#,
     );
     bench.medium = Some((1, Some("cidata"), bench.path("cidata")));
     let found = bench.obtain("kubevirt").unwrap();
     assert_eq!(text(&found), CONFIG);
+    let keys: Vec<&str> = found
+        .metadata
+        .ssh_keys
+        .iter()
+        .map(|key| key.key.as_str())
+        .collect();
+    assert_eq!(keys, ["ssh-ed25519 AAAA one", "ssh-ed25519 BBBB two"]);
     assert_eq!(
         crate::env::render(by_id("kubevirt").unwrap(), &found.metadata),
         "AFTERBURN_KUBEVIRT_HOSTNAME=vm-1\nAFTERBURN_KUBEVIRT_INSTANCE_ID=fake.default\n\
