@@ -12,6 +12,7 @@ use reqwest::header::{HOST, HeaderValue};
 use reqwest::{Request, Response};
 use tokio::task::JoinSet;
 
+use crate::failure::chain;
 use crate::hosts::{self, Host};
 use crate::links::{Links, Way};
 
@@ -36,6 +37,30 @@ impl fmt::Debug for Http {
         f.debug_struct("Http")
             .field("links", links)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why a request has no answer: the error of each way that it went.
+#[derive(Debug)]
+pub(crate) struct NoAnswer(Vec<(Way, reqwest::Error)>);
+
+impl From<reqwest::Error> for NoAnswer {
+    fn from(error: reqwest::Error) -> Self {
+        // A URL may hold secrets.
+        Self(vec![(None, error.without_url())])
+    }
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.0.iter().map(|(way, error)| {
+            let why = chain(error);
+            match way {
+                Some(link) => format!("over {link}: {why}"),
+                None => why,
+            }
+        });
+        f.write_str(&lines.collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -65,7 +90,7 @@ impl Http {
     }
 
     /// Sends a request by the ways that there are, one after the other until there is an answer.
-    pub(crate) async fn execute(&self, mut request: Request) -> reqwest::Result<Response> {
+    pub(crate) async fn execute(&self, mut request: Request) -> Result<Response, NoAnswer> {
         let name = request.url().host_str().unwrap_or_default();
         if let Some(address) = hosts::header(&self.hosts, name) {
             let host = match request.url().port() {
@@ -79,9 +104,10 @@ impl Http {
         self.race(request).await
     }
 
-    async fn race(&self, request: Request) -> reqwest::Result<Response> {
+    async fn race(&self, request: Request) -> Result<Response, NoAnswer> {
         let mut open = JoinSet::new();
         let mut asked: Vec<Way> = Vec::new();
+        let mut errors = Vec::new();
         loop {
             // One that has come up since is asked too.
             let next = self
@@ -95,17 +121,18 @@ impl Http {
                 open.spawn(async move { (way, client.execute(copy).await) });
             } else if open.is_empty() {
                 // The request cannot be repeated.
-                return self.unbound.execute(request).await;
+                return Ok(self.unbound.execute(request).await?);
             }
             match tokio::time::timeout(HEAD_START, open.join_next()).await {
                 Ok(Some(Ok((way, Ok(response))))) => {
                     self.links.answered(&way);
                     return Ok(response);
                 }
-                Ok(Some(Ok((_, Err(error))))) => {
+                Ok(Some(Ok((way, Err(error))))) => {
+                    errors.push((way, error.without_url()));
                     let ways = self.links.ways();
                     if open.is_empty() && ways.iter().all(|way| asked.contains(way)) {
-                        return Err(error);
+                        return Err(NoAnswer(errors));
                     }
                 }
                 // No answer yet, or a task that was ended with the runtime.

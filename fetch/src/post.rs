@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use reqwest::{StatusCode, Url};
 
 use crate::client::Client;
-use crate::failure::{Failure, chain, shown};
+use crate::failure::{Failure, shown};
+use crate::http::NoAnswer;
 use crate::want::LONGEST_WAIT;
 
 /// Limit from the request to the response's header.
@@ -73,7 +74,7 @@ pub async fn post(client: &Client, message: &Message<'_>, total: Duration) -> Re
                 });
             }
             Ok(status) => format!("the server answered {status}"),
-            Err(error) => chain(&error.without_url()),
+            Err(error) => error.to_string(),
         };
         if Instant::now() + wait >= until {
             return Err(Failure::Unreachable {
@@ -93,7 +94,7 @@ async fn once(
     message: &Message<'_>,
     address: &Url,
     limit: Duration,
-) -> reqwest::Result<StatusCode> {
+) -> Result<StatusCode, NoAnswer> {
     let mut request = client
         .http
         .request(reqwest::Method::POST, address.clone())

@@ -12,6 +12,7 @@ use crate::digest::Digest;
 use crate::ending::Ending;
 use crate::failure::chain;
 use crate::http::Http;
+use crate::http::NoAnswer;
 use crate::source_port;
 use crate::want::Method;
 
@@ -72,7 +73,7 @@ pub(crate) async fn send(
     mut source_ports: Option<&RangeInclusive<u16>>,
     verified: bool,
 ) -> Result<Response, Ending> {
-    let failed = |error: reqwest::Error| Ending::broken(chain(&error.without_url()));
+    let failed = |error: NoAnswer| Ending::broken(error.to_string());
     let secret = address.scheme() == "https" && !verified;
     for _ in 0..=HOPS {
         let mut request = match method {
@@ -90,7 +91,7 @@ pub(crate) async fn send(
                 request = request.header(IF_RANGE, validator);
             }
         }
-        let request = request.build().map_err(failed)?;
+        let request = request.build().map_err(|error| failed(error.into()))?;
         let response = match source_ports.take() {
             Some(ports) => source_port::execute(ports, request, &client.links).await?,
             None => client.execute(request).await.map_err(failed)?,

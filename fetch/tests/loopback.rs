@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fetch::{Digest, Failure, Message, Options, Patience, Want, blocking};
+use fetch::{Digest, Failure, Links, Message, Options, Patience, Want, blocking};
 
 #[path = "loopback/polite.rs"]
 mod polite;
@@ -471,4 +471,28 @@ fn a_message_that_is_refused_or_that_nobody_takes_is_given_up() {
         "{unreached:?}"
     );
     assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+/// Which link has the trouble is what somebody must know who looks for it.
+#[test]
+fn each_link_that_led_nowhere_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/?secret", listener.local_addr().unwrap());
+    drop(listener);
+    let options = Options {
+        ca_bundle: Some(Vec::new()),
+        links: Links::new(|| vec![None, Some("lo".to_owned())], |_| ()),
+        ..Options::default()
+    };
+    let client = blocking::Client::new(&options).unwrap();
+    let failure = client
+        .post(&Message::json(&url, "{}"), Duration::from_secs(1))
+        .unwrap_err();
+    let Failure::Unreachable { why, .. } = failure else {
+        panic!("{failure}")
+    };
+    let (routes, link) = why.split_once("; over lo: ").unwrap();
+    for why in [routes, link] {
+        assert!(why.contains("refused") && !why.contains("secret"), "{why}");
+    }
 }
