@@ -8,6 +8,9 @@ use crate::unit::template_of;
 
 /// Checks Butane's own fields.
 pub(super) fn check(tree: &Node, variant: Variant, minor: u8, report: &mut Report) {
+    if variant == Variant::Edge {
+        edge(tree, report);
+    }
     if let Some(storage) = tree.get("storage") {
         for (list, directory) in [("files", false), ("directories", true)] {
             for (i, node) in storage.items(list).iter().enumerate() {
@@ -51,6 +54,21 @@ pub(super) fn check(tree: &Node, variant: Variant, minor: u8, report: &mut Repor
     }
     for (i, node) in systemd.items("quadlets").iter().enumerate() {
         quadlet(node, &format!("$.systemd.quadlets.{i}"), report);
+    }
+}
+
+/// RHEL for Edge and Fedora IoT take no disks and no kernel arguments from a config: their image's blueprint has them.
+fn edge(tree: &Node, report: &mut Report) {
+    let mut refuse = |found: Option<&Node>, path: &str| {
+        if let Some(found) = found.filter(|found| !found.is_blank()) {
+            let message = "r4e and fiot take none; write a config of variant slipway";
+            report.error(path, found.at.as_ref(), message);
+        }
+    };
+    refuse(tree.get("kernelArguments"), "$.kernel_arguments");
+    for list in ["disks", "filesystems", "luks", "raid"] {
+        let found = tree.get("storage").and_then(|storage| storage.get(list));
+        refuse(found, &format!("$.storage.{list}"));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::report::Report;
 
 /// The variants and versions, each with the minor number of the specification 3 of Ignition that it becomes. Butane's
 /// own table, and Slipway's variant. <https://coreos.github.io/butane/specs/>
-const VERSIONS: [(&str, &str, u8); 13] = [
+const VERSIONS: [(&str, &str, u8); 18] = [
     ("fcos", "1.0.0", 0),
     ("fcos", "1.1.0", 1),
     ("fcos", "1.2.0", 2),
@@ -18,6 +18,11 @@ const VERSIONS: [(&str, &str, u8); 13] = [
     ("flatcar", "1.0.0", 3),
     ("flatcar", "1.1.0", 4),
     ("flatcar", "1.2.0-experimental", 7),
+    ("r4e", "1.0.0", 3),
+    ("r4e", "1.1.0", 4),
+    ("r4e", "1.2.0-experimental", 7),
+    ("fiot", "1.0.0", 4),
+    ("fiot", "1.1.0-experimental", 7),
     ("slipway", "1.0.0", 6),
 ];
 
@@ -46,6 +51,8 @@ const REFUSED: [(&str, &str); 4] = [
 pub(super) enum Variant {
     Fcos,
     Flatcar,
+    /// RHEL for Edge and Fedora IoT, which have the same rules.
+    Edge,
     Slipway,
 }
 
@@ -65,9 +72,15 @@ pub(super) fn find(yaml: &Json) -> Result<(Variant, u8), Report> {
     let variant = match name {
         "fcos" => Variant::Fcos,
         "flatcar" => Variant::Flatcar,
+        "r4e" | "fiot" => Variant::Edge,
         "slipway" => Variant::Slipway,
+        "openshift" => {
+            let message = "a config for OpenShift becomes a MachineConfig for its operator, which no Slipway node runs; \
+                           expected fcos, flatcar, r4e, fiot or slipway";
+            return Err(refuse("variant", message.to_owned()));
+        }
         found => {
-            let message = format!("found {found:?}; expected fcos, flatcar or slipway");
+            let message = format!("found {found:?}; expected fcos, flatcar, r4e, fiot or slipway");
             return Err(refuse("variant", message));
         }
     };

@@ -58,7 +58,30 @@ fn what_needs_another_layout_is_refused_by_name() {
     );
     fails(
         "variant: openshift\nversion: 4.14.0\n",
-        &["1:10 $.variant found \"openshift\"; expected fcos, flatcar or slipway"],
+        &[
+            "1:10 $.variant a config for OpenShift becomes a MachineConfig for its operator, which no Slipway node runs",
+        ],
+    );
+}
+
+#[test]
+fn edge_systems_take_neither_disks_nor_kernel_arguments() {
+    for head in [
+        "variant: r4e\nversion: 1.0.0\n",
+        "variant: fiot\nversion: 1.0.0\n",
+    ] {
+        let text =
+            format!("{head}storage:\n  files:\n    - {{path: /etc/a, contents: {{inline: x}}}}\n");
+        let (json, _) = from_butane(text.as_bytes(), "t", Options::BARE).unwrap();
+        assert_eq!(json["storage"]["files"][0]["path"], "/etc/a");
+    }
+    fails(
+        "variant: r4e\nversion: 1.1.0\nkernel_arguments:\n  should_exist: [quiet]\nstorage:\n  disks:\n    - device: /dev/vdb\n  raid: []\n  luks:\n    - name: a\n      device: /dev/vdb\n",
+        &[
+            "4:3 $.kernel_arguments r4e and fiot take none",
+            "7:5 $.storage.disks r4e and fiot take none",
+            "10:5 $.storage.luks r4e and fiot take none",
+        ],
     );
 }
 
