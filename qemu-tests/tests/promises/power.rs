@@ -93,7 +93,8 @@ struct Disks {
 impl Disks {
     fn new(node: &Node) -> Result<Self> {
         let file = node.folder().join("before.raw");
-        fs::rename(node.system(), &file).context("taking the system disk")?;
+        // A machine of the node still looks at the disk's own file.
+        fs::hard_link(node.system(), &file).context("taking the system disk")?;
         let system = fs::metadata(&file)?.len();
         let parts = vec![
             (SYSTEM_SERIAL, 0, system),
