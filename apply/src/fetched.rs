@@ -22,6 +22,8 @@ pub struct Fetched {
     pub keys: Vec<VolumeKeys>,
     /// Whether the user provided a config.
     pub user_config: bool,
+    /// Whether a server gave a part of the config itself, so that a mistake in it may be mended there.
+    pub from_server: bool,
     /// Warnings about the config.
     pub warnings: Vec<String>,
     /// The sources of the config that later boots can read again: name → SHA-256.

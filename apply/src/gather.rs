@@ -188,6 +188,7 @@ impl<'a> Gather<'a> {
     ) -> Result<Fetched, ConfigProblems> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
         self.adopt_transfer_settings(&model);
+        let from_server = self.remote;
         let files = self.files(&model);
         let keys = match with_keys {
             true => self.keys(&model),
@@ -207,6 +208,7 @@ impl<'a> Gather<'a> {
             files,
             keys,
             user_config,
+            from_server,
             warnings: std::mem::take(&mut self.warnings),
             sources: Sources::new(),
         })

@@ -117,31 +117,38 @@ fn once(
     let platform = boot.identity.platform;
     let mut gather = Gather::new(settings, network, platform.storage_identity);
     let fetched = layers::gather_all(&mut gather, base, platform, &user)?;
-    check_settings(&gather, &boot.manifest.node, &fetched)?;
+    check_settings(&boot.manifest.node, &fetched)?;
     Ok((fetched, user.metadata))
 }
 
 /// Refuses node settings that are wrong or incomplete before the first write: a control plane that could not mount its volume
 /// would wait for ever.
-fn check_settings(
-    gather: &Gather<'_>,
-    defaults: &NodeSettings,
-    fetched: &Fetched,
-) -> Result<(), ConfigProblems> {
-    let settings = match node_settings(fetched) {
+fn check_settings(defaults: &NodeSettings, fetched: &Fetched) -> Result<(), ConfigProblems> {
+    let file = settings_file(fetched);
+    let settings = match file.and_then(|index| fetched.files.get(index)?.contents.as_deref()) {
         Some(text) => settings::over(defaults, text),
         None => Ok(defaults.clone()),
     };
-    settings
-        .and_then(|settings| settings::complete(&settings))
-        .map_err(|error| gather.wrong(vec![format!("{error:#}")]))
+    let wrong = settings.and_then(|settings| settings::complete(&settings));
+    wrong.map_err(|error| ConfigProblems {
+        lines: vec![format!("{error:#}")],
+        remote: fetched.from_server || file.is_some_and(|index| is_of_server(fetched, index)),
+    })
 }
 
-/// The node settings in the config, if it has them.
-fn node_settings(fetched: &Fetched) -> Option<&[u8]> {
+/// Whether the content of a file came from a server.
+fn is_of_server(fetched: &Fetched, index: usize) -> bool {
+    let source = || {
+        let files = fetched.model.storage.as_ref()?.files.as_ref()?;
+        files.get(index)?.contents.as_ref()?.source.as_deref()
+    };
+    source().is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
+}
+
+/// The index of the node settings among the config's files, if it has them.
+fn settings_file(fetched: &Fetched) -> Option<usize> {
     let files = fetched.model.storage.as_ref()?.files.as_ref()?;
-    let index = files
+    files
         .iter()
-        .position(|file| file.path == image::paths::NODE_SETTINGS)?;
-    fetched.files.get(index)?.contents.as_deref()
+        .position(|file| file.path == image::paths::NODE_SETTINGS)
 }

@@ -108,6 +108,7 @@ fn fetched(text: &str) -> Fetched {
         config,
         model,
         user_config: true,
+        from_server: false,
         warnings: vec![],
         sources: std::collections::BTreeMap::new(),
     }

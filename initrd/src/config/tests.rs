@@ -208,7 +208,7 @@ fn node_settings_are_found() {
     );
     let fetched = gathered(None, Some(text_of("user", &user))).unwrap();
     assert_eq!(
-        node_settings(&fetched),
+        settings_file(&fetched).and_then(|index| fetched.files[index].contents.as_deref()),
         Some(b"role = \"worker\"".as_slice())
     );
 }
@@ -219,14 +219,32 @@ fn wrong_node_settings_of_a_server_are_a_problem_of_its_config() {
     let path = image::paths::NODE_SETTINGS;
     let text = file(path, r#"{"source": "data:,role%20%3D%20%22king%22"}"#);
     let answered = text.clone();
-    let server = serve(Box::new(move |_, _, stream| {
-        reply(stream, "200 OK", answered.as_bytes());
+    let server = serve(Box::new(move |_, path, stream| {
+        let body = match path == "/a" {
+            true => answered.as_str(),
+            false => "role = 'king'",
+        };
+        reply(stream, "200 OK", body.as_bytes());
     }));
+    let of_server = file(path, &format!(r#"{{"source": "{}/b"}}"#, server.base));
+    // Another file's server cannot mend it.
+    let beside = text.replace(
+        "\"files\": [",
+        &format!(
+            "\"files\": [{{\"path\": \"/etc/b\", \"contents\": {{\"source\": \"{}/b\"}}}}, ",
+            server.base
+        ),
+    );
     let merges = format!(
         r#"{{"ignition": {{"version": "3.5.0", "config": {{"merge": [{{"source": "{}/a"}}]}}}}}}"#,
         server.base
     );
-    for (config, remote) in [(&text, false), (&merges, true)] {
+    for (config, remote) in [
+        (&text, false),
+        (&beside, false),
+        (&merges, true),
+        (&of_server, true),
+    ] {
         let user = User {
             place: Some(text_of("user", config)),
             metadata: Metadata::default(),
@@ -235,7 +253,7 @@ fn wrong_node_settings_of_a_server_are_a_problem_of_its_config() {
         let mut gather = Gather::new(&settings, &|| Ok(()), fetch::Identity::Ec2Role);
         let aws = platform::providers::by_id("aws").unwrap();
         let fetched = layers::gather_all(&mut gather, None, aws, &user).unwrap();
-        let wrong = check_settings(&gather, &NodeSettings::default(), &fetched).unwrap_err();
+        let wrong = check_settings(&NodeSettings::default(), &fetched).unwrap_err();
         assert_eq!(wrong.remote, remote);
         assert!(wrong.to_string().contains("king"), "{wrong}");
     }

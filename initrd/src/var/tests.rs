@@ -121,6 +121,7 @@ impl Node {
                 files: Vec::new(),
                 keys: Vec::new(),
                 user_config: false,
+                from_server: false,
                 warnings: Vec::new(),
                 sources: Sources::new(),
             };
