@@ -28,6 +28,7 @@ mod dhcp;
 mod bond;
 
 // Floor: one interface
+mod assign;
 mod exchange;
 mod fixed_route;
 mod shape;
