@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::loader::of_running_kernel;
 use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
 use image::report::Report;
@@ -69,7 +70,7 @@ fn report_to_vendor(early: &Early, report: &Report) {
     let found = report.found.as_ref();
     let why = [Some(&report.what), found].into_iter().flatten();
     let why: Vec<&str> = why.map(String::as_str).collect();
-    match send::modules(&early.world) {
+    match of_running_kernel(&early.world) {
         Ok(modules) => {
             let (world, modules) = (&early.world, Arc::new(modules));
             vendor::report(

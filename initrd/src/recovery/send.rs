@@ -18,6 +18,7 @@ use nix::libc::O_NONBLOCK;
 
 use crate::context::{Early, links};
 use crate::deadline::within;
+use crate::loader::of_running_kernel;
 use linux::block;
 use linux::certificates::ca_bundle;
 use linux::log::say;
@@ -37,7 +38,7 @@ pub(crate) fn send(early: &Early, report: &Report) {
     let cmdline = fs::read_to_string(world.proc.join("cmdline")).unwrap_or_default();
     // A command line that is malformed elsewhere still names its server; the network is then the default one.
     let url = Cmdline::report_url_of(&cmdline);
-    let modules = modules(world);
+    let modules = of_running_kernel(world);
     if let Ok(modules) = &modules {
         modules.load_for_devices(Network::Without);
     }
@@ -57,12 +58,6 @@ fn log_result(world: &World, receiver: &str, done: Result<()>) {
             &format!("slipway: report not sent to {receiver}: {error:#}"),
         ),
     }
-}
-
-/// The modules of the initramfs.
-pub(super) fn modules(world: &Arc<World>) -> Result<Modules> {
-    let release = nix::sys::utsname::uname().context("asking for the kernel's release")?;
-    Modules::open(Arc::clone(world), &release.release().to_string_lossy())
 }
 
 /// The device of Slipway's virtio serial port.
