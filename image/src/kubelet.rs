@@ -151,7 +151,7 @@ pub const MOUNTS: &[Mount] = &[
 /// they are on the host, so that a path means the same on both sides.
 pub const LINKS: &[(&str, &str)] = &[
     ("/etc/hosts", "../host/etc/hosts"),
-    ("/etc/hostname", "../host/etc/hostname"),
+    (crate::paths::HOSTNAME, "../host/etc/hostname"),
     // Without it the node would have a wrong or another node's MachineID.
     ("/etc/machine-id", "../host/etc/machine-id"),
     ("/etc/cni", "../host/etc/cni"),

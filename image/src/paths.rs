@@ -92,6 +92,8 @@ pub const RUN_STATE: &str = "/run/slipway/state";
 pub const STATE_MARK: &str = ".slipway-state";
 /// Root hash of the root whose factory files were copied last, below the root.
 pub const VAR_SEEDED: &str = "var/lib/slipway/seeded";
+/// The name of a node (hostname(5)).
+pub const HOSTNAME: &str = "/etc/hostname";
 /// `slipway-node` in the root: the commands that units run after the handoff.
 pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-node";
 

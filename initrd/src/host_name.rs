@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use data_encoding::HEXLOWER;
+use image::paths::HOSTNAME;
 use sha2::{Digest, Sha256};
 
 use crate::root::Root;
@@ -18,7 +19,7 @@ const BYTES: usize = 6;
 /// If the kernel refuses the name.
 pub(crate) fn set(root: &Root, machine_id: &str) -> Result<()> {
     let kernels = nix::unistd::gethostname().context("asking for the host name")?;
-    let file = fs::read_to_string(root.programs.sysroot.join("etc/hostname"));
+    let file = fs::read_to_string(root.programs.world.in_sysroot(HOSTNAME));
     if !is_unnamed(&kernels.to_string_lossy(), &file.unwrap_or_default()) {
         return Ok(());
     }

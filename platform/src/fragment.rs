@@ -1,6 +1,7 @@
 //! The metadata as a config: host name and SSH keys. It is merged over the image's config and under the user's, so that
 //! the user's values win and one code path applies all of them.
 
+use image::paths::HOSTNAME;
 use serde_json::json;
 
 use crate::metadata::Metadata;
@@ -56,7 +57,7 @@ pub fn config(
     // Names are already checked: letters, digits, dots, hyphens.
     let file = |name: &String| {
         json!({
-            "path": "/etc/hostname",
+            "path": HOSTNAME,
             "mode": 0o644,
             "overwrite": true,
             "contents": {"source": format!("data:,{name}%0A")},
