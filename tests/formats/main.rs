@@ -9,6 +9,8 @@
     reason = "a test may panic and talks to who runs it"
 )]
 
+mod setup;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -21,44 +23,24 @@ use image::manifest::{CONTRACT, ImageId, Manifest};
 use image::modules::ModuleIndex;
 use slipway::artifact::{self, Inputs};
 use slipway::format::{cpio, verity};
-use slipway::host::cache::Key;
 use slipway::host::progress::Kind;
 use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
 use slipway::host::session::Session;
 use slipway::inspect::inspect;
-use slipway::install::tools::{self, Tools};
+use slipway::install::tools::Tools;
 use slipway::layer::Entry;
-use slipway::lock;
 use slipway::oci;
 use slipway::publish::sbom::{self, Component};
-use slipway::recipe::{Platform, Recipe, SetRequest, load};
+use slipway::recipe::{Platform, load};
 use slipway::steps::bootable::{self, Bootable};
 use slipway::steps::disk::{self, Disk};
 use slipway::steps::initramfs::{self, Contents, Signatures};
-use slipway::steps::kernel::{self, Kernel};
+use slipway::steps::kernel::Kernel;
 use slipway::steps::root::Root;
 use slipway::vm::disks::partition;
 
-/// The packages of the independent programs and of those that the builder runs.
-const PROGRAMS: &[&str] = &[
-    "coreutils",
-    "cpio",
-    "cryptsetup-bin",
-    "dash",
-    "diffutils",
-    "dosfstools",
-    "fdisk",
-    "gdisk",
-    "gzip",
-    "kmod",
-    "mtools",
-    "qemu-utils",
-    "skopeo",
-    "systemd-boot-efi",
-    "systemd-ukify",
-    "tar",
-    "zstd",
-];
+use setup::{kernel, programs, root};
+
 /// Path of the test's files inside the sandbox.
 const PLACE: &str = "/formats";
 const EPOCH: u64 = 1_780_000_000;
@@ -578,65 +560,6 @@ impl Bench {
         self.shell("cmp disk.raw again.raw")?;
         Ok(())
     }
-}
-
-fn programs(session: &Session, recipe: &Recipe) -> Result<Tools> {
-    let request = SetRequest {
-        name: "tools-formats",
-        packages: PROGRAMS.iter().map(|name| (*name).to_owned()).collect(),
-        dependencies: true,
-        essential: false,
-        backports: Vec::new(),
-    };
-    let locked = lock::resolve(session, recipe, std::slice::from_ref(&request))?;
-    tools::install(session, request.name, &locked.fetch(session, request.name)?)
-}
-
-fn kernel(session: &Session, recipe: &Recipe, tools: &Tools) -> Result<Kernel> {
-    let requests = recipe.sets();
-    let request = requests
-        .iter()
-        .find(|request| request.name == "kernel")
-        .context("a recipe has a kernel")?;
-    let locked = lock::resolve(session, recipe, std::slice::from_ref(request))?;
-    kernel::unpack(session, tools, &locked.fetch(session, request.name)?)
-}
-
-/// A root that is never mounted, with a tree by veritysetup.
-fn root(tools: &Tools, place: &Path) -> Result<Root> {
-    let mut noise = 1u32;
-    let content: Vec<u8> = (0..5 << 20)
-        .map(|at| {
-            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if (at >> 16) % 3 == 0 {
-                0
-            } else {
-                noise.to_le_bytes()[3]
-            }
-        })
-        .collect();
-    fs::write(place.join("root.erofs"), content)?;
-    tools
-        .sandbox()
-        .bind(place, PLACE)
-        .command("/usr/sbin/veritysetup")
-        .args([
-            "format",
-            "root.erofs",
-            "root.verity",
-            "--salt=00ff",
-            "--root-hash-file=root.hash",
-        ])
-        .args(["--uuid=11111111-2222-3333-4444-555555555555"])
-        .cwd(PLACE)
-        .run()?;
-    let hash = fs::read_to_string(place.join("root.hash"))?;
-    Ok(Root {
-        erofs: place.join("root.erofs"),
-        verity: place.join("root.verity"),
-        key: Key::of("formats", 1).text("hash", &hash).finish(),
-        hash: hash.trim().parse().map_err(anyhow::Error::msg)?,
-    })
 }
 
 fn write_disk(
