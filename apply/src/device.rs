@@ -11,7 +11,7 @@ use image::guid::Guid;
 
 use crate::device_name::Name;
 use linux::block::{Disk, Partition};
-use linux::disk_identity::DiskIdentity;
+use linux::disk_identity::{self, DiskIdentity};
 use linux::disk_names;
 use linux::filesystem;
 use linux::filesystem::Found;
@@ -48,6 +48,8 @@ pub struct Device {
     /// By what a later boot knows a disk again, or the disk that it is a partition of: names of its own, which no other
     /// disk of this machine has now.
     pub identity: Option<String>,
+    /// The world-wide name of the disk, or of the one that it is a partition of.
+    pub world_wide: Option<String>,
     /// Names that udev gives it in `by-id`.
     pub ids: Vec<String>,
     /// Names that udev gives it in `by-path`.
@@ -74,6 +76,12 @@ impl Device {
         self.busy_but(None)
     }
 
+    /// The kernel's name of the disk that it is a partition of; its own if it is none.
+    fn disk(&self) -> &str {
+        let disk = self.partition.as_ref().map(|(disk, _)| disk);
+        disk.unwrap_or(&self.name)
+    }
+
     /// Its name in messages: that of udev, which holds its serial number.
     pub(crate) fn stable(&self) -> String {
         self.ids.last().unwrap_or(&self.name).clone()
@@ -93,9 +101,9 @@ pub fn all(world: &World) -> Vec<Device> {
     for mut disk in block::devices(world) {
         let parts = std::mem::take(&mut disk.partitions);
         let parts = parts.into_iter();
-        let identity = DiskIdentity::read(world, &disk.name).key(disk.size);
-        out.extend(parts.filter_map(|part| of_partition(&disk, identity.clone(), part, &used)));
-        out.extend(of_disk(world, disk, identity, &used));
+        let identity = DiskIdentity::read(world, &disk.name);
+        out.extend(parts.filter_map(|part| of_partition(&disk, &identity, part, &used)));
+        out.extend(of_disk(world, disk, &identity, &used));
     }
     out.sort_by(|a, b| a.name.cmp(&b.name));
     forget_shared(&mut out);
@@ -109,19 +117,10 @@ pub fn all(world: &World) -> Vec<Device> {
     out
 }
 
-/// What a message says of devices that share a world-wide name, and so are several paths to one disk; else nothing.
+/// What a message says of devices, if they are on several paths to one disk; else nothing.
 pub(crate) fn one_disk<'d>(devices: impl Iterator<Item = &'d Device>) -> String {
-    let ids: Vec<&Vec<String>> = devices.map(|device| &device.ids).collect();
-    let is_world_wide = |id: &&String| {
-        ["wwn-", "nvme-eui.", "nvme-uuid."]
-            .iter()
-            .any(|kind| id.starts_with(kind))
-    };
-    let shared = ids.split_first().and_then(|(first, others)| {
-        let mut names = first.iter().filter(is_world_wide);
-        names.find(|id| !others.is_empty() && others.iter().all(|ids| ids.contains(id)))
-    });
-    shared.map_or_else(String::new, |id| {
+    let named = devices.map(|device| (device.disk(), device.world_wide.clone()));
+    disk_identity::shared(named).map_or_else(String::new, |id| {
         format!(", which are several paths to one disk (multipath, {id}): present it by one path")
     })
 }
@@ -130,13 +129,9 @@ pub(crate) fn one_disk<'d>(devices: impl Iterator<Item = &'d Device>) -> String 
 fn forget_shared(devices: &mut [Device]) {
     let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for device in &*devices {
-        let disk = device
-            .partition
-            .as_ref()
-            .map_or(&device.name, |(disk, _)| disk);
         if let Some(identity) = &device.identity {
             let disks = owners.entry(identity.clone()).or_default();
-            disks.insert(disk.clone());
+            disks.insert(device.disk().to_owned());
         }
     }
     for device in devices {
@@ -148,7 +143,7 @@ fn forget_shared(devices: &mut [Device]) {
 fn of_disk(
     world: &World,
     disk: Disk,
-    identity: Option<String>,
+    identity: &DiskIdentity,
     used: &BTreeSet<String>,
 ) -> Option<Device> {
     let number = disk.dev?;
@@ -156,7 +151,8 @@ fn of_disk(
     let folder = fs::canonicalize(world.sys.join("block").join(&disk.name)).ok()?;
     Some(Device {
         used: used.contains(&number),
-        identity,
+        identity: identity.key(disk.size),
+        world_wide: identity.world_wide(),
         ids: disk_names::ids(world, &folder, &disk.name, disk.serial.as_deref()),
         paths: disk_names::paths(&folder, &disk.name),
         arrays: Vec::new(),
@@ -178,14 +174,15 @@ fn of_disk(
 
 fn of_partition(
     disk: &Disk,
-    identity: Option<String>,
+    identity: &DiskIdentity,
     part: Partition,
     used: &BTreeSet<String>,
 ) -> Option<Device> {
     let number = part.dev.filter(|_| part.size > 0)?;
     Some(Device {
         used: used.contains(&number),
-        identity,
+        identity: identity.key(disk.size),
+        world_wide: identity.world_wide(),
         ids: Vec::new(),
         paths: Vec::new(),
         arrays: Vec::new(),
@@ -498,7 +495,15 @@ mod tests {
         write(&real.join("device/wwid"), "naa.5000c500\n");
         let (count, text) = said();
         assert_eq!(count, 2);
-        assert!(text.contains("(multipath, wwn-0x5000c500)"), "{text}");
+        assert!(text.contains("(multipath, wwn 5000c500)"), "{text}");
+        // Two partitions of one disk are no paths to it.
+        let wwid = machine.world.sys.join("block/vda/device/wwid");
+        write(&wwid, "naa.5000c501\n");
+        let devices = all(&machine.world);
+        let parts = devices.iter().filter(|device| device.disk() == "vda");
+        let parts: Vec<_> = parts.filter(|device| device.partition.is_some()).collect();
+        assert!(parts.len() > 1 && parts.iter().all(|part| part.world_wide.is_some()));
+        assert_eq!(one_disk(parts.into_iter()), "");
     }
 
     #[test]

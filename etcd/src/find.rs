@@ -144,7 +144,7 @@ pub fn only(world: &World, volumes: Vec<Volume>, wanted: &str) -> Result<Option<
     }
     let names: Vec<String> = volumes.iter().map(ToString::to_string).collect();
     let disks: Vec<&str> = volumes.iter().map(|volume| volume.disk.as_str()).collect();
-    if let Some(name) = disk_identity::shared(world, &disks) {
+    if let Some(name) = disk_identity::shared_by(world, &disks) {
         return Err(Fault::new("the etcd volume is there by several paths to one disk (multipath), which are not supported")
             .expected(format!("one path to the volume with the {wanted}"))
             .found(format!("{}, which are all the disk {name}", names.join(", ")))
@@ -324,6 +324,11 @@ mod tests {
         for word in ["sda1", "sdb1", "wwn 600a098038304437415d4b6a59684a52"] {
             assert!(found.contains(word), "{word}: {found}");
         }
+        // Two partitions of one disk are no paths to it.
+        let one = [disk("sda", Some("lun"), &["etcd", "etcd"])];
+        let volumes = matching(&world, &one, &wanted, None).unwrap();
+        let fault = only(&world, volumes, "x").unwrap_err();
+        assert!(fault.what.contains("more than one volume"), "{fault:?}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Block devices: sysfs, partition tables, and the names that survive a reboot.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -108,19 +107,7 @@ fn names(world: &World, wanted: impl Fn(&str) -> bool) -> Vec<String> {
 /// namespace `nvme0n1` is the disk, and each `nvme0c0n1` a controller's way to it (`drivers/nvme/host/multipath.c`).
 #[must_use]
 pub fn is_hidden(folder: &Path) -> bool {
-    let name = folder.file_name().and_then(OsStr::to_str);
-    name.is_some_and(is_path) || number(&folder.join("hidden")) == Some(1)
-}
-
-/// Whether this is the kernel's name of a path to an NVMe namespace: `nvme`, subsystem, `c`, controller, `n`, namespace.
-fn is_path(name: &str) -> bool {
-    let parts = || {
-        let (subsystem, rest) = name.strip_prefix("nvme")?.split_once('c')?;
-        let (controller, namespace) = rest.split_once('n')?;
-        Some([subsystem, controller, namespace])
-    };
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-    parts().is_some_and(|parts| parts.into_iter().all(is_number))
+    number(&folder.join("hidden")) == Some(1)
 }
 
 fn starts_with_any(name: &str, prefixes: &[&str]) -> bool {
@@ -301,24 +288,19 @@ mod tests {
         for name in ["nvme0n1", "nvme0c0n1", "nvme0c1n1", "vda", "vdb"] {
             fake_disk(&world, name, ("serial", b"x"), &table);
         }
-        for (name, hidden) in [("nvme0n1", "0\n"), ("nvme0c0n1", "1\n"), ("vdb", "1\n")] {
+        for (name, hidden) in [
+            ("nvme0n1", "0\n"),
+            ("nvme0c0n1", "1\n"),
+            ("nvme0c1n1", "1\n"),
+            ("vdb", "1\n"),
+        ] {
             write(&world.sys.join("block").join(name).join("hidden"), hidden);
         }
-        // A path is known by its name too: not every kernel says so.
         assert_eq!(disk_names(&world), ["nvme0n1", "vda"]);
         let names =
             |disks: Vec<Disk>| -> Vec<String> { disks.into_iter().map(|d| d.name).collect() };
         assert_eq!(names(disks(&world)), ["nvme0n1", "vda"]);
         assert_eq!(names(devices(&world)), ["nvme0n1", "vda"]);
-        for (name, hidden) in [
-            ("nvme10c11n12", true),
-            ("nvme0n1", false),
-            ("nvme0c0", false),
-            ("nvme0c0n1p1", false),
-            ("nvmec0n1", false),
-        ] {
-            assert_eq!(is_path(name), hidden, "{name}");
-        }
     }
 
     #[test]

@@ -143,28 +143,33 @@ impl DiskIdentity {
         Some(format!("{serial}{namespace} of {size} bytes"))
     }
 
+    /// The name that no other disk has, with its kind: `wwn 5000c500`.
+    pub fn world_wide(&self) -> Option<String> {
+        let name = |kind: &&str| Some(format!("{kind} {}", self.names.get(*kind)?));
+        WORLD_WIDE.iter().find_map(name)
+    }
+
     /// The names for people: `serial x, wwn y`; empty if there are none.
     pub fn describe(&self) -> String {
         list(&self.names)
     }
 }
 
-/// The world-wide name that several disks, by the kernel's names, share: they are paths to one. None for less than two.
-pub fn shared(world: &World, disks: &[&str]) -> Option<String> {
-    let (first, others) = disks.split_first()?;
-    let first = DiskIdentity::read(world, first).names;
-    let others: Vec<_> = others
-        .iter()
-        .map(|disk| DiskIdentity::read(world, disk).names)
-        .collect();
-    let is_everywhere =
-        |kind: &str, name: &String| others.iter().all(|names| names.get(kind) == Some(name));
-    let kind = WORLD_WIDE.into_iter().find(|kind| {
-        first
-            .get(*kind)
-            .is_some_and(|name| is_everywhere(kind, name))
-    })?;
-    (!others.is_empty()).then(|| format!("{kind} {}", first[kind]))
+/// The world-wide name that several disks share: they are paths to one. `disks` has the kernel's name of each with its
+/// [`DiskIdentity::world_wide`]; one that is named twice counts once. None for less than two.
+pub fn shared<'a>(disks: impl IntoIterator<Item = (&'a str, Option<String>)>) -> Option<String> {
+    let disks: BTreeMap<&str, Option<String>> = disks.into_iter().collect();
+    let first = disks.values().next()?.clone()?;
+    let is_one = disks
+        .values()
+        .all(|name| name.as_deref() == Some(first.as_str()));
+    (disks.len() > 1 && is_one).then_some(first)
+}
+
+/// As [`shared`], for disks of this machine by the kernel's names.
+pub fn shared_by(world: &World, disks: &[&str]) -> Option<String> {
+    let named = |disk: &&'_ str| DiskIdentity::read(world, disk).world_wide();
+    shared(disks.iter().map(|disk| (*disk, named(disk))))
 }
 
 /// Names for people; empty if there are none.

@@ -36,12 +36,8 @@ impl DiskPlanner<'_> {
             [target] => Some(target.clone()),
             several => {
                 let names: Vec<String> = several.iter().map(|target| self.stable(target)).collect();
-                let disk_of = |target| {
-                    let device = self.device_of(target)?;
-                    let disk = device.partition.as_ref();
-                    disk.map_or(Some(device), |(disk, _)| self.device(disk))
-                };
-                let paths = device::one_disk(several.iter().filter_map(disk_of));
+                let devices = several.iter().filter_map(|target| self.device_of(target));
+                let paths = device::one_disk(devices);
                 self.wrong(
                     at,
                     format!("{path} is ambiguous: {}{paths}", names.join(" or ")),

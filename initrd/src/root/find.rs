@@ -43,7 +43,7 @@ pub(super) fn among(
     if found.len() > 1 {
         let names: Vec<String> = found.iter().map(|(_, disk)| describe(disk)).collect();
         let kernels: Vec<&str> = found.iter().map(|(_, disk)| disk.name.as_str()).collect();
-        if let Some(name) = disk_identity::shared(world, &kernels) {
+        if let Some(name) = disk_identity::shared_by(world, &kernels) {
             bail!(
                 Fault::new("the root is there by several paths to one disk (multipath), which are not supported")
                     .expected(format!("one path to the disk with the partitions of roothash={hash}"))
