@@ -194,7 +194,7 @@ pub const PAUSE_IMAGE: &str = "slipway.local/pause:baked";
 pub const ETCD_IMAGE: &str = "slipway.local/etcd:baked";
 /// The subcommand of [`crate::paths::NODE_PROGRAM`] that refuses to start the kubelet without the proven etcd volume.
 pub const GATE_COMMAND: &str = "kubelet-gate";
-/// The subcommand that makes folders and checks the bundle before each start.
+/// The subcommand that makes folders and writes the bundle before each start.
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
 /// The subcommand that takes the counter off the boot entry, once the kubelet is READY.
 pub const BLESS_COMMAND: &str = "bless";

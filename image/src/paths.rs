@@ -15,11 +15,11 @@ pub const SYSROOT: &str = "/sysroot";
 
 /// Node settings, written by the config.
 pub const NODE_SETTINGS: &str = "/etc/slipway/node.toml";
-/// Files of the init for the running node: manifest, report, kubelet bundle.
+/// Files for the running node: manifest, report, the kubelet's bundle.
 pub const RUN: &str = "/run/slipway";
 /// The manifest as the running node sees it.
 pub const RUN_MANIFEST: &str = "/run/slipway/manifest.json";
-/// The kubelet's OCI bundle, made at every boot.
+/// The kubelet's OCI bundle, made before each of its starts.
 pub const RUN_KUBELET_BUNDLE: &str = "/run/slipway/kubelet";
 /// The file of a bundle that the runtime reads (OCI runtime specification, bundle.md).
 pub const BUNDLE_FILE: &str = "config.json";

@@ -1,36 +1,155 @@
-//! Kubelet: the bundle of its container, written and linted at every boot, its unit, and the commands that the unit
-//! runs.
+//! Kubelet: its unit, and through it the commands that prepare and start its container.
 //!
-//! The unit and the bundle are in `/run`, so those of another boot or another image cannot be used by mistake; drop-ins
-//! and masks in `/etc` work as with any unit. The container's files are a folder of the verified root.
+//! The unit is in `/run`, so that of another boot or another image cannot be used by mistake; drop-ins and masks in
+//! `/etc` work as with any unit. The container's files are a folder of the verified root; its bundle is written before
+//! each start ([`PREPARE_COMMAND`]).
 
-mod bundle;
-mod unit;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use image::kubelet::{BLESS_COMMAND, CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE, UNIT};
+use image::paths::{NODE_PROGRAM, RUN_KUBELET_BUNDLE};
+use linux::mount::folder;
+use linux::world::World;
 
 use crate::context::Boot;
 use crate::root::Root;
-use anyhow::Result;
 
-/// Writes the bundle and installs the unit, if the image has a kubelet.
+/// Units of this boot.
+const UNITS: &str = "/run/systemd/system";
+/// The target that starts it.
+const TARGET: &str = "multi-user.target";
+
+/// Installs the unit, if the image has a kubelet.
 ///
 /// # Errors
-/// If the bundle breaks a rule (all broken rules at once), or cannot be written.
+/// If it cannot be written.
 pub(crate) fn install(boot: &Boot, root: &Root) -> Result<()> {
     let Some(kubernetes) = &boot.manifest.kubernetes else {
         tracing::debug!("this image has no kubelet");
         return Ok(());
     };
-    bundle::write(&boot.world, &root.programs.sysroot)?;
-    if unit::install(&boot.world, &root.programs.sysroot)? {
-        tracing::info!(
-            "kubelet {}: bundle and unit are in place",
-            kubernetes.version
-        );
-    } else {
-        tracing::info!(
-            "kubelet {}: the config does not enable it",
-            kubernetes.version
-        );
-    }
+    let enabled = install_unit(&boot.world, &root.programs.sysroot)?;
+    let state = match enabled {
+        true => "its unit is in place",
+        false => "the config does not enable it",
+    };
+    tracing::info!("kubelet {}: {state}", kubernetes.version);
     Ok(())
+}
+
+/// Writes the unit, and enables it unless the config disables it. Returns whether it is enabled.
+fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
+    let units = world.in_run(UNITS);
+    let wants = units.join(format!("{TARGET}.wants"));
+    folder(&wants, 0o755)?;
+    let file = units.join(UNIT);
+    fs::write(&file, text()).with_context(|| format!("writing {}", file.display()))?;
+    let enabled = !is_disabled(sysroot);
+    if enabled {
+        let link = wants.join(UNIT);
+        if link.symlink_metadata().is_err() {
+            symlink(Path::new("..").join(UNIT), &link)
+                .with_context(|| format!("making the link {}", link.display()))?;
+        }
+    }
+    Ok(enabled)
+}
+
+/// Whether a preset of the node has `disable kubelet.service`: Ignition writes `enabled: false` so.
+fn is_disabled(sysroot: &Path) -> bool {
+    let Ok(presets) = fs::read_dir(sysroot.join("etc/systemd/system-preset")) else {
+        return false;
+    };
+    let mut presets: Vec<_> = presets.flatten().map(|entry| entry.path()).collect();
+    presets.sort();
+    // The first preset that names a unit decides, as in systemd.preset(5).
+    presets
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .find_map(|line| {
+            let mut words = line.split_whitespace();
+            let verb = words.next()?;
+            (words.next() == Some(UNIT)).then_some(verb == "disable")
+        })
+        .unwrap_or(false)
+}
+
+/// The unit. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound); the kubelet has it in
+/// its own environment. With control groups left to systemd its message comes from the unit's own group and is
+/// accepted. After READY the unit blesses the boot entry.
+fn text() -> String {
+    format!(
+        "\
+# Written by the init at every boot. Change it by a drop-in below /etc/systemd/system/{UNIT}.d.
+[Unit]
+Description=Kubernetes node agent
+Documentation=https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
+Requires=containerd.service
+Wants=slipway-images.service rpc-statd.service
+After=containerd.service slipway-images.service network.target systemd-sysctl.service
+RequiresMountsFor={STATE}
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=all
+Slice=podruntime.slice
+Delegate=yes
+KillMode=mixed
+OOMScoreAdjust=-999
+MemoryMin=96M
+CPUWeight=1000
+LimitNOFILE=1048576
+TasksMax=infinity
+TimeoutStartSec=300
+TimeoutStopSec=60
+Restart=always
+RestartSec=2
+ExecStartPre={NODE_PROGRAM} {GATE_COMMAND}
+ExecStartPre={NODE_PROGRAM} {PREPARE_COMMAND}
+ExecStartPre=-/usr/bin/crun delete --force {CONTAINER}
+ExecStart=/usr/bin/env -u NOTIFY_SOCKET /usr/bin/crun --cgroup-manager=disabled run --bundle {RUN_KUBELET_BUNDLE} {CONTAINER}
+ExecStartPost=-{NODE_PROGRAM} {BLESS_COMMAND}
+ExecStopPost=-/usr/bin/crun delete --force {CONTAINER}
+
+[Install]
+WantedBy={TARGET}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::world::Clock;
+
+    #[test]
+    fn the_unit_is_enabled_unless_the_config_says_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        assert!(install_unit(&world, &world.sysroot).unwrap());
+        let link = folder
+            .path()
+            .join("run/systemd/system/multi-user.target.wants/kubelet.service");
+        let unit = fs::read_to_string(&link).unwrap();
+        let gate = unit.find("slipway-node kubelet-gate").unwrap();
+        assert!(gate < unit.find("ExecStart=").unwrap());
+        assert!(unit.contains("ExecStartPost=-/usr/lib/slipway/slipway-node bless"));
+        fs::remove_file(&link).unwrap();
+        let presets = world.in_sysroot("/etc/systemd/system-preset");
+        fs::create_dir_all(&presets).unwrap();
+        fs::write(
+            presets.join("20-ignition.preset"),
+            "disable kubelet.service\n",
+        )
+        .unwrap();
+        assert!(!install_unit(&world, &world.sysroot).unwrap());
+        assert!(link.symlink_metadata().is_err());
+        fs::write(presets.join("10-mine.preset"), "enable kubelet.service\n").unwrap();
+        assert!(install_unit(&world, &world.sysroot).unwrap());
+    }
 }

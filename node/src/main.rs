@@ -32,7 +32,7 @@ const COMMANDS: [Command; 3] = [
     ),
     (
         PREPARE_COMMAND,
-        "makes folders, checks the container's bundle, waits for the clock",
+        "makes folders, writes the container's bundle, waits for the clock",
         prepare::run,
     ),
     (
