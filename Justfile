@@ -22,9 +22,9 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --quiet -p house
 
-# Boots the demo N times in a row and reports each failure with its console.
-soak N="50":
-    cargo run --release -p bench --bin soak -- {{N}}
+# Boots nodes of the demo N times in a row, each on another machine with decoy disks; reports each failure with its seed.
+soak N="100" *OPTIONS:
+    cargo run --release -p bench --bin soak -- {{N}} {{OPTIONS}}
 
 # The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `sizes`, `ignition`, or all.
 bench *WHAT:
