@@ -160,6 +160,7 @@ fn search<'a>(
         *settling = None;
         return Ok(Search::Absent);
     }
+    let _held = hold(&matches);
     if own.is_none() {
         let settling = settling.get_or_insert_with(|| {
             context.modules.load_for_devices(Network::Without);
@@ -174,6 +175,15 @@ fn search<'a>(
     let gate = choice.map(|choice| mount_checked(context, &choice));
     gate.transpose()
         .map(|gate| gate.map_or(Search::Absent, Search::Mounted))
+}
+
+/// Opens the volumes for the time of a search: at the last close of a device the kernel forgets what it has read of it, and
+/// each look at the superblock would be another read from the disk. One that cannot be opened is reported by who needs it.
+fn hold(volumes: &[Volume]) -> Vec<File> {
+    volumes
+        .iter()
+        .filter_map(|volume| File::open(&volume.path).ok())
+        .collect()
 }
 
 /// Writes a refusal to every console, as lines for people and one for machines, unless it is the one reported last.

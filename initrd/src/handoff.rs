@@ -58,10 +58,13 @@ pub(crate) fn hand_off(
     for span in firmware::firmware_times(world) {
         boot.timeline.add(span);
     }
-    boot.network.hand_over()?;
+    let step = &boot.timeline;
+    step.step("handoff.network", || boot.network.hand_over())?;
     best_effort(world, "naming the node", host_name::set(root, machine_id));
-    best_effort(world, "taking the network down", boot.network.flush());
-    root.harden().context("making damage of the root fatal")?;
+    let flushed = step.step("handoff.flush", || boot.network.flush());
+    best_effort(world, "taking the network down", flushed);
+    step.step("handoff.harden", || root.harden())
+        .context("making damage of the root fatal")?;
     end_processes(world);
     if let Some(state) = state.made() {
         ledger::note_success(state);
