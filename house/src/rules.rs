@@ -12,6 +12,7 @@ use crate::workspace::Package;
 /// `docs/architecture.md` has the same arrows with their reasons.
 pub const ARROWS: &[(&str, &[&str])] = &[
     ("image", &[]),
+    ("cluster", &[]),
     ("house", &[]),
     ("linux", &["image"]),
     ("ignition", &["image"]),
@@ -22,7 +23,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("platform", &["ignition", "fetch"]),
     ("initrd", &["apply", "etcd", "net", "platform"]),
     ("dropin", &["apply", "platform"]),
-    ("node", &["etcd", "linux", "platform", "fetch"]),
+    ("node", &["cluster", "etcd", "linux", "platform", "fetch"]),
     ("slipway", &["image", "ignition", "fetch", "platform"]),
     ("qemu-tests", &["slipway"]),
     // The measured guests are driven by the laboratory of the promises.

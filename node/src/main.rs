@@ -8,8 +8,10 @@ mod console;
 mod bless;
 mod gate;
 mod prepare;
+mod render;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         [name] if let Some(command) = COMMANDS.iter().find(|command| command.0 == name) => {
             run(command)
         }
+        [render::COMMAND, "--batch", file] => render::batch(NAME, Path::new(file)),
         _ => {
             let found = arguments.join(" ");
             eprint!("{NAME}: expected one command, found {found:?}\n{}", usage());
@@ -82,6 +85,7 @@ fn usage() -> String {
     for (name, description, _) in COMMANDS {
         out += &format!("  {name:16} {description}\n");
     }
+    out += &format!("  {:16} {}\n", render::COMMAND, render::DESCRIPTION);
     out
 }
 

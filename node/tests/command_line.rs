@@ -32,7 +32,14 @@ fn help_and_version_are_printed_to_stdout() {
 
 #[test]
 fn a_wrong_command_line_ends_with_2_and_the_usage() {
-    for arguments in [&[][..], &["reboot"], &[BLESS_COMMAND, "now"], &["--hlep"]] {
+    for arguments in [
+        &[][..],
+        &["reboot"],
+        &[BLESS_COMMAND, "now"],
+        &["--hlep"],
+        &["render"],
+        &["render", "--batch"],
+    ] {
         let output = run(arguments);
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -40,4 +47,54 @@ fn a_wrong_command_line_ends_with_2_and_the_usage() {
         assert!(text.contains("expected one command, found"), "{text}");
         assert!(text.contains(GATE_COMMAND), "{text}");
     }
+}
+
+#[test]
+fn render_answers_each_line_of_a_batch() {
+    let cluster =
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nclusterName: demo\n";
+    let init = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {advertiseAddress: 10.0.0.5}\nnodeRegistration: {name: node1}\n";
+    let case = |name: &str, config: String| {
+        serde_json::json!({"name": name, "kubeadm": "1.36.3", "config": config}).to_string()
+    };
+    let good = case("good", format!("{init}---\n{cluster}"));
+    let wrong = case(
+        "wrong",
+        format!("{init}---\n{cluster}certificatesDir: pki\n"),
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cases.jsonl");
+    std::fs::write(&file, format!("{good}\n\n{wrong}\n")).unwrap();
+    let output = run(&["render", "--batch", file.to_str().unwrap()]);
+    assert!(output.status.success() && output.stderr.is_empty());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        (&answers[0]["name"], &answers[0]["rc"]),
+        (&"good".into(), &0.into())
+    );
+    assert_eq!(answers[0]["kubeconfigs"]["admin.conf"]["cluster"], "demo");
+    assert_eq!(
+        (&answers[1]["name"], &answers[1]["rc"]),
+        (&"wrong".into(), &1.into())
+    );
+    let error = "certificatesDir: \"pki\" is not an absolute path (line 9, column 18)";
+    assert_eq!(answers[1]["error"], serde_json::json!([error]));
+}
+
+#[test]
+fn render_names_the_line_that_is_no_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cases.jsonl");
+    std::fs::write(&file, "{\"name\": \"a\"}\n").unwrap();
+    let output = run(&["render", "--batch", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("cases.jsonl, line 1: expected text as \"config\""),
+        "{text}"
+    );
 }

@@ -1,0 +1,128 @@
+//! The configurations of the kubelet and of kube-proxy, with kubeadm's defaults.
+
+use serde_json::{Map, Value, json};
+
+use crate::address;
+use crate::types::{Cluster, Init};
+
+/// The configuration of a component of nodes.
+#[derive(Clone, Debug)]
+pub struct ComponentConfig {
+    /// The whole document, with `apiVersion` and `kind`.
+    pub value: Value,
+    /// Whether a document of the user's had it. What kubeadm made alone is signed with a hash of it.
+    pub supplied: bool,
+}
+
+/// Completes the kubelet's configuration; `resolved` says whether systemd-resolved runs.
+pub(crate) fn kubelet(
+    mut config: Map<String, Value>,
+    supplied: bool,
+    cluster: &Cluster,
+    resolved: bool,
+) -> ComponentConfig {
+    let dns = address::service_address(&cluster.networking.service_subnet, 10);
+    let dns = dns.map_or_else(|| "10.96.0.10".to_owned(), |dns| dns.to_string());
+    set(&mut config, &["staticPodPath"], "/etc/kubernetes/manifests");
+    set(&mut config, &["clusterDNS"], json!([dns]));
+    set(
+        &mut config,
+        &["clusterDomain"],
+        cluster.networking.dns_domain.as_str(),
+    );
+    let authority = format!("{}/ca.crt", cluster.certificates_dir);
+    set(
+        &mut config,
+        &["authentication", "x509", "clientCAFile"],
+        authority,
+    );
+    set(
+        &mut config,
+        &["authentication", "anonymous", "enabled"],
+        false,
+    );
+    set(&mut config, &["authorization", "mode"], "Webhook");
+    set(&mut config, &["authentication", "webhook", "enabled"], true);
+    set(&mut config, &["healthzBindAddress"], "127.0.0.1");
+    set(&mut config, &["healthzPort"], 10248);
+    set(&mut config, &["cgroupDriver"], "systemd");
+    // kubeadm cannot tell false from nothing here, and sets it in any case.
+    config.insert("rotateCertificates".to_owned(), true.into());
+    if resolved {
+        set(
+            &mut config,
+            &["resolvConf"],
+            "/run/systemd/resolve/resolv.conf",
+        );
+    }
+    document(
+        config,
+        supplied,
+        "kubelet.config.k8s.io/v1beta1",
+        "KubeletConfiguration",
+    )
+}
+
+/// Completes kube-proxy's configuration.
+pub(crate) fn kube_proxy(
+    mut config: Map<String, Value>,
+    supplied: bool,
+    init: &Init,
+    cluster: &Cluster,
+) -> ComponentConfig {
+    let v6 = init.local_api_endpoint.advertise_address.contains(':');
+    set(
+        &mut config,
+        &["bindAddress"],
+        if v6 { "::" } else { "0.0.0.0" },
+    );
+    set(
+        &mut config,
+        &["clusterCIDR"],
+        cluster.networking.pod_subnet.as_str(),
+    );
+    let kubeconfig = "/var/lib/kube-proxy/kubeconfig.conf";
+    set(&mut config, &["clientConnection", "kubeconfig"], kubeconfig);
+    document(
+        config,
+        supplied,
+        "kubeproxy.config.k8s.io/v1alpha1",
+        "KubeProxyConfiguration",
+    )
+}
+
+fn document(
+    mut config: Map<String, Value>,
+    supplied: bool,
+    version: &str,
+    kind: &str,
+) -> ComponentConfig {
+    config.insert("apiVersion".to_owned(), version.into());
+    config.insert("kind".to_owned(), kind.into());
+    ComponentConfig {
+        value: config.into(),
+        supplied,
+    }
+}
+
+/// Sets a field that is not there, or is empty text.
+fn set(config: &mut Map<String, Value>, path: &[&str], value: impl Into<Value>) {
+    let [name] = path else {
+        let inner = path.split_first().and_then(|(name, rest)| {
+            let inner = config.get_mut(*name)?.as_object_mut()?;
+            Some((inner, rest))
+        });
+        if let Some((inner, rest)) = inner {
+            set(inner, rest, value);
+        }
+        return;
+    };
+    let empty = match config.get(*name) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(_) => false,
+    };
+    if empty {
+        config.insert((*name).to_owned(), value.into());
+    }
+}

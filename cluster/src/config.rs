@@ -1,0 +1,161 @@
+//! A configuration, read, complete and valid.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+pub use crate::components::ComponentConfig;
+use crate::documents::{Documents, documents};
+use crate::fields::{CLUSTER, INIT, KUBE_PROXY, KUBELET};
+use crate::host::Host;
+use crate::release::{Kubeadm, Version};
+use crate::report::{Mistake, Report};
+use crate::schema::decode;
+pub use crate::types::{
+    Arg, Cluster, Component, Dns, Endpoint, Etcd, ExternalEtcd, Init, LocalEtcd, Networking,
+    NodeRegistration, Proxy, Timeouts, Token, Volume,
+};
+use crate::yaml::Node;
+use crate::{components, default, validate};
+
+/// A configuration that can be rendered.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node.
+    pub init: Init,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// `ClusterConfiguration` as the cluster keeps it.
+    pub uploaded: Value,
+    /// The kubelet's configuration.
+    pub kubelet: ComponentConfig,
+    /// kube-proxy's configuration.
+    pub kube_proxy: ComponentConfig,
+    /// The version of kubeadm whose way is taken.
+    pub kubeadm: Kubeadm,
+    /// The version of Kubernetes.
+    pub kubernetes: Version,
+    /// What kubeadm takes with a warning.
+    pub warnings: Vec<Mistake>,
+}
+
+/// Reads a configuration of YAML documents as this version of kubeadm reads it on this host.
+///
+/// # Errors
+/// All mistakes of the first step that finds some, each with its field and position: reading, completing, or validating,
+/// whose rules depend on the version that the step before has found.
+pub fn read(text: &str, kubeadm: &str, host: &Host) -> Result<Config, Report> {
+    let mut report = Report::default();
+    let Some(kubeadm) = Kubeadm::parse(kubeadm) else {
+        let message = format!(
+            "version {kubeadm:?} of kubeadm is not known; expected 1.34, 1.35 or 1.36 with a patch version"
+        );
+        report.refuse("", message);
+        return Err(report);
+    };
+    let documents = documents(text, &mut report);
+    match complete(&documents, &kubeadm, host, &mut report) {
+        Some(config) if report.mistakes.is_empty() => Ok(config),
+        _ => Err(report),
+    }
+}
+
+/// The configuration, unless a step before the validation found a mistake.
+fn complete(
+    documents: &Documents,
+    kubeadm: &Kubeadm,
+    host: &Host,
+    report: &mut Report,
+) -> Option<Config> {
+    let mut decoded = |fields, node| decode(fields, node, kubeadm.release.minor, report);
+    let mut init = decoded(INIT, documents.init.as_ref());
+    let mut cluster = decoded(CLUSTER, documents.cluster.as_ref());
+    let kubelet = decoded(KUBELET, documents.kubelet.as_ref());
+    let proxy = decoded(KUBE_PROXY, documents.proxy.as_ref());
+    sound(report)?;
+    default::init(&mut init, host, report);
+    let init: Init = typed(init, report)?;
+    default::cluster(
+        &mut cluster,
+        init.local_api_endpoint.bind_port,
+        kubeadm,
+        report,
+    );
+    sound(report)?;
+    let uploaded = uploaded(&cluster);
+    let cluster: Cluster = typed(cluster, report)?;
+    validate::validate(&init, &cluster, kubeadm.release, report);
+    let supplied = |document: &Option<Node>| document.is_some();
+    Some(Config {
+        kubelet: components::kubelet(
+            kubelet,
+            supplied(&documents.kubelet),
+            &cluster,
+            host.resolved,
+        ),
+        kube_proxy: components::kube_proxy(proxy, supplied(&documents.proxy), &init, &cluster),
+        kubernetes: Version::parse(&cluster.kubernetes_version)?,
+        init,
+        cluster,
+        uploaded,
+        kubeadm: kubeadm.clone(),
+        warnings: report.warnings.clone(),
+    })
+}
+
+/// Nothing if there are mistakes.
+fn sound(report: &Report) -> Option<()> {
+    report.mistakes.is_empty().then_some(())
+}
+
+/// The checked type of a decoded document. The fields' kinds are those of the type, so that only a mistake of ours fails.
+fn typed<T: DeserializeOwned>(map: Map<String, Value>, report: &mut Report) -> Option<T> {
+    match serde_json::from_value(map.into()) {
+        Ok(typed) => Some(typed),
+        Err(error) => {
+            report.refuse(
+                "",
+                format!("a mistake in Slipway's table of fields: {error}"),
+            );
+            None
+        }
+    }
+}
+
+fn uploaded(cluster: &Map<String, Value>) -> Value {
+    let mut uploaded = cluster.clone();
+    uploaded.insert("apiVersion".to_owned(), "kubeadm.k8s.io/v1beta4".into());
+    uploaded.insert("kind".to_owned(), "ClusterConfiguration".into());
+    uploaded.into()
+}
+
+impl Config {
+    /// Whether a feature gate is on.
+    #[must_use]
+    pub fn gate(&self, name: &str) -> bool {
+        let default = self
+            .kubeadm
+            .release
+            .gates
+            .iter()
+            .find(|(known, _)| *known == name);
+        let set = self.cluster.feature_gates.get(name).copied();
+        set.unwrap_or_else(|| default.is_some_and(|(_, on)| *on))
+    }
+
+    /// Whether a phase of `kubeadm init` is left out, by its own name or that of the phase around it.
+    #[must_use]
+    pub fn skips(&self, phase: &str) -> bool {
+        let group = phase.split('/').next().unwrap_or(phase);
+        let skipped = &self.init.skip_phases;
+        skipped.iter().any(|name| name == phase || name == group)
+    }
+
+    /// The URL of the whole control plane: of its endpoint, else of the API server on this node.
+    #[must_use]
+    pub fn control_plane_url(&self) -> String {
+        match self.cluster.control_plane_endpoint.as_str() {
+            "" => self.init.local_api_endpoint.url(),
+            endpoint => format!("https://{endpoint}"),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Completes `InitConfiguration` and `ClusterConfiguration` with kubeadm's defaults, and brings their values into the form
+//! that kubeadm keeps.
+
+use serde_json::{Map, Value, json};
+
+use crate::address;
+use crate::host::Host;
+use crate::release::{Kubeadm, Version};
+use crate::report::Report;
+
+/// The port of the API server.
+const PORT: i64 = 6443;
+/// The namespace of a control plane's taint.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// Defaults of `ClusterConfiguration`'s own fields.
+const CLUSTER: [(&str, &str); 6] = [
+    ("certificatesDir", "/etc/kubernetes/pki"),
+    ("imageRepository", "registry.k8s.io"),
+    ("clusterName", "kubernetes"),
+    ("encryptionAlgorithm", "RSA-2048"),
+    ("certificateValidityPeriod", "8760h0m0s"),
+    ("caCertificateValidityPeriod", "87600h0m0s"),
+];
+
+/// Completes `InitConfiguration`.
+pub(crate) fn init(init: &mut Map<String, Value>, host: &Host, report: &mut Report) {
+    let tokens = init
+        .entry("bootstrapTokens")
+        .or_insert_with(|| json!([{"token": ""}]));
+    for token in tokens
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+    {
+        set(token, "ttl", "24h0m0s");
+        set(token, "usages", json!(["signing", "authentication"]));
+        set(
+            token,
+            "groups",
+            json!(["system:bootstrappers:kubeadm:default-node-token"]),
+        );
+    }
+    if let Some(node) = object(init, "nodeRegistration") {
+        node_registration(node, host);
+    }
+    if let Some(endpoint) = object(init, "localAPIEndpoint") {
+        set(endpoint, "bindPort", PORT);
+        advertise(endpoint, host, report);
+    }
+}
+
+fn node_registration(node: &mut Map<String, Value>, host: &Host) {
+    set(node, "name", host.name.as_str());
+    edit(node, "name", |name| name.trim().to_lowercase());
+    set(node, "criSocket", host.cri_socket.as_str());
+    edit(node, "criSocket", |socket| match socket {
+        _ if socket.starts_with("unix") => socket.to_owned(),
+        _ => format!("unix://{socket}"),
+    });
+    set(node, "imagePullPolicy", "IfNotPresent");
+    set(node, "imagePullSerial", true);
+    // An empty list is kept: it is how a configuration asks for a node without taints.
+    if node.get("taints").is_none_or(Value::is_null) {
+        let taint = json!([{"key": CONTROL_PLANE, "effect": "NoSchedule"}]);
+        node.insert("taints".to_owned(), taint);
+    }
+}
+
+/// The address that the API server advertises: the configuration's, else the host's.
+fn advertise(endpoint: &mut Map<String, Value>, host: &Host, report: &mut Report) {
+    const FIELD: &str = "localAPIEndpoint.advertiseAddress";
+    let text = endpoint
+        .get("advertiseAddress")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let given = address::parse(text);
+    if given.is_none() && !text.is_empty() {
+        report.refuse(FIELD, format!("{text:?} is not an address of IPv4 or IPv6"));
+        return;
+    }
+    let address = given
+        .filter(|address| !address.is_unspecified())
+        .or(host.address);
+    match address.filter(|address| address::is_global_unicast(*address)) {
+        Some(address) => {
+            endpoint.insert("advertiseAddress".to_owned(), address.to_string().into());
+        }
+        None if address.is_none() => {
+            report.refuse(
+                FIELD,
+                "expected an address: this machine has no default route to tell its own",
+            );
+        }
+        None => {
+            let message =
+                format!("{text:?} cannot be reached by other machines; expected a unicast address");
+            report.refuse(FIELD, message);
+        }
+    }
+}
+
+/// Completes `ClusterConfiguration`; `port` is that of the API server on this node.
+pub(crate) fn cluster(
+    cluster: &mut Map<String, Value>,
+    port: i64,
+    kubeadm: &Kubeadm,
+    report: &mut Report,
+) {
+    for (name, value) in CLUSTER {
+        set(cluster, name, value);
+    }
+    if let Some(networking) = object(cluster, "networking") {
+        set(networking, "serviceSubnet", "10.96.0.0/12");
+        set(networking, "dnsDomain", "cluster.local");
+    }
+    if let Some(etcd) = object(cluster, "etcd") {
+        self::etcd(etcd, kubeadm);
+    }
+    let server = object(cluster, "apiServer");
+    let names = server.and_then(|server| server.get_mut("certSANs"));
+    for name in names.and_then(Value::as_array_mut).into_iter().flatten() {
+        *name = name.as_str().unwrap_or_default().to_lowercase().into();
+    }
+    kubernetes_version(cluster, kubeadm, report);
+    endpoint(cluster, port, report);
+}
+
+fn etcd(etcd: &mut Map<String, Value>, kubeadm: &Kubeadm) {
+    if etcd.is_empty() {
+        etcd.insert("local".to_owned(), json!({}));
+    }
+    if let Some(local) = object(etcd, "local") {
+        set(local, "dataDir", "/var/lib/etcd");
+    }
+    let Some(external) = object(etcd, "external") else {
+        return;
+    };
+    let endpoints = external["endpoints"].clone();
+    let some = endpoints.as_array().is_some_and(|all| !all.is_empty());
+    if some && kubeadm.release.http_endpoints {
+        set(external, "httpEndpoints", endpoints);
+    }
+}
+
+/// The endpoint of the control plane with a port: that of the API server on this node, if it has none.
+fn endpoint(cluster: &mut Map<String, Value>, port: i64, report: &mut Report) {
+    edit(cluster, "controlPlaneEndpoint", |endpoint| {
+        match address::host_and_port(endpoint) {
+            Ok((host, "")) => return address::join(host, port),
+            Err(message) if !endpoint.is_empty() => {
+                report.refuse("controlPlaneEndpoint", message);
+            }
+            _ => {}
+        }
+        endpoint.to_owned()
+    });
+}
+
+/// The version of Kubernetes with a `v`. A label (`stable-1`) is kubeadm's own version, as without a network.
+fn kubernetes_version(cluster: &mut Map<String, Value>, kubeadm: &Kubeadm, report: &mut Report) {
+    const FIELD: &str = "kubernetesVersion";
+    let text = cluster
+        .get(FIELD)
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let label = text.is_empty() || text.starts_with("stable") || text.starts_with("latest");
+    let version = if label {
+        Some(kubeadm.version.clone())
+    } else {
+        Version::parse(text)
+    };
+    let Some(version) = version else {
+        report.refuse(
+            FIELD,
+            format!(
+                "{text:?} is not a version; expected one like v1.{}.0",
+                kubeadm.release.minor
+            ),
+        );
+        return;
+    };
+    let oldest = kubeadm.release.minor - 1;
+    if !version.at_least([1, oldest, 0]) {
+        let message = format!(
+            "{version} is below v1.{oldest}.0, the oldest that kubeadm 1.{} deploys",
+            kubeadm.release.minor
+        );
+        report.refuse(FIELD, message);
+    }
+    cluster.insert(FIELD.to_owned(), version.to_string().into());
+}
+
+fn object<'a>(map: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
+    map.get_mut(name).and_then(Value::as_object_mut)
+}
+
+/// Sets a field that is not there, or is empty.
+fn set(map: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
+    let empty = match map.get(name) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(_) => false,
+    };
+    if empty {
+        map.insert(name.to_owned(), value.into());
+    }
+}
+
+/// Changes a text, if it is there.
+fn edit(map: &mut Map<String, Value>, name: &str, change: impl FnOnce(&str) -> String) {
+    if let Some(Value::String(text)) = map.get_mut(name) {
+        *text = change(text);
+    }
+}

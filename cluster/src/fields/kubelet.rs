@@ -1,0 +1,185 @@
+//! `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`.
+
+use super::{GATES, INT32, INT64, LOGGING, TAINT, TEXT_MAP, TEXTS};
+use crate::schema::{Field, Kind};
+
+/// `KubeletConfiguration`, in the order of Go's type.
+pub(crate) const KUBELET: &[Field] = &[
+    Field::given("enableServer", Kind::Bool),
+    Field::nonzero("staticPodPath", Kind::Text),
+    Field::nonzero("podLogsDir", Kind::Text),
+    Field::nonzero("syncFrequency", Kind::Duration),
+    Field::nonzero("fileCheckFrequency", Kind::Duration),
+    Field::nonzero("httpCheckFrequency", Kind::Duration),
+    Field::nonzero("staticPodURL", Kind::Text),
+    Field::nonzero("staticPodURLHeader", Kind::Map(&TEXTS)),
+    Field::nonzero("address", Kind::Text),
+    Field::nonzero("port", INT32),
+    Field::nonzero("readOnlyPort", INT32),
+    Field::nonzero("tlsCertFile", Kind::Text),
+    Field::nonzero("tlsPrivateKeyFile", Kind::Text),
+    Field::nonzero("tlsCipherSuites", TEXTS),
+    Field::nonzero("tlsMinVersion", Kind::Text),
+    Field::nonzero("tlsCurvePreferences", Kind::List(&INT32)).since(36),
+    Field::nonzero("rotateCertificates", Kind::Bool),
+    Field::nonzero("serverTLSBootstrap", Kind::Bool),
+    Field::nonzero("authentication", Kind::Object(AUTHENTICATION)),
+    Field::nonzero("authorization", Kind::Object(AUTHORIZATION)),
+    Field::given("registryPullQPS", INT32),
+    Field::nonzero("registryBurst", INT32),
+    Field::nonzero("imagePullCredentialsVerificationPolicy", Kind::Text),
+    Field::nonzero("preloadedImagesVerificationAllowlist", TEXTS),
+    Field::given("eventRecordQPS", INT32),
+    Field::nonzero("eventBurst", INT32),
+    Field::given("enableDebuggingHandlers", Kind::Bool),
+    Field::nonzero("enableContentionProfiling", Kind::Bool),
+    Field::given("healthzPort", INT32),
+    Field::nonzero("healthzBindAddress", Kind::Text),
+    Field::given("oomScoreAdj", INT32),
+    Field::nonzero("clusterDomain", Kind::Text),
+    Field::nonzero("clusterDNS", TEXTS),
+    Field::nonzero("streamingConnectionIdleTimeout", Kind::Duration),
+    Field::nonzero("nodeStatusUpdateFrequency", Kind::Duration),
+    Field::nonzero("nodeStatusReportFrequency", Kind::Duration),
+    Field::nonzero("nodeLeaseDurationSeconds", INT32),
+    Field::nonzero("imageMinimumGCAge", Kind::Duration),
+    Field::nonzero("imageMaximumGCAge", Kind::Duration),
+    Field::given("imageGCHighThresholdPercent", INT32),
+    Field::given("imageGCLowThresholdPercent", INT32),
+    Field::nonzero("volumeStatsAggPeriod", Kind::Duration),
+    Field::nonzero("kubeletCgroups", Kind::Text),
+    Field::nonzero("systemCgroups", Kind::Text),
+    Field::nonzero("cgroupRoot", Kind::Text),
+    Field::given("cgroupsPerQOS", Kind::Bool),
+    Field::nonzero("cgroupDriver", Kind::Text),
+    Field::nonzero("cpuManagerPolicy", Kind::Text),
+    Field::given("singleProcessOOMKill", Kind::Bool),
+    Field::nonzero("cpuManagerPolicyOptions", TEXT_MAP),
+    Field::nonzero("cpuManagerReconcilePeriod", Kind::Duration),
+    Field::nonzero("memoryManagerPolicy", Kind::Text),
+    Field::nonzero("topologyManagerPolicy", Kind::Text),
+    Field::nonzero("topologyManagerScope", Kind::Text),
+    Field::nonzero("topologyManagerPolicyOptions", TEXT_MAP),
+    Field::nonzero("qosReserved", TEXT_MAP),
+    Field::nonzero("runtimeRequestTimeout", Kind::Duration),
+    Field::nonzero("hairpinMode", Kind::Text),
+    Field::nonzero("maxPods", INT32),
+    Field::nonzero("podCIDR", Kind::Text),
+    Field::given("podPidsLimit", INT64),
+    Field::given("resolvConf", Kind::Text),
+    Field::nonzero("runOnce", Kind::Bool),
+    Field::given("cpuCFSQuota", Kind::Bool),
+    Field::given("cpuCFSQuotaPeriod", Kind::Duration),
+    Field::given("nodeStatusMaxImages", INT32),
+    Field::nonzero("maxOpenFiles", INT64),
+    Field::nonzero("contentType", Kind::Text),
+    Field::given("kubeAPIQPS", INT32),
+    Field::nonzero("kubeAPIBurst", INT32),
+    Field::given("serializeImagePulls", Kind::Bool),
+    Field::given("maxParallelImagePulls", INT32),
+    Field::nonzero("evictionHard", TEXT_MAP),
+    Field::nonzero("evictionSoft", TEXT_MAP),
+    Field::nonzero("evictionSoftGracePeriod", TEXT_MAP),
+    Field::nonzero("evictionPressureTransitionPeriod", Kind::Duration),
+    Field::nonzero("evictionMaxPodGracePeriod", INT32),
+    Field::nonzero("evictionMinimumReclaim", TEXT_MAP),
+    Field::given("mergeDefaultEvictionSettings", Kind::Bool),
+    Field::nonzero("podsPerCore", INT32),
+    Field::given("enableControllerAttachDetach", Kind::Bool),
+    Field::nonzero("protectKernelDefaults", Kind::Bool),
+    Field::given("makeIPTablesUtilChains", Kind::Bool),
+    Field::given("iptablesMasqueradeBit", INT32),
+    Field::given("iptablesDropBit", INT32),
+    Field::nonzero("featureGates", GATES),
+    Field::given("failSwapOn", Kind::Bool),
+    Field::nonzero(
+        "memorySwap",
+        Kind::Object(&[Field::nonzero("swapBehavior", Kind::Text)]),
+    ),
+    Field::nonzero("containerLogMaxSize", Kind::Text),
+    Field::given("containerLogMaxFiles", INT32),
+    Field::given("containerLogMaxWorkers", INT32),
+    Field::given("containerLogMonitorInterval", Kind::Duration),
+    Field::nonzero("configMapAndSecretChangeDetectionStrategy", Kind::Text),
+    Field::nonzero("systemReserved", TEXT_MAP),
+    Field::nonzero("kubeReserved", TEXT_MAP),
+    Field::nonzero("reservedSystemCPUs", Kind::Text),
+    Field::nonzero("showHiddenMetricsForVersion", Kind::Text),
+    Field::nonzero("systemReservedCgroup", Kind::Text),
+    Field::nonzero("kubeReservedCgroup", Kind::Text),
+    Field::nonzero("enforceNodeAllocatable", TEXTS),
+    Field::nonzero("allowedUnsafeSysctls", TEXTS),
+    Field::nonzero("volumePluginDir", Kind::Text),
+    Field::nonzero("providerID", Kind::Text),
+    Field::nonzero("kernelMemcgNotification", Kind::Bool),
+    Field::nonzero("logging", Kind::Object(LOGGING)),
+    Field::given("enableSystemLogHandler", Kind::Bool),
+    Field::given("enableSystemLogQuery", Kind::Bool),
+    Field::nonzero("shutdownGracePeriod", Kind::Duration),
+    Field::nonzero("shutdownGracePeriodCriticalPods", Kind::Duration),
+    Field::nonzero(
+        "shutdownGracePeriodByPodPriority",
+        Kind::List(&Kind::Object(SHUTDOWN)),
+    ),
+    Field::nonzero("crashLoopBackOff", Kind::Object(CRASH_LOOP)),
+    Field::nonzero("reservedMemory", Kind::List(&Kind::Object(RESERVED_MEMORY))),
+    Field::given("enableProfilingHandler", Kind::Bool),
+    Field::given("enableDebugFlagsHandler", Kind::Bool),
+    Field::given("seccompDefault", Kind::Bool),
+    Field::given("memoryThrottlingFactor", Kind::Float),
+    Field::nonzero("registerWithTaints", Kind::List(&Kind::Object(TAINT))),
+    Field::given("registerNode", Kind::Bool),
+    Field::given("tracing", Kind::Object(TRACING)),
+    Field::given("localStorageCapacityIsolation", Kind::Bool),
+    Field::always("containerRuntimeEndpoint", Kind::Text),
+    Field::nonzero("imageServiceEndpoint", Kind::Text),
+    Field::given("failCgroupV1", Kind::Bool),
+    Field::given(
+        "userNamespaces",
+        Kind::Object(&[Field::given("idsPerPod", INT64)]),
+    ),
+];
+
+const AUTHENTICATION: &[Field] = &[
+    Field::nonzero(
+        "x509",
+        Kind::Object(&[Field::nonzero("clientCAFile", Kind::Text)]),
+    ),
+    Field::nonzero("webhook", Kind::Object(AUTHENTICATION_WEBHOOK)),
+    Field::nonzero(
+        "anonymous",
+        Kind::Object(&[Field::given("enabled", Kind::Bool)]),
+    ),
+];
+
+const AUTHENTICATION_WEBHOOK: &[Field] = &[
+    Field::given("enabled", Kind::Bool),
+    Field::nonzero("cacheTTL", Kind::Duration),
+];
+
+const AUTHORIZATION: &[Field] = &[
+    Field::nonzero("mode", Kind::Text),
+    Field::nonzero("webhook", Kind::Object(AUTHORIZATION_WEBHOOK)),
+];
+
+const AUTHORIZATION_WEBHOOK: &[Field] = &[
+    Field::nonzero("cacheAuthorizedTTL", Kind::Duration),
+    Field::nonzero("cacheUnauthorizedTTL", Kind::Duration),
+];
+
+const SHUTDOWN: &[Field] = &[
+    Field::always("priority", INT32),
+    Field::always("shutdownGracePeriodSeconds", INT64),
+];
+
+const CRASH_LOOP: &[Field] = &[Field::given("maxContainerRestartPeriod", Kind::Duration)];
+
+const RESERVED_MEMORY: &[Field] = &[
+    Field::always("numaNode", INT32),
+    Field::always("limits", Kind::Map(&Kind::Quantity)),
+];
+
+const TRACING: &[Field] = &[
+    Field::given("endpoint", Kind::Text),
+    Field::given("samplingRatePerMillion", INT32),
+];

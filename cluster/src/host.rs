@@ -1,0 +1,44 @@
+//! What kubeadm asks of the machine that it runs on.
+
+/// The folders beside `/etc/ssl/certs` that certificates of authorities may be linked to. The API server and the
+/// controller manager mount those that exist.
+pub const CA_FOLDERS: [&str; 5] = [
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/ca-certificates",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+];
+
+/// The facts of a machine that a rendering depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// The host name: the node's name if the configuration gives none.
+    pub name: String,
+    /// The address of the interface with the default route, if there is one: what the API server advertises if the
+    /// configuration says nothing.
+    pub address: Option<std::net::IpAddr>,
+    /// The socket of the container runtime, if the configuration names none.
+    pub cri_socket: String,
+    /// Those of [`CA_FOLDERS`] that exist.
+    pub ca_folders: Vec<String>,
+    /// Whether systemd-resolved runs.
+    pub resolved: bool,
+    /// Proxies of the environment (`HTTPS_PROXY` and the like), which the static pods are given.
+    pub proxies: Vec<(String, String)>,
+}
+
+impl Host {
+    /// A machine of Debian with the package `ca-certificates`, without systemd-resolved, and with containerd.
+    #[must_use]
+    pub fn debian(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            address: None,
+            cri_socket: "unix:///var/run/containerd/containerd.sock".to_owned(),
+            ca_folders: CA_FOLDERS[2..].iter().map(ToString::to_string).collect(),
+            resolved: false,
+            proxies: Vec::new(),
+        }
+    }
+}

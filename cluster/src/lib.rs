@@ -1,0 +1,72 @@
+//! What a cluster's configuration comes to, without I/O: kubeadm's configuration is read, completed and checked, and
+//! gives everything that `kubeadm init` writes on the first control plane of a cluster.
+//!
+//! A configuration goes through one column of named steps ([`config::read`], then [`render::render`]): the documents are
+//! read with their positions → decoded by the fields of their kinds → completed with kubeadm's defaults → validated by
+//! kubeadm's rules → rendered: certificates, kubeconfigs, static pods, the kubelet's files, the objects of the cluster,
+//! the addons. What differs between versions of kubeadm is one table, [`release`].
+//!
+//! Nothing here touches a disk, a network or a clock: what kubeadm asks of the machine is a [`host::Host`], and what only
+//! the moment of a bootstrap knows (the authority's certificate, the time) an [`objects::Moment`].
+//!
+//! Sources: kubeadm's API v1beta4 and v1beta3
+//! (<https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4/>), its implementation notes
+//! (<https://kubernetes.io/docs/reference/setup-tools/kubeadm/implementation-details/>), and what kubeadm itself answered
+//! to the cases in `tests/kubeadm`.
+
+// Floor: values
+pub mod address;
+pub mod duration;
+pub mod host;
+pub mod report;
+mod wording;
+
+// Floor: YAML
+pub mod yaml;
+
+// Floor: versions
+pub mod release;
+
+// Floor: fields
+mod schema;
+
+// Floor: kinds
+mod fields;
+
+// Floor: documents
+mod documents;
+
+// Floor: the configuration's types
+mod types;
+
+// Floor: completing
+mod components;
+mod default;
+
+// Floor: checking
+mod validate;
+
+// Floor: configurations
+pub mod config;
+
+// Floor: parts of pods
+mod arguments;
+mod images;
+mod probes;
+mod volumes;
+
+// Floor: what is rendered
+pub mod certs;
+pub mod objects;
+pub mod static_pods;
+
+// Floor: addons, kubeconfigs, the kubelet's files
+mod addons;
+pub mod kubeconfigs;
+pub mod kubelet;
+
+// Floor: rendering
+pub mod render;
+
+// Floor: answers
+pub mod answer;

@@ -1,0 +1,209 @@
+//! The objects that a bootstrap makes in the cluster, so that nodes can join it.
+
+mod rbac;
+mod tokens;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::config::{ComponentConfig, Config};
+use crate::duration::Duration;
+use crate::yaml;
+
+pub(crate) use rbac::{cluster_binding, cluster_role, group, reader, service_account};
+
+/// What only the moment of a bootstrap knows.
+pub trait Moment {
+    /// The certificate of the cluster's authority: PEM in base 64.
+    fn authority(&self) -> String;
+    /// The time at which a token ends that is valid for so long: RFC 3339 in base 64.
+    fn expiry(&self, validity: Duration) -> String;
+    /// A new token, for one that the configuration leaves open.
+    fn token(&self) -> String;
+}
+
+/// What is done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is made.
+    Create,
+    /// It is changed.
+    Patch,
+}
+
+/// An object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// What is done with it.
+    pub action: Action,
+    /// The object; that of a change as kubeadm's dry run shows it.
+    pub value: Value,
+}
+
+impl Object {
+    pub(crate) const fn create(value: Value) -> Self {
+        Self {
+            action: Action::Create,
+            value,
+        }
+    }
+
+    /// The name of its kind in URLs.
+    #[must_use]
+    pub fn resource(&self) -> String {
+        let kind = self.value["kind"].as_str().unwrap_or_default();
+        format!("{}s", kind.to_lowercase())
+    }
+
+    /// Its group and version.
+    #[must_use]
+    pub fn group(&self) -> String {
+        match self.value["apiVersion"].as_str().unwrap_or_default() {
+            "v1" => "core/v1".to_owned(),
+            group => group.to_owned(),
+        }
+    }
+}
+
+/// How the node of a control plane is marked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Marks {
+    /// Labels without values.
+    pub labels: [&'static str; 2],
+    /// Taints.
+    pub taints: Vec<Value>,
+    /// The socket of the container runtime, if it is an annotation.
+    pub socket: Option<String>,
+}
+
+/// The marks of this node.
+#[must_use]
+pub fn marks(config: &Config) -> Marks {
+    let node = &config.init.node_registration;
+    let annotated = !config.gate("NodeLocalCRISocket");
+    Marks {
+        labels: [
+            "node-role.kubernetes.io/control-plane",
+            "node.kubernetes.io/exclude-from-external-load-balancers",
+        ],
+        taints: node.taints.clone(),
+        socket: annotated.then(|| node.cri_socket.clone()),
+    }
+}
+
+/// The objects, in the order in which kubeadm makes them; without the addons.
+#[must_use]
+pub fn objects(config: &Config, moment: &dyn Moment) -> Vec<Object> {
+    let mut objects = Vec::new();
+    if !config.skips("upload-config/kubeadm") {
+        objects.extend(kubeadm_config(config));
+    }
+    if !config.skips("upload-config/kubelet") {
+        objects.extend(kubelet_config(config));
+    }
+    if !config.skips("mark-control-plane") {
+        objects.push(marked_node(config));
+    }
+    if !config.skips("bootstrap-token") {
+        objects.extend(tokens::objects(config, moment));
+    }
+    objects
+}
+
+fn kubeadm_config(config: &Config) -> Vec<Object> {
+    let name = "kubeadm:nodes-kubeadm-config";
+    let data = json!({"ClusterConfiguration": yaml::write(&config.uploaded)});
+    let groups = [
+        group("system:bootstrappers:kubeadm:default-node-token"),
+        group("system:nodes"),
+    ];
+    let mut objects = vec![config_map("kube-system", "kubeadm-config", &data)];
+    objects.extend(reader("kube-system", name, "kubeadm-config", &groups));
+    objects
+}
+
+fn kubelet_config(config: &Config) -> Vec<Object> {
+    let data = json!({"kubelet": yaml::write(&config.kubelet.value)});
+    let mut map = config_map("kube-system", "kubelet-config", &data);
+    sign(&mut map.value, &config.kubelet);
+    let groups = [
+        group("system:nodes"),
+        group("system:bootstrappers:kubeadm:default-node-token"),
+    ];
+    let mut objects = vec![map];
+    objects.extend(reader(
+        "kube-system",
+        "kubeadm:kubelet-config",
+        "kubelet-config",
+        &groups,
+    ));
+    if !config.gate("NodeLocalCRISocket") {
+        objects.push(marked_node(config));
+    }
+    objects
+}
+
+/// The node, as kubeadm's dry run shows one that it changes: without the change.
+fn marked_node(config: &Config) -> Object {
+    let name = &config.init.node_registration.name;
+    let mut metadata = json!({"labels": {"kubernetes.io/hostname": name}, "name": name});
+    if config.kubeadm.release.annotates_socket {
+        metadata["annotations"] =
+            json!({"kubeadm.alpha.kubernetes.io/cri-socket": "dry-run-cri-socket"});
+    }
+    let info = [
+        "architecture",
+        "bootID",
+        "containerRuntimeVersion",
+        "kernelVersion",
+        "kubeProxyVersion",
+        "kubeletVersion",
+        "machineID",
+        "operatingSystem",
+        "osImage",
+        "systemUUID",
+    ];
+    let info: Value = info
+        .iter()
+        .map(|name| ((*name).to_owned(), "".into()))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let status = json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": info});
+    Object {
+        action: Action::Patch,
+        value: json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": status}),
+    }
+}
+
+/// A map of texts.
+pub(crate) fn config_map(namespace: &str, name: &str, data: &Value) -> Object {
+    Object::create(json!({
+        "apiVersion": "v1",
+        "data": data,
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+    }))
+}
+
+/// Adds the hash of a component's configuration to its map, if kubeadm alone made it: an upgrade may then replace it.
+pub(crate) fn sign(map: &mut Value, config: &ComponentConfig) {
+    if config.supplied {
+        return;
+    }
+    let mut hash = Sha256::new();
+    // In the order of the keys.
+    for text in map["data"]
+        .as_object()
+        .into_iter()
+        .flat_map(serde_json::Map::values)
+    {
+        hash.update(text.as_str().unwrap_or_default());
+    }
+    let hash: String = hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let name = "kubeadm.kubernetes.io/component-config.hash";
+    map["metadata"]["annotations"] = json!({name: format!("sha256:{hash}")});
+}

@@ -1,0 +1,233 @@
+//! Versions, and the one table of what differs between those of kubeadm.
+
+use std::fmt;
+
+/// A version of Kubernetes or of an image: three numbers, and what follows a hyphen or a plus sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Major, minor and patch.
+    pub numbers: [u32; 3],
+    /// The rest, with the sign that it begins with.
+    pub rest: String,
+}
+
+impl Version {
+    /// Reads a semantic version with or without a `v` before it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let end = text.find(['-', '+']).unwrap_or(text.len());
+        let (numbers, rest) = text.split_at(end);
+        let mut parts = numbers.split('.').map(number);
+        let numbers = [parts.next()??, parts.next()??, parts.next()??];
+        let sign = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_');
+        let whole = parts.next().is_none() && rest.chars().all(sign);
+        whole.then(|| Self {
+            numbers,
+            rest: rest.to_owned(),
+        })
+    }
+
+    /// The minor number.
+    #[must_use]
+    pub const fn minor(&self) -> u32 {
+        self.numbers[1]
+    }
+
+    /// Whether this is at least that version; a version before its release is below it.
+    #[must_use]
+    pub fn at_least(&self, numbers: [u32; 3]) -> bool {
+        self.numbers > numbers || (self.numbers == numbers && !self.rest.starts_with('-'))
+    }
+}
+
+/// Digits without a zero before them.
+fn number(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let zero = text.len() > 1 && text.starts_with('0');
+    (digits && !zero).then(|| text.parse().ok())?
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.numbers;
+        write!(f, "v{major}.{minor}.{patch}{}", self.rest)
+    }
+}
+
+/// The flags that etcd's static pod is given for its checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EtcdFlags {
+    /// Those of etcd 3.6.
+    Current,
+    /// Those of etcd 3.6, or the experimental ones if the image's tag is below it.
+    ByTag,
+}
+
+/// What a minor version of kubeadm does in its own way.
+#[derive(Debug)]
+pub struct Release {
+    /// Its minor version.
+    pub minor: u32,
+    /// The tag of etcd's image for each minor version of Kubernetes, newest first, with the first patch version of
+    /// kubeadm that has it.
+    pub etcd: &'static [(u32, u32, &'static str)],
+    /// The flags of etcd.
+    pub etcd_flags: EtcdFlags,
+    /// The tag of CoreDNS's image.
+    pub coredns: &'static str,
+    /// The tag of the pause image that the kubelet is told, if it is.
+    pub pause: Option<&'static str>,
+    /// The feature gates that are known, and whether each is on if the configuration is silent.
+    pub gates: &'static [(&'static str, bool)],
+    /// The algorithms of keys.
+    pub algorithms: &'static [&'static str],
+    /// Whether an external etcd has endpoints for HTTP: its endpoints, if the configuration names no others.
+    pub http_endpoints: bool,
+    /// Whether the controller manager is given the folder of FlexVolume plugins.
+    pub flexvolume: bool,
+    /// The organisation of the API server's client certificate for kubelets. Without one it is authorised by a binding.
+    pub kubelet_client: Option<&'static str>,
+    /// Whether the node of a dry run has the annotation of the container runtime's socket.
+    pub annotates_socket: bool,
+}
+
+/// The versions of kubeadm that are known, oldest first.
+pub const RELEASES: [Release; 3] = [
+    Release {
+        minor: 34,
+        etcd: &[
+            (34, 2, "3.6.5-0"),
+            (34, 0, "3.6.4-0"),
+            (33, 3, "3.5.24-0"),
+            (33, 0, "3.5.21-0"),
+        ],
+        etcd_flags: EtcdFlags::ByTag,
+        coredns: "v1.12.1",
+        pause: Some("3.10.1"),
+        gates: &[
+            ("ControlPlaneKubeletLocalMode", true),
+            ("NodeLocalCRISocket", true),
+            ("RootlessControlPlane", false),
+            ("WaitForAllControlPlaneComponents", true),
+        ],
+        algorithms: &["ECDSA-P256", "RSA-2048", "RSA-3072", "RSA-4096"],
+        http_endpoints: false,
+        flexvolume: true,
+        kubelet_client: Some("kubeadm:cluster-admins"),
+        annotates_socket: true,
+    },
+    Release {
+        minor: 35,
+        etcd: &[(35, 0, "3.6.6-0"), (34, 0, "3.6.5-0"), (33, 0, "3.5.24-0")],
+        etcd_flags: EtcdFlags::ByTag,
+        coredns: "v1.13.1",
+        pause: None,
+        gates: &[
+            ("ControlPlaneKubeletLocalMode", true),
+            ("NodeLocalCRISocket", true),
+            ("RootlessControlPlane", false),
+        ],
+        algorithms: &[
+            "ECDSA-P256",
+            "ECDSA-P384",
+            "RSA-2048",
+            "RSA-3072",
+            "RSA-4096",
+        ],
+        http_endpoints: true,
+        flexvolume: true,
+        kubelet_client: Some("kubeadm:cluster-admins"),
+        annotates_socket: false,
+    },
+    Release {
+        minor: 36,
+        etcd: &[(34, 0, "3.6.8-0")],
+        etcd_flags: EtcdFlags::Current,
+        coredns: "v1.14.2",
+        pause: None,
+        gates: &[
+            ("NodeLocalCRISocket", true),
+            ("RootlessControlPlane", false),
+        ],
+        algorithms: &[
+            "ECDSA-P256",
+            "ECDSA-P384",
+            "RSA-2048",
+            "RSA-3072",
+            "RSA-4096",
+        ],
+        http_endpoints: true,
+        flexvolume: false,
+        kubelet_client: None,
+        annotates_socket: false,
+    },
+];
+
+/// A version of kubeadm that is known, with its row.
+#[derive(Clone, Debug)]
+pub struct Kubeadm {
+    /// The version.
+    pub version: Version,
+    /// Its row.
+    pub release: &'static Release,
+}
+
+impl Kubeadm {
+    /// The version of a text, if it is known.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let version = Version::parse(text)?;
+        let known = |release: &&Release| version.numbers[..2] == [1, release.minor];
+        let release = RELEASES.iter().find(known)?;
+        Some(Self { version, release })
+    }
+
+    /// The tag of etcd's image for a version of Kubernetes. Kubernetes newer or older than the table takes the nearest row.
+    #[must_use]
+    pub fn etcd_tag(&self, kubernetes: &Version) -> &'static str {
+        let fits = |row: &&(u32, u32, &'static str)| self.version.numbers[2] >= row.1;
+        let mut rows = self.release.etcd.iter().filter(fits);
+        let last = rows.clone().next_back();
+        let below = rows.find(|row| kubernetes.minor() >= row.0);
+        below.or(last).map_or("", |row| row.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_with_and_without_a_v() {
+        for (text, expected) in [
+            ("1.34.4", Some("v1.34.4")),
+            ("v1.36.0-rc.1", Some("v1.36.0-rc.1")),
+            ("v1.35.1+k3s1", Some("v1.35.1+k3s1")),
+            ("3.5.24-0", Some("v3.5.24-0")),
+            ("1.34", None),
+            ("stable-1", None),
+            ("1.034.1", None),
+        ] {
+            let read = Version::parse(text).map(|version| version.to_string());
+            assert_eq!(read.as_deref(), expected, "{text}");
+        }
+        let version = |text| Version::parse(text).unwrap();
+        assert!(version("1.34.0").at_least([1, 34, 0]));
+        assert!(!version("1.34.0-rc.1").at_least([1, 34, 0]));
+        assert!(version("1.34.1-rc.1").at_least([1, 34, 0]));
+    }
+
+    #[test]
+    fn etcd_follows_kubernetes_and_kubeadm() {
+        let tag = |kubeadm: &str, kubernetes: &str| {
+            let kubernetes = Version::parse(kubernetes).unwrap();
+            Kubeadm::parse(kubeadm).unwrap().etcd_tag(&kubernetes)
+        };
+        assert_eq!(tag("1.34.4", "1.34.4"), "3.6.5-0");
+        assert_eq!(tag("1.34.0", "1.34.0"), "3.6.4-0");
+        assert_eq!(tag("1.34.4", "1.33.1"), "3.5.24-0");
+        assert_eq!(tag("1.36.3", "1.37.0"), "3.6.8-0");
+        assert_eq!(tag("1.35.4", "1.35.4"), "3.6.6-0");
+    }
+}

@@ -1,0 +1,137 @@
+//! The static pods of a control plane.
+
+mod api_server;
+mod controller_manager;
+mod etcd;
+mod scheduler;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::host::Host;
+use crate::yaml;
+
+/// The folder of the manifests.
+pub const FOLDER: &str = "/etc/kubernetes/manifests";
+
+/// A file that is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its absolute path.
+    pub path: String,
+    /// What it holds.
+    pub text: String,
+}
+
+/// The manifests.
+#[must_use]
+pub fn static_pods(config: &Config, host: &Host) -> Vec<File> {
+    let local = config.cluster.etcd.local.as_ref();
+    let pods = [
+        (local.map(|local| etcd::pod(config, local)), "etcd/local"),
+        (
+            Some(api_server::pod(config, host)),
+            "control-plane/apiserver",
+        ),
+        (
+            Some(controller_manager::pod(config, host)),
+            "control-plane/controller-manager",
+        ),
+        (
+            Some(scheduler::pod(config, host)),
+            "control-plane/scheduler",
+        ),
+    ];
+    let wanted = pods.into_iter().filter(|(_, phase)| !config.skips(phase));
+    wanted
+        .filter_map(|(pod, _)| pod)
+        .map(|pod| pod.file())
+        .collect()
+}
+
+/// What is special to one static pod.
+struct Pod {
+    name: &'static str,
+    image: String,
+    command: Vec<String>,
+    annotations: BTreeMap<&'static str, String>,
+    env: Vec<Value>,
+    port: i64,
+    /// Probes by their fields.
+    probes: Vec<(&'static str, Value)>,
+    requests: Value,
+    mounts: Value,
+    volumes: Value,
+}
+
+impl Pod {
+    fn file(self) -> File {
+        File {
+            path: format!("{FOLDER}/{}.yaml", self.name),
+            text: yaml::write(&self.manifest()),
+        }
+    }
+
+    fn manifest(self) -> Value {
+        let mut metadata = json!({
+            "labels": {"component": self.name, "tier": "control-plane"},
+            "name": self.name,
+            "namespace": "kube-system",
+        });
+        if !self.annotations.is_empty() {
+            metadata["annotations"] = json!(self.annotations);
+        }
+        let volumes = self.volumes.clone();
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {
+                "containers": [self.container()],
+                "hostNetwork": true,
+                "priority": 2_000_001_000,
+                "priorityClassName": "system-node-critical",
+                "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+                "volumes": volumes,
+            },
+            "status": {},
+        })
+    }
+
+    fn container(self) -> Value {
+        let mut container = json!({
+            "command": self.command,
+            "image": self.image,
+            "imagePullPolicy": "IfNotPresent",
+            "name": self.name,
+            "ports": [{"containerPort": self.port, "name": "probe-port", "protocol": "TCP"}],
+            "resources": {"requests": self.requests},
+            "volumeMounts": self.mounts,
+        });
+        if !self.env.is_empty() {
+            container["env"] = self.env.into();
+        }
+        for (name, probe) in self.probes {
+            container[name] = probe;
+        }
+        container
+    }
+}
+
+/// The command of a component.
+fn command(name: &str, arguments: Vec<String>) -> Vec<String> {
+    std::iter::once(name.to_owned()).chain(arguments).collect()
+}
+
+/// The environment: the host's proxies under the configuration's variables, in the order of their names.
+fn environment(proxies: &[(String, String)], extra: &[Value]) -> Vec<Value> {
+    let name = |variable: &Value| variable["name"].as_str().unwrap_or_default().to_owned();
+    let proxies = proxies
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}));
+    let all = proxies.chain(extra.iter().cloned());
+    let named: BTreeMap<String, Value> = all.map(|variable| (name(&variable), variable)).collect();
+    named.into_values().collect()
+}

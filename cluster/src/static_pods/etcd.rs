@@ -1,0 +1,132 @@
+//! etcd.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::{Pod, command, environment};
+use crate::address;
+use crate::arguments::{arg, merged};
+use crate::config::{Arg, Config, LocalEtcd};
+use crate::images;
+use crate::probes::Target;
+use crate::release::{EtcdFlags, Version};
+use crate::types::argument;
+use crate::volumes::writable;
+
+/// The port of clients.
+const CLIENTS: u16 = 2379;
+/// The port of other members.
+const PEERS: u16 = 2380;
+/// The port of metrics, and of the probes.
+const METRICS: u16 = 2381;
+
+pub(super) fn pod(config: &Config, local: &LocalEtcd) -> Pod {
+    let certificates = format!("{}/etcd", config.cluster.certificates_dir);
+    let (data_volume, data_mount) = writable("etcd-data", &local.data_dir);
+    let (certificates_volume, certificates_mount) = writable("etcd-certs", &certificates);
+    let (target, port) = target(config, local);
+    let advertised = "kubeadm.kubernetes.io/etcd.advertise-client-urls";
+    Pod {
+        name: "etcd",
+        image: images::etcd(config),
+        command: command("etcd", merged(own(config, local), &local.extra_args)),
+        annotations: BTreeMap::from([(advertised, url(config, CLIENTS))]),
+        env: environment(&[], &local.extra_envs),
+        port,
+        probes: vec![
+            ("livenessProbe", target.liveness("/livez")),
+            ("readinessProbe", target.readiness("/readyz")),
+            ("startupProbe", target.startup("/readyz", config)),
+        ],
+        requests: json!({"cpu": "100m", "memory": "100Mi"}),
+        mounts: json!([data_mount, certificates_mount]),
+        volumes: json!([certificates_volume, data_volume]),
+    }
+}
+
+/// A URL of this member.
+fn url(config: &Config, port: u16) -> String {
+    let address = &config.init.local_api_endpoint.advertise_address;
+    format!("https://{}", address::join(address, port))
+}
+
+fn own(config: &Config, local: &LocalEtcd) -> Vec<Arg> {
+    let file = |name: &str| format!("{}/etcd/{name}", config.cluster.certificates_dir);
+    let loopback = config.init.local_api_endpoint.loopback();
+    let name = &config.init.node_registration.name;
+    let (clients, peers) = (url(config, CLIENTS), url(config, PEERS));
+    let mut arguments = vec![
+        arg("advertise-client-urls", &clients),
+        arg("cert-file", file("server.crt")),
+        arg("client-cert-auth", "true"),
+        arg("data-dir", &local.data_dir),
+        arg("initial-advertise-peer-urls", &peers),
+        arg("initial-cluster", format!("{name}={peers}")),
+        arg("key-file", file("server.key")),
+        arg(
+            "listen-client-urls",
+            format!("https://{},{clients}", address::join(loopback, CLIENTS)),
+        ),
+        arg(
+            "listen-metrics-urls",
+            format!("http://{}", address::join(loopback, METRICS)),
+        ),
+        arg("listen-peer-urls", &peers),
+        arg("name", name),
+        arg("peer-cert-file", file("peer.crt")),
+        arg("peer-client-cert-auth", "true"),
+        arg("peer-key-file", file("peer.key")),
+        arg("peer-trusted-ca-file", file("ca.crt")),
+        arg("snapshot-count", "10000"),
+        arg("trusted-ca-file", file("ca.crt")),
+    ];
+    arguments.extend(checks(config));
+    arguments
+}
+
+/// The flags for etcd's own checks: below 3.6 they were experimental.
+fn checks(config: &Config) -> [Arg; 2] {
+    let version = Version::parse(images::etcd_tag(config));
+    let below = version.is_none_or(|version| version.numbers < [3, 6, 0]);
+    if config.kubeadm.release.etcd_flags == EtcdFlags::ByTag && below {
+        [
+            arg("experimental-initial-corrupt-check", "true"),
+            arg("experimental-watch-progress-notify-interval", "5s"),
+        ]
+    } else {
+        [
+            arg("feature-gates", "InitialCorruptCheck=true"),
+            arg("watch-progress-notify-interval", "5s"),
+        ]
+    }
+}
+
+/// Where the probes ask: at the first URL of metrics.
+fn target(config: &Config, local: &LocalEtcd) -> (Target, i64) {
+    let loopback = config.init.local_api_endpoint.loopback();
+    let urls = argument(&local.extra_args, "listen-metrics-urls").unwrap_or_default();
+    let url = urls.split(',').next().and_then(parsed);
+    let (scheme, host, port) = url.unwrap_or(("HTTP", loopback.to_owned(), METRICS.into()));
+    let everywhere = matches!(host.as_str(), "0.0.0.0" | "::");
+    let host = if everywhere {
+        loopback.to_owned()
+    } else {
+        host
+    };
+    (Target { host, scheme }, port)
+}
+
+/// The scheme, the host and the port of a URL that has a host.
+fn parsed(url: &str) -> Option<(&'static str, String, i64)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port),
+        _ => (authority, ""),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = port.parse().ok().filter(|port| (1..=65535).contains(port));
+    let scheme = if scheme == "https" { "HTTPS" } else { "HTTP" };
+    (!host.is_empty()).then(|| (scheme, host.to_owned(), port.unwrap_or(METRICS.into())))
+}

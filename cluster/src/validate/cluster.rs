@@ -1,0 +1,130 @@
+//! The rules of `ClusterConfiguration`, without its networks.
+
+use super::{absolute, arguments, names, repository};
+use crate::release::Release;
+use crate::report::Report;
+use crate::types::{Cluster, Etcd, ExternalEtcd, LocalEtcd};
+use crate::wording::either;
+
+pub(super) fn check(cluster: &Cluster, release: &Release, report: &mut Report) {
+    if !cluster.dns.image_repository.is_empty() {
+        repository(&cluster.dns.image_repository, "dns.imageRepository", report);
+    }
+    names(&cluster.api_server.cert_sans, "apiServer.certSANs", report);
+    arguments(
+        &cluster.api_server.extra_args,
+        "apiServer.extraArgs",
+        report,
+    );
+    arguments(
+        &cluster.controller_manager.extra_args,
+        "controllerManager.extraArgs",
+        report,
+    );
+    arguments(&cluster.scheduler.extra_args, "scheduler.extraArgs", report);
+    absolute(&cluster.certificates_dir, "certificatesDir", report);
+    gates(cluster, release, report);
+    repository(&cluster.image_repository, "imageRepository", report);
+    etcd(&cluster.etcd, report);
+    let algorithm = &cluster.encryption_algorithm;
+    if !release.algorithms.contains(&algorithm.as_str()) {
+        let expected = either(release.algorithms);
+        report.refuse(
+            "encryptionAlgorithm",
+            format!("{algorithm:?} is not known; expected {expected}"),
+        );
+    }
+}
+
+fn gates(cluster: &Cluster, release: &Release, report: &mut Report) {
+    let known: Vec<&str> = release.gates.iter().map(|(name, _)| *name).collect();
+    for name in cluster
+        .feature_gates
+        .keys()
+        .filter(|name| !known.contains(&name.as_str()))
+    {
+        let message = format!(
+            "{name} is not a feature gate of kubeadm 1.{}; expected {}",
+            release.minor,
+            either(&known)
+        );
+        report.refuse("featureGates", message);
+    }
+}
+
+fn etcd(etcd: &Etcd, report: &mut Report) {
+    match (&etcd.local, &etcd.external) {
+        (Some(_), Some(_)) => {
+            report.refuse("etcd", "both local and external; expected one of them")
+        }
+        (Some(local), None) => local_etcd(local, report),
+        (None, Some(external)) => external_etcd(external, report),
+        (None, None) => report.refuse("etcd", "expected local or external"),
+    }
+}
+
+fn local_etcd(local: &LocalEtcd, report: &mut Report) {
+    absolute(&local.data_dir, "etcd.local.dataDir", report);
+    names(&local.server_cert_sans, "etcd.local.serverCertSANs", report);
+    names(&local.peer_cert_sans, "etcd.local.peerCertSANs", report);
+    if !local.image_repository.is_empty() {
+        repository(
+            &local.image_repository,
+            "etcd.local.imageRepository",
+            report,
+        );
+    }
+    arguments(&local.extra_args, "etcd.local.extraArgs", report);
+}
+
+fn external_etcd(external: &ExternalEtcd, report: &mut Report) {
+    let ExternalEtcd {
+        ca_file,
+        cert_file,
+        key_file,
+        ..
+    } = external;
+    if cert_file.is_empty() != key_file.is_empty() {
+        report.refuse(
+            "etcd.external",
+            "expected both certFile and keyFile, or none",
+        );
+    }
+    if !cert_file.is_empty() && !key_file.is_empty() && ca_file.is_empty() {
+        report.refuse("etcd.external", "certFile and keyFile need caFile");
+    }
+    let secret = ![ca_file, cert_file, key_file]
+        .iter()
+        .all(|file| file.is_empty());
+    for (number, url) in external.endpoints.iter().flatten().enumerate() {
+        let field = format!("etcd.external.endpoints.{number}");
+        match url.split_once("://") {
+            Some(("https", _)) => {}
+            Some(_) if secret => report.refuse(
+                &field,
+                format!("{url:?}: expected https, as there are certificates"),
+            ),
+            Some((scheme, _)) if is_scheme(scheme) => {}
+            _ => report.refuse(
+                &field,
+                format!("{url:?} is not a URL; expected https://HOST:PORT"),
+            ),
+        }
+    }
+    for (file, name) in [
+        (ca_file, "caFile"),
+        (cert_file, "certFile"),
+        (key_file, "keyFile"),
+    ] {
+        if !file.is_empty() {
+            absolute(file, &format!("etcd.external.{name}"), report);
+        }
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'-' | b'.'))
+}

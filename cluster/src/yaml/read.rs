@@ -1,0 +1,366 @@
+//! YAML documents as trees, every value with its position.
+
+use std::collections::BTreeMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
+
+use super::scalar::{Scalar, resolve};
+use crate::report::{Position, Report};
+
+/// Deeper nesting is refused.
+const DEEPEST: usize = 64;
+/// The most values that aliases may copy, all together.
+const COPIED: usize = 10_000;
+/// The prefix of YAML's standard tags.
+const CORE: &str = "tag:yaml.org,2002:";
+
+/// A value with its position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Where it begins.
+    pub at: Position,
+    /// What it is.
+    pub content: Content,
+}
+
+/// What a value is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Nothing.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A whole number of 64 bits, signed or unsigned.
+    Int(i128),
+    /// Another number.
+    Float(f64),
+    /// Text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping, in the order of the text; each key once.
+    Map(Vec<(String, Node)>),
+}
+
+impl Node {
+    /// The value of a key, if this is a mapping that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Content::Map(entries) = &self.content else {
+            return None;
+        };
+        entries
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, node)| node)
+    }
+
+    /// The text, if it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// The documents of a text with the number of lines before each, divided as Kubernetes divides them: at lines that are
+/// `---`, perhaps with a comment.
+#[must_use]
+pub fn split(text: &str) -> Vec<(usize, String)> {
+    let mut documents = Vec::new();
+    let (mut before, mut current) = (0, String::new());
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let ends = line.strip_prefix("---").is_some_and(|rest| {
+            let rest = rest.trim();
+            rest.is_empty() || rest.starts_with('#')
+        });
+        if ends && !current.is_empty() {
+            documents.push((before, std::mem::take(&mut current)));
+            before = number + 1;
+        } else {
+            current += line;
+        }
+    }
+    if !current.is_empty() {
+        documents.push((before, current));
+    }
+    documents
+}
+
+/// Reads one document; `before` is the number of lines before it. Of a key that is there twice the last one counts, with
+/// a warning. Nothing if the text is not YAML: the report says why.
+pub fn document(text: &str, before: usize, report: &mut Report) -> Option<Node> {
+    let mut builder = Builder {
+        before,
+        root: None,
+        open: Vec::new(),
+        anchors: BTreeMap::new(),
+        copied: 0,
+        report,
+    };
+    for event in Parser::new_from_str(text) {
+        let taken = match event {
+            Ok((event, span)) => builder.take(event, span),
+            Err(error) => {
+                let at = builder.position(error.marker().line(), error.marker().col());
+                Err((at, format!("not valid YAML: {}", error.info())))
+            }
+        };
+        if let Err((at, message)) = taken {
+            builder.report.refuse_at("", at, message);
+            return None;
+        }
+    }
+    let at = builder.position(1, 0);
+    let content = Content::Null;
+    Some(builder.root.unwrap_or(Node { at, content }))
+}
+
+/// An error and its position.
+type Wrong = (Position, String);
+
+/// A list or mapping whose end was not read yet.
+enum Open {
+    List(Position, usize, Vec<Node>),
+    Map(Position, usize, Entries),
+}
+
+#[derive(Default)]
+struct Entries {
+    entries: Vec<(String, Node)>,
+    /// Values of merge keys.
+    merged: Vec<Node>,
+    key: Option<Key>,
+}
+
+enum Key {
+    Merge,
+    Name(String, Position),
+}
+
+struct Builder<'a> {
+    before: usize,
+    root: Option<Node>,
+    open: Vec<Open>,
+    anchors: BTreeMap<usize, Node>,
+    copied: usize,
+    report: &'a mut Report,
+}
+
+impl Builder<'_> {
+    fn position(&self, line: usize, column: usize) -> Position {
+        Position {
+            line: self.before + line,
+            column: column + 1,
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Wrong> {
+        let at = self.position(span.start.line(), span.start.col());
+        match event {
+            Event::DocumentStart(_) if self.root.is_some() => {
+                Err((at, "a second document; it begins after a line ---".into()))
+            }
+            Event::Alias(anchor) => self.alias(anchor, at),
+            Event::Scalar(text, style, anchor, tag) => {
+                let content = scalar(text.into_owned(), style, tag.as_deref());
+                let content = content.map_err(|message| (at, message))?;
+                self.put(Node { at, content }, anchor)
+            }
+            Event::SequenceStart(anchor, _) => self.begin(Open::List(at, anchor, Vec::new()), at),
+            Event::MappingStart(anchor, _) => {
+                self.begin(Open::Map(at, anchor, Entries::default()), at)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            _ => Ok(()),
+        }
+    }
+
+    fn alias(&mut self, anchor: usize, at: Position) -> Result<(), Wrong> {
+        let Some(node) = self.anchors.get(&anchor).cloned() else {
+            return Err((at, "an alias inside the value that it refers to".into()));
+        };
+        self.copied += weight(&node);
+        if self.copied > COPIED {
+            return Err((at, format!("aliases copy more than {COPIED} values")));
+        }
+        self.put(node, 0)
+    }
+
+    fn begin(&mut self, open: Open, at: Position) -> Result<(), Wrong> {
+        if self.open.len() >= DEEPEST {
+            return Err((at, format!("nested more than {DEEPEST} deep")));
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Wrong> {
+        match self.open.pop() {
+            Some(Open::List(at, anchor, items)) => {
+                let content = Content::List(items);
+                self.put(Node { at, content }, anchor)
+            }
+            Some(Open::Map(at, anchor, entries)) => {
+                let content = Content::Map(merge(entries)?);
+                self.put(Node { at, content }, anchor)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a value to the innermost open list or mapping; without one it is the document.
+    fn put(&mut self, node: Node, anchor: usize) -> Result<(), Wrong> {
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List(_, _, items)) => items.push(node),
+            Some(Open::Map(_, _, map)) => match map.key.take() {
+                None => map.key = Some(key(node)?),
+                Some(Key::Merge) => map.merged.push(node),
+                Some(Key::Name(name, at)) => {
+                    let known = map.entries.iter_mut().find(|(key, _)| *key == name);
+                    if let Some((_, value)) = known {
+                        *value = node;
+                        let message = format!("duplicate key {name:?}: the last one counts");
+                        self.report.warn_at("", at, message);
+                    } else {
+                        map.entries.push((name, node));
+                    }
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+/// The number of values.
+fn weight(node: &Node) -> usize {
+    1 + match &node.content {
+        Content::List(items) => items.iter().map(weight).sum(),
+        Content::Map(entries) => entries.iter().map(|(_, node)| weight(node)).sum(),
+        _ => 0,
+    }
+}
+
+/// A key: go-yaml's mapping to JSON takes numbers and truth values too.
+fn key(node: Node) -> Result<Key, Wrong> {
+    let name = match node.content {
+        Content::Text(text) if text == "<<" => return Ok(Key::Merge),
+        Content::Text(text) => text,
+        Content::Bool(bool) => bool.to_string(),
+        Content::Int(int) => int.to_string(),
+        _ => return Err((node.at, "expected a name as the key".into())),
+    };
+    Ok(Key::Name(name, node.at))
+}
+
+/// The entries with those of the merge keys that are not there yet.
+fn merge(map: Entries) -> Result<Vec<(String, Node)>, Wrong> {
+    let mut entries = map.entries;
+    for node in map.merged {
+        let all = match node.content {
+            Content::List(items) => items,
+            _ => vec![node],
+        };
+        for node in all {
+            let Content::Map(more) = node.content else {
+                return Err((
+                    node.at,
+                    "expected a mapping, or a list of them, after <<".into(),
+                ));
+            };
+            for (name, value) in more {
+                if !entries.iter().any(|(key, _)| *key == name) {
+                    entries.push((name, value));
+                }
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn scalar(text: String, style: ScalarStyle, tag: Option<&Tag>) -> Result<Content, String> {
+    let plain = match tag.map(|tag| (tag.handle.as_str(), tag.suffix.as_str())) {
+        None => style == ScalarStyle::Plain,
+        Some((CORE, "str") | ("!", "")) => false,
+        Some((CORE, "int" | "bool" | "null" | "float")) => true,
+        Some(_) => return Err("a tag that is not known here; expected none".into()),
+    };
+    let value = if plain { resolve(&text) } else { Scalar::Text };
+    Ok(match value {
+        Scalar::Null => Content::Null,
+        Scalar::Bool(bool) => Content::Bool(bool),
+        Scalar::Int(int) => Content::Int(int),
+        Scalar::Float(float) => Content::Float(float),
+        Scalar::Date | Scalar::Merge | Scalar::Text => Content::Text(text),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Option<Node>, Report) {
+        let mut report = Report::default();
+        let node = document(text, 0, &mut report);
+        (node, report)
+    }
+
+    #[test]
+    fn documents_are_divided_at_lines_of_three_hyphens() {
+        let lines = |text| -> Vec<usize> { split(text).iter().map(|(line, _)| *line).collect() };
+        assert_eq!(lines("a: 1\n---\nb: 2\n"), [0, 2]);
+        assert_eq!(lines("---\na: 1\n--- # next\nb: 2\n---\n"), [0, 3]);
+        assert_eq!(lines("a: |\n  ---\n  b\n"), [0]);
+        assert!(lines("").is_empty());
+    }
+
+    #[test]
+    fn a_value_has_its_position_and_the_last_duplicate_counts() {
+        let (node, report) = read("a: 1\nb:\n  c: x\na: 2\n");
+        let node = node.unwrap();
+        assert_eq!(node.get("a").unwrap().content, Content::Int(2));
+        let at = node.get("b").and_then(|b| b.get("c")).unwrap().at;
+        assert_eq!((at.line, at.column), (3, 6));
+        let warning = report.warnings[0].to_string();
+        assert_eq!(
+            warning,
+            "duplicate key \"a\": the last one counts (line 4, column 1)"
+        );
+    }
+
+    #[test]
+    fn merge_keys_add_what_is_not_there() {
+        let (node, _) = read("x: &x {a: 1, b: 2}\nz:\n  <<: *x\n  b: 3\n");
+        let z = node.unwrap().get("z").unwrap().clone();
+        assert_eq!(z.get("a").unwrap().content, Content::Int(1));
+        assert_eq!(z.get("b").unwrap().content, Content::Int(3));
+    }
+
+    #[test]
+    fn what_is_not_yaml_is_refused_with_its_position() {
+        for text in ["a: [1", "a: !!binary x", "a: b: c", "? [x]\n: 1\n"] {
+            let (node, report) = read(text);
+            assert!(node.is_none() && report.mistakes[0].at.is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn aliases_copy_no_more_than_the_limit() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..6 {
+            let last = n - 1;
+            text += &format!(
+                "a{n}: &a{n} [*a{last}, *a{last}, *a{last}, *a{last}, *a{last}, *a{last}]\n"
+            );
+        }
+        let (node, report) = read(&text);
+        assert!(node.is_none());
+        assert!(report.mistakes[0].message.contains("copy more than"));
+    }
+}
