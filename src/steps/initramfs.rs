@@ -124,7 +124,7 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     let step = session.progress.step("initramfs");
     let manifest = contents.manifest.to_text();
     let rules = Rules::read(contents.files)?;
-    let mut key = Key::of("initramfs", 2)
+    let mut key = Key::of("initramfs", 3)
         .key("kernel", &kernel.key)
         .bytes("init", contents.init)
         .text("manifest", &manifest)

@@ -55,8 +55,11 @@ const MICROCODE: [Microcode; 2] = [
     Microcode {
         name: "/kernel/x86/microcode/GenuineIntel.bin",
         folder: "intel-ucode/",
-        // Family, model and stepping of the processor; other names are texts or updates that need more than a boot.
+        // Family, model and stepping of the processor; other names are texts. Debian adds an ending to updates that a running
+        // system must not load, so that only an initramfs has them (NEWS.Debian of intel-microcode 1.20140913.1): those of
+        // Haswell, Broadwell and the Xeons of their time.
         is_one: |name| {
+            let name = name.strip_suffix(".initramfs").unwrap_or(name);
             let parts: Vec<&str> = name.split('-').collect();
             let is_number = |part: &&str| u8::from_str_radix(part, 16).is_ok() && part.len() == 2;
             parts.len() == 3 && parts.iter().all(is_number)
@@ -262,6 +265,11 @@ mod tests {
             Entry::symlink("/usr/lib/firmware/circle", "circle"),
             Entry::file("/usr/lib/firmware/intel-ucode/06-55-04", 0o644, "intel 2"),
             Entry::file("/usr/lib/firmware/intel-ucode/06-0f-02.zst", 0o644, zst),
+            Entry::file(
+                "/usr/lib/firmware/intel-ucode/06-4f-01.initramfs",
+                0o644,
+                "intel 1",
+            ),
             Entry::file("/usr/lib/firmware/intel-ucode/LICENSE", 0o644, "text"),
             Entry::file(
                 "/usr/lib/firmware/amd-ucode/microcode_amd.bin",
@@ -326,7 +334,7 @@ mod tests {
         };
         assert_eq!(content("AuthenticAMD"), b"amd");
         let intel = content("GenuineIntel");
-        assert_eq!(intel, b"MODERNintel 2");
+        assert_eq!(intel, b"MODERNintel 1intel 2");
         for content in [content("AuthenticAMD"), intel] {
             let at = content.as_ptr() as usize - early.as_ptr() as usize;
             assert_eq!(at % ALIGNMENT, 0);
