@@ -88,8 +88,8 @@ pub fn uki_path(image: &ImageId) -> String {
     format!("/EFI/Linux/{}_{version}+{BOOT_TRIES}-0.efi", image.name)
 }
 
-/// The partitions of a disk with sectors of this size. The root is the last one and has the size of its content, `root` bytes, so that the
-/// file ends there; the first boot enlarges it to its slot.
+/// The partitions of a disk with sectors of this size. The root is the last one and has the size of its content, `root`
+/// bytes, so that the file ends there; the first boot enlarges it to its slot.
 #[must_use]
 pub fn table(
     hash: &RootHash,
@@ -166,7 +166,7 @@ pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
         .len();
     ensure!(
         content <= parts.sizes.root,
-        "the root has {content} bytes, its slot {}: make `root` larger in the recipe's [sizes]",
+        "the root has {content} bytes, its slot {}: make `root` larger in the recipe's [disk]",
         parts.sizes.root
     );
     let table = table(
@@ -264,11 +264,41 @@ fn copy(content: &Path, file: &File, partition: &Partition) -> Result<()> {
         .len();
     ensure!(
         size <= partition.size,
-        "{} has {size} bytes, the partition {}: make `{}` larger in the recipe's sizes",
+        "{} has {size} bytes, the partition {}: make `{}` larger in the recipe's [disk]",
         content.display(),
         partition.size,
         partition.label.trim_end_matches("-a")
     );
     sparse::copy(content, file, partition.offset)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_that_is_too_large_is_refused_by_the_recipes_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = folder.path().join("tree");
+        fs::write(&content, [0; 4097]).unwrap();
+        let partition = Partition {
+            number: 3,
+            label: LABEL_VERITY_A.to_owned(),
+            kind: TYPE_ESP,
+            guid: TYPE_ESP,
+            offset: 0,
+            size: 4096,
+            attributes: 0,
+        };
+        let error = copy(&content, &tempfile::tempfile().unwrap(), &partition).unwrap_err();
+        let error = error.to_string();
+        for part in [
+            "4097 bytes",
+            "4096",
+            "`verity` larger in the recipe's [disk]",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }

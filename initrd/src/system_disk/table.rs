@@ -235,7 +235,7 @@ fn add(
             size / layout::MIB
         ))
         .found(format!("{} MiB", free / layout::MIB))
-        .fix("give the node a larger disk, or set smaller [sizes] in the recipe")
+        .fix("give the node a larger disk, or set smaller sizes in [disk] of the recipe")
         .into());
     }
     let number = table
@@ -500,5 +500,8 @@ mod tests {
             error.to_string(),
             "vda is too small for the partition var; expected 16 MiB behind the last partition; found 11 MiB"
         );
+        // The recipe's table by its name.
+        let fix = error.downcast::<Fault>().unwrap().fix.unwrap();
+        assert!(fix.contains("[disk]"), "{fix}");
     }
 }
