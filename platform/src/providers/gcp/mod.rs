@@ -86,7 +86,7 @@ struct Access {
 #[serde(rename_all = "kebab-case", default)]
 struct Attributes {
     ssh_keys: Option<String>,
-    /// The deprecated name of the attribute. If an instance has it, all other keys are ignored.
+    /// The deprecated name of the attribute. If an instance has it, the project's keys are ignored.
     #[serde(rename = "sshKeys")]
     old_keys: Option<String>,
     block_project_ssh_keys: Option<String>,
@@ -145,9 +145,15 @@ fn metadata(instance: Instance, ssh_keys: Vec<SshKey>) -> Metadata {
     out
 }
 
-/// Whether an attribute is set to true.
-fn is_true(attribute: Option<&String>) -> bool {
-    attribute.is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
+/// The value of a boolean attribute, in any form that the documentation or Google's guest agent knows; none if it is not
+/// set, or is no boolean
+/// (<https://cloud.google.com/compute/docs/metadata/setting-custom-metadata#boolean>).
+fn boolean(attribute: Option<&str>) -> Option<bool> {
+    match attribute?.trim().to_ascii_lowercase().as_str() {
+        "true" | "t" | "yes" | "y" | "1" => Some(true),
+        "false" | "f" | "no" | "n" | "0" => Some(false),
+        _ => None,
+    }
 }
 
 /// The keys of the instance and of its project; none with OS Login, which has the accounts elsewhere and makes the keys of
@@ -155,31 +161,23 @@ fn is_true(attribute: Option<&String>) -> bool {
 /// the project's.
 fn ssh_keys(service: &Service<'_>, own: &Attributes) -> Result<Vec<SshKey>, Problem> {
     let path = format!("{ROOT}/project/attributes/?recursive=true&alt=json");
-    let old = own.old_keys.as_deref().filter(|text| !text.is_empty());
-    let blocked = old.is_some() || is_true(own.block_project_ssh_keys.as_ref());
+    let has_old = own.old_keys.as_ref().is_some_and(|text| !text.is_empty());
+    let blocked = has_old || boolean(own.block_project_ssh_keys.as_deref()) == Some(true);
+    let own_login = boolean(own.enable_oslogin.as_deref());
     // The project is asked only if its answer matters.
-    let project: Attributes = match blocked && own.enable_oslogin.is_some() {
+    let project: Attributes = match blocked && own_login.is_some() {
         true => Attributes::default(),
         false => service.json(&path)?.unwrap_or_default(),
     };
-    if is_true(
-        own.enable_oslogin
-            .as_ref()
-            .or(project.enable_oslogin.as_ref()),
-    ) {
+    let login = own_login.or_else(|| boolean(project.enable_oslogin.as_deref()));
+    if login == Some(true) {
         (service.say)("ignoring the SSH keys of the metadata: enable-oslogin is set");
         return Ok(Vec::new());
     }
-    if let Some(old) = old {
-        return Ok(lines(old));
-    }
-    let mut keys = lines(own.ssh_keys.as_deref().unwrap_or_default());
-    if !blocked {
-        for text in [project.old_keys, project.ssh_keys].into_iter().flatten() {
-            keys.extend(lines(&text));
-        }
-    }
-    Ok(keys)
+    let of_project = [project.old_keys, project.ssh_keys].map(|text| text.filter(|_| !blocked));
+    let own = [own.ssh_keys.clone(), own.old_keys.clone()];
+    let texts = own.into_iter().chain(of_project).flatten();
+    Ok(texts.flat_map(|text| lines(&text)).collect())
 }
 
 /// `USER:KEY` in each line. The guest agent adds and removes keys that expire (`google-ssh {"expireOn": …}`); a node without

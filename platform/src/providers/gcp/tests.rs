@@ -70,11 +70,36 @@ fn config_and_metadata_come_in_three_requests() {
 
 #[test]
 fn keys_of_the_project_can_be_blocked() {
-    let blocked = instance().replace(r#""user-data": "…""#, r#""block-project-ssh-keys": "TRUE""#);
-    let server = vendor(Vec::new(), "", blocked);
+    for (value, keys) in [
+        ("TRUE", 1),
+        ("1", 1),
+        ("t", 1),
+        ("Yes", 1),
+        ("FALSE", 2),
+        ("0", 2),
+        ("", 2),
+    ] {
+        let blocked = format!(r#""block-project-ssh-keys": "{value}""#);
+        let blocked = instance().replace(r#""user-data": "…""#, &blocked);
+        let server = vendor(Vec::new(), "", blocked);
+        let found = Bench::with(&server).obtain("gcp").unwrap();
+        assert_eq!(found.config, None);
+        assert_eq!(found.metadata.ssh_keys.len(), keys, "{value:?}");
+    }
+}
+
+/// As by Google's guest agent.
+#[test]
+fn keys_under_the_old_name_are_beside_the_instances_and_block_the_projects() {
+    let old = instance().replace(
+        r#""user-data": "…""#,
+        &format!(r#""sshKeys": "dave:{KEY}""#),
+    );
+    let server = vendor(Vec::new(), "", old);
     let found = Bench::with(&server).obtain("gcp").unwrap();
-    assert_eq!(found.config, None);
-    assert_eq!(found.metadata.ssh_keys.len(), 1);
+    let keys = found.metadata.ssh_keys.iter();
+    let users: Vec<_> = keys.map(|key| key.user.as_deref()).collect();
+    assert_eq!(users, [Some("alice"), Some("dave")]);
 }
 
 #[test]
@@ -87,6 +112,10 @@ fn with_os_login_no_key_of_the_metadata_counts() {
         // The instance's word counts.
         (r#""enable-oslogin": "FALSE""#, "TRUE", 2),
         (r#""x": "y""#, "FALSE", 2),
+        (r#""enable-oslogin": "1""#, "FALSE", 0),
+        (r#""x": "y""#, "Y", 0),
+        // What is no boolean says nothing.
+        (r#""enable-oslogin": """#, "TRUE", 0),
         (blocked, "FALSE", 0),
     ] {
         let instance = with(attributes);
