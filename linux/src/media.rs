@@ -61,7 +61,7 @@ impl<'a> Media<'a> {
     /// Mounts a medium, unless it is mounted; none if no device holds such a medium now.
     ///
     /// # Errors
-    /// If a device holds the medium and none of its file systems mounts.
+    /// If a device may hold the medium and none of its file systems mounts, and no other device holds it.
     pub fn mount(&self, wanted: Medium<'_>) -> Result<Option<PathBuf>> {
         let there = |name: &&str| self.modules.index().module(name).is_some();
         let names: Vec<&str> = [MEDIA, &[UDF]].concat().into_iter().filter(there).collect();
@@ -69,12 +69,16 @@ impl<'a> Media<'a> {
             tracing::warn!("{error:#}");
         }
         self.modules.load_for_disks();
+        let mut failed = Ok(None);
         for (name, kinds) in find(self.world, &wanted) {
-            if let Some(folder) = self.mount_device(&name, kinds, &wanted)? {
-                return Ok(Some(folder));
+            match self.mount_device(&name, kinds, &wanted) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                // A disc of another kind in the first drive, and the medium in the second.
+                Err(error) => failed = failed.and(Err(error)),
             }
         }
-        Ok(None)
+        failed
     }
 
     /// Mounts one device, unless it is mounted; none if its file system is not the medium.
@@ -207,6 +211,8 @@ fn iso_label(sector: &[u8; 512]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::world::Clock;
 
@@ -264,5 +270,28 @@ mod tests {
         let data = find(&world, &Medium::Labels(&["data"])).remove(0);
         assert_eq!(data.0, "md127");
         assert_eq!(data.1, [("ext4", "noload")]);
+    }
+
+    #[test]
+    fn a_disc_that_does_not_mount_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = Arc::new(World::below(folder.path(), Clock::Real));
+        let modules = Modules::none(Arc::clone(&world));
+        let media = Media::new(&world, &modules);
+        fs::create_dir_all(&world.dev).unwrap();
+        let add = |name: &str| {
+            fs::create_dir_all(world.sys.join("class/block").join(name)).unwrap();
+            fs::write(world.dev.join(name), [0; 4096]).unwrap();
+        };
+        let wanted = Medium::Disc("ovf-env.xml");
+        assert_eq!(media.mount(wanted).unwrap(), None);
+        add("sr0");
+        assert!(media.mount(wanted).is_err());
+        add("sr1");
+        let there = folder.path().join("there");
+        let mounted = vec![("sr1".to_owned(), there.clone())];
+        *media.mounted.lock().unwrap() = mounted;
+        assert_eq!(media.mount(wanted).unwrap(), Some(there));
+        media.mounted.lock().unwrap().clear();
     }
 }

@@ -67,32 +67,52 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub const MEDIA_WAIT: Duration = Duration::from_secs(30);
 /// The interval of the lines of a wait.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+/// How long a medium may be there and not mount: a drive shows a disc that is being attached before it can be read. Azure's
+/// agent mounts six times, five seconds apart.
+const UNREADY: Duration = Duration::from_secs(30);
 
 impl Machine<'_> {
     /// Waits for a medium, for ever or until a time; returns the folder where it is mounted, or none if the time is
     /// over.
     ///
     /// # Errors
-    /// If the medium exists and does not mount.
+    /// If the medium exists and does not mount, for half a minute or at the end of the time.
     pub fn wait_for(
         &self,
         medium: &Medium<'_>,
         until: Option<Instant>,
     ) -> Result<Option<PathBuf>, Problem> {
+        self.wait_within(medium, until, UNREADY)
+    }
+
+    fn wait_within(
+        &self,
+        medium: &Medium<'_>,
+        until: Option<Instant>,
+        unready: Duration,
+    ) -> Result<Option<PathBuf>, Problem> {
         let began = Instant::now();
         let limit = self.patience.total.map(|total| began + total);
         let until = [until, limit].into_iter().flatten().min();
         let mut next_line = LINE_EVERY;
+        let mut there_since = None;
         loop {
-            if let Some(folder) = self.look(medium)? {
-                return Ok(Some(folder));
-            }
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(None);
+            let failed = match self.look(medium) {
+                Ok(Some(folder)) => return Ok(Some(folder)),
+                Ok(None) => None,
+                Err(problem) => Some(problem),
+            };
+            there_since = failed
+                .as_ref()
+                .map(|_| there_since.unwrap_or_else(Instant::now));
+            let is_unready = there_since.is_some_and(|since: Instant| since.elapsed() >= unready);
+            if is_unready || until.is_some_and(|until| Instant::now() >= until) {
+                return failed.map_or(Ok(None), Err);
             }
             if began.elapsed() >= next_line {
                 let seconds = began.elapsed().as_secs();
-                (self.say)(&format!("waiting for {medium} for {seconds} s"));
+                let why = failed.map_or_else(String::new, |problem| format!(" ({problem})"));
+                (self.say)(&format!("waiting for {medium}{why} for {seconds} s"));
                 next_line += LINE_EVERY;
             }
             std::thread::sleep(self.look_every);
@@ -102,5 +122,44 @@ impl Machine<'_> {
     /// The folder of a medium if it exists now.
     pub(crate) fn look(&self, medium: &Medium<'_>) -> Result<Option<PathBuf>, Problem> {
         (self.mount)(medium).map_err(|error| Problem::local(format!("{error:#}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::testing::Bench;
+
+    #[test]
+    fn a_medium_that_cannot_be_read_yet_is_waited_for_and_one_that_never_can_is_an_error() {
+        let bench = Bench::new();
+        let folder = bench.path("medium");
+        let medium = Medium::Disc("ovf-env.xml");
+        let looks = AtomicUsize::new(0);
+        let wait = |ready: usize, until: Option<Duration>, unready: Duration| {
+            looks.store(0, Ordering::SeqCst);
+            let mount = |_: &Medium<'_>| match looks.fetch_add(1, Ordering::SeqCst) {
+                look if look >= ready => Ok(Some(folder.clone())),
+                _ => anyhow::bail!("no medium found"),
+            };
+            bench.run(|machine| {
+                let machine = Machine {
+                    mount: &mount,
+                    ..*machine
+                };
+                let until = until.map(|until| Instant::now() + until);
+                machine.wait_within(&medium, until, unready)
+            })
+        };
+        let (short, long) = (Duration::from_millis(50), Duration::from_secs(10));
+        assert_eq!(wait(3, None, long).unwrap(), Some(folder.clone()));
+        let problem = wait(usize::MAX, None, short).unwrap_err();
+        assert!(problem.what.contains("no medium found"), "{problem}");
+        assert!(looks.load(Ordering::SeqCst) > 1);
+        // The end of the time comes first.
+        assert!(wait(usize::MAX, Some(short), long).is_err());
+        assert!(wait(usize::MAX, Some(Duration::ZERO), long).is_err());
     }
 }
