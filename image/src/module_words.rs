@@ -17,6 +17,20 @@ use crate::modules::canonical;
 const BLACKLISTS: [&str; 2] = ["modprobe.blacklist", "rd.driver.blacklist"];
 /// The kernel's own key.
 const REFUSED: &str = "module_blacklist";
+/// Keys with which the kernel loads no module without a signature (kernel_lockdown(7), `kernel/module/signing.c`).
+const SIGNED_ONLY: [&str; 2] = ["lockdown", "module.sig_enforce"];
+
+/// The key of a word of the command line with which the kernel loads no module without a signature; none of another word.
+#[must_use]
+pub fn signed_only(word: &str) -> Option<&'static str> {
+    let bare = word.trim_matches('"');
+    let (key, value) = bare.split_once('=').unwrap_or((bare, ""));
+    let is_off = ["0", "n", "N"].contains(&value);
+    let key = key.replace('-', "_");
+    SIGNED_ONLY
+        .into_iter()
+        .find(|known| *known == key && !is_off)
+}
 
 /// The words of one command line, by modules' names with underscores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

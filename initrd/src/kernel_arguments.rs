@@ -13,6 +13,7 @@ use ignition::model;
 use image::addon;
 use image::cmdline::{LIMIT, ROOT_URL, ROOTHASH};
 use image::guid::Guid;
+use image::module_words::signed_only;
 use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::context::Boot;
@@ -47,6 +48,7 @@ pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<(
         return Ok(());
     }
     check(&difference)?;
+    check_signatures(&difference, &current)?;
     let loader = loader(&boot.world)?;
     // FAT, and the character sets that it would request itself.
     for module in ["vfat", "nls_cp437", "nls_ascii"] {
@@ -107,6 +109,27 @@ fn check(difference: &Difference) -> Result<()> {
         bail!("the kernel argument {word:?} has a control character");
     }
     Ok(())
+}
+
+/// Only an image that is locked down has modules with signatures in its initramfs: another one would find no disk, and no
+/// later boot could take the argument back.
+fn check_signatures(difference: &Difference, current: &str) -> Result<()> {
+    let signed_only = |word: &str| signed_only(word).is_some();
+    if current.split_whitespace().any(signed_only) {
+        return Ok(());
+    }
+    let Some(word) = difference.missing.iter().find(|word| signed_only(word)) else {
+        return Ok(());
+    };
+    Err(
+        Fault::new("the config lets the kernel load modules with a signature only")
+            .expected("an image whose modules have one: `lockdown` in [kernel] of its recipe")
+            .found(format!(
+                "{word:?} in $.kernelArguments, and none in this image's initramfs"
+            ))
+            .fix("leave it out, and set `lockdown` in the recipe")
+            .into(),
+    )
 }
 
 /// The partition from which the next boot of this machine reads addons.
@@ -235,6 +258,29 @@ mod tests {
                 ..Difference::default()
             };
             assert!(check(&wrong).unwrap_err().to_string().contains(&word));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_signed_modules_is_not_locked_down() {
+        let check = |word: &str, current: &str| {
+            let difference = Difference {
+                missing: words(&["quiet", word]),
+                ..Difference::default()
+            };
+            check_signatures(&difference, current)
+        };
+        for word in [
+            "lockdown=integrity",
+            "module.sig_enforce=1",
+            "module.sig-enforce",
+        ] {
+            let refused = check(word, "roothash=00\n").unwrap_err().to_string();
+            assert!(refused.contains(word), "{refused}");
+            assert!(check(word, "roothash=00 lockdown=integrity\n").is_ok());
+        }
+        for word in ["lockdown.x", "module.sig_enforce=0", "debug"] {
+            assert!(check(word, "roothash=00\n").is_ok(), "{word}");
         }
     }
 

@@ -99,6 +99,26 @@ fn sectors_are_of_512_or_4096_bytes_and_the_esp_has_room_in_them() {
     assert_eq!(sector("esp = '257 MiB'\nsector-size = 4096"), 4096);
 }
 
+#[test]
+fn a_kernel_that_wants_signatures_gets_modules_with_signatures() {
+    let with = |kernel: &str| {
+        let child = format!("extends = 'p.toml'\n{kernel}\n");
+        written(&[("a.toml", &child), ("p.toml", SMALL)])
+    };
+    for word in [
+        "lockdown=integrity",
+        "module.sig_enforce=1",
+        "module.sig_enforce",
+    ] {
+        let text = with(&format!("kernel.cmdline = ['{word}']")).unwrap_err();
+        assert!(text.contains("expected lockdown = \"integrity\""), "{text}");
+    }
+    let both = "kernel.lockdown = 'integrity'\nkernel.cmdline = ['module.sig_enforce']";
+    assert!(with(both).is_ok());
+    let twice = "kernel.lockdown = 'integrity'\nkernel.cmdline = ['lockdown=confidentiality']";
+    assert!(with(twice).is_err());
+}
+
 /// Regenerate the expected text with `SNAPSHOTS=overwrite cargo test -p slipway --lib recipe`.
 #[test]
 fn all_mistakes_are_shown_at_once_each_at_its_place() {

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::Check;
 use super::names::Rule;
 use crate::recipe::Platform;
+use crate::recipe::mistakes::Mistake;
+use crate::recipe::tree::Node;
 
 /// The kernel, its modules and its command line.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -84,12 +86,30 @@ impl Check<'_> {
         self.unique("kernel.platforms");
         self.list("kernel.modules", Rule::Module);
         self.list("kernel.cmdline", Rule::CmdlineWord);
+        self.words_of_lockdown(lockdown);
         Kernel {
             package: package.unwrap_or_default(),
             platforms,
             modules,
             cmdline,
             lockdown,
+        }
+    }
+
+    /// Refuses words with which the kernel loads none of the initramfs's modules, since they have no signatures: such an image
+    /// would find no disk.
+    fn words_of_lockdown(&mut self, lockdown: Option<Lockdown>) {
+        for item in self.find("kernel.cmdline").map_or(&[][..], Node::items) {
+            let key = item.text().and_then(image::module_words::signed_only);
+            let Some(key) = key.filter(|key| lockdown.is_none() || *key == "lockdown") else {
+                continue;
+            };
+            let mistake = Mistake::at(
+                &item.place,
+                format!("with `{key}` the kernel loads modules with a signature only"),
+                "expected lockdown = \"integrity\" or \"confidentiality\" in [kernel], with which they keep it",
+            );
+            self.add(mistake);
         }
     }
 }
