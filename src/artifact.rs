@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use image::layout::{Architecture, MIB, Sizes};
+use image::layout::{Architecture, MIB, SectorSize, Sizes};
 use image::manifest::ImageId;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -34,6 +34,8 @@ struct Artifact {
     help: &'static str,
     /// The raw disk's size must be a multiple of this, in bytes; at least a MiB, to which partitions are aligned.
     size_multiple: u64,
+    /// Whether its machines may have disks with sectors of other than 512 bytes.
+    any_sectors: bool,
     /// Writes the artifact into an output folder. Gives its files, relative to the folder.
     write: fn(&Inputs, &Path) -> Result<Vec<PathBuf>>,
 }
@@ -87,6 +89,12 @@ impl Kind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.0.name
+    }
+
+    /// Whether its machines may have disks with such sectors.
+    #[must_use]
+    pub const fn fits(self, sector: SectorSize) -> bool {
+        self.0.any_sectors || matches!(sector, SectorSize::B512)
     }
 }
 

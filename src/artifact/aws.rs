@@ -25,6 +25,8 @@ pub(super) static ROW: Artifact = Artifact {
     help: "A raw disk of whole GiB with the request that registers it as an AMI.",
     // EC2 refuses a snapshot of a fraction of a GiB.
     size_multiple: GIB,
+    // EBS volumes have sectors of 512 bytes.
+    any_sectors: false,
     write,
 };
 

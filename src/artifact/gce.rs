@@ -30,6 +30,8 @@ pub(super) static ROW: Artifact = Artifact {
     help: "The tar archive that Google Compute Engine imports.",
     // The importer refuses a disk of another size.
     size_multiple: GIB,
+    // Persistent disks have logical sectors of 512 bytes, whatever their physical ones.
+    any_sectors: false,
     write,
 };
 

@@ -27,6 +27,7 @@ pub(super) static ROW: Artifact = Artifact {
     name: "pxe",
     help: "Kernel, initrd, root and iPXE script for a boot from the network.",
     size_multiple: MIB,
+    any_sectors: true,
     write,
 };
 

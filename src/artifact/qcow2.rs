@@ -18,6 +18,7 @@ pub(super) static ROW: Artifact = Artifact {
     name: "qcow2",
     help: "QEMU's format.",
     size_multiple: MIB,
+    any_sectors: true,
     write,
 };
 

@@ -143,6 +143,7 @@ pub(super) fn recipe(
     let ignition = check.ignition(ignition.config.as_deref());
     let artifacts = check.artifacts(&artifacts);
     let (sizes, sector) = disk::check(&mut check, &disk);
+    check.sectors(&artifacts, sector);
     let root = root::check(&mut check, &root);
     let containers = check.containers(containers);
     Some(Recipe {

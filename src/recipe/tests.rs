@@ -97,6 +97,16 @@ fn sectors_are_of_512_or_4096_bytes_and_the_esp_has_room_in_them() {
     let text = wrong("esp = '256 MiB'\nsector-size = 4096");
     assert!(text.contains("at least 257 MiB"), "{text}");
     assert_eq!(sector("esp = '257 MiB'\nsector-size = 4096"), 4096);
+    // Disks of clouds have no others than 512 bytes.
+    let artifact = |kind: &str| format!("sector-size = 4096\n[[artifacts]]\nkind = '{kind}'");
+    for kind in ["aws", "gce"] {
+        let text = wrong(&artifact(kind));
+        assert!(
+            text.contains(&format!("a.toml:{line}:15")) && text.contains(&format!("`{kind}`")),
+            "{text}"
+        );
+    }
+    assert_eq!(sector(&artifact("qcow2")), 4096);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `[[artifacts]]`: the formats of the disk beside the raw one.
 
+use image::layout::SectorSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,5 +38,20 @@ impl Check<'_> {
             }
         }
         kinds
+    }
+
+    /// Refuses artifacts for machines whose disks have no such sectors: they would find no partition table.
+    pub(super) fn sectors(&mut self, kinds: &[artifact::Kind], sector: SectorSize) {
+        for kind in kinds.iter().filter(|kind| !kind.fits(sector)) {
+            self.add(Mistake::at(
+                &self.place("disk.sector-size"),
+                format!(
+                    "no disk for the artifact `{}` has logical sectors of {} bytes",
+                    kind.name(),
+                    sector.bytes()
+                ),
+                "expected 512, or a recipe of its own for this artifact",
+            ));
+        }
     }
 }
