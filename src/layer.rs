@@ -70,7 +70,7 @@ pub enum Source {
 }
 
 /// The bits by which a program gets the rights of its file's owner or group.
-const SET_ID: u32 = 0o6000;
+pub(crate) const SET_ID: u32 = 0o6000;
 
 impl Entry {
     /// Whether it gives who runs it the rights of its owner or group. The bits mean something else at a folder.

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use image::paths::{FACTORY, VAR_LINKS};
 
 use crate::host::cache::remove;
+use crate::layer::SET_ID;
 
 /// The `tmpfiles.d` lines that create `/var` on first boot.
 const SEED: &str = "usr/lib/tmpfiles.d/slipway-var.conf";
@@ -160,6 +161,8 @@ fn seed_folder(
                 .with_context(|| format!("the target of {shown} is not UTF-8"))?;
             writeln!(lines, "L {shown} - - - - {}", quoted(target))?;
         } else {
+            // Without the bits that give rights, which `/var` would have again: the root's own copy has none either.
+            let mode = mode & !SET_ID;
             writeln!(lines, "C {shown} {mode:04o} {uid} {gid} - {FACTORY}{shown}")?;
             let kept = root.join(FACTORY.trim_start_matches('/')).join(&path);
             if let Some(parent) = kept.parent() {
@@ -214,6 +217,13 @@ mod tests {
         }
         fs::write(root.join("root/.profile"), "p").unwrap();
         fs::write(root.join("var/lib/app/50% data"), "d").unwrap();
+        fs::create_dir_all(root.join("opt/agent")).unwrap();
+        fs::write(root.join("opt/agent/helper"), "h").unwrap();
+        fs::set_permissions(
+            root.join("opt/agent/helper"),
+            Permissions::from_mode(0o4755),
+        )
+        .unwrap();
         symlink("/run", root.join("var/run")).unwrap();
         fs::write(
             root.join("usr/lib/tmpfiles.d/a.conf"),
@@ -251,6 +261,9 @@ mod tests {
                 "C /var/lib/app/50%%\\x20data 0644 {uid} {gid} - /usr/share/factory/var/lib/app/50%%\\x20data"
             ),
             "L /var/run - - - - /run".to_owned(),
+            format!(
+                "C /var/opt/agent/helper 0755 {uid} {gid} - /usr/share/factory/var/opt/agent/helper"
+            ),
             format!("d /var/opt 0755 {uid} {gid} -"),
         ] {
             assert!(

@@ -78,7 +78,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
 }
 
 fn key(debs: &[Deb], options: &Options) -> Key {
-    let mut key = Key::of("rootfs", 3)
+    let mut key = Key::of("rootfs", 4)
         .text("options", &format!("{options:?}"))
         .bytes("count", &debs.len().to_le_bytes());
     for deb in debs {

@@ -1,4 +1,5 @@
-//! The packages' files that give rights: those that a recipe names, and no others.
+//! The packages' set-uid and set-gid files: those that a recipe names, and no others. The capabilities of a file, as those of
+//! ping, are kept.
 
 use anyhow::{Result, ensure};
 
