@@ -38,10 +38,10 @@ pub(super) const CLOSE: u32 = 6;
 pub(super) const SUCCESS: u32 = 0x01;
 /// There is a message to receive.
 pub(super) const WAITING: u32 = 0x02;
-/// The machine was suspended or moved in between: the exchange is to be repeated from its beginning.
+/// The machine was suspended or moved in between: the step, sending or receiving, is to be repeated from its beginning.
 pub(super) const CHECKPOINT: u32 = 0x10;
 
-/// Attempts at one command.
+/// Attempts at one step.
 const ATTEMPTS: usize = 3;
 /// The longest answer that is taken, in bytes.
 const LONGEST: u32 = 1 << 20;
@@ -101,9 +101,15 @@ impl<'a> Channel<'a> {
 
     /// Sends a command and gives the answer.
     fn ask(&mut self, command: &[u8]) -> Result<Vec<u8>, String> {
+        self.repeated(|channel| channel.send(command))?;
+        // Not the command again: the answer to the first one is still waiting.
+        self.repeated(Self::receive)
+    }
+
+    fn repeated<T>(&mut self, step: impl Fn(&mut Self) -> Result<T, Broken>) -> Result<T, String> {
         for _ in 0..ATTEMPTS {
-            match self.send(command).and_then(|()| self.receive()) {
-                Ok(answer) => return Ok(answer),
+            match step(self) {
+                Ok(done) => return Ok(done),
                 Err(Broken::Refused(step)) => return Err(format!("the hypervisor refused {step}")),
                 Err(Broken::Checkpoint) => {}
             }
