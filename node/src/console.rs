@@ -10,7 +10,7 @@ pub(crate) fn warn(world: &World, line: &str) {
     tracing::warn!("{line}");
     let path = world.dev.join("console");
     let written = OpenOptions::new()
-        .write(true)
+        .append(true)
         .open(&path)
         .and_then(|mut console| console.write_all(format!("slipway: {line}\r\n").as_bytes()));
     // A machine without a console still has the journal.

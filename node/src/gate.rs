@@ -199,9 +199,14 @@ mod tests {
         let world = world(folder.path(), Some(r#"{"required":true}"#), "");
         assert!(run(&world).is_err());
         let console = fs::read_to_string(world.dev.join("console")).unwrap();
-        assert!(
-            console.starts_with("slipway: the kubelet does not start: the etcd volume"),
-            "{console}"
-        );
+        let lines: Vec<&str> = console.lines().collect();
+        // At once, and after each five seconds of the minute.
+        assert_eq!(lines.len(), 12, "{console}");
+        for line in lines {
+            assert!(
+                line.starts_with("slipway: the kubelet does not start: the etcd volume"),
+                "{console}"
+            );
+        }
     }
 }
