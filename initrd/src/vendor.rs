@@ -34,17 +34,18 @@ pub(crate) fn report(
     failure: Option<String>,
 ) -> bool {
     let (inside, network) = (Arc::clone(world), Arc::clone(network));
-    let what = format!("{provider}, to learn how the first boot ended");
+    let what = format!("{provider}, at the end of the first boot");
+    let again = match failure {
+        Some(_) => "",
+        None => "; the next boot tries again",
+    };
     let done = within(world, &what, REPORT, move || {
         send(&inside, &network, &modules, provider, failure.as_deref())
     });
     match &done {
         Ok(None) => {}
         Ok(Some(done)) => announce(world, &format!("slipway: {provider}: {done}")),
-        Err(error) => announce(
-            world,
-            &format!("slipway: {provider} did not learn how the first boot ended: {error:#}"),
-        ),
+        Err(error) => announce(world, &format!("slipway: {provider}: {error:#}{again}")),
     }
     done.is_ok()
 }

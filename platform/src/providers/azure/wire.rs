@@ -79,7 +79,7 @@ fn done(outcome: Outcome<'_>) -> &'static str {
 }
 
 fn failed(failure: Failure) -> Problem {
-    Problem::remote(failure.to_string())
+    Problem::remote(format!("reporting to Azure's wire server: {failure}"))
 }
 
 /// The document at `path`. The server answers 410 while a goal state is replaced.
