@@ -125,17 +125,20 @@ impl Table {
                 continue;
             }
             let guid = |text: String| text.parse::<Guid>().map_err(anyhow::Error::msg);
+            let (first, last) = (partition.first_lba, partition.last_lba);
+            ensure!(last >= first, "partition {number} ends before it begins");
+            // So that the end of none is beyond what a number of bytes can say.
             ensure!(
-                partition.last_lba >= partition.first_lba,
-                "partition {number} ends before it begins"
+                last < u64::MAX / sector.bytes(),
+                "partition {number} ends at sector {last}, behind every disk"
             );
             partitions.push(Partition {
                 number: *number,
                 label: partition.name.clone(),
                 kind: guid(partition.part_type_guid.guid.to_string())?,
                 guid: guid(partition.part_guid.to_string())?,
-                offset: partition.first_lba * sector.bytes(),
-                size: (partition.last_lba - partition.first_lba + 1) * sector.bytes(),
+                offset: first * sector.bytes(),
+                size: (last - first + 1) * sector.bytes(),
                 attributes: partition.flags,
             });
         }
@@ -199,6 +202,8 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
     use super::*;
     use image::layout::{MIB, TYPE_ESP};
 
@@ -224,8 +229,36 @@ mod tests {
         assert_eq!(sector_size(&mut none).unwrap(), None);
     }
 
-    fn round_trip(sector: SectorSize) {
-        let table = Table {
+    #[test]
+    fn a_partition_behind_every_disk_is_refused() {
+        let mut file = tempfile::tempfile().unwrap();
+        let table = sample(SectorSize::B512);
+        file.set_len(table.disk_size(MIB)).unwrap();
+        table.write(&mut file).unwrap();
+        let mut bytes = vec![0; 34 * 512];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        // The last sector of the first entry, the checksum of the entries, and that of the header without itself.
+        bytes[1024 + 40..1024 + 48].fill(0xff);
+        let entries = crc32(&bytes[1024..]).to_le_bytes();
+        bytes[512 + 88..512 + 92].copy_from_slice(&entries);
+        bytes[512 + 16..512 + 20].fill(0);
+        let header = crc32(&bytes[512..512 + 92]).to_le_bytes();
+        bytes[512 + 16..512 + 20].copy_from_slice(&header);
+        file.write_all_at(&bytes, 0).unwrap();
+        let error = Table::read(&mut file).unwrap_err().to_string();
+        assert!(error.contains("behind every disk"), "{error}");
+    }
+
+    fn crc32(bytes: &[u8]) -> u32 {
+        !bytes.iter().fold(!0, |sum, byte| {
+            (0..8).fold(sum ^ u32::from(*byte), |sum: u32, _| {
+                sum >> 1 ^ (0xedb8_8320 & (sum & 1).wrapping_neg())
+            })
+        })
+    }
+
+    fn sample(sector: SectorSize) -> Table {
+        Table {
             disk: seeded(b"seed", b"disk-uuid"),
             sector,
             partitions: vec![Partition {
@@ -237,7 +270,11 @@ mod tests {
                 size: 64 * MIB,
                 attributes: 1 << 60,
             }],
-        };
+        }
+    }
+
+    fn round_trip(sector: SectorSize) {
+        let table = sample(sector);
         let mut file = tempfile::tempfile().unwrap();
         assert_eq!(table.disk_size(MIB), 66 * MIB);
         file.set_len(table.disk_size(MIB)).unwrap();
