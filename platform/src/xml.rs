@@ -16,7 +16,8 @@ pub(crate) fn texts(xml: &str, name: &str) -> Vec<String> {
         rest = content;
         let own = tag.split(char::is_whitespace).next().unwrap_or_default();
         let text = content.split('<').next().unwrap_or_default().trim();
-        let is_meant = own.rsplit(':').next() == Some(name) && !tag.ends_with('/');
+        let is_start = !tag.starts_with('/') && !tag.ends_with('/');
+        let is_meant = is_start && own.rsplit(':').next() == Some(name);
         if is_meant && !text.is_empty() {
             out.push(unescaped(text));
         }
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn texts_are_found_by_the_name_of_their_element() {
         let xml = "<?xml version=\"1.0\"?><!-- <Id>no</Id> --><a:State x='1'>\n <Id> 1&amp;2 </Id><Id/>\
-                   <Id></Id><IdList><b:Id y=\"2\">three</b:Id></IdList></a:State>";
+                   <Id></Id><IdList><b:Id y=\"2\">three</b:Id>no</IdList></a:State>";
         assert_eq!(texts(xml, "Id"), ["1&2", "three"]);
         assert!(texts(xml, "State").is_empty());
         for broken in ["", "<", "<Id", "<Id>", "<!-- <Id>x</Id>", "<Id/><é"] {
