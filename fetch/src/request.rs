@@ -61,9 +61,9 @@ pub(crate) struct Resume<'a> {
 }
 
 /// Sends a request and follows redirects. `verified`: whether a digest, or other means, vouch for the content; without
-/// them a request by https is not redirected to plain http, where anybody on the way could answer. A redirected request keeps the headers that select the form of the content
-/// and loses every other header of the caller's, and its source port: the other server must not learn a token, nor take
-/// the request for that of a privileged program.
+/// them a request by https is not redirected to plain http, where anybody on the way could answer. A redirected request
+/// keeps the headers that select the form of the content and loses every other header of the caller's, and its source port:
+/// the other server must not learn a token, nor take the request for that of a privileged program.
 pub(crate) async fn send(
     client: &Http,
     method: Method,
