@@ -74,6 +74,20 @@ pub async fn verified_elsewhere(
     receive(client, want, (&mut sink, true), on_wait, on_bytes).await
 }
 
+/// Fetches piece by piece into the caller's sink, which verifies the content once it is complete.
+///
+/// # Errors
+/// [`Failure`], when the patience is exhausted, when another attempt cannot help, or the sink's own.
+pub async fn pieces(
+    client: &Client,
+    want: &Want<'_>,
+    sink: &mut dyn Sink,
+    on_wait: &(dyn Fn(&str) + Sync),
+    on_bytes: &(dyn Fn(u64) + Sync),
+) -> Result<(), Failure> {
+    receive(client, want, (sink, false), on_wait, on_bytes).await
+}
+
 /// One download over all its attempts.
 struct Download<'a> {
     client: &'a Client,

@@ -60,11 +60,12 @@ pub mod blocking;
 
 pub use client::{Client, Options};
 pub use digest::Digest;
-pub use download::{bytes, file, verified_elsewhere};
+pub use download::{bytes, file, pieces, verified_elsewhere};
 pub use failure::Failure;
 pub use identity::{Endpoints, Identity};
 pub use links::{Links, Way};
 pub use post::{Message, post};
 pub use proxy::Proxy;
 pub use repository::Repository;
+pub use sink::Sink;
 pub use want::{LONGEST_WAIT, Method, Pace, Patience, Room, Want};

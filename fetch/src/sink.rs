@@ -7,10 +7,16 @@ use crate::failure::{Failure, shown};
 use crate::want::{Room, Want};
 
 /// A destination for bytes that can be emptied again.
-pub(crate) trait Sink: Send {
+pub trait Sink: Send {
     /// Adds a piece.
+    ///
+    /// # Errors
+    /// If it cannot be taken; the download ends with this failure.
     fn push(&mut self, piece: &[u8]) -> Result<(), Failure>;
-    /// Discards everything.
+    /// Discards everything: the content comes again from its start. Also called before the first piece.
+    ///
+    /// # Errors
+    /// As [`Sink::push`].
     fn restart(&mut self) -> Result<(), Failure>;
 }
 
