@@ -1,14 +1,15 @@
 //! Files, directories and links: checked against the root before the first write, then made.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
+use std::io::{Read as _, Seek as _, SeekFrom};
 
 use anyhow::Result;
 use ignition::model::{Directory, File, Link, NodeGroup, NodeUser};
 
 use crate::accounts::Accounts;
-use crate::fetched::{Contents, Fetched};
+use crate::fetched::{Content, Contents, Fetched};
+use crate::joined::Joined;
 use crate::journal::files::{FileJournal, Intent};
 use crate::tree::{Tree, TreeEntry, split};
 
@@ -26,8 +27,8 @@ pub(crate) struct Entry<'a> {
 enum Kind<'a> {
     Directory,
     File {
-        contents: Option<&'a [u8]>,
-        append: &'a [Vec<u8>],
+        contents: Option<&'a Content>,
+        append: &'a [Content],
     },
     Link {
         target: String,
@@ -70,12 +71,24 @@ pub(crate) fn plan<'a>(
     out
 }
 
-/// A file's content. The usual file has nothing appended, and is not copied for it: it may be hundreds of MiB.
-fn joined<'a>(contents: &'a [u8], append: &[Vec<u8>]) -> Cow<'a, [u8]> {
-    match append {
-        [] => contents.into(),
-        _ => [contents, &append.concat()].concat().into(),
-    }
+/// Whether the existing file of `size` bytes holds the `wanted` content already: all of it where the config gives contents,
+/// else its end where an earlier run may have appended it.
+fn stays(
+    entry: &TreeEntry,
+    size: u64,
+    is_whole: bool,
+    wanted: &Joined<'_>,
+    repeated: bool,
+) -> Result<bool> {
+    let before = match is_whole {
+        true if size == wanted.length() => 0,
+        false if wanted.length() == 0 => return Ok(true),
+        false if repeated && size >= wanted.length() => size - wanted.length(),
+        _ => return Ok(false),
+    };
+    let mut file = entry.open()?;
+    file.seek(SeekFrom::Start(before))?;
+    Ok(wanted.is(file)?)
 }
 
 /// A directory entry for one of the node's own links into `/var` means the folder behind it.
@@ -181,7 +194,7 @@ impl EntryPlanner<'_> {
             owner: self.owner(at, file.user.as_ref(), file.group.as_ref()),
             mode: mode(file.mode),
             kind: Kind::File {
-                contents: contents.contents.as_deref(),
+                contents: contents.contents.as_ref(),
                 append: &contents.append,
             },
         }
@@ -193,9 +206,10 @@ impl EntryPlanner<'_> {
             let why = "it exists and is not a regular file; overwrite is not set";
             self.wrong(at, path, why);
         } else if let Some(contents) = &wanted.contents {
-            let all = joined(contents, &wanted.append);
-            let found = self.tree.find(path).and_then(|entry| entry.read().ok());
-            if found.as_deref() != Some(&*all) {
+            let all = Joined::of(Some(contents), &wanted.append);
+            let found = self.tree.find(path).and_then(|entry| entry.open().ok());
+            let is = |found: std::fs::File| all.is(found).unwrap_or(false);
+            if now.len() != all.length() || !found.is_some_and(is) {
                 let why = "it exists with other contents; overwrite is not set";
                 self.wrong(at, path, why);
             }
@@ -278,8 +292,8 @@ impl Entry<'_> {
         match &self.kind {
             Kind::Directory => intent.folder(tree, &self.path),
             Kind::File { contents, append } => {
-                let whole = joined(contents.unwrap_or_default(), append);
-                intent.file(tree, &self.path, Some(&whole))
+                let whole = Joined::of(*contents, append);
+                intent.file_of(tree, &self.path, whole.sha256()?)
             }
             Kind::Link { hard: true, .. } => intent.link(tree, &self.path, None),
             Kind::Link { target, .. } => intent.link(tree, &self.path, Some(target)),
@@ -344,33 +358,35 @@ impl Entry<'_> {
         &self,
         tree: &Tree,
         entry: &TreeEntry,
-        contents: Option<&[u8]>,
-        append: &[Vec<u8>],
+        contents: Option<&Content>,
+        append: &[Content],
         repeated: bool,
     ) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         let now = entry.stat();
-        let old = match &now {
-            Some(meta) if meta.is_file() => Some(entry.read()?),
-            Some(_) => {
-                entry.remove()?;
-                None
-            }
-            None => None,
-        };
-        let wanted = match (contents, &old) {
-            (Some(contents), _) => joined(contents, append),
-            (None, Some(old)) if repeated && old.ends_with(&append.concat()) => old.into(),
-            (None, old) => joined(old.as_deref().unwrap_or_default(), append),
-        };
-        if old.as_deref() == Some(&*wanted) {
+        if now.as_ref().is_some_and(|meta| !meta.is_file()) {
+            entry.remove()?;
+        }
+        let old = now.filter(Metadata::is_file);
+        let wanted = Joined::of(contents, append);
+        if let Some(old) = &old
+            && stays(entry, old.len(), contents.is_some(), &wanted, repeated)?
+        {
             return self.permissions(tree, entry);
         }
         // Contents make a new file; appending keeps mode and owner of the existing one.
-        let kept = now.filter(|_| contents.is_none() && old.is_some());
+        let kept = old.filter(|_| contents.is_none());
         let owner = self.owner_or(kept.as_ref().map_or((0, 0), |_| tree.owner(entry)));
-        let mode = kept.map_or(0o644, |meta| meta.permissions().mode() & 0o7777);
-        tree.write(entry, &wanted, self.mode.unwrap_or(mode), owner)
+        let mode = |meta: &Metadata| meta.permissions().mode() & 0o7777;
+        let mode = self.mode.unwrap_or(kept.as_ref().map_or(0o644, mode));
+        match (kept, wanted.file()) {
+            (None, Some(file)) => tree.take(entry, file, mode, owner),
+            (None, None) => tree.write_from(entry, &mut wanted.reader()?, mode, owner),
+            (Some(_), _) => {
+                let mut both = entry.open()?.chain(wanted.reader()?);
+                tree.write_from(entry, &mut both, mode, owner)
+            }
+        }
     }
 
     /// Whether this is a regular file, for counting.

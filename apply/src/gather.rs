@@ -6,21 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use fetch::{Client, Endpoints, Identity, Links, Options, Pace, Patience, Proxy, Room};
-use ignition::contents::{Hash, gunzip, open};
+use fetch::{Endpoints, Identity, Links, Pace, Patience, Room};
+use ignition::contents::{gunzip, open};
 use ignition::model::{self, Resource};
 use ignition::{Config, Report, source};
 use linux::world::World;
 
+use self::memory::Refusal;
+use self::transfer::Transfer;
 use crate::config_source::ConfigSource;
-use crate::fetched::{Contents, Fetched, Sources};
+use crate::fetched::{Content, Contents, Fetched, Sources};
 
 pub mod amount;
 mod download;
 mod keys;
 mod memory;
+mod sink;
+mod spool;
+mod transfer;
 
-/// The most that one source may hold, unpacked too.
+pub use spool::Refetch;
+
+/// The most that one source may hold in memory, unpacked too.
 const LIMIT: u64 = 256 << 20;
 /// The time without a new byte after which a source is given up: then the caller begins anew, with a lease that still holds.
 const WITHOUT_BYTES: Duration = Duration::from_secs(600);
@@ -49,6 +56,9 @@ pub struct Settings {
     pub on_progress: Say,
     /// The machine: its watchdog is fed by the bytes that come, its memory holds them.
     pub world: Arc<World>,
+    /// The bytes that `/var` can have at most, for files that do not fit into memory; none where such files are refused. A
+    /// file system of the config's own at `/var` has a size of its own.
+    pub spool: Option<u64>,
 }
 
 /// Tells people something.
@@ -79,6 +89,7 @@ impl Default for Settings {
             on_wait: Arc::new(|_| ()),
             on_progress: Arc::new(|_| ()),
             world: Arc::new(World::real()),
+            spool: None,
         }
     }
 }
@@ -102,11 +113,7 @@ impl fmt::Display for ConfigProblems {
 pub struct Gather<'a> {
     settings: &'a Settings,
     network: &'a dyn Fn() -> Result<()>,
-    patience: Patience,
-    /// Certificate authorities from configs, PEM.
-    pub authorities: Vec<u8>,
-    proxy: Option<Proxy>,
-    identity: Identity,
+    transfer: Transfer,
     /// The memory that everything fetched may have, until it is written. There is no disk to put it on before all of it is
     /// verified: the config decides what becomes of the disks.
     room: Arc<Room>,
@@ -134,14 +141,17 @@ impl<'a> Gather<'a> {
         Self {
             settings,
             network,
-            patience: settings.patience,
-            authorities: Vec::new(),
-            proxy: None,
-            identity,
+            transfer: Transfer::new(settings.patience, identity),
             room: Arc::new(Room::new(memory::half(&settings.world))),
             remote: false,
             warnings: Vec::new(),
         }
+    }
+
+    /// Certificate authorities from configs, PEM.
+    #[must_use]
+    pub fn authorities(&self) -> &[u8] {
+        &self.transfer.authorities
     }
 
     /// The problems, and whether another attempt may help.
@@ -187,7 +197,7 @@ impl<'a> Gather<'a> {
         with_keys: bool,
     ) -> Result<Fetched, ConfigProblems> {
         let model = config.model().map_err(|error| self.wrong(vec![error]))?;
-        self.adopt_transfer_settings(&model);
+        self.transfer.adopt(&model);
         let from_server = self.remote;
         let files = self.files(&model);
         let keys = match with_keys {
@@ -211,6 +221,7 @@ impl<'a> Gather<'a> {
             from_server,
             warnings: std::mem::take(&mut self.warnings),
             sources: Sources::new(),
+            spool: None,
         })
     }
 
@@ -292,30 +303,8 @@ impl<'a> Gather<'a> {
 
     /// Timeouts, proxy and certificate authorities of a config apply to all later downloads.
     pub fn adopt(&mut self, model: &model::Config) -> Result<(), ConfigProblems> {
-        self.adopt_transfer_settings(model);
+        self.transfer.adopt(model);
         self.adopt_authorities(model)
-    }
-
-    fn adopt_transfer_settings(&mut self, model: &model::Config) {
-        if let Some(timeouts) = &model.ignition.timeouts {
-            let seconds =
-                |value: Option<i64>| value.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
-            if let Some(header) = seconds(timeouts.http_response_headers) {
-                self.patience.header_timeout = Duration::from_secs(header);
-            }
-            if let Some(total) = seconds(timeouts.http_total) {
-                self.patience.total = Some(Duration::from_secs(total));
-            }
-        }
-        if let Some(proxy) = &model.ignition.proxy {
-            let given = |url: &Option<String>| url.clone().filter(|url| !url.is_empty());
-            let (http, https) = (given(&proxy.http_proxy), given(&proxy.https_proxy));
-            self.proxy = (http.is_some() || https.is_some()).then(|| Proxy {
-                http,
-                https,
-                none: proxy.no_proxy.iter().flatten().cloned().collect(),
-            });
-        }
     }
 
     fn adopt_authorities(&mut self, model: &model::Config) -> Result<(), ConfigProblems> {
@@ -338,31 +327,23 @@ impl<'a> Gather<'a> {
             })
             .collect();
         for bundle in self.fetch(&wanted)? {
-            self.authorities.extend(bundle);
-            self.authorities.push(b'\n');
+            self.transfer.authorities.extend(bundle);
+            self.transfer.authorities.push(b'\n');
         }
         Ok(())
     }
 
     fn files(&mut self, model: &model::Config) -> Result<Vec<Contents>, ConfigProblems> {
-        let storage = model.storage.as_ref();
-        let files = storage
-            .and_then(|storage| storage.files.as_deref())
-            .unwrap_or_default();
-        let mut wanted = Vec::new();
-        let has_source = |resource: &&Resource| resource.source.is_some();
-        for (i, file) in files.iter().enumerate() {
-            let path = format!("$.storage.files.{i}");
-            if let Some(contents) = file.contents.as_ref().filter(has_source) {
-                wanted.push((format!("{path}.contents"), contents));
-            }
-            for (j, append) in file.append.iter().flatten().filter(has_source).enumerate() {
-                wanted.push((format!("{path}.append.{j}"), append));
-            }
-        }
-        let mut fetched = self.fetch(&wanted)?.into_iter();
-        let mut next = || fetched.next().unwrap_or_default();
-        let contents = files.iter().map(|file| Contents {
+        let wanted = file_resources(model);
+        let answers = self.answers(&wanted)?;
+        let answers = answers.into_iter().map(|one| one.map(Content::Memory));
+        let mut fetched = self.large(model, &wanted, answers.collect())?.into_iter();
+        let files = model
+            .storage
+            .as_ref()
+            .and_then(|storage| storage.files.as_deref());
+        let mut next = || fetched.next().unwrap_or(Content::Memory(Vec::new()));
+        let contents = files.unwrap_or_default().iter().map(|file| Contents {
             contents: file.contents.as_ref().filter(has_source).map(|_| next()),
             append: file
                 .append
@@ -380,40 +361,75 @@ impl<'a> Gather<'a> {
         Ok(got.pop().unwrap_or_default())
     }
 
-    /// Fetches all resources at the same time; each is unpacked and verified.
+    /// Fetches all resources into memory at the same time; each is unpacked and verified.
     fn fetch(&mut self, wanted: &[(String, &Resource)]) -> Result<Vec<Vec<u8>>, ConfigProblems> {
-        let mut lines = Vec::new();
-        let mut out: Vec<Vec<u8>> = vec![Vec::new(); wanted.len()];
-        let mut remote = Vec::new();
-        for (i, (path, resource)) in wanted.iter().enumerate() {
-            let url = resource.source.as_deref().unwrap_or_default();
-            match source::split(url).map(|url| url.scheme).as_deref() {
-                Ok("data") => match memory::decode(url, &self.room) {
-                    Ok(data) => out[i] = data,
-                    Err(why) => lines.push(format!("{path}.source: {why}")),
-                },
-                Ok("") if url.is_empty() => {}
-                Ok(_) => remote.push((i, *resource)),
-                Err(why) => lines.push(format!("{path}.source: {why}")),
-            }
-        }
-        if !remote.is_empty() && lines.is_empty() {
-            self.remote = true;
-            for (i, result) in self.download(&remote)? {
-                match result {
-                    Ok(data) => out[i] = data,
-                    Err(why) => lines.push(format!("{}.source: {why}", wanted[i].0)),
-                }
-            }
-        }
-        for (data, (path, resource)) in out.iter_mut().zip(wanted) {
-            if let Err(why) = verify(data, resource, &self.room) {
-                lines.push(format!("{path}: {why}"));
+        let answers = self.answers(wanted)?;
+        self.all(wanted, answers)
+    }
+
+    /// All contents, or all reasons why there are none.
+    fn all<T>(
+        &self,
+        wanted: &[(String, &Resource)],
+        answers: Vec<Result<T, Refusal>>,
+    ) -> Result<Vec<T>, ConfigProblems> {
+        let (mut contents, mut lines) = (Vec::new(), Vec::new());
+        for (answer, (path, _)) in answers.into_iter().zip(wanted) {
+            match answer {
+                Ok(content) => contents.push(content),
+                Err(why) => lines.push(format!("{path}{}: {why}", why.field)),
             }
         }
         match lines.is_empty() {
-            true => Ok(out),
+            true => Ok(contents),
             false => Err(self.wrong(lines)),
+        }
+    }
+
+    /// Fetches all resources into memory at the same time; each is unpacked and verified, or refused.
+    fn answers(
+        &mut self,
+        wanted: &[(String, &Resource)],
+    ) -> Result<Vec<Result<Vec<u8>, Refusal>>, ConfigProblems> {
+        let here = wanted.iter().map(|(_, resource)| self.here(resource));
+        let mut answers: Vec<Result<Option<Vec<u8>>, Refusal>> = here.collect();
+        let remote: Vec<(usize, &Resource)> = (0..wanted.len())
+            .filter(|i| matches!(answers[*i], Ok(None)))
+            .map(|i| (i, wanted[i].1))
+            .collect();
+        // A config with a mistake of its own is not worth the downloads.
+        if !remote.is_empty() && answers.iter().all(Result::is_ok) {
+            self.remote = true;
+            for (i, answer) in self.download(&remote)? {
+                answers[i] = answer.map(Some);
+            }
+        }
+        let contents = answers.into_iter().zip(wanted);
+        let contents = contents.map(|(answer, (_, resource))| match answer? {
+            Some(data) => verified(data, resource, &self.room),
+            None => Ok(Vec::new()),
+        });
+        let mut contents: Vec<_> = contents.collect();
+        // Nothing can be fetched again of what the config itself holds.
+        for (i, content) in contents.iter_mut().enumerate() {
+            if let Err(why) = content
+                && remote.binary_search_by_key(&i, |(i, _)| *i).is_err()
+            {
+                why.of_memory = false;
+            }
+        }
+        Ok(contents)
+    }
+
+    /// The content of a resource that needs no server; none for others.
+    fn here(&self, resource: &Resource) -> Result<Option<Vec<u8>>, Refusal> {
+        let url = resource.source.as_deref().unwrap_or_default();
+        let scheme = source::split(url).map(|url| url.scheme);
+        match scheme.as_deref() {
+            Ok("data") => memory::decode(url, &self.room).map(Some),
+            Ok("") if url.is_empty() => Ok(Some(Vec::new())),
+            Ok(_) => Ok(None),
+            Err(why) => Err(Refusal::source(why.to_string())),
         }
     }
 
@@ -426,48 +442,59 @@ impl<'a> Gather<'a> {
     }
 
     fn download(
-        &mut self,
+        &self,
         wanted: &[(usize, &Resource)],
-    ) -> Result<Vec<download::Answer>, ConfigProblems> {
-        let failed = |error: anyhow::Error| ConfigProblems {
-            lines: vec![format!("{error:#}")],
-            remote: true,
-        };
+    ) -> Result<Vec<download::Answer<Vec<u8>>>, ConfigProblems> {
         self.need_network()?;
-        let mut bundle = self.settings.ca_bundle.clone();
-        if !self.authorities.is_empty() {
-            bundle.get_or_insert_default().extend(&self.authorities);
-        }
-        let options = Options {
-            ca_bundle: bundle,
-            user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
-            proxy: self.proxy.clone(),
-            identity: self.identity,
-            endpoints: self.settings.endpoints.clone(),
-            links: self.settings.links.clone(),
-            ..Options::default()
-        };
-        let client = Client::new(&options).map_err(failed)?;
-        let round = download::Round {
+        self.round()?.fetch(wanted).map_err(failed)
+    }
+
+    /// What downloads at the same time have in common.
+    fn round(&self) -> Result<download::Round<'_>, ConfigProblems> {
+        let client = self.transfer.client(self.settings).map_err(failed)?;
+        Ok(download::Round {
             client,
             settings: self.settings,
-            patience: self.patience,
+            patience: self.transfer.patience,
             room: &self.room,
-        };
-        round.fetch(wanted).map_err(failed)
+        })
     }
 }
 
-fn verify(data: &mut Vec<u8>, resource: &Resource, room: &Room) -> Result<(), String> {
-    let hash = resource
-        .verification
-        .as_ref()
-        .and_then(|verification| verification.hash.as_deref());
-    let hash = hash.map(|hash| Hash::parse(hash, 7)).transpose()?;
-    let gzip = resource.compression.as_deref() == Some("gzip");
-    let packed = std::mem::take(data);
-    *data = memory::within(room, packed, gzip, |packed, limit| {
+/// The sources of `storage.files`, each with its path in the config, in the order of [`Fetched::files`] and their parts.
+fn file_resources(model: &model::Config) -> Vec<(String, &Resource)> {
+    let storage = model.storage.as_ref();
+    let files = storage.and_then(|storage| storage.files.as_deref());
+    let mut wanted = Vec::new();
+    for (i, file) in files.unwrap_or_default().iter().enumerate() {
+        let path = format!("$.storage.files.{i}");
+        if let Some(contents) = file.contents.as_ref().filter(has_source) {
+            wanted.push((format!("{path}.contents"), contents));
+        }
+        for (j, append) in file.append.iter().flatten().filter(has_source).enumerate() {
+            wanted.push((format!("{path}.append.{j}"), append));
+        }
+    }
+    wanted
+}
+
+fn has_source(resource: &&Resource) -> bool {
+    resource.source.is_some()
+}
+
+/// A failure of all downloads together, which another attempt may not meet.
+fn failed(error: anyhow::Error) -> ConfigProblems {
+    ConfigProblems {
+        lines: vec![format!("{error:#}")],
+        remote: true,
+    }
+}
+
+/// What came for a resource, unpacked and verified.
+fn verified(data: Vec<u8>, resource: &Resource, room: &Room) -> Result<Vec<u8>, Refusal> {
+    let hash = sink::hash(resource).map_err(Refusal::content)?;
+    let gzip = sink::is_gzip(resource);
+    memory::within(room, data, gzip, |packed, limit| {
         open(packed, gzip, hash.as_ref(), limit)
-    })?;
-    Ok(())
+    })
 }

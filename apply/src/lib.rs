@@ -9,6 +9,9 @@ pub mod target;
 pub mod config_source;
 pub mod fetched;
 
+// Floor: the content of one file
+mod joined;
+
 // Floor: fetching it
 pub mod gather;
 

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
+use crate::digest::sha256_of;
 use crate::target::Rules;
 
 /// Symbolic links that are followed before a path counts as a loop, as in the kernel (`path_resolution(7)`).
@@ -68,19 +69,33 @@ impl TreeEntry {
         target.to_str().map(str::to_owned)
     }
 
-    /// The content of the regular file.
-    pub fn read(&self) -> Result<Vec<u8>> {
+    /// Opens the regular file.
+    pub fn open(&self) -> Result<File> {
         let mut options = fs::OpenOptions::new();
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = options
             .read(true)
             .custom_flags(flags.bits())
             .open(self.path());
-        let mut file = file.with_context(|| format!("opening {}", self.real))?;
+        file.with_context(|| format!("opening {}", self.real))
+    }
+
+    /// The content of the regular file.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        self.read_first(u64::MAX)
+    }
+
+    /// The first bytes of the regular file, at most so many.
+    pub fn read_first(&self, bytes: u64) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        std::io::Read::read_to_end(&mut file, &mut out)
-            .with_context(|| format!("reading {}", self.real))?;
+        let read = self.open()?.take(bytes).read_to_end(&mut out);
+        read.with_context(|| format!("reading {}", self.real))?;
         Ok(out)
+    }
+
+    /// The number of bytes of the regular file, and their SHA-256 in hexadecimal digits. It need not fit into memory.
+    pub fn sha256(&self) -> Result<(u64, String)> {
+        sha256_of(self.open()?).with_context(|| format!("reading {}", self.real))
     }
 
     /// The names of a folder's entries, sorted; none if it is not a folder.
@@ -290,6 +305,44 @@ impl Tree {
         mode: u32,
         owner: (u32, u32),
     ) -> Result<()> {
+        self.write_from(entry, &mut &data[..], mode, owner)
+    }
+
+    /// As [`Tree::write`], from a reader: the content need not fit into memory.
+    pub fn write_from(
+        &self,
+        entry: &TreeEntry,
+        data: &mut dyn Read,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<()> {
+        let beside = self.beside(entry)?;
+        self.write_new_from(&beside, data, mode, owner)
+            .with_context(|| format!("writing {}", entry.real))?;
+        self.rename_later(beside, entry)
+    }
+
+    /// As [`Tree::write`], with a file outside of the tree that becomes this one: by a rename on one file system, else it is
+    /// copied and removed, so that it takes the disk's space twice only until it is copied.
+    pub fn take(&self, entry: &TreeEntry, file: &Path, mode: u32, owner: (u32, u32)) -> Result<()> {
+        let beside = self.beside(entry)?;
+        failpoint()?;
+        let taken = match fs::rename(file, beside.path()) {
+            Ok(()) => self.complete_new(&beside, mode, owner),
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+                let mut data =
+                    File::open(file).with_context(|| format!("opening {}", file.display()))?;
+                self.write_new_from(&beside, &mut data, mode, owner)
+                    .and_then(|()| Ok(fs::remove_file(file)?))
+            }
+            Err(error) => Err(error.into()),
+        };
+        taken.with_context(|| format!("writing {}", entry.real))?;
+        self.rename_later(beside, entry)
+    }
+
+    /// The entry of the temporary name beside `entry`, which nothing has.
+    fn beside(&self, entry: &TreeEntry) -> Result<TreeEntry> {
         let name = temporary_name(&entry.name);
         let beside = TreeEntry {
             parent: entry.parent.try_clone()?,
@@ -305,8 +358,11 @@ impl Tree {
             self.settle()?;
         }
         beside.remove()?;
-        self.write_new(&beside, data, mode, owner)
-            .with_context(|| format!("writing {}", entry.real))?;
+        Ok(beside)
+    }
+
+    /// Leaves the rename of a complete file to [`Tree::settle`].
+    fn rename_later(&self, beside: TreeEntry, entry: &TreeEntry) -> Result<()> {
         let target = TreeEntry {
             parent: entry.parent.try_clone()?,
             name: entry.name.clone(),
@@ -324,14 +380,29 @@ impl Tree {
         mode: u32,
         owner: (u32, u32),
     ) -> Result<()> {
+        self.write_new_from(entry, &mut &data[..], mode, owner)
+    }
+
+    fn write_new_from(
+        &self,
+        entry: &TreeEntry,
+        data: &mut dyn Read,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<()> {
         failpoint()?;
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(entry.path())?;
-        file.write_all(data)?;
+        io::copy(data, &mut file)?;
+        self.complete_new(entry, mode, owner)
+    }
+
+    /// Gives a new file, which is not a link, its owner and mode.
+    fn complete_new(&self, entry: &TreeEntry, mode: u32, owner: (u32, u32)) -> Result<()> {
         self.own(entry, owner)?;
         // After the owner, since a change of owner clears setuid and setgid.
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode))?;
         self.touch(entry)
     }
 

@@ -58,8 +58,11 @@ pub(crate) fn plan(
         .as_ref()
         .and_then(|storage| storage.files.as_deref());
     let config_files = storage.unwrap_or_default().iter().zip(files);
-    let config_files = config_files
-        .filter_map(|(file, contents)| Some((file.path.as_str(), contents.contents.as_deref()?)));
+    // What does not fit into memory is no unit, but its path is taken.
+    let config_files = config_files.filter_map(|(file, contents)| {
+        let contents = contents.contents.as_ref()?;
+        Some((file.path.as_str(), contents.in_memory().unwrap_or_default()))
+    });
     let mut planner = UnitPlanner {
         tree,
         config_files: config_files.collect(),

@@ -106,7 +106,7 @@ impl Fetcher {
                 tracing::warn!("{warning}");
             }
             // The cached config carries the certificates: later stages need not fetch them again.
-            let user = user.map(|user| Box::new(user.with_authorities(&gather.authorities)));
+            let user = user.map(|user| Box::new(user.with_authorities(gather.authorities())));
             Ok((user, both))
         });
         let (user, both) = match read {
@@ -253,6 +253,7 @@ fn is_remote(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apply::fetched::Content;
 
     fn source(text: &str) -> ConfigSource {
         ConfigSource::Text(text.as_bytes().to_vec(), "test".to_owned())
@@ -408,6 +409,9 @@ mod tests {
             .collect();
         assert_eq!(paths, ["/base", "/a"]);
         let fetched = online.with_contents(&base, &cached, true).unwrap();
-        assert_eq!(fetched.files[1].append, [b"inner".to_vec()]);
+        assert_eq!(
+            fetched.files[1].append,
+            [Content::Memory(b"inner".to_vec())]
+        );
     }
 }

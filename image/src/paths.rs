@@ -29,6 +29,8 @@ pub const RUN_TIMELINE: &str = "/run/slipway/timeline.jsonl";
 pub const RUN_ETCD_LOOK: &str = "/run/slipway/etcd-look";
 /// Where the loader's partition is mounted while its boot entry is blessed.
 pub const RUN_ESP: &str = "/run/slipway/esp";
+/// Files of a config that do not fit into memory, until they are at their paths: only on a first boot.
+pub const SPOOL: &str = "/var/lib/slipway/spool";
 /// Keys of encrypted volumes while programs of the root need them.
 pub const RUN_KEYS: &str = "/run/slipway/keys";
 /// The resolver's servers: a file in the initramfs, a link in the root.

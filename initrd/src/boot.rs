@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::var::Var;
 use crate::{
     cmdline, config, disks, etc, etcd, handoff, ignition, kernel_arguments, kubelet, manifest,
-    metadata, modules, platform, provisioned, recovery, root, settle, state, var, world,
+    metadata, modules, platform, provisioned, recovery, root, settle, spool, state, var, world,
 };
 
 /// Boots. Never returns: a boot that fails ends in [`recovery::end`].
@@ -53,16 +53,17 @@ fn first_boot(boot: &Boot, root: &Root, state: &mut State) -> Result<String> {
     let step = &boot.timeline;
     let target = &target(boot, root);
     provisioned::begin(boot);
-    let config = step.step("config", || config::obtain(boot, root))?;
+    let mut config = step.step("config", || config::obtain(boot, root))?;
     step.step("settle", || settle::wait(boot, root))?;
     step.step("kernel_arguments", || {
-        kernel_arguments::apply(boot, root, &config.0.model)
+        kernel_arguments::apply(boot, root, &config.fetched.model)
     })?;
     let made = step.step("disks", || {
-        disks::make(boot, root, target, &config.0, state)
+        disks::make(boot, root, target, &config.fetched, state)
     })?;
     let var = step.step("var", || var::mount(boot, root, state, made.var.clone()))?;
     let machine_id = step.step("etc", || etc::mount(boot, root, state, &var))?;
+    step.step("spool", || spool::fill(boot, root, &mut config))?;
     step.step("ignition", || {
         ignition::apply(boot, root, target, state, &made, &config)
     })?;

@@ -10,7 +10,7 @@ mod layers;
 mod machine;
 mod source;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,37 +24,51 @@ use crate::root::Root;
 use crate::settings;
 use crate::state::State;
 use apply::config_source::ConfigSource;
-use apply::fetched::Fetched;
-use apply::gather::{ConfigProblems, Gather, Settings};
+use apply::fetched::{Content, Fetched};
+use apply::gather::{ConfigProblems, Gather, Refetch, Settings, amount};
 use image::fault::Fault;
+use image::layout::Sizes;
 use image::node::NodeSettings;
+use linux::block::Disk;
 use linux::certificates::ca_bundle;
 use linux::log::say;
 use linux::waiter::Waiter;
 use linux::world::World;
 
 /// Waits between two attempts, each with a line every five seconds.
-const WAITS: [u64; 4] = [5, 10, 20, 60];
+pub(crate) const WAITS: [u64; 4] = [5, 10, 20, 60];
+
+/// The config of this node, verified.
+#[derive(Debug)]
+pub(crate) struct Obtained {
+    /// The config with all that it names, but what does not fit into memory.
+    pub(crate) fetched: Fetched,
+    /// The machine's metadata.
+    pub(crate) machine: Metadata,
+    /// How that is fetched again.
+    pub(crate) refetch: Refetch,
+}
 
 /// Finds the config, all that it refers to, and the machine's metadata. Brings the network up if, and only if, a source
 /// needs it.
 ///
 /// # Errors
 /// All mistakes of a config that no server provided.
-pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
+pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<Obtained> {
     let base = source::base(&boot.world)?;
     let settings = Settings {
         links: boot.links(),
+        spool: Some(space(root.disk.as_ref(), &boot.manifest.sizes)),
         ..fetch_settings(&boot.world, ca_bundle(&boot.world, &root.programs.sysroot))
     };
     let network = || boot.network.up(&boot.modules);
     for attempt in 0.. {
         let wrong = match once(boot, &settings, &network, base.as_ref()) {
-            Ok((fetched, metadata)) => {
-                for warning in &fetched.warnings {
+            Ok(obtained) => {
+                for warning in &obtained.fetched.warnings {
                     tracing::warn!("config: {warning}");
                 }
-                return Ok((fetched, metadata));
+                return Ok(obtained);
             }
             Err(wrong) => wrong,
         };
@@ -71,15 +85,27 @@ pub(crate) fn obtain(boot: &Boot, root: &Root) -> Result<(Fetched, Metadata)> {
         if attempt == WAITS.len() {
             provisioned::report_failure(boot, &wrong.to_string());
         }
-        let pause = Duration::from_secs(WAITS[attempt.min(WAITS.len() - 1)]);
-        Waiter::until(&boot.world, pause).count_down(|left| {
-            tracing::warn!(
-                "config: nothing was written; the source is asked again in {} s",
-                left.as_secs()
-            );
-        });
+        pause(&boot.world, attempt, "nothing was written");
     }
     unreachable!("the attempts have no end")
+}
+
+/// Waits before another attempt, with lines on the state of the node.
+pub(crate) fn pause(world: &World, attempt: usize, state: &str) {
+    let pause = Duration::from_secs(WAITS[attempt.min(WAITS.len() - 1)]);
+    Waiter::until(world, pause).count_down(|left| {
+        tracing::warn!(
+            "config: {state}; the source is asked again in {} s",
+            left.as_secs()
+        );
+    });
+}
+
+/// Bytes that the partition `var` can have at most: those of the disk without the image's other partitions. 0 with a root in
+/// memory, where `/var` is in memory too.
+fn space(disk: Option<&Disk>, sizes: &Sizes) -> u64 {
+    let others = sizes.least_disk() - sizes.var_minimum;
+    disk.map_or(0, |disk| disk.size.saturating_sub(others))
 }
 
 /// How a config and what it names are fetched.
@@ -112,21 +138,37 @@ fn once(
     settings: &Settings,
     network: &dyn Fn() -> Result<()>,
     base: Option<&ConfigSource>,
-) -> Result<(Fetched, Metadata), ConfigProblems> {
+) -> Result<Obtained, ConfigProblems> {
     let user = source::user(boot, settings.patience).map_err(layers::wrong)?;
     let platform = boot.identity.platform;
     let mut gather = Gather::new(settings, network, platform.storage_identity);
     let fetched = layers::gather_all(&mut gather, base, platform, &user)?;
     check_settings(&boot.manifest.node, &fetched)?;
-    Ok((fetched, user.metadata))
+    let large = fetched.spooled();
+    if large > 0 {
+        tracing::info!(
+            "config: {} do not fit into memory: they are verified, and fetched again onto /var",
+            amount::text(large)
+        );
+    }
+    Ok(Obtained {
+        fetched,
+        machine: user.metadata,
+        refetch: gather.refetch(),
+    })
 }
 
 /// Refuses node settings that are wrong or incomplete before the first write: a control plane that could not mount its volume
 /// would wait for ever.
 fn check_settings(defaults: &NodeSettings, fetched: &Fetched) -> Result<(), ConfigProblems> {
     let file = settings_file(fetched);
-    let settings = match file.and_then(|index| fetched.files.get(index)?.contents.as_deref()) {
-        Some(text) => settings::over(defaults, text),
+    let contents = file.and_then(|index| fetched.files.get(index)?.contents.as_ref());
+    let settings = match contents.map(Content::in_memory) {
+        Some(Some(text)) => settings::over(defaults, text),
+        Some(None) => Err(anyhow::anyhow!(
+            "{} does not fit into memory",
+            image::paths::NODE_SETTINGS
+        )),
         None => Ok(defaults.clone()),
     };
     let wrong = settings.and_then(|settings| settings::complete(&settings));

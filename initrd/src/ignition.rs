@@ -2,13 +2,12 @@
 
 use anyhow::Result;
 use apply::disks::Made;
-use apply::fetched::Fetched;
 use apply::journal::files::FileJournal;
 use apply::provision::{self, Applied, DiskResults};
 use apply::target::Target;
 use linux::kernel_call;
-use platform::metadata::Metadata;
 
+use crate::config::Obtained;
 use crate::context::Boot;
 use crate::metadata;
 use crate::provisioned;
@@ -25,7 +24,9 @@ pub(crate) fn apply(
     target: &Target,
     state: &State,
     disks: &Made,
-    (fetched, machine): &(Fetched, Metadata),
+    Obtained {
+        fetched, machine, ..
+    }: &Obtained,
 ) -> Result<()> {
     let journal = FileJournal::open(state.dir()?);
     let mut journal = journal.map_err(|error| state.with_reset(error))?;
@@ -42,6 +43,8 @@ pub(crate) fn apply(
         })
     })?;
     log(&applied);
+    // Before the marker: a later boot has nothing to remove.
+    fetched.remove_spool()?;
     metadata::keep(state, boot.identity.platform, machine)?;
     provisioned::note(boot, state)?;
     // The marker must never be on the disk before what it vouches for.

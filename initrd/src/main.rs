@@ -38,8 +38,10 @@ mod state;
 mod metadata;
 mod provisioned;
 
-// Floor: the steps behind state
+// Floor: the config
 mod config;
+
+// Floor: the steps behind state
 mod disks;
 mod etcd;
 mod handoff;
@@ -50,6 +52,7 @@ mod var;
 
 // Floor: folders and files on /var
 mod etc;
+mod spool;
 
 // Floor: the line
 mod boot;

@@ -13,7 +13,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{LIMIT, Settings, amount, memory};
+use super::memory::Refusal;
+use super::sink::{Destination, Sink};
+use super::{LIMIT, Say, Settings, amount, memory};
+use crate::fetched::Content;
 
 /// How often the bytes that have come are counted.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -23,8 +26,8 @@ const AT_ONCE: usize = 32;
 /// The `Accept` header that Ignition sends.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
-/// The index of a resource, and its bytes or why there are none.
-pub(super) type Answer = (usize, Result<Vec<u8>, String>);
+/// The index of a resource, and its content or why there is none.
+pub(super) type Answer<T> = (usize, Result<T, Refusal>);
 
 /// Downloads that run at the same time, and what they have in common.
 pub(super) struct Round<'a> {
@@ -45,11 +48,34 @@ struct Download {
 }
 
 impl Round<'_> {
-    /// Fetches all; each answer with the number that came with its resource.
+    /// Fetches all into memory; each answer with the number that came with its resource.
     ///
     /// # Errors
     /// Only if no runtime can be made: what fails to download is an answer.
-    pub(super) fn fetch(&self, wanted: &[(usize, &Resource)]) -> Result<Vec<Answer>> {
+    pub(super) fn fetch(&self, wanted: &[(usize, &Resource)]) -> Result<Vec<Answer<Vec<u8>>>> {
+        self.run(wanted, |_, request| request.into_memory())
+    }
+
+    /// Fetches all to where `to` says for each number.
+    ///
+    /// # Errors
+    /// As [`Round::fetch`].
+    pub(super) fn spool(
+        &self,
+        wanted: &[(usize, &Resource)],
+        to: &dyn Fn(usize) -> Destination,
+    ) -> Result<Vec<Answer<Content>>> {
+        self.run(wanted, |(index, resource), request| {
+            let sink = Sink::new(resource, to(index));
+            async move { request.into_sink(sink?).await }
+        })
+    }
+
+    fn run<'a, T: 'static, F: Future<Output = Result<T, Refusal>> + 'static>(
+        &self,
+        wanted: &[(usize, &'a Resource)],
+        work: impl Fn((usize, &'a Resource), Request) -> F,
+    ) -> Result<Vec<Answer<T>>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -57,15 +83,19 @@ impl Round<'_> {
             let mut tasks = JoinSet::new();
             let gate = Arc::new(Semaphore::new(AT_ONCE));
             let mut progress = Progress::new(self.settings);
-            for (index, resource) in wanted {
-                let download = Arc::new(Download {
-                    url: shown(resource.source.as_deref().unwrap_or_default()),
-                    ..Download::default()
-                });
+            for &(index, resource) in wanted {
+                let request = self.request(resource);
+                let download = Arc::clone(&request.download);
                 progress.downloads.push(Arc::clone(&download));
-                let work = self.one(resource, download, Arc::clone(&gate));
-                let index = *index;
-                tasks.spawn_local(async move { (index, work.await) });
+                let gate = Arc::clone(&gate);
+                let work = work((index, resource), request);
+                tasks.spawn_local(async move {
+                    let _turn = gate.acquire().await;
+                    download.runs.store(true, Ordering::Relaxed);
+                    let answer = work.await;
+                    download.runs.store(false, Ordering::Relaxed);
+                    (index, answer)
+                });
             }
             let mut answers = Vec::new();
             loop {
@@ -81,33 +111,66 @@ impl Round<'_> {
         })
     }
 
-    /// One download, when it is its turn.
-    fn one(
-        &self,
-        resource: &Resource,
-        download: Arc<Download>,
-        gate: Arc<Semaphore>,
-    ) -> impl Future<Output = Result<Vec<u8>, String>> + use<> {
-        let (client, on_wait) = (self.client.clone(), Arc::clone(&self.settings.on_wait));
-        let (patience, room) = (self.patience, Arc::clone(self.room));
+    fn request(&self, resource: &Resource) -> Request {
         let url = resource.source.clone().unwrap_or_default();
-        let headers = headers(resource);
-        async move {
-            let _turn = gate.acquire().await;
-            download.runs.store(true, Ordering::Relaxed);
-            let want = Want {
-                headers,
-                patience,
-                room: Some(&room),
-                ..Want::new(&url, LIMIT)
-            };
-            let on_wait = |text: &str| on_wait(&redact(text, &url));
-            let on_bytes = |more| {
-                download.bytes.fetch_add(more, Ordering::Relaxed);
-            };
-            let got = fetch::bytes(&client, &want, &on_wait, &on_bytes).await;
-            download.runs.store(false, Ordering::Relaxed);
-            got.map_err(|failure| why(&failure, &url, &room))
+        Request {
+            client: self.client.clone(),
+            on_wait: Arc::clone(&self.settings.on_wait),
+            patience: self.patience,
+            room: Arc::clone(self.room),
+            headers: headers(resource),
+            download: Arc::new(Download {
+                url: shown(&url),
+                ..Download::default()
+            }),
+            url,
+        }
+    }
+}
+
+/// All that one download needs while it runs.
+struct Request {
+    client: Client,
+    on_wait: Say,
+    patience: Patience,
+    room: Arc<Room>,
+    url: String,
+    headers: Vec<(String, String)>,
+    download: Arc<Download>,
+}
+
+impl Request {
+    async fn into_memory(self) -> Result<Vec<u8>, Refusal> {
+        let on_wait = |text: &str| (self.on_wait)(&redact(text, &self.url));
+        let on_bytes = |more| self.download.add(more);
+        let want = self.want(LIMIT);
+        let got = fetch::bytes(&self.client, &want, &on_wait, &on_bytes).await;
+        got.map_err(|failure| self.refusal(&failure))
+    }
+
+    async fn into_sink(self, mut sink: Sink) -> Result<Content, Refusal> {
+        let on_wait = |text: &str| (self.on_wait)(&redact(text, &self.url));
+        let on_bytes = |more| self.download.add(more);
+        let want = self.want(sink.limit());
+        let got = fetch::pieces(&self.client, &want, &mut sink, &on_wait, &on_bytes).await;
+        got.map_err(|failure| self.refusal(&failure))?;
+        sink.finish(&self.room)
+    }
+
+    fn want(&self, limit: u64) -> Want<'_> {
+        Want {
+            headers: self.headers.clone(),
+            patience: self.patience,
+            room: Some(&self.room),
+            ..Want::new(&self.url, limit)
+        }
+    }
+
+    fn refusal(&self, failure: &Failure) -> Refusal {
+        let refusal = Refusal::source(why(failure, &self.url, &self.room));
+        match failure {
+            Failure::TooLarge { .. } | Failure::NoRoom { .. } => refusal.of_memory(),
+            _ => refusal,
         }
     }
 }
@@ -156,6 +219,10 @@ impl<'a> Progress<'a> {
 }
 
 impl Download {
+    fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn received(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -84,6 +84,11 @@ impl Intent {
         self.record(tree, path, after.map(sha256), false)
     }
 
+    /// A file is written at `path` whose content has this SHA-256.
+    pub fn file_of(&mut self, tree: &Tree, path: &str, sha256: String) -> Result<()> {
+        self.record(tree, path, Some(sha256), false)
+    }
+
     /// A link to `target` is made at `path`; without a target, the existing one is removed.
     pub fn link(&mut self, tree: &Tree, path: &str, target: Option<&str>) -> Result<()> {
         self.record(tree, path, target.map(str::to_owned), false)
@@ -144,8 +149,8 @@ fn state_of(tree: &Tree, entry: &TreeEntry) -> Result<Option<Before>> {
     let kind = if meta.is_dir() {
         Kind::Folder
     } else if meta.is_file() {
-        let data = entry.read()?;
-        Kind::File(data.len() as u64, sha256(&data))
+        let (bytes, sha256) = entry.sha256()?;
+        Kind::File(bytes, sha256)
     } else {
         entry.link_target().map_or(Kind::Other, Kind::Link)
     };
@@ -299,7 +304,7 @@ fn remove_created(entry: &TreeEntry, change: &Change) -> Result<()> {
     }
     let ours = match &change.after {
         None => true,
-        Some(after) if meta.is_file() => *after == sha256(&entry.read()?),
+        Some(after) if meta.is_file() => *after == entry.sha256()?.1,
         Some(after) => entry.link_target().as_ref() == Some(after),
     };
     match ours {
@@ -314,8 +319,7 @@ fn restore(tree: &Tree, entry: &TreeEntry, was: &Before) -> Result<bool> {
     match (&was.kind, now.as_ref().map(|now| &now.kind)) {
         (Kind::File(size, sum), Some(Kind::File(_, now))) if sum != now => {
             // A file that was appended to starts with its old content.
-            let mut data = entry.read()?;
-            data.truncate(usize::try_from(*size)?);
+            let data = entry.read_first(*size)?;
             if sha256(&data) != *sum {
                 return Ok(false);
             }

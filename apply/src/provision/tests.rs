@@ -6,7 +6,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use crate::fetched::Contents;
+use crate::digest::sha256;
+use crate::fetched::{Content, Contents, Spooled};
 use crate::tree::{self as root_tree, Owners};
 use crate::volumes::Unlock;
 
@@ -94,7 +95,7 @@ fn fetched(text: &str) -> Fetched {
         resource
             .source
             .as_ref()
-            .map(|url| ignition::data_url::decode(url).unwrap())
+            .map(|url| Content::Memory(ignition::data_url::decode(url).unwrap()))
     };
     let storage = model.storage.clone().unwrap_or_default();
     let files = storage.files.iter().flatten();
@@ -111,6 +112,7 @@ fn fetched(text: &str) -> Fetched {
         from_server: false,
         warnings: vec![],
         sources: std::collections::BTreeMap::new(),
+        spool: None,
     }
 }
 
@@ -402,19 +404,20 @@ fn plain(text: &str) -> Wish {
     (fetched(text), DiskResults::default())
 }
 
+/// All of a root, by the paths below it.
+fn below(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
+    let strip = |path: PathBuf| path.strip_prefix(root).unwrap().to_owned();
+    let all = snapshot(root).into_iter();
+    all.map(|(path, mode, owner, content)| (strip(path), mode, owner, content))
+        .collect()
+}
+
 /// Applies `first` with the power cut after each number of changes, and `then` afterwards; returns the number of cuts.
 /// With `fresh_etc` each attempt begins with the root's `/etc`, as the state step arranges; without it, with that of
 /// the attempt before, as on a `/var` that was used before.
 fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
     let whole = used_root();
     run_with(&then.0, &then.1, &tree(whole.path()), None).unwrap();
-    // Paths are compared below the root of each.
-    let below = |root: &Path| -> Vec<_> {
-        let strip = |path: PathBuf| path.strip_prefix(root).unwrap().to_owned();
-        let all = snapshot(root).into_iter();
-        all.map(|(path, mode, owner, content)| (strip(path), mode, owner, content))
-            .collect()
-    };
     let expected = below(whole.path());
     for cut in 0.. {
         let (folder, state) = (used_root(), tempfile::tempdir().unwrap());
@@ -565,4 +568,100 @@ fn what_only_mounts_made_of_a_home_is_its_users_after_a_cut_too() {
             assert_eq!(told.owner(&place), owner, "{name}");
         }
     }
+}
+
+/// A config whose contents are files below `folder`, as the boot makes them that does not have the memory.
+fn spooled(text: &str, folder: &Path) -> Fetched {
+    let mut fetched = fetched(text);
+    let parts = fetched.files.iter_mut().flat_map(Contents::parts_mut);
+    for (i, part) in parts.enumerate() {
+        let bytes = part.in_memory().unwrap().to_vec();
+        let file = folder.join(i.to_string());
+        fs::write(&file, &bytes).unwrap();
+        *part = Content::Spooled(Spooled {
+            bytes: bytes.len() as u64,
+            sha256: sha256(&bytes),
+            file: Some(file),
+        });
+    }
+    fetched.spool = Some(folder.to_owned());
+    fetched
+}
+
+#[test]
+fn contents_on_the_disk_are_applied_as_those_in_memory_wherever_the_power_is_cut() {
+    let whole = used_root();
+    run(&fetched(CUT), &tree(whole.path()), None).unwrap();
+    let expected = below(whole.path());
+    // On the file system of the root, as `/var`, and on another one, which files are copied from.
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    assert_ne!(device(elsewhere.path()), device(whole.path()));
+    for above in [&beside, &elsewhere] {
+        let spool = above.path().join("spool");
+        for cut in (0..).map(|nth| nth * 3) {
+            let (folder, state) = (used_root(), tempfile::tempdir().unwrap());
+            let mut told = tree(folder.path());
+            let mut attempt = |cut| {
+                told.forget_pending();
+                let etc = folder.path().join("etc");
+                fs::remove_dir_all(&etc).unwrap();
+                fs::rename(used_root().path().join("etc"), &etc).unwrap();
+                fs::create_dir(&spool).unwrap();
+                let wish = spooled(CUT, &spool);
+                root_tree::CUT_AFTER.set(cut);
+                let done = run(&wish, &told, Some(state.path()));
+                root_tree::CUT_AFTER.set(None);
+                wish.remove_spool().unwrap();
+                done
+            };
+            let finished = attempt(Some(cut)).is_ok();
+            attempt(None).unwrap_or_else(|error| panic!("cut after {cut}: {error:#}"));
+            assert_eq!(below(folder.path()), expected, "cut after {cut} changes");
+            if finished {
+                assert!(cut > 60, "{cut}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_takes_the_place_of_the_spooled_one() {
+    let config = r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [
+        {"path": "/var/large", "mode": 256, "contents": {"source": "data:,large"}},
+        {"path": "/etc/motd", "append": [{"source": "data:,more"}]}]}}"#;
+    let (folder, spool) = (root(), tempfile::tempdir().unwrap());
+    let wish = spooled(config, spool.path());
+    let inode = fs::metadata(spool.path().join("0")).unwrap().ino();
+    // Before it is on the disk the config is checked as well, and a file that differs is found.
+    let mut verified = spooled(config, spool.path());
+    for part in verified.files.iter_mut().flat_map(Contents::parts_mut) {
+        if let Content::Spooled(part) = part {
+            part.file = None;
+        }
+    }
+    let check = |fetched: &Fetched| {
+        let journal = FileJournal::default();
+        plan(fetched, &tree(folder.path()), &journal, 0).map(drop)
+    };
+    check(&verified).unwrap();
+    fs::write(folder.path().join("var/large"), "other").unwrap();
+    let error = check(&verified).unwrap_err().to_string();
+    assert!(
+        error.contains("/var/large: it exists with other contents"),
+        "{error}"
+    );
+    fs::write(folder.path().join("var/large"), "large").unwrap();
+    check(&verified).unwrap();
+    fs::remove_file(folder.path().join("var/large")).unwrap();
+    run(&wish, &tree(folder.path()), None).unwrap();
+    let made = fs::metadata(folder.path().join("var/large")).unwrap();
+    // It was renamed: a copy would take the space twice.
+    assert_eq!((made.ino(), made.mode() & 0o7777), (inode, 0o400));
+    assert_eq!(
+        fs::read(folder.path().join("etc/motd")).unwrap(),
+        b"old\nmore"
+    );
 }

@@ -1,4 +1,4 @@
-mod fetching;
+pub(crate) mod fetching;
 mod sources;
 
 use super::source::User;
@@ -16,14 +16,14 @@ use linux::world::Clock;
 use sha2::{Digest, Sha256};
 
 /// A server on loopback: each request goes to a function with its number, path and headers.
-struct Server {
-    base: String,
-    log: Arc<Mutex<Vec<(String, String)>>>,
+pub(crate) struct Server {
+    pub(crate) base: String,
+    pub(crate) log: Arc<Mutex<Vec<(String, String)>>>,
 }
 
-type Answer = dyn Fn(usize, &str, &mut TcpStream) + Send + Sync;
+pub(crate) type Answer = dyn Fn(usize, &str, &mut TcpStream) + Send + Sync;
 
-fn serve(answer: Box<Answer>) -> Server {
+pub(crate) fn serve(answer: Box<Answer>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let log: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
@@ -50,7 +50,7 @@ fn serve(answer: Box<Answer>) -> Server {
     Server { base, log }
 }
 
-fn reply(stream: &mut TcpStream, status: &str, body: &[u8]) {
+pub(crate) fn reply(stream: &mut TcpStream, status: &str, body: &[u8]) {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -103,11 +103,11 @@ fn gathered(base: Option<&str>, user: Option<ConfigSource>) -> Result<Fetched, C
     gathered_on(Metadata::default(), base, user)
 }
 
-fn text_of(name: &str, text: &str) -> ConfigSource {
+pub(crate) fn text_of(name: &str, text: &str) -> ConfigSource {
     ConfigSource::Text(text.as_bytes().to_vec(), name.to_owned())
 }
 
-fn config(body: &str) -> String {
+pub(crate) fn config(body: &str) -> String {
     format!(r#"{{"ignition": {{"version": "3.5.0"}}{body}}}"#)
 }
 
@@ -117,7 +117,7 @@ fn file(path: &str, contents: &str) -> String {
     ))
 }
 
-fn sha256(data: &[u8]) -> String {
+pub(crate) fn sha256(data: &[u8]) -> String {
     Sha256::digest(data)
         .iter()
         .map(|b| format!("{b:02x}"))
@@ -140,7 +140,10 @@ fn the_users_word_is_over_the_bases() {
     let user = file("/a", r#"{"source": "data:,user"}"#);
     let fetched = gathered(Some(&base), Some(text_of("user", &user))).unwrap();
     assert_eq!(
-        fetched.files[0].contents.as_deref(),
+        fetched.files[0]
+            .contents
+            .as_ref()
+            .and_then(Content::in_memory),
         Some(b"user".as_slice())
     );
     assert_eq!(
@@ -181,7 +184,10 @@ fn butane_is_taken_at_boot_from_every_source() {
         .iter()
         .map(|file| file.contents.clone().unwrap())
         .collect();
-    assert_eq!(contents, [b"A", b"1", b"C"]);
+    assert_eq!(
+        contents,
+        [b"A", b"1", b"C"].map(|text| Content::Memory(text.to_vec()))
+    );
     // Unsupported settings, with their positions.
     let wrong = gathered(
         None,
@@ -209,7 +215,10 @@ fn node_settings_are_found() {
     );
     let fetched = gathered(None, Some(text_of("user", &user))).unwrap();
     assert_eq!(
-        settings_file(&fetched).and_then(|index| fetched.files[index].contents.as_deref()),
+        settings_file(&fetched).and_then(|index| fetched.files[index]
+            .contents
+            .as_ref()
+            .and_then(Content::in_memory)),
         Some(b"role = \"worker\"".as_slice())
     );
 }
@@ -316,7 +325,10 @@ fn chains_are_followed_and_what_is_merged_wins() {
         .collect();
     assert_eq!(paths, ["/f", "/g"]);
     assert_eq!(
-        fetched.files[0].contents.as_deref(),
+        fetched.files[0]
+            .contents
+            .as_ref()
+            .and_then(Content::in_memory),
         Some(b"second".as_slice())
     );
     let replaced = format!(
@@ -425,7 +437,8 @@ fn what_the_machine_says_stands_between_base_and_user() {
             .unwrap()
             .iter()
             .position(|f| f.path == "/etc/hostname");
-        fetched.files[at.unwrap()].contents.clone().unwrap()
+        let contents = fetched.files[at.unwrap()].contents.as_ref();
+        contents.and_then(Content::in_memory).unwrap().to_vec()
     };
     let base = file("/etc/hostname", r#"{"source": "data:,base"}"#);
     let fetched = gathered_on(machine(), Some(&base), None).unwrap();

@@ -124,6 +124,7 @@ impl Node {
                 from_server: false,
                 warnings: Vec::new(),
                 sources: Sources::new(),
+                spool: None,
             };
             state.mark_provisioned(boot, &fetched)?;
         }

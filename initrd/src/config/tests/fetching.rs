@@ -23,11 +23,11 @@ fn cut_answers_and_overload_are_survived() {
         sha256(&body)
     );
     let fetched = gathered(None, Some(text_of("user", &file("/x", &contents)))).unwrap();
-    assert_eq!(fetched.files[0].contents.as_ref(), Some(&body));
+    assert_eq!(fetched.files[0].contents, Some(Content::Memory(body)));
 }
 
 /// A machine with a console, and a watchdog to which each feeding adds a byte.
-fn machine(folder: &Path) -> Arc<World> {
+pub(crate) fn machine(folder: &Path) -> Arc<World> {
     let world = World::below(folder, Clock::Real);
     fs::create_dir_all(&world.dev).unwrap();
     fs::create_dir_all(&world.proc).unwrap();
@@ -60,7 +60,7 @@ fn a_slow_download_feeds_the_watchdog_and_is_shown() {
     let settings = fetch_settings(&world, None);
     let user = Some(text_of("user", &text));
     let fetched = gathered_with(&settings, Metadata::default(), None, user).unwrap();
-    assert_eq!(fetched.files[0].contents.as_ref().unwrap().len(), 70);
+    assert_eq!(fetched.files[0].contents.as_ref().unwrap().length(), 70);
     // Once when it was armed, then about once a second.
     let fed = fs::metadata(world.dev.join("watchdog0")).unwrap().len();
     assert!((5..=9).contains(&fed), "{fed}");
@@ -294,7 +294,10 @@ fn files_come_at_the_same_time_and_with_their_headers() {
         began.elapsed()
     );
     for (i, file) in fetched.files.iter().enumerate() {
-        assert_eq!(file.contents.as_deref(), Some(format!("/{i}").as_bytes()));
+        assert_eq!(
+            file.contents.as_ref().and_then(Content::in_memory),
+            Some(format!("/{i}").as_bytes())
+        );
     }
     for (path, head) in server.log.lock().unwrap().iter() {
         let head = head.to_lowercase();

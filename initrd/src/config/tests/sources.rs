@@ -66,7 +66,7 @@ fn every_kind_of_source_is_fetched() {
     let fetched = gathered_with(&settings, Metadata::default(), None, user).unwrap();
     for (file, (source, content)) in fetched.files.iter().zip(&sources) {
         assert_eq!(
-            file.contents.as_deref(),
+            file.contents.as_ref().and_then(Content::in_memory),
             Some(content.as_bytes()),
             "{source}"
         );
@@ -90,11 +90,17 @@ fn the_proxy_of_a_config_counts_for_what_is_fetched_after_it() {
     );
     let fetched = gathered(None, Some(text_of("user", &text))).unwrap();
     assert_eq!(
-        fetched.files[0].contents.as_deref(),
+        fetched.files[0]
+            .contents
+            .as_ref()
+            .and_then(Content::in_memory),
         Some(b"proxied http://far.example/a".as_slice())
     );
     assert_eq!(
-        fetched.files[1].contents.as_deref(),
+        fetched.files[1]
+            .contents
+            .as_ref()
+            .and_then(Content::in_memory),
         Some(b"straight".as_slice())
     );
 }

@@ -1,0 +1,74 @@
+//! How servers are asked, as the machine's settings and the configs so far say.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use fetch::{Client, Identity, Options, Patience, Proxy};
+use ignition::model;
+
+use super::Settings;
+
+/// What configs say about later downloads.
+#[derive(Clone)]
+pub(super) struct Transfer {
+    pub(super) patience: Patience,
+    /// Certificate authorities, PEM.
+    pub(super) authorities: Vec<u8>,
+    proxy: Option<Proxy>,
+    identity: Identity,
+}
+
+impl Transfer {
+    /// Before any config; `identity` are the credentials for the clouds' storage.
+    pub(super) const fn new(patience: Patience, identity: Identity) -> Self {
+        Self {
+            patience,
+            authorities: Vec::new(),
+            proxy: None,
+            identity,
+        }
+    }
+
+    /// Takes over the timeouts and the proxy of a config.
+    pub(super) fn adopt(&mut self, model: &model::Config) {
+        if let Some(timeouts) = &model.ignition.timeouts {
+            let seconds =
+                |value: Option<i64>| value.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
+            if let Some(header) = seconds(timeouts.http_response_headers) {
+                self.patience.header_timeout = Duration::from_secs(header);
+            }
+            if let Some(total) = seconds(timeouts.http_total) {
+                self.patience.total = Some(Duration::from_secs(total));
+            }
+        }
+        if let Some(proxy) = &model.ignition.proxy {
+            let given = |url: &Option<String>| url.clone().filter(|url| !url.is_empty());
+            let (http, https) = (given(&proxy.http_proxy), given(&proxy.https_proxy));
+            self.proxy = (http.is_some() || https.is_some()).then(|| Proxy {
+                http,
+                https,
+                none: proxy.no_proxy.iter().flatten().cloned().collect(),
+            });
+        }
+    }
+
+    /// A client that asks so.
+    ///
+    /// # Errors
+    /// If the certificates or the proxy cannot be used.
+    pub(super) fn client(&self, settings: &Settings) -> Result<Client> {
+        let mut bundle = settings.ca_bundle.clone();
+        if !self.authorities.is_empty() {
+            bundle.get_or_insert_default().extend(&self.authorities);
+        }
+        Client::new(&Options {
+            ca_bundle: bundle,
+            user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
+            proxy: self.proxy.clone(),
+            identity: self.identity,
+            endpoints: settings.endpoints.clone(),
+            links: settings.links.clone(),
+            ..Options::default()
+        })
+    }
+}
