@@ -68,9 +68,8 @@ pub fn ids(world: &World, disk: &Path, name: &str, serial: Option<&str>) -> Vec<
     if name.starts_with("nvme") {
         let namespace = block::number(&disk.join("nsid")).unwrap_or_default();
         out.extend(of_cloud(name, &model, namespace, serial, |identify| {
-            let device = File::open(world.dev.join(name)).ok()?;
-            let what = format!("{name} to say its name");
-            kernel_call::on_disks(world, &what, || nvme::identify(&device, identify)).ok()
+            let ask = || ask(world, name, identify);
+            world.nvme.once(appearance(disk, name), identify, ask)
         }));
         let known = |id: &String| {
             ["eui.", "nvme.", "uuid."]
@@ -98,6 +97,21 @@ pub fn ids(world: &World, disk: &Path, name: &str, serial: Option<&str>) -> Vec<
         }
     }
     out
+}
+
+/// Asks an NVMe disk.
+fn ask(world: &World, name: &str, identify: nvme::Identify) -> Option<Vec<u8>> {
+    let device = File::open(world.dev.join(name)).ok()?;
+    let what = format!("{name} to say its name");
+    kernel_call::on_disks(world, &what, || nvme::identify(&device, identify)).ok()
+}
+
+/// This appearance of a disk in this boot: the kernel numbers them, so that another disk of the same name has another one
+/// (`diskseq`, <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-block>). None before Linux 5.15.
+fn appearance(disk: &Path, name: &str) -> Option<String> {
+    let number = fs::read_to_string(disk.join("diskseq")).ok()?;
+    let number = number.trim();
+    (!number.is_empty()).then(|| format!("{name} {number}"))
 }
 
 /// The names that a cloud gives an NVMe disk, by its data or its namespace's number. `name` is the kernel's. `identify` asks the disk.
@@ -362,6 +376,37 @@ mod tests {
         assert_eq!(asked(GOOGLE), (1, vec!["google-etcd".to_owned()]));
         let ebs = ["ebs-sdf", "ebs-vol-1"].map(str::to_owned);
         assert_eq!(asked(EBS), (2, ebs.to_vec()));
+    }
+
+    #[test]
+    fn a_disk_is_asked_once_in_a_boot_and_its_successor_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path();
+        let world = World::below(disk, crate::world::Clock::Real);
+        let asked = std::cell::Cell::new(0);
+        let look = |what, works: bool| {
+            let ask = || {
+                asked.set(asked.get() + 1);
+                works.then(|| vec![asked.get(); 3])
+            };
+            world.nvme.once(appearance(disk, "nvme0n1"), what, ask)
+        };
+        let (namespace, controller) = (nvme::Identify::Namespace(1), nvme::Identify::Controller);
+        // An older kernel numbers no disks.
+        assert_eq!(look(namespace, true), Some(vec![1; 3]));
+        assert_eq!(look(namespace, true), Some(vec![2; 3]));
+        fs::write(disk.join("diskseq"), "9\n").unwrap();
+        // A failure is no answer.
+        assert_eq!(look(namespace, false), None);
+        for _ in 0..3 {
+            assert_eq!(look(namespace, true), Some(vec![4; 3]));
+            assert_eq!(look(controller, true).unwrap()[0], 5);
+        }
+        // Pulled, and another disk in its place.
+        fs::write(disk.join("diskseq"), "10\n").unwrap();
+        assert_eq!(look(namespace, true), Some(vec![6; 3]));
+        assert_eq!(look(controller, true), Some(vec![7; 3]));
+        assert_eq!(asked.get(), 7);
     }
 
     #[test]

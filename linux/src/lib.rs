@@ -2,10 +2,11 @@
 //!
 //! No policy: the crates above decide what is done with a device or a mount.
 
-// Floor: watchdog, consoles, random test input
+// Floor: watchdog, consoles, answers of disks, random test input
 pub mod console;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
+pub mod nvme;
 pub mod watchdog;
 
 // Floor: paths, clock
@@ -20,7 +21,6 @@ pub mod gpt;
 pub mod ioctl;
 pub mod log;
 pub mod mount;
-pub mod nvme;
 pub mod probe;
 pub mod refusal;
 pub mod timeline;

@@ -4,8 +4,10 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -17,12 +19,40 @@ const OF_NAMESPACE: usize = 384;
 const OF_CONTROLLER: usize = 3072;
 
 /// What is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Identify {
     /// The namespace with this number.
     Namespace(u32),
     /// The controller.
     Controller,
+}
+
+/// The answers that disks have given in this boot.
+#[derive(Debug, Default)]
+pub struct Answers(Mutex<BTreeMap<(String, Identify), Vec<u8>>>);
+
+impl Answers {
+    /// The answer of a disk that `ask`s for it if it has given none yet. `appearance` names this appearance of the disk and
+    /// no other one; none where nothing does, and the disk is asked each time.
+    pub fn once(
+        &self,
+        appearance: Option<String>,
+        what: Identify,
+        ask: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
+        let Some(appearance) = appearance else {
+            return ask();
+        };
+        let key = (appearance, what);
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(page) = known().get(&key) {
+            return Some(page.clone());
+        }
+        // Without the lock: a controller may take a minute.
+        let page = ask()?;
+        known().insert(key, page.clone());
+        Some(page)
+    }
 }
 
 /// `struct nvme_passthru_cmd`.

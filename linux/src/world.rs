@@ -11,6 +11,7 @@ use image::guid::Guid;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::console::Consoles;
+use crate::nvme::Answers;
 use crate::watchdog::Watchdog;
 
 /// The paths and clocks of the machine.
@@ -34,6 +35,8 @@ pub struct World {
     pub watchdog: Watchdog,
     /// The consoles that have been written to.
     pub consoles: Consoles,
+    /// What NVMe disks have answered.
+    pub nvme: Answers,
 }
 
 /// The time, real or a test's.
@@ -63,6 +66,7 @@ impl World {
             clock,
             watchdog: Watchdog::default(),
             consoles: Consoles::default(),
+            nvme: Answers::default(),
         }
     }
 
