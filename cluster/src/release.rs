@@ -80,8 +80,6 @@ pub struct Release {
     pub pause: Option<&'static str>,
     /// The feature gates that are known, and whether each is on if the configuration is silent.
     pub gates: &'static [(&'static str, bool)],
-    /// The algorithms of keys.
-    pub algorithms: &'static [&'static str],
     /// Whether an external etcd has endpoints for HTTP: its endpoints, if the configuration names no others.
     pub http_endpoints: bool,
     /// Whether the controller manager is given the folder of FlexVolume plugins.
@@ -111,7 +109,6 @@ pub const RELEASES: [Release; 3] = [
             ("RootlessControlPlane", false),
             ("WaitForAllControlPlaneComponents", true),
         ],
-        algorithms: &["ECDSA-P256", "RSA-2048", "RSA-3072", "RSA-4096"],
         http_endpoints: false,
         flexvolume: true,
         kubelet_client: Some("kubeadm:cluster-admins"),
@@ -128,13 +125,6 @@ pub const RELEASES: [Release; 3] = [
             ("NodeLocalCRISocket", true),
             ("RootlessControlPlane", false),
         ],
-        algorithms: &[
-            "ECDSA-P256",
-            "ECDSA-P384",
-            "RSA-2048",
-            "RSA-3072",
-            "RSA-4096",
-        ],
         http_endpoints: true,
         flexvolume: true,
         kubelet_client: Some("kubeadm:cluster-admins"),
@@ -150,18 +140,20 @@ pub const RELEASES: [Release; 3] = [
             ("NodeLocalCRISocket", true),
             ("RootlessControlPlane", false),
         ],
-        algorithms: &[
-            "ECDSA-P256",
-            "ECDSA-P384",
-            "RSA-2048",
-            "RSA-3072",
-            "RSA-4096",
-        ],
         http_endpoints: true,
         flexvolume: false,
         kubelet_client: None,
         annotates_socket: false,
     },
+];
+
+/// The algorithms of keys.
+pub const ALGORITHMS: [&str; 5] = [
+    "ECDSA-P256",
+    "ECDSA-P384",
+    "RSA-2048",
+    "RSA-3072",
+    "RSA-4096",
 ];
 
 /// A version of kubeadm that is known, with its row.

@@ -61,6 +61,15 @@ impl Report {
         });
     }
 
+    /// Adds a mistake in an item of a list: the field is the list, as kubeadm names it, the position the item's.
+    pub(crate) fn refuse_item(&mut self, field: &str, number: usize, message: impl Into<String>) {
+        self.mistakes.push(Mistake {
+            field: field.to_owned(),
+            at: self.position(&format!("{field}.{number}")),
+            message: message.into(),
+        });
+    }
+
     /// Adds a mistake whose position is known.
     pub(crate) fn refuse_at(&mut self, field: &str, at: Position, message: impl Into<String>) {
         self.mistakes.push(Mistake {

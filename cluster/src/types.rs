@@ -197,6 +197,8 @@ pub struct LocalEtcd {
 pub struct ExternalEtcd {
     /// Its members.
     pub endpoints: Option<Vec<String>>,
+    /// Its members' endpoints for HTTP, if they have some.
+    pub http_endpoints: Option<Vec<String>>,
     /// The file of its authority's certificate.
     pub ca_file: String,
     /// The file of the client's certificate.

@@ -22,7 +22,7 @@ fn arguments(arguments: &[Arg], field: &str, report: &mut Report) {
         .enumerate()
         .filter(|(_, arg)| arg.name.is_empty())
     {
-        report.refuse(&format!("{field}.{number}"), "an argument without a name");
+        report.refuse_item(field, number, "an argument without a name");
     }
 }
 
@@ -42,7 +42,7 @@ fn names(names: &[String], field: &str, report: &mut Report) {
             let message = format!(
                 "{name:?} is neither an address nor a name in lower case, with or without *. before it"
             );
-            report.refuse(&format!("{field}.{number}"), message);
+            report.refuse_item(field, number, message);
         }
     }
 }

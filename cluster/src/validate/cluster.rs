@@ -1,7 +1,7 @@
 //! The rules of `ClusterConfiguration`, without its networks.
 
 use super::{absolute, arguments, names, repository};
-use crate::release::Release;
+use crate::release::{ALGORITHMS, Release};
 use crate::report::Report;
 use crate::types::{Cluster, Etcd, ExternalEtcd, LocalEtcd};
 use crate::wording::either;
@@ -27,8 +27,8 @@ pub(super) fn check(cluster: &Cluster, release: &Release, report: &mut Report) {
     repository(&cluster.image_repository, "imageRepository", report);
     etcd(&cluster.etcd, report);
     let algorithm = &cluster.encryption_algorithm;
-    if !release.algorithms.contains(&algorithm.as_str()) {
-        let expected = either(release.algorithms);
+    if !ALGORITHMS.contains(&algorithm.as_str()) {
+        let expected = either(&ALGORITHMS);
         report.refuse(
             "encryptionAlgorithm",
             format!("{algorithm:?} is not known; expected {expected}"),
@@ -96,20 +96,16 @@ fn external_etcd(external: &ExternalEtcd, report: &mut Report) {
     let secret = ![ca_file, cert_file, key_file]
         .iter()
         .all(|file| file.is_empty());
-    for (number, url) in external.endpoints.iter().flatten().enumerate() {
-        let field = format!("etcd.external.endpoints.{number}");
-        match url.split_once("://") {
-            Some(("https", _)) => {}
-            Some(_) if secret => report.refuse(
-                &field,
-                format!("{url:?}: expected https, as there are certificates"),
-            ),
-            Some((scheme, _)) if is_scheme(scheme) => {}
-            _ => report.refuse(
-                &field,
-                format!("{url:?} is not a URL; expected https://HOST:PORT"),
-            ),
-        }
+    endpoints(
+        external.endpoints.as_deref(),
+        "etcd.external.endpoints",
+        secret,
+        report,
+    );
+    // Without their own they are those above.
+    if external.http_endpoints != external.endpoints {
+        let own = external.http_endpoints.as_deref();
+        endpoints(own, "etcd.external.httpEndpoints", secret, report);
     }
     for (file, name) in [
         (ca_file, "caFile"),
@@ -118,6 +114,24 @@ fn external_etcd(external: &ExternalEtcd, report: &mut Report) {
     ] {
         if !file.is_empty() {
             absolute(file, &format!("etcd.external.{name}"), report);
+        }
+    }
+}
+
+/// URLs; with certificates they are of HTTPS.
+fn endpoints(urls: Option<&[String]>, field: &str, secret: bool, report: &mut Report) {
+    for (number, url) in urls.into_iter().flatten().enumerate() {
+        match url.split_once("://") {
+            Some(("https", _)) => {}
+            Some(_) if secret => {
+                let message = format!("{url:?}: expected https, as there are certificates");
+                report.refuse_item(field, number, message);
+            }
+            Some((scheme, _)) if is_scheme(scheme) => {}
+            _ => {
+                let message = format!("{url:?} is not a URL; expected https://HOST:PORT");
+                report.refuse_item(field, number, message);
+            }
         }
     }
 }

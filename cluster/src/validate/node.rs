@@ -82,7 +82,7 @@ pub(super) fn check(init: &Init, report: &mut Report) {
         .filter(|(_, phase)| !is_phase(phase))
     {
         let message = format!("{phase:?} is not a phase of kubeadm init");
-        report.refuse(&format!("skipPhases.{number}"), message);
+        report.refuse_item("skipPhases", number, message);
     }
 }
 
