@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use image::paths;
 use image::report::{HANDED_OFF, HANDOFF_LINE, Handoff};
 use nix::dir::{Dir, Type};
@@ -63,16 +63,15 @@ pub(crate) fn hand_off(
     best_effort(world, "naming the node", host_name::set(root, machine_id));
     let flushed = step.step("handoff.flush", || boot.network.flush());
     best_effort(world, "taking the network down", flushed);
-    step.step("handoff.harden", || root.harden())
-        .context("making damage of the root fatal")?;
     end_processes(world);
-    if let Some(state) = state.made() {
-        ledger::note_success(state);
-    }
-    let timeline = boot.timeline.to_lines();
-    keep_records(world, &boot.manifest.to_text(), &timeline);
-    let kept = state.keep_timeline(&timeline);
-    best_effort(world, "keeping the boot's timeline in state", kept);
+    // The kernel waits for all users of the old table; the records wait for the disk meanwhile.
+    std::thread::scope(|scope| {
+        let hardening = scope.spawn(|| root.harden());
+        keep_all_records(boot, state);
+        let hardened = hardening.join();
+        hardened.unwrap_or_else(|_| bail!("the thread panicked"))
+    })
+    .context("making damage of the root fatal")?;
     world.watchdog.hand_over();
     world.consoles.release();
     let old = open_folder(&world.initrd);
@@ -129,6 +128,18 @@ fn environment() -> Vec<CString> {
     .into_iter()
     .filter_map(|text| CString::new(text).ok())
     .collect()
+}
+
+/// All that is kept of this boot: in `state` and where the running node finds it.
+fn keep_all_records(boot: &Boot, state: &State) {
+    let world = &boot.world;
+    if let Some(state) = state.made() {
+        ledger::note_success(state);
+    }
+    let timeline = boot.timeline.to_lines();
+    keep_records(world, &boot.manifest.to_text(), &timeline);
+    let kept = state.keep_timeline(&timeline);
+    best_effort(world, "keeping the boot's timeline in state", kept);
 }
 
 /// The manifest and the timeline, where the running node finds them.
