@@ -1,7 +1,12 @@
 //! The kubeconfigs of a control plane, as specifications.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
 use crate::certs::{Certificate, client};
 use crate::config::Config;
+use crate::yaml;
 
 /// What a kubeconfig is to be. Its one cluster, context and user are named as kubeadm names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +23,42 @@ pub struct Kubeconfig {
     pub certificate: Certificate,
 }
 
+/// What a kubeconfig has of keys and certificates, each as PEM.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials<'a> {
+    /// The certificate of the API server's authority.
+    pub authority: &'a str,
+    /// The user's certificate.
+    pub certificate: &'a str,
+    /// The user's key.
+    pub key: &'a str,
+}
+
 impl Kubeconfig {
+    /// The file.
+    #[must_use]
+    pub fn text(&self, credentials: Credentials<'_>) -> String {
+        let cluster = json!({
+            "certificate-authority-data": STANDARD.encode(credentials.authority),
+            "server": self.server,
+        });
+        let user = json!({
+            "client-certificate-data": STANDARD.encode(credentials.certificate),
+            "client-key-data": STANDARD.encode(credentials.key),
+        });
+        yaml::write(&json!({
+            "apiVersion": "v1",
+            "clusters": [{"cluster": cluster, "name": self.cluster}],
+            "contexts": [{
+                "context": {"cluster": self.cluster, "user": self.user},
+                "name": self.context(),
+            }],
+            "current-context": self.context(),
+            "kind": "Config",
+            "users": [{"name": self.user, "user": user}],
+        }))
+    }
+
     /// The context's name.
     #[must_use]
     pub fn context(&self) -> String {

@@ -7,7 +7,8 @@
 //! the addons. What differs between versions of kubeadm is one table, [`release`].
 //!
 //! Nothing here touches a disk, a network or a clock: what kubeadm asks of the machine is a [`host::Host`], and what only
-//! the moment of a bootstrap knows (the authority's certificate, the time) an [`objects::Moment`].
+//! the moment of a bootstrap knows (the authority's certificate, the time) an [`objects::Moment`]. [`pki`] makes keys and
+//! certificates of the specifications; of the machine it takes random numbers.
 //!
 //! Sources: kubeadm's API v1beta4 and v1beta3
 //! (<https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4/>), its implementation notes
@@ -64,6 +65,9 @@ pub mod static_pods;
 mod addons;
 pub mod kubeconfigs;
 pub mod kubelet;
+
+// Floor: keys and certificates
+pub mod pki;
 
 // Floor: rendering
 pub mod render;

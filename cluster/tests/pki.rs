@@ -1,0 +1,214 @@
+//! Makes real keys and certificates, and reads them with another library.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, UNIX_EPOCH};
+
+use cluster::certs::{Authority, Certificate, KeyKind, Usage};
+use cluster::config::{self, Config};
+use cluster::host::Host;
+use cluster::pki::{Error, KeyFile, make};
+use cluster::yaml;
+use cluster::{certs, kubeconfigs};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::{Pem, parse_x509_pem};
+
+/// 22 November 2026, 20:00 UTC.
+const NOW: u64 = 1_795_377_600;
+
+fn config(cluster: &str, init: &str) -> Config {
+    let config = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {{advertiseAddress: 'fd00::5'}}
+nodeRegistration: {{name: node1}}
+{init}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: v1.35.4
+apiServer: {{certSANs: ['*.example.test', 10.0.0.9]}}
+certificateValidityPeriod: 100h
+{cluster}
+"
+    );
+    config::read(&config, "1.35.4", &Host::debian("host")).unwrap()
+}
+
+fn made(config: &Config) -> Result<BTreeMap<String, KeyFile>, Error> {
+    let certificates = certs::certificates(config);
+    let kubeconfigs = kubeconfigs::kubeconfigs(config);
+    let kind = KeyKind::of(&config.cluster.encryption_algorithm);
+    let now = UNIX_EPOCH + Duration::from_secs(NOW);
+    let files = make(
+        &config.cluster.certificates_dir,
+        kind,
+        &certificates,
+        &kubeconfigs,
+        now,
+    )?;
+    Ok(files
+        .into_iter()
+        .map(|file| (file.path.clone(), file))
+        .collect())
+}
+
+fn pem(text: &str) -> Pem {
+    parse_x509_pem(text.as_bytes()).unwrap().1
+}
+
+fn names(certificate: &X509Certificate) -> BTreeSet<String> {
+    let extension = certificate.subject_alternative_name().unwrap();
+    let names = extension.map(|extension| extension.value.general_names.clone());
+    let shown = |name: &GeneralName| match name {
+        GeneralName::DNSName(name) => (*name).to_owned(),
+        GeneralName::IPAddress(bytes) => match <[u8; 4]>::try_from(*bytes) {
+            Ok(v4) => IpAddr::from(v4).to_string(),
+            Err(_) => IpAddr::from(<[u8; 16]>::try_from(*bytes).unwrap()).to_string(),
+        },
+        other => panic!("{other:?}"),
+    };
+    names.unwrap_or_default().iter().map(shown).collect()
+}
+
+/// Compares a certificate with its specification, its issuer's key and its own key.
+fn check(pem: &Pem, issuer: &Pem, key: &str, wanted: &Certificate) {
+    let (certificate, issuer) = (pem.parse_x509().unwrap(), issuer.parse_x509().unwrap());
+    let organisation = wanted
+        .organisation
+        .as_ref()
+        .map(|name| format!("O={name}, "));
+    let subject = format!("{}CN={}", organisation.unwrap_or_default(), wanted.name);
+    assert_eq!(certificate.subject().to_string(), subject);
+    assert_eq!(
+        certificate.issuer().to_string(),
+        format!("CN={}", wanted.issuer.name())
+    );
+    certificate
+        .verify_signature(Some(issuer.public_key()))
+        .unwrap();
+    assert_eq!(names(&certificate), wanted.names);
+    let authority = wanted.usage == Usage::Authority;
+    let constraints = certificate.basic_constraints().unwrap().unwrap();
+    assert!(constraints.critical && constraints.value.ca == authority);
+    let usage = certificate.key_usage().unwrap().unwrap();
+    assert!(usage.critical && usage.value.digital_signature() && usage.value.key_encipherment());
+    assert_eq!(usage.value.key_cert_sign(), authority);
+    let extended = certificate.extended_key_usage().unwrap();
+    let extended =
+        extended.map(|extension| (extension.value.server_auth, extension.value.client_auth));
+    let expected = match wanted.usage {
+        Usage::Authority => None,
+        Usage::Client => Some((false, true)),
+        Usage::Server => Some((true, false)),
+        Usage::Peer => Some((true, true)),
+    };
+    assert_eq!(extended, expected);
+    let now = i64::try_from(NOW).unwrap();
+    assert_eq!(certificate.validity().not_before.timestamp(), now - 300);
+    assert_eq!(
+        certificate.validity().not_after.timestamp(),
+        now + wanted.validity.seconds()
+    );
+    let own = rcgen::KeyPair::from_pem(key).unwrap();
+    assert_eq!(
+        certificate.public_key().subject_public_key.data,
+        own.public_key_raw()
+    );
+}
+
+#[test]
+fn certificates_are_what_is_specified() {
+    for algorithm in ["ECDSA-P256", "ECDSA-P384"] {
+        let config = config(&format!("encryptionAlgorithm: {algorithm}"), "");
+        let files = made(&config).unwrap();
+        let text = |name: &str| &files[&format!("/etc/kubernetes/pki/{name}")].text;
+        let specified = certs::certificates(&config);
+        assert_eq!(specified.len(), 10);
+        for certs::CertificateFile { file, certificate } in &specified {
+            let issuer = pem(text(&format!("{}.crt", certificate.issuer.file())));
+            let key = text(&format!("{file}.key"));
+            check(
+                &pem(text(&format!("{file}.crt"))),
+                &issuer,
+                key,
+                certificate,
+            );
+            assert!(files[&format!("/etc/kubernetes/pki/{file}.key")].secret);
+        }
+        let accounts = rcgen::KeyPair::from_pem(text("sa.key")).unwrap();
+        assert_eq!(accounts.public_key_pem(), *text("sa.pub"));
+    }
+}
+
+#[test]
+fn kubeconfigs_hold_certificates_of_the_authority() {
+    use base64::Engine as _;
+    let config = config("encryptionAlgorithm: ECDSA-P256\nclusterName: demo", "");
+    let files = made(&config).unwrap();
+    let authority = &files["/etc/kubernetes/pki/ca.crt"].text;
+    for kubeconfig in kubeconfigs::kubeconfigs(&config) {
+        let file = &files[&format!("/etc/kubernetes/{}", kubeconfig.file)];
+        assert!(file.secret && !format!("{file:?}").contains("data"));
+        let node = yaml::document(&file.text, 0, &mut cluster::report::Report::default()).unwrap();
+        let first = |list: &str, item: &str| match &node.get(list).unwrap().content {
+            yaml::Content::List(items) => items[0].get(item).unwrap().clone(),
+            other => panic!("{other:?}"),
+        };
+        let decoded = |node: &yaml::Node, key: &str| {
+            let text = node.get(key).unwrap().text().unwrap();
+            let bytes = base64::engine::general_purpose::STANDARD
+                .decode(text)
+                .unwrap();
+            String::from_utf8(bytes).unwrap()
+        };
+        let (cluster, user) = (first("clusters", "cluster"), first("users", "user"));
+        assert_eq!(
+            cluster.get("server").unwrap().text().unwrap(),
+            kubeconfig.server
+        );
+        assert_eq!(decoded(&cluster, "certificate-authority-data"), *authority);
+        let certificate = pem(&decoded(&user, "client-certificate-data"));
+        let key = decoded(&user, "client-key-data");
+        check(&certificate, &pem(authority), &key, &kubeconfig.certificate);
+        assert_eq!(
+            node.get("current-context").unwrap().text().unwrap(),
+            kubeconfig.context()
+        );
+    }
+}
+
+#[test]
+fn keys_are_never_the_same() {
+    let config = config("encryptionAlgorithm: ECDSA-P256", "");
+    let (one, two) = (made(&config).unwrap(), made(&config).unwrap());
+    let keys = one
+        .values()
+        .chain(two.values())
+        .filter(|file| file.path.ends_with(".key"));
+    let keys: Vec<&str> = keys.map(|file| file.text.as_str()).collect();
+    let different: BTreeSet<&str> = keys.iter().copied().collect();
+    assert_eq!((keys.len(), different.len()), (22, 22));
+}
+
+#[test]
+fn rsa_and_an_authority_that_is_skipped_are_refused() {
+    let error = made(&config("", "")).unwrap_err();
+    assert_eq!(error, Error::Rsa(2048));
+    assert!(
+        error
+            .to_string()
+            .contains("set encryptionAlgorithm to ECDSA-P256"),
+        "{error}"
+    );
+    let skipped = config(
+        "encryptionAlgorithm: ECDSA-P256",
+        "skipPhases: [certs/front-proxy-ca]",
+    );
+    assert_eq!(
+        made(&skipped).unwrap_err(),
+        Error::NoAuthority(Authority::FrontProxy)
+    );
+}
