@@ -82,44 +82,16 @@ fn is_disabled(sysroot: &Path) -> bool {
 /// its own environment. With control groups left to systemd its message comes from the unit's own group and is
 /// accepted. After READY the unit blesses the boot entry.
 fn text() -> String {
-    format!(
-        "\
-# Written by the init at every boot. Change it by a drop-in below /etc/systemd/system/{UNIT}.d.
-[Unit]
-Description=Kubernetes node agent
-Documentation=https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
-Requires=containerd.service
-Wants=slipway-images.service rpc-statd.service
-After=containerd.service slipway-images.service network.target systemd-sysctl.service
-RequiresMountsFor={STATE}
-StartLimitIntervalSec=0
-
-[Service]
-Type=notify
-NotifyAccess=all
-Slice=podruntime.slice
-Delegate=yes
-KillMode=mixed
-OOMScoreAdjust=-999
-MemoryMin=96M
-CPUWeight=1000
-LimitNOFILE=1048576
-TasksMax=infinity
-TimeoutStartSec=300
-TimeoutStopSec=60
-Restart=always
-RestartSec=2
-ExecStartPre={NODE_PROGRAM} {GATE_COMMAND}
-ExecStartPre={NODE_PROGRAM} {PREPARE_COMMAND}
-ExecStartPre=-/usr/bin/crun delete --force {CONTAINER}
-ExecStart=/usr/bin/env -u NOTIFY_SOCKET /usr/bin/crun --cgroup-manager=disabled run --bundle {RUN_KUBELET_BUNDLE} {CONTAINER}
-ExecStartPost=-{NODE_PROGRAM} {BLESS_COMMAND}
-ExecStopPost=-/usr/bin/crun delete --force {CONTAINER}
-
-[Install]
-WantedBy={TARGET}
-"
-    )
+    include_str!("kubelet/kubelet.service")
+        .replace("@UNIT@", UNIT)
+        .replace("@STATE@", STATE)
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@GATE_COMMAND@", GATE_COMMAND)
+        .replace("@PREPARE_COMMAND@", PREPARE_COMMAND)
+        .replace("@BLESS_COMMAND@", BLESS_COMMAND)
+        .replace("@CONTAINER@", CONTAINER)
+        .replace("@BUNDLE@", RUN_KUBELET_BUNDLE)
+        .replace("@TARGET@", TARGET)
 }
 
 #[cfg(test)]
@@ -139,6 +111,7 @@ mod tests {
         let gate = unit.find("slipway-node kubelet-gate").unwrap();
         assert!(gate < unit.find("ExecStart=").unwrap());
         assert!(unit.contains("ExecStartPost=-/usr/lib/slipway/slipway-node bless"));
+        assert!(!unit.contains('@'), "{unit}");
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");
         fs::create_dir_all(&presets).unwrap();

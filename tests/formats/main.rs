@@ -1,5 +1,5 @@
 //! All output formats of a build against independent programs: ukify, fsck.fat, mtools, sgdisk, cpio, modprobe,
-//! qemu-img and GNU tar, all from a pinned tools tree.
+//! qemu-img, GNU tar and systemd's analyzer, all from a pinned tools tree.
 //!
 //! Without the standard test harness, since an ordinary user becomes root of a namespace before the first thread
 //! starts.
@@ -10,6 +10,7 @@
 )]
 
 mod setup;
+mod units;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -67,6 +68,10 @@ fn main() -> Result<()> {
         ("inspect_reads_disk_qcow2_and_uki", Bench::inspect),
         ("two_disks_are_equal_bytes", Bench::twice),
         ("skopeo_reads_the_oci_layout", Bench::layout),
+        (
+            "systemd_analyze_finds_our_units_as_closed_as_documented",
+            Bench::units,
+        ),
     ] {
         proof(&bench).with_context(|| format!("test {name}"))?;
         println!("test {name} ... ok");
@@ -540,6 +545,39 @@ impl Bench {
                 .iter()
                 .any(|note| note.contains("hash tree"))
         );
+        Ok(())
+    }
+
+    /// The exposure that `systemd-analyze security` computes for each of our units is at most the one of `docs/security.md`.
+    fn units(&self) -> Result<()> {
+        let bounds = units::documented()?;
+        let files = units::files()?;
+        let names: BTreeSet<&String> = files.keys().collect();
+        ensure!(
+            names == bounds.keys().collect(),
+            "the units are {names:?}, those of docs/security.md {:?}",
+            bounds.keys()
+        );
+        let folder = self.place.path().join("units/usr/lib/systemd/system");
+        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(self.place.path().join("units/etc"))?;
+        for (name, text) in &files {
+            fs::write(folder.join(name), text)?;
+            let said = self.shell(&format!(
+                "LC_ALL=C systemd-analyze security --no-pager --offline=true --root={PLACE}/units {name}"
+            ))?;
+            let last = format!("Overall exposure level for {name}: ");
+            let exposure: Option<f64> = said
+                .lines()
+                .find_map(|line| line.split_once(&last)?.1.split(' ').next()?.parse().ok());
+            let exposure = exposure.with_context(|| format!("no exposure in {said}"))?;
+            println!("{name}: {exposure}");
+            ensure!(
+                exposure <= bounds[name],
+                "{name} has an exposure of {exposure}; docs/security.md allows {}: {said}",
+                bounds[name]
+            );
+        }
         Ok(())
     }
 

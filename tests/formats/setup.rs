@@ -29,6 +29,7 @@ const PROGRAMS: &[&str] = &[
     "mtools",
     "qemu-utils",
     "skopeo",
+    "systemd",
     "systemd-boot-efi",
     "systemd-ukify",
     "tar",

@@ -105,16 +105,15 @@ pub(super) fn layer(
     let size = Some(fs::metadata(&archive)?.len());
     step.done(made.hit, size);
     let name = format!("{CONTAINER_IMAGES}/{}.tar", &key.as_str()[..16]);
+    let unit = import_unit(&wanted, &name, &key);
     let entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),
         Entry::directory(CONTAINER_IMAGES, 0o755),
         Entry::copy(&name, 0o644, &archive),
-        Entry::file(IMPORT_UNIT, 0o644, import_unit(&wanted, &name, &key)),
+        Entry::file(IMPORT_UNIT, 0o644, unit.as_str()),
     ];
-    Layer::with_key(
-        entries,
-        Key::of("images layer", 1).key("images", &key).finish(),
-    )
+    let key = Key::of("images layer", 1).key("images", &key);
+    Layer::with_key(entries, key.text("unit", &unit).finish())
 }
 
 fn make(
@@ -197,34 +196,22 @@ fn kept(tree: &Path, keep: fn(&str) -> bool) -> Result<Vec<Entry>> {
 /// before the mark is created.
 fn import_unit(images: &[ContainerImage], archive: &str, key: &Key) -> String {
     let mark = format!("/var/lib/containerd/slipway-images-{}", &key.as_str()[..16]);
-    let pins: String = images
+    let pins: Vec<String> = images
         .iter()
         .map(|image| {
             // Without the label the kubelet removes them when the disk is nearly full.
             format!(
-                "ExecStart=/usr/bin/ctr --namespace {NAMESPACE} images label {} io.cri-containerd.pinned=pinned\n",
+                "ExecStart=/usr/bin/ctr --namespace {NAMESPACE} images label {} io.cri-containerd.pinned=pinned",
                 baked(*image).name
             )
         })
         .collect();
-    format!(
-        "\
-[Unit]
-Description=Import of the container images that came with the node's image
-Requires=containerd.service
-After=containerd.service
-Before={UNIT}
-ConditionPathExists=!{mark}
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-TimeoutStartSec=600
-ExecStart=/usr/bin/ctr --namespace {NAMESPACE} images import {archive}
-{pins}ExecStart=/usr/bin/sync --file-system /var/lib/containerd
-ExecStart=/usr/bin/touch {mark}
-"
-    )
+    include_str!("slipway-images.service")
+        .replace("@UNIT@", UNIT)
+        .replace("@MARK@", &mark)
+        .replace("@NAMESPACE@", NAMESPACE)
+        .replace("@ARCHIVE@", archive)
+        .replace("@PINS@", &pins.join("\n"))
 }
 
 #[cfg(test)]
@@ -269,6 +256,8 @@ mod tests {
         assert!(at("images import /a.tar") < at("label slipway.local/etcd:baked"));
         assert!(at("label slipway.local/pause:baked") < at("/usr/bin/sync"));
         assert!(at("/usr/bin/sync") < at("/usr/bin/touch"));
+        // `@system-service` is systemd's own word.
+        assert_eq!(unit.matches('@').count(), 1, "{unit}");
         assert!(unit.contains(&format!(
             "!/var/lib/containerd/slipway-images-{}",
             &key.as_str()[..16]
