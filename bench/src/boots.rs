@@ -132,19 +132,15 @@ fn rows(initrds: &[Initrd], table: &mut Table) {
         initrd.boots.iter().map(time).collect()
     };
     for (peer, least) in peers.iter().zip([4.0, 6.0]) {
-        let mut row = |what: &str, unit, ours: Vec<f64>, theirs: Vec<f64>, goals| {
+        let mut row_of = |what: &str, time: fn(&Boot) -> f64, goals| {
             table.rows.push(Row {
                 group: "boots",
                 what: what.to_owned(),
-                unit,
-                ours,
-                peer: Some((peer.name, theirs)),
+                unit: Unit::VirtualSeconds,
+                ours: times(ours, time),
+                peer: Some((peer.name, times(peer, time))),
                 goals,
             });
-        };
-        let mut row_of = |what: &str, time: fn(&Boot) -> f64, goals| {
-            let (ours, theirs) = (times(ours, time), times(peer, time));
-            row(what, Unit::VirtualSeconds, ours, theirs, goals);
         };
         row_of(
             "/init → handoff, second boot",
@@ -157,15 +153,16 @@ fn rows(initrds: &[Initrd], table: &mut Table) {
             |boot| boot.system,
             Vec::new(),
         );
-        let size = |initrd: &Initrd| vec![mebibytes(initrd.size)];
-        row(
-            "initrd",
-            Unit::Mebibytes,
-            size(ours),
-            size(peer),
-            Vec::new(),
-        );
     }
+    let sizes: Vec<String> = initrds
+        .iter()
+        .map(|initrd| format!("{} {:.2} MiB", initrd.name, mebibytes(initrd.size)))
+        .collect();
+    table.notes.push(format!(
+        "boots: ours is the demo's initrd with the drivers of QEMU alone, the peers' have all drivers that they put into an initrd \
+         for any machine ({}); `bench sizes` compares initrds of equal breadth",
+        sizes.join(", ")
+    ));
     table.notes.push(
         "boots: the handoff is our init's last line in the kernel's log, and with the peers the end of \
          their journal just before it; ours has checked and mounted state, var and the etcd disk by then, the peers' have mounted the root; dracut: \

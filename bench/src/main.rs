@@ -45,8 +45,8 @@ use crate::table::Table;
 struct Arguments {
     /// What to measure [default: everything]
     parts: Vec<Part>,
-    /// How often each build and boot is repeated; the median counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    /// How often each build and boot is repeated, at least 3 times; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(3..))]
     repeats: u16,
     /// Also write the table as JSON to FILE
     #[arg(long, value_name = "FILE")]
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_wrong_argument_is_named() {
-        for (line, word) in [("boot", "boot"), ("--repeats 0", "0"), ("--json", "--json")] {
+        for (line, word) in [("boot", "boot"), ("--repeats 2", "2"), ("--json", "--json")] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }

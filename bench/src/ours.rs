@@ -1,15 +1,16 @@
-//! Our side of the builds: the base recipe without its kubelet, in a cache for the benchmark alone.
+//! Our side of the builds: the base recipe without its kubelet, built by the program itself, in a cache for the benchmark
+//! alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 use slipway::host::cache::{self, Cache};
-use slipway::host::progress::{Kind, Progress};
 use slipway::host::session::Session;
 use slipway::lock::{self, LockedRecipe, Mode};
-use slipway::pipeline::{self, Request};
 use slipway::recipe::{self, SET_KERNEL, SET_ROOT, SET_TOOLS_BUILD};
 
 /// The recipe with the packages, files and units of both builds.
@@ -28,20 +29,22 @@ pub(crate) struct Ours {
     /// The recipe with a fresh lock.
     pub(crate) locked: LockedRecipe,
     folder: PathBuf,
-    downloads: PathBuf,
+    /// The program `slipway`.
+    program: PathBuf,
 }
 
 /// Seconds of a build, and of its steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed {
-    /// Wall-clock time from the request to the finished folder.
+    /// Wall-clock time from the program's start to its end.
     pub(crate) seconds: f64,
     /// Name and seconds of the steps that were not cached.
     pub(crate) steps: Vec<(String, f64)>,
 }
 
 impl Ours {
-    /// Writes the recipe to `folder`, renews its lock, and fetches its packages.
+    /// Compiles the program, writes the recipe to `folder`, and builds it once, which fills the cache with the packages and
+    /// the archive's indexes.
     pub(crate) fn prepare(session: &Session, folder: &Path, base: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let path = folder.join("bench.toml");
@@ -51,25 +54,25 @@ impl Ours {
         let recipe = recipe::load(&path)?;
         // mkosi installs the archive's current packages; ours must be the same.
         let locked = lock::pin(session, recipe, Mode::Renew)?;
-        let downloads = session.cache.root().join("downloads");
         for set in SETS {
             locked.fetch(session, set)?;
         }
-        Ok(Self {
+        let ours = Self {
             locked,
             folder: folder.to_owned(),
-            downloads,
-        })
+            program: program()?,
+        };
+        ours.link_packages(&session.cache)?;
+        ours.build()?;
+        Ok(ours)
     }
 
     fn cache_folder(&self) -> PathBuf {
         self.folder.join("cache")
     }
 
-    /// Empties the cache except for the downloads.
-    pub(crate) fn make_cold(&self) -> Result<()> {
-        cache::remove(&self.cache_folder())?;
-        cache::remove(&self.folder.join("out"))?;
+    /// Links the packages, which are fetched already, into the benchmark's cache.
+    fn link_packages(&self, from: &Cache) -> Result<()> {
         let cache = Cache::at(self.cache_folder())?;
         let packages = SETS
             .iter()
@@ -79,10 +82,7 @@ impl Ours {
             if let Some(folder) = to.parent() {
                 fs::create_dir_all(folder)?;
             }
-            let from = self
-                .downloads
-                .join(&package.sha256[..2])
-                .join(&package.sha256);
+            let from = from.object(&package.sha256);
             match fs::hard_link(&from, &to) {
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                     return Err(error).with_context(|| format!("linking {}", from.display()));
@@ -93,32 +93,109 @@ impl Ours {
         Ok(())
     }
 
+    /// Empties the cache except for the downloads, and removes the output and the lock: the next build chooses the packages
+    /// anew, as mkosi's apt does.
+    pub(crate) fn make_cold(&self) -> Result<()> {
+        for name in names(&self.cache_folder())? {
+            if name != "downloads" {
+                cache::remove(&self.cache_folder().join(name))?;
+            }
+        }
+        cache::remove(&self.folder.join("out"))?;
+        let lock = self.locked.recipe.lock_path();
+        match fs::remove_file(&lock) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", lock.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes `word` to the overlay's file.
     pub(crate) fn change(&self, word: &str) -> Result<()> {
         change(&self.folder, word)
     }
 
-    /// Builds with the cache as it is.
+    /// Builds with the cache as it is, as a user does: by the program, whose start and end count.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the tool itself is what is measured, as a user starts it"
+    )]
     pub(crate) fn build(&self) -> Result<Timed> {
-        let request = Request {
-            recipe: self.locked.recipe.path.clone(),
-            output: self.folder.join("out"),
-            lock: Mode::Locked,
-        };
         let begin = Instant::now();
-        let cache = Cache::at(self.cache_folder())?;
-        let session = Session::new(cache, Progress::new(Kind::Quiet));
-        pipeline::build(&session, &request)?;
+        let done = Command::new(&self.program)
+            .args(["--json", "build"])
+            .arg(&self.locked.recipe.path)
+            .arg("--output")
+            .arg(self.folder.join("out"))
+            .env("SLIPWAY_CACHE", self.cache_folder())
+            .output()
+            .with_context(|| format!("starting {}", self.program.display()))?;
         let seconds = begin.elapsed().as_secs_f64();
-        let steps = session
-            .progress
-            .records()
-            .into_iter()
-            .filter(|step| step.outcome == slipway::host::progress::Outcome::Made)
-            .map(|step| (step.name, step.seconds))
-            .collect();
-        Ok(Timed { seconds, steps })
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "slipway build failed: {said}");
+        Ok(Timed {
+            seconds,
+            steps: made_steps(&said),
+        })
     }
+}
+
+/// Name and seconds of the steps that were made, from the events that the program prints with `--json`.
+fn made_steps(said: &str) -> Vec<(String, f64)> {
+    let events = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let made = events.filter(|event| event["event"] == "end" && event["outcome"] == "made");
+    let steps = made.filter_map(|event| {
+        let name = event["step"].as_str()?.to_owned();
+        Some((name, event["seconds"].as_f64()?))
+    });
+    steps.collect()
+}
+
+/// The names in a folder.
+fn names(folder: &Path) -> Result<Vec<std::ffi::OsString>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+    let names = entries.map(|entry| Ok(entry?.file_name()));
+    names.collect()
+}
+
+/// Compiles the program `slipway` as it is shipped; gives its path.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "Cargo compiles what is measured, with the compiler that compiled the benchmark"
+)]
+fn program() -> Result<PathBuf> {
+    let done = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--package", "slipway"])
+        .args([
+            "--bin",
+            "slipway",
+            "--message-format",
+            "json-render-diagnostics",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("starting Cargo")?;
+    ensure!(done.status.success(), "slipway does not compile");
+    let text = String::from_utf8_lossy(&done.stdout);
+    match executable(&text) {
+        Some(path) => Ok(path),
+        None => bail!("Cargo names no program slipway"),
+    }
+}
+
+/// The program in Cargo's messages
+/// (<https://doc.rust-lang.org/cargo/reference/external-tools.html#artifact-messages>).
+fn executable(messages: &str) -> Option<PathBuf> {
+    let messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages
+        .filter(|message| message["target"]["name"] == "slipway")
+        .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
 }
 
 /// The base recipe under the name `bench`, with an overlay and without the tables of `LEFT_OUT`.
@@ -148,6 +225,23 @@ fn change(folder: &Path, word: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_steps_and_the_program_are_read_from_what_is_printed() {
+        let said = r#"{"event":"begin","step":"lock"}
+{"event":"end","step":"lock","outcome":"made","seconds":1.5,"bytes":7}
+{"event":"end","step":"tools","outcome":"hit","seconds":0.1,"bytes":null}
+a warning
+{"event":"end","step":"root","outcome":"made","seconds":2,"bytes":null}"#;
+        let steps = [("lock".to_owned(), 1.5), ("root".to_owned(), 2.0)];
+        assert_eq!(made_steps(said), steps);
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"image"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"slipway"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"slipway"},"executable":"/t/release/slipway"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages), Some("/t/release/slipway".into()));
+        assert_eq!(executable("{}"), None);
+    }
 
     #[test]
     fn the_derived_recipe_is_the_base_without_its_kubelet() {

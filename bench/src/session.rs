@@ -13,7 +13,7 @@ use slipway::host::progress::Kind;
 use slipway::host::session;
 use slipway::install::tools;
 use slipway::recipe::{SET_KERNEL, SET_TOOLS_BUILD};
-use slipway::steps::kernel;
+use slipway::steps::kernel::{self, Kernel};
 use slipway::vm::disks::Node;
 
 use crate::dracut;
@@ -123,6 +123,25 @@ impl Session {
             self.dracut = Some(dracut::make(&peers, &work, &kernel)?);
         }
         self.dracut.clone().context("making dracut's initrd")
+    }
+
+    /// The initrds that dracut and mkosi make for a kernel for all machines, of this package and unpacked: each peer's name
+    /// and its file.
+    pub(crate) fn generic_initrds(
+        &mut self,
+        package: &str,
+        kernel: &Kernel,
+    ) -> Result<[(&'static str, PathBuf); 2]> {
+        let (peers, ours) = (self.peers()?, self.ours()?);
+        let work = self.scratch.path().join("generic");
+        fs::create_dir_all(&work)?;
+        self.say("making dracut's initrd with all drivers");
+        let dracut = dracut::make(&peers, &work, kernel)?;
+        let mut recipe = ours.locked.recipe.clone();
+        package.clone_into(&mut recipe.kernel.package);
+        self.say("building with mkosi for its initrd with all drivers");
+        let mkosi = Mkosi::prepare(&peers, &work, &recipe)?.initrd()?;
+        Ok([("dracut", dracut), ("mkosi", mkosi)])
     }
 
     /// The lab with the demo's image.
