@@ -150,6 +150,175 @@ network:
     assert_eq!(network.resolvers, [address("198.51.100.53")]);
 }
 
+/// A bond of two devices with a VLAN above it, as cloud-init's documentation writes both versions.
+const BONDED_1: &str = "\
+version: 1
+config:
+  - {type: physical, name: a, mac_address: '52:54:00:00:00:0A'}
+  - {type: physical, name: b, mac_address: '52:54:00:00:00:0b'}
+  - type: bond
+    name: bond7
+    mac_address: '52:54:00:00:00:0a'
+    mtu: 9000
+    bond_interfaces: [a, b]
+    params:
+      bond-mode: active-backup
+      bond_miimon: 100
+      bond-primary: b
+      bond-arp-ip-target: [192.0.2.1, 192.0.2.2]
+    subnets:
+      - type: dhcp4
+  - type: vlan
+    name: bond7.42
+    vlan_link: bond7
+    vlan_id: 42
+    mtu: 1400
+    subnets:
+      - {type: static, address: 192.0.2.7/24, gateway: 192.0.2.1}
+";
+
+const BONDED_2: &str = "\
+version: 2
+ethernets:
+  a: {match: {macaddress: '52:54:00:00:00:0a'}}
+  b: {match: {macaddress: '52:54:00:00:00:0b'}}
+bonds:
+  bond7:
+    interfaces: [a, b]
+    macaddress: '52:54:00:00:00:0a'
+    mtu: 9000
+    dhcp4: true
+    parameters:
+      mode: active-backup
+      mii-monitor-interval: 100
+      primary: b
+      arp-ip-targets: [192.0.2.1, 192.0.2.2]
+vlans:
+  bond7.42:
+    id: 42
+    link: bond7
+    mtu: 1400
+    addresses: [192.0.2.7/24]
+    routes:
+      - {to: default, via: 192.0.2.1}
+";
+
+#[test]
+fn bonds_and_vlans_make_what_the_command_line_s_words_make() {
+    let (a, b) = ("enx52540000000a", "enx52540000000b");
+    let words = format!(
+        "bond=bond0:{a},{b}:mode=active-backup,miimon=100,primary={b},arp_ip_target=192.0.2.1;192.0.2.2:9000 \
+         vlan=bond0.42:bond0"
+    );
+    let words = image::cmdline::Cmdline::parse(&words).unwrap().network;
+    let sorted = |plan: &image::network::Network| {
+        let mut bonds = plan.bonds.clone();
+        for bond in &mut bonds {
+            bond.options.sort();
+            for (_, value) in &mut bond.options {
+                *value = value.replace(';', ",");
+            }
+        }
+        bonds
+    };
+    for text in [BONDED_1, BONDED_2] {
+        let plan = read_text(text).unwrap().plan();
+        assert_eq!(sorted(&plan), sorted(&words));
+        // The mode decides which other options there are.
+        assert_eq!(plan.bonds[0].options[0].0, "mode");
+        let vlan = &plan.vlans[0];
+        assert_eq!((vlan.id, vlan.parent.as_str()), (42, "bond0"));
+        let of = |name: &str| plan.interface(&[name.to_owned()]);
+        assert_eq!(of("bond0").mac.unwrap().to_string(), "52:54:00:00:00:0a");
+        assert_eq!(of("bond0").mtu, Some(9000));
+        assert_eq!(of(&vlan.name).mtu, Some(1400));
+        assert_eq!(of(&vlan.name).addresses, [(address("192.0.2.7"), 24)]);
+        let (route, gateway) = (&plan.routes[0], address("192.0.2.1"));
+        assert_eq!(
+            (route.gateway, route.interface.as_ref()),
+            (gateway, Some(&vlan.name))
+        );
+    }
+}
+
+#[test]
+fn netplans_words_for_a_bond_become_the_kernels() {
+    let options = |parameters: &str| {
+        let text = BONDED_2.replace(
+            "mode: active-backup",
+            &format!("mode: 802.3ad\n      {parameters}"),
+        );
+        read_text(&text).map(|read| read.plan().bonds[0].options.clone())
+    };
+    for (parameter, option, value) in [
+        ("lacp-rate: fast", "lacp_rate", "fast"),
+        (
+            "transmit-hash-policy: layer3+4",
+            "xmit_hash_policy",
+            "layer3+4",
+        ),
+        ("up-delay: 2s", "updelay", "2000"),
+        ("down-delay: 200 ms", "downdelay", "200"),
+        ("learn-packet-interval: 3", "lp_interval", "3"),
+        ("all-members-active: true", "all_slaves_active", "1"),
+        ("all-slaves-active: false", "all_slaves_active", "0"),
+    ] {
+        let found = options(parameter).unwrap();
+        let expected = (option.to_owned(), value.to_owned());
+        assert!(found.contains(&expected), "{parameter}: {found:?}");
+    }
+    for parameter in [
+        "lacp-speed: fast",
+        "up-delay: soon",
+        "learn-packet-interval: 5ms",
+    ] {
+        let notes = options(parameter).unwrap_err();
+        let key = parameter.split(':').next().unwrap();
+        assert!(
+            notes[0].contains(&format!("bonds.bond7.parameters.{key}")),
+            "{notes:?}"
+        );
+    }
+    // As netplan, where no mode is given.
+    let text = BONDED_2.replace("mode: active-backup", "min-links: 1");
+    let found = read_text(&text).unwrap().plan();
+    assert!(
+        found.bonds[0]
+            .options
+            .contains(&("mode".to_owned(), "balance-rr".to_owned()))
+    );
+}
+
+#[test]
+fn bonds_and_vlans_of_links_that_there_are_not_are_mistakes() {
+    for (text, from, to, word) in [
+        (BONDED_1, "[a, b]", "[a, c]", "\"c\""),
+        (BONDED_1, "[a, b]", "[]", "bond_links"),
+        (
+            BONDED_1,
+            "bond-mode: active-backup",
+            "bond-mode: fast",
+            "bond_mode",
+        ),
+        (BONDED_1, "bond_miimon", "miimon", "config[2].params.miimon"),
+        (BONDED_1, "vlan_id: 42", "vlan_id: 4095", "vlan_id"),
+        (BONDED_2, "link: bond7", "link: bond8", "\"bond8\""),
+        (
+            BONDED_2,
+            "interfaces: [a, b]",
+            "interfaces: [a, bond7.42]",
+            "\"bond7.42\"",
+        ),
+    ] {
+        let notes = read_text(&text.replace(from, to)).unwrap_err();
+        assert!(
+            notes.iter().any(|note| note.contains(word)),
+            "{to}: {notes:?}"
+        );
+        assert!(notes.last().unwrap().starts_with("ignoring"), "{notes:?}");
+    }
+}
+
 #[test]
 fn mistakes_are_noted_all_at_once_and_the_file_is_ignored() {
     let text = PROXMOX
@@ -166,8 +335,8 @@ fn mistakes_are_noted_all_at_once_and_the_file_is_ignored() {
     for (text, word) in [
         ("version: 3\n", "version: found \"3\""),
         ("a: [", "not YAML"),
-        ("version: 1\nconfig:\n- type: bond\n", "\"bond\""),
-        ("version: 2\nbonds: {b: {}}\n", "bonds"),
+        ("version: 1\nconfig:\n- type: bridge\n", "\"bridge\""),
+        ("version: 2\nbridges: {b: {}}\n", "bridges"),
         (
             "version: 2\nethernets: {eth0: {dhcp4: true}}\n",
             "ethernets.eth0.match",

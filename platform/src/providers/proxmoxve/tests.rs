@@ -57,12 +57,12 @@ fn fixed_addresses_of_the_drive_make_the_network() {
     // A file that cannot be used is noted; the machine boots as without it.
     bench.write(
         "cidata/network-config",
-        "version: 1\nconfig:\n- type: bond\n",
+        "version: 1\nconfig:\n- type: bridge\n",
     );
     let found = bench.obtain("proxmoxve").unwrap();
     assert_eq!(found.metadata.network, None);
     assert!(
-        found.notes.iter().any(|note| note.contains("\"bond\"")),
+        found.notes.iter().any(|note| note.contains("\"bridge\"")),
         "{:?}",
         found.notes
     );

@@ -12,6 +12,7 @@ mod rpc;
 use std::collections::BTreeMap;
 
 use fetch::Identity;
+use image::modules::{BOND, VLAN};
 
 use crate::base64;
 use crate::dmi::Dmi;
@@ -52,7 +53,15 @@ pub(super) static PROVIDER: Provider = Provider {
     needs_network: false,
     media: &[],
     source_modules: &[],
-    drivers: &[SCSI_DISK, "ahci", "nvme", "vmw_pvscsi", "vmxnet3"],
+    drivers: &[
+        BOND,
+        SCSI_DISK,
+        VLAN,
+        "ahci",
+        "nvme",
+        "vmw_pvscsi",
+        "vmxnet3",
+    ],
     disks: None,
     storage_identity: Identity::Anonymous,
     env_keys: env_keys::CUSTOM,
