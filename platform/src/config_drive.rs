@@ -75,7 +75,7 @@ pub(crate) fn openstack(machine: &Machine<'_>, folder: &Path) -> Result<Found, P
 }
 
 /// Adds the network, whose fixed addresses are the machine's if nothing else says which it has.
-fn describe(metadata: &mut Metadata, described: Option<Described>) {
+pub(crate) fn describe(metadata: &mut Metadata, described: Option<Described>) {
     let addressings = described.iter().flat_map(Described::addressings);
     let (mut four, mut six) = (Vec::new(), Vec::new());
     for addressing in addressings {

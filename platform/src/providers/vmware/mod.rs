@@ -4,6 +4,7 @@
 //! The port exists on VMware only, and accessing it elsewhere kills the process: it is used only if both the firmware
 //! and the processor identify VMware. The dependency `vmw_backdoor` reads variables; [`rpc`] sets them.
 
+mod guest_metadata;
 #[cfg(target_arch = "x86_64")]
 mod port;
 #[cfg(any(target_arch = "x86_64", test))]
@@ -172,25 +173,34 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
         .map(|xml| properties(&String::from_utf8_lossy(&xml)))
         .unwrap_or_default();
     let property = |name: &str| properties.get(name).map(|text| text.clone().into_bytes());
-    let data = get(DATA)?.or_else(|| property(DATA));
-    let encoding = get(ENCODING)?.or_else(|| property(ENCODING));
-    let hostname = get(HOSTNAME)?.or_else(|| property(HOSTNAME));
-    let words = get(NETWORK)?.or_else(|| property(NETWORK));
+    let mut value = |name: &str| match get(name)? {
+        None => Ok::<_, Problem>(property(name)),
+        some => Ok(some),
+    };
+    let data = value(DATA)?;
+    let encoding = value(ENCODING)?;
+    let hostname = value(HOSTNAME)?;
+    let words = value(NETWORK)?;
+    let cloud_init = value(guest_metadata::METADATA)?;
+    let its_encoding = value(guest_metadata::ENCODING)?;
     let name = "guestinfo";
     let data = match data {
-        Some(data) => Some(decoded(data, encoding.unwrap_or_default()).map_err(Problem::local)?),
+        Some(data) => {
+            let encoding = encoding.unwrap_or_default();
+            Some(decoded(&data, &encoding, (DATA, ENCODING)).map_err(Problem::local)?)
+        }
         None => None,
     };
     let config = userdata::only(data, name, Foreign::Refuse, false)?;
-    let mut found = Found::new(
-        config,
-        Metadata {
-            hostname: hostname.as_deref().and_then(crate::service::text),
-            ..Metadata::default()
-        },
-    );
+    let mut notes = Vec::new();
+    let metadata = metadata(cloud_init, its_encoding, &mut notes);
+    let mut found = Found::new(config, metadata);
+    found.notes.extend(notes);
+    // vSphere's own customisation is newer than what a template brought.
+    let hostname = hostname.as_deref().and_then(crate::service::text);
+    found.metadata.hostname = hostname.or(found.metadata.hostname);
     match words.map(|words| Described::read_words(words, NETWORK)) {
-        None => {}
+        None | Some(Ok(None)) => {}
         Some(Ok(described)) => found.metadata.network = described,
         // The machine may boot without them.
         Some(Err(lines)) => {
@@ -201,20 +211,42 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
     Ok(found)
 }
 
-/// Decodes data by the value of its encoding variable.
-fn decoded(data: Vec<u8>, encoding: Vec<u8>) -> Result<Vec<u8>, String> {
-    let encoding = String::from_utf8_lossy(&encoding).trim().to_owned();
-    let gunzip =
-        |data: &[u8]| ignition::contents::gunzip(data, LIMIT).map_err(|why| why.to_string());
-    match encoding.as_str() {
-        "" => Ok(data),
-        "b64" | "base64" => base64::decode(&data, DATA),
-        "gz" | "gzip" => gunzip(&data),
-        "gz+base64" | "gzip+base64" | "gz+b64" | "gzip+b64" => {
-            gunzip(&base64::decode(&data, DATA)?)
+/// What `guestinfo.metadata` says. A text that cannot be decoded is noted: the machine may boot without it.
+fn metadata(data: Option<Vec<u8>>, encoding: Option<Vec<u8>>, notes: &mut Vec<String>) -> Metadata {
+    let names = (guest_metadata::METADATA, guest_metadata::ENCODING);
+    let Some(data) = data else {
+        return Metadata::default();
+    };
+    let network = |text: &[u8], encoding: &str| {
+        let names = ("network", "network.encoding");
+        decoded(text, encoding.as_bytes(), names)
+    };
+    match decoded(&data, &encoding.unwrap_or_default(), names) {
+        Ok(text) => guest_metadata::read(&text, network, notes),
+        Err(why) => {
+            notes.push(format!("{why}; it is ignored"));
+            Metadata::default()
         }
+    }
+}
+
+/// Decodes the value of a variable by that of its encoding; both names are for messages.
+fn decoded(
+    data: &[u8],
+    encoding: &[u8],
+    (name, of_encoding): (&str, &str),
+) -> Result<Vec<u8>, String> {
+    let encoding = String::from_utf8_lossy(encoding).trim().to_owned();
+    let gunzip = |data: &[u8]| {
+        ignition::contents::gunzip(data, LIMIT).map_err(|why| format!("{name}: {why}"))
+    };
+    match encoding.as_str() {
+        "" => Ok(data.to_vec()),
+        "b64" | "base64" => base64::decode(data, name),
+        "gz" | "gzip" => gunzip(data),
+        "gz+base64" | "gzip+base64" | "gz+b64" | "gzip+b64" => gunzip(&base64::decode(data, name)?),
         other => Err(format!(
-            "{ENCODING}: {other:?} is not an encoding; expected none, base64, gzip or gzip+base64"
+            "{of_encoding}: {other:?} is not an encoding; expected none, base64, gzip or gzip+base64"
         )),
     }
 }

@@ -16,11 +16,15 @@ fn base64(data: &[u8]) -> Vec<u8> {
     ignition::encoding::encode_base64(data).into_bytes()
 }
 
+fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(data).unwrap();
+    gzip.finish().unwrap()
+}
+
 #[test]
 fn every_encoding_is_taken_off() {
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(CONFIG.as_bytes()).unwrap();
-    let gzip = gzip.finish().unwrap();
+    let gzip = gzip(CONFIG.as_bytes());
     for (data, encoding) in [
         (CONFIG.as_bytes().to_vec(), ""),
         (base64(CONFIG.as_bytes()), "base64"),
@@ -135,6 +139,138 @@ fn words_for_the_network_make_the_network() {
     let found = from(&[(NETWORK, b"ip=1.2.3.4.5::::::x")]).unwrap();
     assert_eq!(found.metadata.network, None);
     assert!(found.notes[0].starts_with(NETWORK), "{:?}", found.notes);
+}
+
+/// As Cluster API's provider for vSphere writes it.
+const GUEST_METADATA: &str = "\
+instance-id: \"worker-7\"
+local-hostname: \"worker-7\"
+wait-on-network:
+  ipv4: false
+network:
+  version: 2
+  ethernets:
+    id0:
+      match:
+        macaddress: \"00:50:56:00:00:0a\"
+      set-name: \"eth0\"
+      wakeonlan: true
+      dhcp4: false
+      dhcp6: false
+      addresses:
+      - \"192.0.2.9/24\"
+      routes:
+      - to: \"0.0.0.0/0\"
+        via: \"192.0.2.1\"
+      nameservers:
+        addresses:
+        - \"198.51.100.53\"
+        search:
+        - \"nodes.example\"
+";
+
+#[test]
+fn cloud_inits_metadata_has_the_host_name_and_a_fixed_network() {
+    use guest_metadata::{ENCODING, METADATA};
+    let plain = GUEST_METADATA.as_bytes();
+    for (data, encoding) in [
+        (plain.to_vec(), ""),
+        (base64(plain), "base64"),
+        (base64(plain), "b64"),
+        (base64(&gzip(plain)), "gzip+base64"),
+        (base64(&gzip(plain)), "gz+b64"),
+    ] {
+        let found = from(&[(METADATA, &data), (ENCODING, encoding.as_bytes())]).unwrap();
+        assert_eq!(found.notes, [""; 0], "{encoding}");
+        assert_eq!(found.config, None);
+        let metadata = found.metadata;
+        assert_eq!(metadata.hostname.as_deref(), Some("worker-7"));
+        assert_eq!(metadata.instance_id.as_deref(), Some("worker-7"));
+        assert_eq!(metadata.local_ipv4, ["192.0.2.9"]);
+        let plan = metadata.network.unwrap().plan();
+        assert_eq!(
+            plan.interfaces[0].addresses,
+            [("192.0.2.9".parse().unwrap(), 24)]
+        );
+        assert_eq!(plan.aliases[0].1.to_string(), "00:50:56:00:00:0a");
+        assert_eq!(plan.routes[0].gateway.to_string(), "192.0.2.1");
+        assert_eq!(plan.resolvers[0].to_string(), "198.51.100.53");
+    }
+}
+
+#[test]
+fn metadata_may_hold_keys_and_a_network_that_is_encoded_once_more() {
+    let network = GUEST_METADATA.split_once("network:\n  ").unwrap().1;
+    let network = network.replace("\n  ", "\n");
+    let network = String::from_utf8(base64(&gzip(network.as_bytes()))).unwrap();
+    let document = format!(
+        r#"{{"local-hostname": "w", "network": "{network}", "network.encoding": "gzip+base64",
+            "public-keys-data": "{0} one\n{0} two\n"}}"#,
+        crate::testing::KEY
+    );
+    let found = from(&[(guest_metadata::METADATA, document.as_bytes())]).unwrap();
+    assert_eq!(found.notes, [""; 0]);
+    assert_eq!(found.metadata.local_ipv4, ["192.0.2.9"]);
+    let keys: Vec<&str> = found
+        .metadata
+        .ssh_keys
+        .iter()
+        .map(|key| key.key.as_str())
+        .collect();
+    assert_eq!(keys.len(), 2);
+    assert!(keys[1].ends_with(" two"), "{keys:?}");
+}
+
+#[test]
+fn what_is_said_for_this_system_comes_before_cloud_inits_metadata() {
+    let all: [(&str, &[u8]); 4] = [
+        (guest_metadata::METADATA, GUEST_METADATA.as_bytes()),
+        (HOSTNAME, b"web-1"),
+        (NETWORK, b"ip=dhcp"),
+        (DATA, CONFIG.as_bytes()),
+    ];
+    let found = from(&all).unwrap();
+    assert_eq!(found.metadata.hostname.as_deref(), Some("web-1"));
+    assert_eq!(found.metadata.network.unwrap().text, b"ip=dhcp");
+    assert!(found.config.is_some());
+    // Words that say nothing leave it as it is.
+    let found = from(&[all[0], (NETWORK, b"quiet")]).unwrap();
+    assert!(found.metadata.network.unwrap().text.starts_with(b"{"));
+}
+
+#[test]
+fn broken_metadata_is_noted_and_keeps_nothing_from_the_config() {
+    use guest_metadata::{ENCODING, METADATA};
+    let bridge = GUEST_METADATA.replace("ethernets", "bridges");
+    for (data, encoding, word) in [
+        (
+            GUEST_METADATA,
+            "rot13",
+            "guestinfo.metadata.encoding: \"rot13\"",
+        ),
+        (GUEST_METADATA, "base64", "guestinfo.metadata: "),
+        ("a: [", "", "not YAML"),
+        (
+            "network: c2",
+            "",
+            "ignoring the network of guestinfo.metadata",
+        ),
+        (&bridge, "", "bridges"),
+    ] {
+        let variables = [
+            (METADATA, data.as_bytes()),
+            (ENCODING, encoding.as_bytes()),
+            (DATA, CONFIG.as_bytes()),
+        ];
+        let found = from(&variables).unwrap();
+        assert!(found.config.is_some());
+        assert_eq!(found.metadata.network, None);
+        assert!(
+            found.notes.iter().any(|note| note.contains(word)),
+            "{:?}",
+            found.notes
+        );
+    }
 }
 
 #[test]
