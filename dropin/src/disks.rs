@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ignition::model::{Filesystem, Luks, Storage, Tang};
 use ignition::validate::clean;
+use image::layout::BOOT_DISK;
 
 use apply::device_name::Name;
 use apply::fetched::VolumeKeys;
@@ -44,7 +45,7 @@ pub(crate) fn resolve_links(mut storage: Storage) -> Storage {
 /// The first name below `/dev` in a chain of links. Not the last one: that may be a device that the stage has yet to
 /// make.
 fn resolve(path: &str) -> String {
-    let mut here = path.to_owned();
+    let mut here = boot_disk(path, "/dev/disk/by-id").unwrap_or_else(|| path.to_owned());
     for _ in 0..MAX_LINKS {
         if Name::parse(&here).is_ok() {
             return here;
@@ -66,6 +67,27 @@ fn resolve(path: &str) -> String {
     let real = real.and_then(|real| real.to_str().map(str::to_owned));
     real.filter(|real| real.starts_with("/dev/"))
         .unwrap_or_else(|| path.to_owned())
+}
+
+/// The boot disk, or a partition of it, by the kernel's name: Fedora CoreOS makes the link in `folder` before Ignition runs.
+fn boot_disk(path: &str, folder: &str) -> Option<String> {
+    let below = path.strip_prefix("/dev/disk/by-id/")?;
+    let rest = below.strip_prefix(BOOT_DISK)?;
+    let number = match rest.strip_prefix("-part") {
+        Some(number) => Some(number.parse::<u32>().ok()?),
+        None if rest.is_empty() => None,
+        None => return None,
+    };
+    let disk = fs::read_link(Path::new(folder).join(BOOT_DISK)).ok()?;
+    let disk = disk.file_name()?.to_str()?;
+    let between = match disk.ends_with(|c: char| c.is_ascii_digit()) {
+        true => "p",
+        false => "",
+    };
+    Some(match number {
+        Some(number) => format!("/dev/{disk}{between}{number}"),
+        None => format!("/dev/{disk}"),
+    })
 }
 
 /// The arrays and volumes of a config that are unsupported whatever the devices hold: one line each.
@@ -186,6 +208,29 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn the_boot_disk_is_where_the_system_s_link_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let by_id = folder.path().to_str().unwrap();
+        let disk = "/dev/disk/by-id/coreos-boot-disk";
+        assert_eq!(boot_disk(disk, by_id), None);
+        for (node, partition) in [("vda", "/dev/vda4"), ("nvme0n1", "/dev/nvme0n1p4")] {
+            let link = folder.path().join(BOOT_DISK);
+            drop(fs::remove_file(&link));
+            symlink(format!("../../{node}"), &link).unwrap();
+            assert_eq!(boot_disk(disk, by_id), Some(format!("/dev/{node}")));
+            let part = boot_disk(&format!("{disk}-part4"), by_id);
+            assert_eq!(part.as_deref(), Some(partition));
+            for other in [
+                format!("{disk}-x"),
+                format!("{disk}-part"),
+                "/dev/vda".to_owned(),
+            ] {
+                assert_eq!(boot_disk(&other, by_id), None, "{other}");
+            }
+        }
+    }
 
     #[test]
     fn links_elsewhere_lead_to_names_of_things_that_are_not_there_yet() {

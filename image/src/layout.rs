@@ -40,6 +40,10 @@ pub const ATTRIBUTE_UNFORMATTED: u64 = 1 << 56;
 /// GPT attribute bit: read-only.
 pub const ATTRIBUTE_READ_ONLY: u64 = 1 << 60;
 
+/// The name in `/dev/disk/by-id` of the disk that the root is on, as Fedora CoreOS calls it; its partitions have `-part` and
+/// their number behind.
+pub const BOOT_DISK: &str = "coreos-boot-disk";
+
 /// Label of the EFI system partition.
 pub const LABEL_ESP: &str = "ESP";
 /// Label of the first slot's root.

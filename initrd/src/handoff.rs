@@ -22,6 +22,7 @@ use nix::sys::statfs::{FsType, fstatfs};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, UnlinkatFlags, chdir, chroot, execve, unlinkat};
 
+use crate::boot_disk;
 use crate::context::Boot;
 use crate::host_name;
 use crate::recovery::ledger;
@@ -61,6 +62,8 @@ pub(crate) fn hand_off(
     let step = &boot.timeline;
     step.step("handoff.network", || boot.network.hand_over())?;
     best_effort(world, "naming the node", host_name::set(root, machine_id));
+    let linked = boot_disk::link(world, root);
+    best_effort(world, "writing udev's rules for the boot disk", linked);
     let flushed = step.step("handoff.flush", || boot.network.flush());
     best_effort(world, "taking the network down", flushed);
     end_processes(world);

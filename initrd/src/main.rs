@@ -24,7 +24,8 @@ mod world;
 // Floor: the verified root
 mod root;
 
-// Floor: the name of the node
+// Floor: names on the running node
+mod boot_disk;
 mod host_name;
 
 // Floor: the system disk

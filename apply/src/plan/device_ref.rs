@@ -5,6 +5,7 @@ use crate::device;
 use crate::device::Device;
 use crate::device_name::Name;
 use crate::journal::disks::SEPARATOR;
+use image::layout::BOOT_DISK;
 use linux::gpt::Table;
 
 impl DiskPlanner<'_> {
@@ -79,7 +80,8 @@ impl DiskPlanner<'_> {
                     .filter_map(|disk| self.partition(disk, number_of(kernel, disk)?))
                     .collect()
             }
-            name => device::find(self.inputs.devices, name)
+            name => self
+                .present(name)
                 .into_iter()
                 .filter_map(|device| match &device.partition {
                     // A partition of a table other than a GPT is an ordinary device.
@@ -89,6 +91,21 @@ impl DiskPlanner<'_> {
                     _ => Some(DeviceRef::Device(device.name.clone())),
                 })
                 .collect(),
+        }
+    }
+
+    /// The present devices that a name refers to. The boot disk is the one that the root is on.
+    pub(super) fn present(&self, name: &Name) -> Vec<&Device> {
+        let devices = self.inputs.devices;
+        match (name, self.inputs.system) {
+            (Name::Id(id, number), Some(system)) if id == BOOT_DISK => {
+                let is_it = |device: &&Device| match number {
+                    None => device.name == system.disk,
+                    Some(number) => device.partition == Some((system.disk.clone(), *number)),
+                };
+                devices.iter().filter(is_it).collect()
+            }
+            _ => device::find(devices, name),
         }
     }
 
@@ -112,7 +129,7 @@ impl DiskPlanner<'_> {
 
     /// The partition with this number on the disk with this name.
     fn partition_of(&self, disk: &Name, number: u32) -> Vec<DeviceRef> {
-        let disks = device::find(self.inputs.devices, disk);
+        let disks = self.present(disk);
         disks
             .iter()
             .filter_map(|disk| self.partition(&disk.name, number))

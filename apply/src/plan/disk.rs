@@ -28,10 +28,7 @@ impl DiskPlanner<'_> {
                 return None;
             }
         };
-        let found: Vec<Device> = device::find(self.inputs.devices, &name)
-            .into_iter()
-            .cloned()
-            .collect();
+        let found: Vec<Device> = self.present(&name).into_iter().cloned().collect();
         match found.as_slice() {
             [] => {
                 let why = format!(

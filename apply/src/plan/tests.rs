@@ -394,6 +394,45 @@ fn a_damaged_copy_is_mended_and_a_sound_table_is_left_alone() {
 }
 
 #[test]
+fn the_boot_disk_of_coreos_is_the_one_that_the_root_is_on() {
+    let lab = lab();
+    let disk = "/dev/disk/by-id/coreos-boot-disk";
+    // A partition that the config makes, and one that is there already.
+    let storage = |number: u32, part: &str| {
+        format!(
+            r#""disks": [{{"device": "{disk}", "partitions": [{{"number": {number}, "label": "data", "sizeMiB": 1000}}]}}],
+               "filesystems": [{{"device": "{disk}-part{part}", "format": "ext4", "path": "/var/data"}}]"#
+        )
+    };
+    let plan = lab.plan(&storage(9, "9")).unwrap();
+    assert_eq!(plan.tables[0].disk.name, "vda");
+    assert_eq!(
+        plan.filesystems[0].target,
+        DeviceRef::Partition("vda".to_owned(), 9)
+    );
+    // The image's own partitions are refused by every name, as is a name that is nothing.
+    lab.refused(
+        &storage(1, "1"),
+        "coreos-boot-disk-part1 belongs to the node itself",
+    );
+    lab.refused(
+        &storage(9, "2"),
+        "coreos-boot-disk-part2 belongs to the node itself",
+    );
+    lab.refused(&storage(9, "8"), "coreos-boot-disk-part8 does not exist");
+    lab.refused(
+        &format!(r#""disks": [{{"device": "{disk}"}}, {{"device": "/dev/vda"}}]"#),
+        "the same disk",
+    );
+    // No disk of another system is the image's own.
+    lab.refused_as(
+        Rules::ignition(true),
+        &format!(r#""disks": [{{"device": "{disk}"}}]"#),
+        "coreos-boot-disk does not exist",
+    );
+}
+
+#[test]
 fn the_system_disk_keeps_what_is_the_nodes_own() {
     let lab = lab();
     lab.refused(

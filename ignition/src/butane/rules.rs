@@ -116,15 +116,7 @@ fn mount_unit(node: &Node, variant: Variant, minor: u8, path: &str, report: &mut
     }
 }
 
-/// The link that Fedora CoreOS makes to its own boot disk.
-const COREOS_DISK: &str = "/dev/disk/by-id/coreos-boot-disk";
-
 fn disk(node: &Node, variant: Variant, minor: u8, path: &str, report: &mut Report) {
-    if node.text("device") == Some(COREOS_DISK) {
-        let at = node.get("device").and_then(|device| device.at.as_ref());
-        let message = "only Fedora CoreOS has this link; name the disk itself";
-        report.error(&format!("{path}.device"), at, message);
-    }
     if variant == Variant::Flatcar || minor < 5 || node.flag("wipeTable") == Some(true) {
         return;
     }

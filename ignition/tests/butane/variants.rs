@@ -46,14 +46,28 @@ fn our_own_variant_becomes_3_6() {
 }
 
 #[test]
+fn the_boot_disk_may_be_named_as_on_fedora_coreos() {
+    for variant in ["fcos\nversion: 1.5.0", "slipway\nversion: 1.0.0"] {
+        let text = format!(
+            "variant: {variant}\nstorage:\n  disks:\n    - device: /dev/disk/by-id/coreos-boot-disk\n      partitions:\n        - {{number: 9, label: data}}\n  filesystems:\n    - {{device: /dev/disk/by-id/coreos-boot-disk-part9, format: ext4, path: /var/data, with_mount_unit: true}}\n"
+        );
+        let (json, report) = from_butane(text.as_bytes(), "t", Options::BARE).unwrap();
+        assert!(report.entries.is_empty(), "{report}");
+        let disk = "/dev/disk/by-id/coreos-boot-disk";
+        assert_eq!(json["storage"]["disks"][0]["device"], disk);
+        let unit = json["systemd"]["units"][0]["contents"].as_str().unwrap();
+        assert!(unit.contains(&format!("What={disk}-part9\n")), "{unit}");
+    }
+}
+
+#[test]
 fn what_needs_another_layout_is_refused_by_name() {
     fails(
-        "variant: fcos\nversion: 1.5.0\nboot_device:\n  mirror:\n    devices: [/dev/a, /dev/b]\ngrub:\n  users: []\nextensions: []\nstorage:\n  disks:\n    - device: /dev/disk/by-id/coreos-boot-disk\n",
+        "variant: fcos\nversion: 1.5.0\nboot_device:\n  mirror:\n    devices: [/dev/a, /dev/b]\ngrub:\n  users: []\nextensions: []\n",
         &[
             "3:1 $.boot_device boot_device is not for Slipway: it rewrites the partitions of Fedora CoreOS",
             "6:1 $.grub grub is not for Slipway: it writes to the boot partition",
             "8:1 $.extensions extensions is not for Slipway",
-            "11:15 $.storage.disks.0.device only Fedora CoreOS has this link",
         ],
     );
     fails(
