@@ -55,9 +55,10 @@ impl Artifact {
                 self.layer.insert(layer).clone()
             }
         };
+        let address = Url::parse(&address)
+            .map_err(|error| Ending::refused(&self.shown, error.to_string()))?;
         Ok(Request {
-            address: Url::parse(&address)
-                .map_err(|error| Ending::refused(&self.shown, error.to_string()))?,
+            address: address.into(),
             headers: self.headers()?,
             digest: sha256(&digest),
         })

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ClientConfig;
+
+use crate::exact_path::Dialer;
 use crate::hosts::{self, Host};
 use crate::http::Http;
 use crate::identity::{Cloud, Endpoints, Identity};
 use crate::links::Links;
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, Via};
 use crate::trust;
 
 /// How a client is made.
@@ -46,8 +49,6 @@ impl Default for Options {
     }
 }
 
-type Build = Box<dyn Fn(Option<&str>) -> reqwest::Result<reqwest::Client> + Send + Sync>;
-
 /// A connection pool with its trust. The proxy variables of the environment are honoured, unless it is direct.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -61,49 +62,76 @@ impl Client {
     /// # Errors
     /// If the given bundle is not PEM, or a file that the environment names cannot be read.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
-        let trust = trust::config(options.ca_bundle.as_deref())?;
-        let hosts: Vec<Host> = hosts::fixed()
-            .into_iter()
-            .chain(options.hosts.clone())
-            .collect();
-        let (agent, known) = (options.user_agent.clone(), hosts.clone());
-        let builder = move |link: Option<&str>| {
-            let mut builder = reqwest::Client::builder()
-                .tls_backend_preconfigured(trust.clone())
-                .user_agent(&agent)
-                .connect_timeout(Duration::from_secs(20))
-                .redirect(reqwest::redirect::Policy::none());
-            for (name, addresses) in &known {
-                builder = builder.resolve_to_addrs(name, addresses);
-            }
-            match link {
-                Some(link) => builder.interface(link),
-                None => builder,
-            }
-        };
-        let http = |build| Http::new(build, options.links.clone(), hosts.clone());
-        let past = builder.clone();
-        let direct = Http::new(
-            move |link| past(link).no_proxy().build(),
-            options.links.clone(),
-            hosts.clone(),
-        )?;
+        let maker = Maker::new(options)?;
+        let direct = maker.http(Via::Direct)?;
         let http = match &options.proxy {
             _ if options.direct => direct.clone(),
-            None => http(Box::new(move |link: Option<&str>| builder(link).build()) as Build)?,
-            Some(proxy) => {
-                let rules = Arc::new(proxy.rules()?);
-                http(Box::new(move |link: Option<&str>| {
-                    let rules = Arc::clone(&rules);
-                    let proxy = reqwest::Proxy::custom(move |url| rules.of(url));
-                    builder(link).proxy(proxy).build()
-                }) as Build)?
-            }
+            None => maker.http(Via::Environment)?,
+            Some(proxy) => maker.http(Via::Rules(Arc::new(proxy.rules()?)))?,
         };
         let cloud = Cloud::new(options.identity, options.endpoints.clone(), direct);
         Ok(Self {
             http,
             cloud: Arc::new(cloud),
         })
+    }
+}
+
+/// What all pools of a client have in common.
+#[derive(Clone)]
+struct Maker {
+    trust: ClientConfig,
+    agent: String,
+    links: Links,
+    hosts: Vec<Host>,
+}
+
+impl Maker {
+    fn new(options: &Options) -> anyhow::Result<Self> {
+        Ok(Self {
+            trust: trust::config(options.ca_bundle.as_deref())?,
+            agent: options.user_agent.clone(),
+            links: options.links.clone(),
+            hosts: hosts::fixed()
+                .into_iter()
+                .chain(options.hosts.clone())
+                .collect(),
+        })
+    }
+
+    fn http(&self, via: Via) -> reqwest::Result<Http> {
+        let dialer = Dialer::new(self.trust.clone(), via.clone());
+        let (links, hosts) = (self.links.clone(), self.hosts.clone());
+        let maker = self.clone();
+        Http::new(
+            move |link| maker.pool(link, &via),
+            links,
+            hosts,
+            dialer,
+        )
+    }
+
+    /// A pool whose connections are bound to a link, or to none.
+    fn pool(&self, link: Option<&str>, via: &Via) -> reqwest::Result<reqwest::Client> {
+        let mut builder = reqwest::Client::builder()
+            .tls_backend_preconfigured(self.trust.clone())
+            .user_agent(&self.agent)
+            .connect_timeout(Duration::from_secs(20))
+            .redirect(reqwest::redirect::Policy::none());
+        for (name, addresses) in &self.hosts {
+            builder = builder.resolve_to_addrs(name, addresses);
+        }
+        if let Some(link) = link {
+            builder = builder.interface(link);
+        }
+        match via {
+            Via::Direct => builder.no_proxy(),
+            Via::Environment => builder,
+            Via::Rules(rules) => {
+                let rules = Arc::clone(rules);
+                builder.proxy(reqwest::Proxy::custom(move |url| rules.of(url)))
+            }
+        }
+        .build()
     }
 }

@@ -52,7 +52,7 @@ impl Object {
             headers.insert(name, value);
         }
         Ok(Request {
-            address,
+            address: address.into(),
             headers,
             digest: None,
         })

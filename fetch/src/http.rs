@@ -12,6 +12,7 @@ use reqwest::header::{HOST, HeaderValue};
 use reqwest::{Request, Response};
 use tokio::task::JoinSet;
 
+use crate::exact_path::Dialer;
 use crate::failure::chain;
 use crate::hosts::{self, Host};
 use crate::links::{Links, Way};
@@ -29,6 +30,8 @@ pub(crate) struct Http {
     bound: Arc<Mutex<BTreeMap<String, reqwest::Client>>>,
     pub(crate) links: Links,
     hosts: Arc<Vec<Host>>,
+    /// For requests that the pools cannot send.
+    pub(crate) dialer: Dialer,
 }
 
 impl fmt::Debug for Http {
@@ -70,6 +73,7 @@ impl Http {
         build: impl Fn(Option<&str>) -> reqwest::Result<reqwest::Client> + Send + Sync + 'static,
         links: Links,
         hosts: Vec<Host>,
+        dialer: Dialer,
     ) -> reqwest::Result<Self> {
         Ok(Self {
             unbound: build(None)?,
@@ -77,6 +81,7 @@ impl Http {
             bound: Arc::default(),
             links,
             hosts: Arc::new(hosts),
+            dialer,
         })
     }
 

@@ -20,12 +20,18 @@ pub mod oci;
 mod registry;
 mod want;
 
+// Floor: proxies, and one exchange
+mod exchange;
+mod proxy;
+
+// Floor: connections of single requests
+mod exact_path;
+mod source_port;
+
 // Floor: one answer
 mod ending;
 mod http;
-mod proxy;
 mod sink;
-mod source_port;
 
 // Floor: one request
 mod request;

@@ -4,7 +4,10 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use hyper::Uri;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use reqwest::Url;
 
 /// Proxies, and the hosts that are reached without one.
@@ -140,6 +143,32 @@ fn within(address: IpAddr, range: IpAddr, bits: u8) -> bool {
             address.to_bits().checked_shr(shift) == range.to_bits().checked_shr(shift)
         }
         _ => false,
+    }
+}
+
+/// How a client's connections reach their servers.
+#[derive(Clone, Debug)]
+pub(crate) enum Via {
+    /// Without a proxy.
+    Direct,
+    /// By the proxies that the environment names.
+    Environment,
+    /// By these.
+    Rules(Arc<Rules>),
+}
+
+impl Via {
+    /// The proxy of a connection to a server, whose URL this is, with its credentials.
+    pub(crate) fn intercept(&self, url: &Url, server: &Uri) -> Option<Intercept> {
+        match self {
+            Self::Direct => None,
+            Self::Environment => Matcher::from_system().intercept(server),
+            Self::Rules(rules) => {
+                let proxy = rules.of(url)?;
+                let matcher = Matcher::builder().all(proxy.to_string()).build();
+                matcher.intercept(server)
+            }
+        }
     }
 }
 

@@ -22,9 +22,32 @@ const HOPS: usize = 10;
 /// Why a redirect is not followed.
 const DOWNGRADE: &str = "it redirects from https to http, which needs a hash of the content";
 
+/// Where a request goes.
+pub(crate) struct Address {
+    url: Url,
+    /// Path and query as they go over the wire, where the URL cannot hold them.
+    target: Option<String>,
+}
+
+impl Address {
+    /// The server of a URL, with this path and query in place of the URL's.
+    pub(crate) fn exact(url: Url, target: String) -> Self {
+        Self {
+            url,
+            target: Some(target),
+        }
+    }
+}
+
+impl From<Url> for Address {
+    fn from(url: Url) -> Self {
+        Self { url, target: None }
+    }
+}
+
 /// An HTTP request that gives the content.
 pub(crate) struct Request {
-    pub(crate) address: Url,
+    pub(crate) address: Address,
     /// Headers in addition to the caller's.
     pub(crate) headers: HeaderMap,
     /// The digest of the content, if a document that was read on the way to it names one.
@@ -34,7 +57,7 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn plain(address: Url) -> Self {
         Self {
-            address,
+            address: address.into(),
             headers: HeaderMap::new(),
             digest: None,
         }
@@ -63,17 +86,22 @@ pub(crate) struct Resume<'a> {
 /// Sends a request and follows redirects. `verified`: whether a digest, or other means, vouch for the content; without
 /// them a request by https is not redirected to plain http, where anybody on the way could answer. A redirected request
 /// keeps the headers that select the form of the content and loses every other header of the caller's, and its source port:
-/// the other server must not learn a token, nor take the request for that of a privileged program.
+/// the other server must not learn a token, nor take the request for that of a privileged program. The redirect of a path that
+/// no URL can hold is not followed.
 pub(crate) async fn send(
     client: &Http,
     method: Method,
-    mut address: Url,
+    address: Address,
     mut headers: HeaderMap,
     resume: Option<Resume<'_>>,
     mut source_ports: Option<&RangeInclusive<u16>>,
     verified: bool,
 ) -> Result<Response, Ending> {
     let failed = |error: NoAnswer| Ending::broken(error.to_string());
+    let Address {
+        url: mut address,
+        target: exact,
+    } = address;
     let secret = address.scheme() == "https" && !verified;
     for _ in 0..=HOPS {
         let mut request = match method {
@@ -92,6 +120,9 @@ pub(crate) async fn send(
             }
         }
         let request = request.build().map_err(|error| failed(error.into()))?;
+        if let Some(path) = &exact {
+            return Ok(client.dialer.execute(request, path, &client.links).await?);
+        }
         let response = match source_ports.take() {
             Some(ports) => source_port::execute(ports, request, &client.links).await?,
             None => client.execute(request).await.map_err(failed)?,
@@ -150,7 +181,7 @@ pub(crate) async fn small_with(
     limit: usize,
 ) -> Result<Small, Ending> {
     let address = Url::parse(url).map_err(|error| Ending::refused(url, error.to_string()))?;
-    let mut response = send(client, method, address, headers, None, None, false).await?;
+    let mut response = send(client, method, address.into(), headers, None, None, false).await?;
     let mut body = Vec::new();
     let chunk = async |response: &mut Response| {
         let chunk = response.chunk().await;

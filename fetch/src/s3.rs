@@ -13,7 +13,7 @@ use crate::http_source::{HttpSource, Requesting};
 use crate::identity::Role;
 use crate::partition::Partition;
 use crate::percent;
-use crate::request::{Request, header, small};
+use crate::request::{Address, Request, header, small};
 use crate::sigv4::{self, sign};
 use crate::want::Method;
 
@@ -63,12 +63,13 @@ impl Object {
         let region = self.region(client, &role).await?;
         let query = self.version.as_deref().map(percent::encode);
         let query = query.map_or_else(String::new, |version| format!("versionId={version}"));
-        let mut text = self.address(client, &region);
-        if !query.is_empty() {
-            text = format!("{text}?{query}");
-        }
-        let address =
+        let text = self.address(client, &region);
+        let mut address =
             Url::parse(&text).map_err(|error| Ending::refused(&self.shown, error.to_string()))?;
+        let path = path_of(&text);
+        if !query.is_empty() {
+            address.set_query(Some(&query));
+        }
         let mut headers = HeaderMap::new();
         self.signed = role.credentials.is_some();
         if let Some(credentials) = &role.credentials {
@@ -79,7 +80,7 @@ impl Object {
             let request = sigv4::Request {
                 method: "GET",
                 host: &host,
-                path: address.path(),
+                path,
                 query: &query,
                 headers: &[],
             };
@@ -88,6 +89,12 @@ impl Object {
                 headers.insert(name, value);
             }
         }
+        // S3 signs and looks up a key as it is, with segments that a URL resolves.
+        let address = match address.path() == path {
+            true => address.into(),
+            false if query.is_empty() => Address::exact(address, path.to_owned()),
+            false => Address::exact(address, format!("{path}?{query}")),
+        };
         Ok(Request {
             address,
             headers,
@@ -160,6 +167,13 @@ impl HttpSource for Object {
         self.anonymous = true;
         Some("S3 refuses the instance's role; retrying without credentials")
     }
+}
+
+/// The path of an address as it is written.
+fn path_of(address: &str) -> &str {
+    let host = address.find("://").map_or(0, |at| at + 3);
+    let path = address[host..].find('/').map(|at| host + at);
+    path.map_or("/", |at| &address[at..])
 }
 
 /// Whether a text is a valid bucket, access point, account or region: one that may be part of a host name.

@@ -6,13 +6,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use hyper::client::conn::http1;
-use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
-use reqwest::{Body, Response, ResponseBuilderExt as _, Url};
+use reqwest::{Response, Url};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 
+use crate::exchange::exchange;
 use crate::failure::chain;
 use crate::links::Links;
 
@@ -29,7 +28,7 @@ pub(crate) async fn execute(
     let stream = connect_over(&url, ports, links)
         .await
         .map_err(|error| format!("connecting from a port of {ports:?}: {error}"))?;
-    exchange(stream, &url, request)
+    exchange(TokioIo::new(stream), &url, None, request)
         .await
         .map_err(|error| chain(&*error))
 }
@@ -101,36 +100,6 @@ fn in_random_order(ports: &RangeInclusive<u16>) -> impl Iterator<Item = u16> {
     let skipped = usize::try_from(RandomState::new().hash_one(0) % count).unwrap_or_default();
     let (later, earlier) = (ports.clone().skip(skipped), ports.clone().take(skipped));
     later.chain(earlier)
-}
-
-async fn exchange(
-    stream: TcpStream,
-    url: &Url,
-    request: reqwest::Request,
-) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
-    let mut request = hyper::Request::<Body>::try_from(request)?;
-    // In a request to the server itself the target is the path alone, and the host is a header (RFC 9112, 3.2.1).
-    let path = request
-        .uri()
-        .path_and_query()
-        .map_or("/", |path| path.as_str());
-    *request.uri_mut() = path.parse()?;
-    let host = url.host_str().unwrap_or_default();
-    let host = match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    request.headers_mut().insert(HOST, host.parse()?);
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends with the response's body, which reports its failure too.
-    tokio::spawn(connection);
-    let (parts, body) = sender.send_request(request).await?.into_parts();
-    let mut answer = hyper::Response::builder()
-        .status(parts.status)
-        .url(url.clone())
-        .body(Body::wrap(body))?;
-    *answer.headers_mut() = parts.headers;
-    Ok(answer.into())
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use fetch::{Endpoints, Failure, Identity, Options, Patience, Proxy, Want, blocking};
 
+#[path = "clouds/dots.rs"]
+mod dots;
 #[path = "clouds/registry.rs"]
 mod registry;
 

@@ -28,7 +28,15 @@ fn serve(pair: (&'static [u8], &'static [u8])) -> String {
     answer_by_https(pair, answer.to_owned())
 }
 
-fn answer_by_https((certificate, key): (&'static [u8], &'static [u8]), answer: String) -> String {
+fn answer_by_https(pair: (&'static [u8], &'static [u8]), answer: String) -> String {
+    serve_by_https(pair, move |_| answer)
+}
+
+/// Answers one request, whose header `answer` gets.
+fn serve_by_https(
+    (certificate, key): (&'static [u8], &'static [u8]),
+    answer: impl FnOnce(&str) -> String + Send + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -51,6 +59,7 @@ fn answer_by_https((certificate, key): (&'static [u8], &'static [u8]), answer: S
         while let Ok(n @ 1..) = stream.read(&mut piece) {
             request.extend_from_slice(&piece[..n]);
             if request.ends_with(b"\r\n\r\n") {
+                let answer = answer(std::str::from_utf8(&request).unwrap());
                 stream.write_all(answer.as_bytes()).unwrap();
                 return;
             }
@@ -86,6 +95,35 @@ fn a_server_whose_certificate_is_a_root_is_believed() {
     // The same certificate in a bundle with another one.
     let bundle = [OTHER, server.0].concat();
     assert_eq!(fetch(&serve(server), &bundle).unwrap(), b"good");
+}
+
+#[test]
+fn a_path_that_no_url_can_hold_goes_to_a_trusted_server_only() {
+    let server = pair!("server");
+    let object = "arn:aws:s3:us-west-2:123456789012:accesspoint/point/object/a/../b";
+    let get = |roots: &[u8]| {
+        let s3 = serve_by_https(server, |head| {
+            let found = head.starts_with("GET /point-123456789012/a/../b HTTP/1.1\r\n");
+            let status = if found { "200 OK" } else { "404 Not Found" };
+            format!("HTTP/1.1 {status}\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood")
+        });
+        let options = Options {
+            ca_bundle: Some(roots.to_vec()),
+            endpoints: fetch::Endpoints {
+                s3: Some(s3.trim_end_matches('/').to_owned()),
+                ..fetch::Endpoints::default()
+            },
+            ..Options::default()
+        };
+        let mut want = Want::new(object, 100);
+        want.patience.attempts = Some(1);
+        blocking::Client::new(&options)
+            .unwrap()
+            .bytes(&want, &|_| (), &|_| ())
+    };
+    assert_eq!(get(server.0).unwrap(), b"good");
+    let failure = get(OTHER).unwrap_err().to_string();
+    assert!(failure.contains("certificate"), "{failure}");
 }
 
 #[test]
