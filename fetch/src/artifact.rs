@@ -161,8 +161,10 @@ impl Artifact {
         let address = registry::token_url(challenge, &self.base);
         let address = address.map_err(|why| Ending::refused(&self.shown, why))?;
         let most = limit(registry::TOKEN_LIMIT);
-        let answer =
-            small_with(&client.http, Method::Get, &address, HeaderMap::new(), most).await?;
+        let client = client.for_tokens(&self.base);
+        let client = client.map_err(|error| Ending::broken(error.to_string()))?;
+        let http = &client.http;
+        let answer = small_with(http, Method::Get, &address, HeaderMap::new(), most).await?;
         if !answer.status.is_success() {
             return Err(Ending::of(&address, answer.status, &answer.headers, &[]));
         }

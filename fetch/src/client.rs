@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 
 use crate::exact_path::Dialer;
+use crate::guard::Guard;
 use crate::hosts::{self, Host};
 use crate::http::Http;
 use crate::identity::{Cloud, Endpoints, Identity};
@@ -54,6 +55,8 @@ impl Default for Options {
 pub struct Client {
     pub(crate) http: Http,
     pub(crate) cloud: Arc<Cloud>,
+    maker: Arc<Maker>,
+    via: Via,
 }
 
 impl Client {
@@ -63,22 +66,37 @@ impl Client {
     /// If the given bundle is not PEM, or a file that the environment names cannot be read.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
         let maker = Maker::new(options)?;
-        let direct = maker.http(Via::Direct)?;
-        let http = match &options.proxy {
-            _ if options.direct => direct.clone(),
-            None => maker.http(Via::Environment)?,
-            Some(proxy) => maker.http(Via::Rules(Arc::new(proxy.rules()?)))?,
+        let direct = maker.http(Via::Direct, None)?;
+        let via = match &options.proxy {
+            _ if options.direct => Via::Direct,
+            None => Via::Environment,
+            Some(proxy) => Via::Rules(Arc::new(proxy.rules()?)),
+        };
+        let http = match options.direct {
+            true => direct.clone(),
+            false => maker.http(via.clone(), None)?,
         };
         let cloud = Cloud::new(options.identity, options.endpoints.clone(), direct);
         Ok(Self {
             http,
             cloud: Arc::new(cloud),
+            maker: Arc::new(maker),
+            via,
+        })
+    }
+
+    /// The same for requests to the token service that the registry of this URL names.
+    pub(crate) fn for_tokens(&self, registry: &str) -> reqwest::Result<Self> {
+        let guard = Some(Guard::new(registry));
+        Ok(Self {
+            http: self.maker.http(self.via.clone(), guard)?,
+            ..self.clone()
         })
     }
 }
 
 /// What all pools of a client have in common.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Maker {
     trust: ClientConfig,
     agent: String,
@@ -99,20 +117,21 @@ impl Maker {
         })
     }
 
-    fn http(&self, via: Via) -> reqwest::Result<Http> {
+    fn http(&self, via: Via, guard: Option<Guard>) -> reqwest::Result<Http> {
         let dialer = Dialer::new(self.trust.clone(), via.clone());
         let (links, hosts) = (self.links.clone(), self.hosts.clone());
-        let maker = self.clone();
-        Http::new(
-            move |link| maker.pool(link, &via),
-            links,
-            hosts,
-            dialer,
-        )
+        let (maker, resolver) = (self.clone(), guard.clone());
+        let pool = move |link: Option<&str>| maker.pool(link, &via, resolver.as_ref());
+        Http::new(pool, links, hosts, dialer, guard)
     }
 
     /// A pool whose connections are bound to a link, or to none.
-    fn pool(&self, link: Option<&str>, via: &Via) -> reqwest::Result<reqwest::Client> {
+    fn pool(
+        &self,
+        link: Option<&str>,
+        via: &Via,
+        guard: Option<&Guard>,
+    ) -> reqwest::Result<reqwest::Client> {
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(self.trust.clone())
             .user_agent(&self.agent)
@@ -123,6 +142,9 @@ impl Maker {
         }
         if let Some(link) = link {
             builder = builder.interface(link);
+        }
+        if let Some(guard) = guard {
+            builder = builder.dns_resolver(Arc::new(guard.clone()));
         }
         match via {
             Via::Direct => builder.no_proxy(),

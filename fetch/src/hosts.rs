@@ -18,6 +18,13 @@ pub const OPENSTACK: &str = "http://metadata.openstack.internal";
 
 const EC2_SIX: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 const COMPUTE_SIX: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
+/// Azure's wire server
+/// (<https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16>).
+const AZURE_WIRE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+/// <https://docs.oracle.com/en-us/iaas/Content/Compute/Tasks/gettingmetadata.htm>
+const ORACLE_SIX: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
+/// <https://www.scaleway.com/en/docs/instances/how-to/use-cloud-init/>
+const SCALEWAY_SIX: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42);
 /// <https://docs.openstack.org/neutron/latest/admin/config-ipv6.html>
 const OPENSTACK_SIX: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
 
@@ -56,18 +63,26 @@ pub(crate) fn header<'a>(hosts: &'a [Host], name: &str) -> Option<&'a SocketAddr
 
 /// Whether a URL's host is a metadata service by its name or address, or any other link-local address.
 pub(crate) fn is_link_local(host: &str) -> bool {
-    let names = [EC2, COMPUTE, OPENSTACK].map(name);
-    if names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
-        return true;
-    }
     let literal = host.trim_start_matches('[').trim_end_matches(']');
-    match literal
-        .parse::<IpAddr>()
-        .map(|address| address.to_canonical())
-    {
-        Ok(IpAddr::V4(four)) => four.is_link_local(),
-        Ok(IpAddr::V6(six)) => six.is_unicast_link_local() || [EC2_SIX, COMPUTE_SIX].contains(&six),
-        Err(_) => false,
+    let is_metadata = |address: IpAddr| is_metadata_address(address.to_canonical());
+    of_metadata_service(host).is_some() || literal.parse().is_ok_and(is_metadata)
+}
+
+/// The address of a metadata service that this crate knows by name.
+pub(crate) fn of_metadata_service(host: &str) -> Option<IpAddr> {
+    let names = [EC2, COMPUTE, OPENSTACK].map(name);
+    let is_one = names.iter().any(|name| name.eq_ignore_ascii_case(host));
+    is_one.then_some(LINK_LOCAL.into())
+}
+
+/// Whether an address, in its canonical form, is link-local, or a vendor's service for its machines.
+pub(crate) fn is_metadata_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four.is_link_local() || four == AZURE_WIRE,
+        IpAddr::V6(six) => {
+            let vendors = [EC2_SIX, COMPUTE_SIX, ORACLE_SIX, SCALEWAY_SIX];
+            six.is_unicast_link_local() || vendors.contains(&six)
+        }
     }
 }
 
@@ -87,6 +102,7 @@ mod tests {
             "[fe80::a9fe:a9fe]",
             "[::ffff:169.254.169.254]",
             "[fd00:ec2::254]",
+            "168.63.129.16",
             "metadata.google.internal",
         ] {
             assert!(is_link_local(host), "{host}");

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::exact_path::Dialer;
 use crate::failure::chain;
+use crate::guard::{Forbidden, Guard};
 use crate::hosts::{self, Host};
 use crate::links::{Links, Way};
 
@@ -32,6 +33,8 @@ pub(crate) struct Http {
     hosts: Arc<Vec<Host>>,
     /// For requests that the pools cannot send.
     pub(crate) dialer: Dialer,
+    /// Where its requests may lead; none: anywhere.
+    pub(crate) guard: Option<Guard>,
 }
 
 impl fmt::Debug for Http {
@@ -51,6 +54,17 @@ impl From<reqwest::Error> for NoAnswer {
     fn from(error: reqwest::Error) -> Self {
         // A URL may hold secrets.
         Self(vec![(None, error.without_url())])
+    }
+}
+
+impl NoAnswer {
+    /// The reason, if a guard refused the host: then no other attempt helps.
+    pub(crate) fn forbidden(&self) -> Option<&Forbidden> {
+        fn of_one<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Forbidden> {
+            let mut chain = std::iter::successors(Some(error), |error| error.source());
+            chain.find_map(|error| error.downcast_ref())
+        }
+        self.0.iter().find_map(|(_, error)| of_one(error))
     }
 }
 
@@ -74,6 +88,7 @@ impl Http {
         links: Links,
         hosts: Vec<Host>,
         dialer: Dialer,
+        guard: Option<Guard>,
     ) -> reqwest::Result<Self> {
         Ok(Self {
             unbound: build(None)?,
@@ -82,6 +97,7 @@ impl Http {
             links,
             hosts: Arc::new(hosts),
             dialer,
+            guard,
         })
     }
 

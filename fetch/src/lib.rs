@@ -12,8 +12,9 @@ mod percent;
 mod sigv4;
 mod trust;
 
-// Floor: failures
+// Floor: failures, and addresses that are refused
 mod failure;
+mod guard;
 
 // Floor: requests and documents
 pub mod oci;

@@ -99,10 +99,15 @@ impl Repository {
                 challenge: Some(challenge),
                 url,
             }) => {
-                let refuse = |why: String| Failure::Refused { url, why };
-                let service = registry::token_url(&challenge, &self.base).map_err(refuse)?;
+                let refuse = |why: String| Failure::Refused {
+                    url: url.clone(),
+                    why,
+                };
+                let service = registry::token_url(&challenge, &self.base).map_err(&refuse)?;
                 let want = Want::new(&service, TOKEN_LIMIT);
-                let answer = download::bytes(client, &want, &|_| (), &|_| ()).await?;
+                let tokens = client.for_tokens(&self.base);
+                let tokens = tokens.map_err(|error| refuse(error.to_string()))?;
+                let answer = download::bytes(&tokens, &want, &|_| (), &|_| ()).await?;
                 let Some(token) = registry::token_of(&answer) else {
                     return Err(Failure::Refused {
                         url: shown(&service),

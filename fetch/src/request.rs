@@ -97,13 +97,19 @@ pub(crate) async fn send(
     mut source_ports: Option<&RangeInclusive<u16>>,
     verified: bool,
 ) -> Result<Response, Ending> {
-    let failed = |error: NoAnswer| Ending::broken(error.to_string());
+    let failed = |url: &Url, error: NoAnswer| match error.forbidden() {
+        Some(why) => Ending::refused(url.as_str(), why.to_string()),
+        None => Ending::broken(error.to_string()),
+    };
     let Address {
         url: mut address,
         target: exact,
     } = address;
     let secret = address.scheme() == "https" && !verified;
     for _ in 0..=HOPS {
+        if let Some(Err(why)) = client.guard.as_ref().map(|guard| guard.admit(&address)) {
+            return Err(Ending::refused(address.as_str(), why.to_string()));
+        }
         let mut request = match method {
             Method::Get => client.request(reqwest::Method::GET, address.clone()),
             Method::Head => client.request(reqwest::Method::HEAD, address.clone()),
@@ -119,13 +125,17 @@ pub(crate) async fn send(
                 request = request.header(IF_RANGE, validator);
             }
         }
-        let request = request.build().map_err(|error| failed(error.into()))?;
+        let request = request.build();
+        let request = request.map_err(|error| failed(&address, error.into()))?;
         if let Some(path) = &exact {
             return Ok(client.dialer.execute(request, path, &client.links).await?);
         }
         let response = match source_ports.take() {
             Some(ports) => source_port::execute(ports, request, &client.links).await?,
-            None => client.execute(request).await.map_err(failed)?,
+            None => {
+                let answer = client.execute(request).await;
+                answer.map_err(|error| failed(&address, error))?
+            }
         };
         match target(&response, method) {
             Some(next) if secret && next.scheme() != "https" => {

@@ -14,11 +14,26 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 macro_rules! pair {
     ($name:literal) => {
         (
-            include_bytes!(concat!("data/", $name, ".pem")).as_slice(),
-            include_bytes!(concat!("data/", $name, ".key")).as_slice(),
+            include_bytes!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/data/",
+                $name,
+                ".pem"
+            ))
+            .as_slice(),
+            include_bytes!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/data/",
+                $name,
+                ".key"
+            ))
+            .as_slice(),
         )
     };
 }
+
+#[path = "trust/names.rs"]
+mod names;
 
 const OTHER: &[u8] = include_bytes!("data/other.pem");
 
@@ -34,24 +49,15 @@ fn answer_by_https(pair: (&'static [u8], &'static [u8]), answer: String) -> Stri
 
 /// Answers one request, whose header `answer` gets.
 fn serve_by_https(
-    (certificate, key): (&'static [u8], &'static [u8]),
+    pair: (&'static [u8], &'static [u8]),
     answer: impl FnOnce(&str) -> String + Send + 'static,
 ) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![CertificateDer::from_pem_slice(certificate).unwrap()],
-            PrivateKeyDer::from_pem_slice(key).unwrap(),
-        )
-        .unwrap();
+    let config = tls(pair);
     std::thread::spawn(move || {
         let (tcp, _) = listener.accept().unwrap();
-        let connection = ServerConnection::new(Arc::new(config)).unwrap();
+        let connection = ServerConnection::new(config).unwrap();
         let mut stream = StreamOwned::new(connection, tcp);
         let mut request = Vec::new();
         let mut piece = [0; 1024];
@@ -66,6 +72,19 @@ fn serve_by_https(
         }
     });
     url
+}
+
+fn tls((certificate, key): (&[u8], &[u8])) -> Arc<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate).unwrap()],
+            PrivateKeyDer::from_pem_slice(key).unwrap(),
+        );
+    Arc::new(config.unwrap())
 }
 
 fn fetch(url: &str, roots: &[u8]) -> Result<Vec<u8>, Failure> {

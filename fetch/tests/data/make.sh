@@ -11,3 +11,4 @@ make server IP:127.0.0.1
 make other IP:127.0.0.1
 rm other.key
 make misnamed IP:127.0.0.2
+make named DNS:registry.example,DNS:localhost,DNS:*.blob.core.windows.net,DNS:*.blob.core.usgovcloudapi.net
