@@ -345,7 +345,10 @@ impl Download<'_> {
             self.hash = Hash::new(self.digest);
         }
         let mut headers = self.headers.clone();
-        headers.extend(asked.headers);
+        for (name, value) in &asked.headers {
+            // The caller's own credentials are meant for this server.
+            headers.entry(name).or_insert_with(|| value.clone());
+        }
         let resume = resume.as_ref().map(|(from, validator)| Resume {
             from: *from,
             validator: validator.as_ref(),

@@ -16,6 +16,9 @@ pub const COMPUTE: &str = "http://metadata.google.internal";
 /// of a machine.
 pub const OPENSTACK: &str = "http://metadata.openstack.internal";
 
+/// Base of Azure's instance metadata service.
+pub(crate) const AZURE: &str = "http://169.254.169.254";
+
 const EC2_SIX: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 const COMPUTE_SIX: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
 /// Azure's wire server

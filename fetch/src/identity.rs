@@ -1,7 +1,9 @@
-//! Credentials for a cloud's storage: the role of an EC2 instance, the service account of a Compute Engine instance.
+//! Credentials for a cloud's storage: the role of an EC2 instance, the service account of a Compute Engine instance, the managed
+//! identity of a machine of Azure.
 //!
 //! <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html>,
-//! <https://cloud.google.com/compute/docs/access/authenticate-workloads#applications>
+//! <https://cloud.google.com/compute/docs/access/authenticate-workloads#applications>,
+//! <https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token>
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +24,12 @@ use crate::want::Method;
 const MARGIN: Duration = Duration::from_secs(60);
 /// The size limit of a response with credentials.
 const LIMIT: usize = 64 << 10;
+/// A token for Azure's storage, in each of its clouds.
+const AZURE_TOKEN: &str = "metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fstorage.azure.com%2F";
+/// The statuses of Azure's service while it is updated, and how long that takes at most; after that a machine counts as one
+/// without identity.
+const AZURE_UPDATING: &[u16] = &[404, 410];
+const AZURE_UPDATE: Duration = Duration::from_secs(70);
 
 /// The credentials of requests to a cloud's storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +41,8 @@ pub enum Identity {
     Ec2Role,
     /// The service account of this Compute Engine instance, if it has one.
     ComputeAccount,
+    /// The managed identity of this machine of Azure, if it has one.
+    ManagedIdentity,
 }
 
 /// Addresses of the clouds' services; tests replace them by servers on loopback. URLs without a slash at the end.
@@ -42,6 +52,8 @@ pub struct Endpoints {
     pub ec2: String,
     /// Compute Engine's metadata server.
     pub compute: String,
+    /// Azure's instance metadata service.
+    pub azure: String,
     /// S3 for all regions, with the bucket in the path; none: AWS's own, one for each region.
     pub s3: Option<String>,
     /// Cloud Storage.
@@ -53,6 +65,7 @@ impl Default for Endpoints {
         Self {
             ec2: hosts::EC2.to_owned(),
             compute: hosts::COMPUTE.to_owned(),
+            azure: hosts::AZURE.to_owned(),
             s3: None,
             gs: "https://storage.googleapis.com".to_owned(),
         }
@@ -67,6 +80,7 @@ pub(crate) struct Cloud {
     direct: Http,
     role: Mutex<Option<Role>>,
     account: Mutex<Option<Account>>,
+    managed: Mutex<Managed>,
     /// Regions of buckets.
     pub(crate) regions: Mutex<BTreeMap<String, String>>,
 }
@@ -92,10 +106,38 @@ pub(crate) struct Role {
     until: Option<String>,
 }
 
-/// A token of the service account; none if there is no account.
+/// A token of the service account or of the managed identity; none if there is none.
 struct Account {
     token: Option<String>,
     until: Option<Instant>,
+}
+
+impl Account {
+    /// No account, which does not change while the machine boots.
+    const NONE: Self = Self {
+        token: None,
+        until: None,
+    };
+
+    fn lasting(token: String, seconds: u64) -> Self {
+        Self {
+            token: Some(token),
+            until: Instant::now().checked_add(Duration::from_secs(seconds)),
+        }
+    }
+
+    fn lasts(&self) -> bool {
+        let soon = Instant::now() + MARGIN;
+        self.until.is_none_or(|until| until > soon)
+    }
+}
+
+/// The managed identity, as far as it is known.
+#[derive(Default)]
+struct Managed {
+    account: Option<Account>,
+    /// Since when the service is asked without an answer.
+    since: Option<Instant>,
 }
 
 impl Cloud {
@@ -106,6 +148,7 @@ impl Cloud {
             direct,
             role: Mutex::default(),
             account: Mutex::default(),
+            managed: Mutex::default(),
             regions: Mutex::default(),
         }
     }
@@ -184,29 +227,59 @@ impl Cloud {
             return Ok(None);
         }
         let mut known = self.account.lock().await;
-        let soon = Instant::now() + MARGIN;
-        let lasts = |account: &Account| account.until.is_none_or(|until| until > soon);
-        if let Some(account) = known.as_ref().filter(|account| lasts(account)) {
+        if let Some(account) = known.as_ref().filter(|account| account.lasts()) {
             return Ok(account.token.clone());
         }
         let path = "computeMetadata/v1/instance/service-accounts/default/token";
         let url = format!("{}/{path}", self.endpoints.compute);
         let flavor = [("metadata-flavor", "Google")];
         let account = match self.ask(Method::Get, &url, &flavor).await? {
-            None => Account {
-                token: None,
-                until: None,
-            },
+            None => Account::NONE,
             Some(answer) => {
                 let token: Token = serde_json::from_slice(&answer)
                     .map_err(|_| Ending::broken("the metadata server gave no token"))?;
-                Account {
-                    token: Some(token.access_token),
-                    until: Instant::now().checked_add(Duration::from_secs(token.expires_in)),
-                }
+                Account::lasting(token.access_token, token.expires_in)
             }
         };
         Ok(known.insert(account).token.clone())
+    }
+
+    /// A token of this machine's managed identity for Azure's storage; none if it has none, and elsewhere.
+    pub(crate) async fn managed_identity(&self) -> Result<Option<String>, Ending> {
+        if self.identity != Identity::ManagedIdentity {
+            return Ok(None);
+        }
+        let mut known = self.managed.lock().await;
+        if let Some(account) = known.account.as_ref().filter(|account| account.lasts()) {
+            return Ok(account.token.clone());
+        }
+        let since = *known.since.get_or_insert_with(Instant::now);
+        let account = match is_over(since, Instant::now()) {
+            true => Account::NONE,
+            false => self.ask_azure().await?,
+        };
+        known.since = None;
+        Ok(known.account.insert(account).token.clone())
+    }
+
+    async fn ask_azure(&self) -> Result<Account, Ending> {
+        // The lifetime is a text.
+        #[derive(Deserialize)]
+        struct Token {
+            access_token: String,
+            expires_in: String,
+        }
+        let url = format!("{}/{AZURE_TOKEN}", self.endpoints.azure);
+        let headers = [("metadata", "true")];
+        let answer = self.ask_again(Method::Get, &url, &headers, AZURE_UPDATING);
+        // A machine without identity, or with several, is answered 400.
+        let Some(answer) = answer.await? else {
+            return Ok(Account::NONE);
+        };
+        let none = || Ending::broken("Azure's metadata service gave no token");
+        let token: Token = serde_json::from_slice(&answer).map_err(|_| none())?;
+        let seconds = token.expires_in.parse().map_err(|_| none())?;
+        Ok(Account::lasting(token.access_token, seconds))
     }
 
     /// The document at a path of a metadata service; none if the service answers that it does not exist, or that access
@@ -217,6 +290,17 @@ impl Cloud {
         url: &str,
         headers: &[(&str, &str)],
     ) -> Result<Option<Vec<u8>>, Ending> {
+        self.ask_again(method, url, headers, &[]).await
+    }
+
+    /// As [`Cloud::ask`]; after these statuses another attempt is made too.
+    async fn ask_again(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(&str, &str)],
+        repeat: &[u16],
+    ) -> Result<Option<Vec<u8>>, Ending> {
         let Small {
             status,
             headers,
@@ -225,7 +309,7 @@ impl Cloud {
         match status {
             StatusCode::OK => Ok(Some(body)),
             status if status.is_success() => Ok(None),
-            status => match Ending::of(url, status, &headers, &[]) {
+            status => match Ending::of(url, status, &headers, repeat) {
                 Ending::Final(_) => Ok(None),
                 broken => Err(broken),
             },
@@ -233,6 +317,33 @@ impl Cloud {
     }
 }
 
+/// Whether Azure's service has been asked for longer than an update of it takes.
+fn is_over(since: Instant, now: Instant) -> bool {
+    now.duration_since(since) > AZURE_UPDATE
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_that_stays_silent_is_not_asked_for_ever() {
+        let since = Instant::now();
+        assert!(!is_over(since, since + AZURE_UPDATE));
+        assert!(is_over(
+            since,
+            since + AZURE_UPDATE + Duration::from_secs(1)
+        ));
+    }
+
+    #[test]
+    fn tokens_are_renewed_before_they_expire() {
+        assert!(Account::NONE.lasts());
+        assert!(Account::lasting(String::new(), 120).lasts());
+        assert!(!Account::lasting(String::new(), 30).lasts());
+    }
 }

@@ -49,6 +49,7 @@ mod tftp;
 
 // Floor: services
 mod artifact;
+mod blob;
 mod gs;
 mod s3;
 

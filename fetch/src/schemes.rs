@@ -30,7 +30,7 @@ struct Scheme {
 const SCHEMES: [Scheme; 5] = [
     Scheme {
         names: &["http", "https"],
-        parse: |text| http::parse(text).map(over_http),
+        parse: |text| http::parse(text).map(Source::Http),
     },
     Scheme {
         names: &["tftp"],

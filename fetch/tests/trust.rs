@@ -32,6 +32,8 @@ macro_rules! pair {
     };
 }
 
+#[path = "trust/blobs.rs"]
+mod blobs;
 #[path = "trust/names.rs"]
 mod names;
 

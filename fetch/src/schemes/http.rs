@@ -1,18 +1,21 @@
-//! `http://` and `https://`: the content is at the address itself.
+//! `http://` and `https://`: the content is at the address itself. Azure's storage wants a token for blobs that are not public.
 
 use reqwest::Url;
 
+use crate::blob::Blob;
 use crate::client::Client;
 use crate::http_source::{HttpSource, Requesting};
 use crate::request::Request;
 
 #[derive(Debug)]
-pub(super) struct Address(Url);
+struct Address(Url);
 
-pub(super) fn parse(text: &str) -> Result<Address, String> {
-    Url::parse(text)
-        .map(Address)
-        .map_err(|error| error.to_string())
+pub(super) fn parse(text: &str) -> Result<Box<dyn HttpSource>, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    Ok(match Blob::at(&url) {
+        Some(blob) => Box::new(blob),
+        None => Box::new(Address(url)),
+    })
 }
 
 impl HttpSource for Address {

@@ -30,6 +30,11 @@ pub(crate) fn serve_named(answer: impl Fn(&str) -> Answer + Send + Sync + 'stati
     })
 }
 
+/// As [`serve_named`], by plain http.
+pub(crate) fn serve_plain(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (u16, Log) {
+    serve_all(answer, |tcp| Box::new(tcp))
+}
+
 trait Stream: std::io::Read + std::io::Write {}
 impl<T: std::io::Read + std::io::Write> Stream for T {}
 

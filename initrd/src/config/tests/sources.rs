@@ -59,6 +59,7 @@ fn every_kind_of_source_is_fetched() {
     settings.endpoints = fetch::Endpoints {
         ec2: server.base.clone(),
         compute: server.base.clone(),
+        azure: server.base.clone(),
         s3: Some(server.base.clone()),
         gs: server.base.clone(),
     };

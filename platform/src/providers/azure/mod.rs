@@ -49,7 +49,7 @@ pub(super) static PROVIDER: Provider = Provider {
         UDF,
     ],
     disks: None,
-    storage_identity: Identity::Anonymous,
+    storage_identity: Identity::ManagedIdentity,
     env_keys: EnvKeys {
         name: "AZURE",
         keys: &[
