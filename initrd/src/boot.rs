@@ -11,8 +11,9 @@ use crate::root::Root;
 use crate::state::State;
 use crate::var::Var;
 use crate::{
-    cmdline, config, disks, etc, etcd, handoff, ignition, kernel_arguments, kubelet, manifest,
-    metadata, modules, platform, provisioned, recovery, root, settle, spool, state, var, world,
+    cmdline, config, config_drive, disks, etc, etcd, handoff, ignition, kernel_arguments, kubelet,
+    manifest, metadata, modules, platform, provisioned, recovery, root, settle, spool, state, var,
+    world,
 };
 
 /// Boots. Never returns: a boot that fails ends in [`recovery::end`].
@@ -32,11 +33,14 @@ fn line(early: &Early) -> Result<Infallible> {
     let cmdline = step.step("cmdline", || cmdline::read(early))?;
     let manifest = step.step("manifest", || manifest::read(early))?;
     let modules = step.step("modules", || modules::load(early, &cmdline))?;
-    let boot = step.step("platform", || {
+    let mut boot = step.step("platform", || {
         platform::identify(early, cmdline, manifest, modules)
     })?;
     let root = step.step("root", || root::open(&boot))?;
     let mut state = step.step("state", || state::open(&boot, &root))?;
+    if state.first_boot {
+        boot.identity.platform = step.step("config_drive", || config_drive::decide(&boot))?;
+    }
     let machine_id = match state.first_boot {
         true => first_boot(&boot, &root, &mut state)?,
         false => later_boot(&boot, &root, &mut state)?,

@@ -41,6 +41,7 @@ mod provisioned;
 
 // Floor: the config
 mod config;
+mod config_drive;
 
 // Floor: the steps behind state
 mod disks;

@@ -63,12 +63,7 @@ impl<'a> Media<'a> {
     /// # Errors
     /// If a device may hold the medium and none of its file systems mounts, and no other device holds it.
     pub fn mount(&self, wanted: Medium<'_>) -> Result<Option<PathBuf>> {
-        let there = |name: &&str| self.modules.index().module(name).is_some();
-        let names: Vec<&str> = [MEDIA, &[UDF]].concat().into_iter().filter(there).collect();
-        if let Err(error) = self.modules.load(&names) {
-            tracing::warn!("{error:#}");
-        }
-        self.modules.load_for_disks();
+        self.load_drivers();
         let mut failed = Ok(None);
         for (name, kinds) in find(self.world, &wanted) {
             match self.mount_device(&name, kinds, &wanted) {
@@ -79,6 +74,22 @@ impl<'a> Media<'a> {
             }
         }
         failed
+    }
+
+    /// Whether a device holds a medium now, as far as its first sectors show; nothing is mounted.
+    #[must_use]
+    pub fn is_there(&self, wanted: Medium<'_>) -> bool {
+        self.load_drivers();
+        !find(self.world, &wanted).is_empty()
+    }
+
+    fn load_drivers(&self) {
+        let there = |name: &&str| self.modules.index().module(name).is_some();
+        let names: Vec<&str> = [MEDIA, &[UDF]].concat().into_iter().filter(there).collect();
+        if let Err(error) = self.modules.load(&names) {
+            tracing::warn!("{error:#}");
+        }
+        self.modules.load_for_disks();
     }
 
     /// Mounts one device, unless it is mounted; none if its file system is not the medium.

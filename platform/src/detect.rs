@@ -43,12 +43,36 @@ fn choose(platforms: &[&'static Provider], dmi: &Dmi) -> &'static Provider {
     let best = fitting()
         .find(|one| !is_fallback(one))
         .or_else(|| fitting().next());
-    let is_known = TABLE.iter().any(|one| one.fits(dmi));
-    if best.is_some() || is_known || platforms.contains(&METAL) {
+    if best.is_some() || is_known(dmi) || platforms.contains(&METAL) {
         return best.unwrap_or(METAL);
     }
+    with_servers(platforms).unwrap_or(METAL)
+}
+
+/// Whether a platform of the table, of the image or not, has such machines.
+fn is_known(dmi: &Dmi) -> bool {
+    TABLE.iter().any(|one| one.fits(dmi))
+}
+
+/// The first platform whose machines may be servers of any vendor.
+fn with_servers(platforms: &[&'static Provider]) -> Option<&'static Provider> {
     let has_servers = |one: &&&Provider| matches!(one.detection, Detection::FirmwareOrServer(_));
-    platforms.iter().find(has_servers).copied().unwrap_or(METAL)
+    platforms.iter().find(has_servers).copied()
+}
+
+/// The platform that a machine is of if it has that platform's config drive, although it counts as metal: a server by the
+/// vendor that its firmware names, with an image that is for both. None where a drive decides nothing.
+#[must_use]
+pub fn by_drive<'a>(
+    chosen: &Provider,
+    image: impl IntoIterator<Item = &'a str>,
+    dmi: &Dmi,
+) -> Option<&'static Provider> {
+    if *chosen != *METAL || dmi.vendor.is_empty() || is_known(dmi) {
+        return None;
+    }
+    let platforms: Vec<&Provider> = image.into_iter().filter_map(|id| by_id(id).ok()).collect();
+    with_servers(&platforms).filter(|one| platforms.contains(&METAL) && !one.media.is_empty())
 }
 
 /// Why a machine counts as metal although the image is not for metal, for the console; none if it is, or if the image is for
@@ -138,6 +162,25 @@ mod tests {
         ] {
             let found = identify(None, platforms.clone(), dmi).unwrap();
             assert_eq!(found.id, expected, "{platforms:?}");
+        }
+    }
+
+    #[test]
+    fn a_drive_decides_only_on_a_server_with_an_image_for_metal_and_openstack() {
+        let server = dmi("HPE", "ProLiant DL360", "");
+        let both = ["aws", "metal", "openstack"];
+        let found = by_drive(METAL, both, &server);
+        assert_eq!(found.map(|one| one.id), Some("openstack"));
+        let openstack = by_id("openstack").unwrap();
+        for (chosen, platforms, dmi) in [
+            (openstack, &both[..], &server),
+            (METAL, &["metal", "aws"], &server),
+            (METAL, &["openstack"], &server),
+            (METAL, &both, &dmi("", "", "")),
+            (METAL, &both, &dmi("DigitalOcean", "Droplet", "")),
+        ] {
+            let found = by_drive(chosen, platforms.iter().copied(), dmi);
+            assert_eq!(found, None, "{platforms:?} {dmi:?}");
         }
     }
 

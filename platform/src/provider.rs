@@ -59,7 +59,8 @@ pub enum Detection {
     CommandLine,
     /// By the firmware's fields.
     Firmware(fn(&Dmi) -> bool),
-    /// By the firmware's fields; also a server of any vendor, which no provider recognises, if the image is not for metal.
+    /// By the firmware's fields; also a server of any vendor, which no provider recognises, if the image is not for metal, or
+    /// if the server has one of the provider's media.
     FirmwareOrServer(fn(&Dmi) -> bool),
     /// By the firmware's fields, which machines of other providers may have too: those providers come first.
     Fallback(fn(&Dmi) -> bool),
