@@ -19,26 +19,40 @@ use crate::yaml;
 /// The name of the host of a batch: another one than that of any node, so that the kubelet is told the node's name.
 const HOST: &str = "localhost";
 
+/// The answer to a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The line of JSON.
+    pub line: String,
+    /// What kubeadm takes with a warning, each with the case's name.
+    pub warnings: Vec<String>,
+}
+
 /// The answer to a line.
 ///
 /// # Errors
 /// What the line lacks.
-pub fn answer(line: &str) -> Result<String, String> {
+pub fn answer(line: &str) -> Result<Answer, String> {
     let case: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let text = |key: &str| {
         let text = case[key].as_str();
         text.ok_or_else(|| format!("expected text as {key:?}"))
     };
     let host = Host::debian(HOST);
-    let mut answer = match config::read(text("config")?, text("kubeadm")?, &host) {
-        Ok(config) => shown(&render(&config, &host, &DryRun)),
+    let (mut answer, warnings) = match config::read(text("config")?, text("kubeadm")?, &host) {
+        Ok(config) => (shown(&render(&config, &host, &DryRun)), config.warnings),
         Err(report) => {
             let errors: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
-            json!({"rc": 1, "error": errors})
+            (json!({"rc": 1, "error": errors}), report.warnings)
         }
     };
-    answer["name"] = text("name")?.into();
-    Ok(answer.to_string())
+    let name = text("name")?;
+    answer["name"] = name.into();
+    let warnings = warnings.iter().map(|warning| format!("{name}: {warning}"));
+    Ok(Answer {
+        line: answer.to_string(),
+        warnings: warnings.collect(),
+    })
 }
 
 /// The moment of a bootstrap that does not take place.
@@ -92,7 +106,7 @@ fn object(object: &Object) -> Value {
         "action": action,
         "resource": object.resource(),
         "group": object.group(),
-        "object": yaml::write(&object.value),
+        "object": yaml::write(&object.value).trim_end(),
     })
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::address;
 use crate::types::{Cluster, Init};
+use crate::yaml::{Content, Node};
 
 /// The configuration of a component of nodes.
 #[derive(Clone, Debug)]
@@ -17,14 +18,19 @@ pub struct ComponentConfig {
 /// Completes the kubelet's configuration; `resolved` says whether systemd-resolved runs.
 pub(crate) fn kubelet(
     mut config: Map<String, Value>,
-    supplied: bool,
+    document: Option<&Node>,
     cluster: &Cluster,
     resolved: bool,
 ) -> ComponentConfig {
+    // An empty list is kept: it is how a configuration asks for pods without a name server.
+    let own_dns = document.and_then(|node| node.get("clusterDNS"));
+    let own_dns = own_dns.is_some_and(|node| matches!(node.content, Content::List(_)));
     let dns = address::service_address(&cluster.networking.service_subnet, 10);
     let dns = dns.map_or_else(|| "10.96.0.10".to_owned(), |dns| dns.to_string());
     set(&mut config, &["staticPodPath"], "/etc/kubernetes/manifests");
-    set(&mut config, &["clusterDNS"], json!([dns]));
+    if !own_dns {
+        set(&mut config, &["clusterDNS"], json!([dns]));
+    }
     set(
         &mut config,
         &["clusterDomain"],
@@ -55,9 +61,9 @@ pub(crate) fn kubelet(
             "/run/systemd/resolve/resolv.conf",
         );
     }
-    document(
+    whole(
         config,
-        supplied,
+        document.is_some(),
         "kubelet.config.k8s.io/v1beta1",
         "KubeletConfiguration",
     )
@@ -66,7 +72,7 @@ pub(crate) fn kubelet(
 /// Completes kube-proxy's configuration.
 pub(crate) fn kube_proxy(
     mut config: Map<String, Value>,
-    supplied: bool,
+    document: Option<&Node>,
     init: &Init,
     cluster: &Cluster,
 ) -> ComponentConfig {
@@ -83,15 +89,15 @@ pub(crate) fn kube_proxy(
     );
     let kubeconfig = "/var/lib/kube-proxy/kubeconfig.conf";
     set(&mut config, &["clientConnection", "kubeconfig"], kubeconfig);
-    document(
+    whole(
         config,
-        supplied,
+        document.is_some(),
         "kubeproxy.config.k8s.io/v1alpha1",
         "KubeProxyConfiguration",
     )
 }
 
-fn document(
+fn whole(
     mut config: Map<String, Value>,
     supplied: bool,
     version: &str,

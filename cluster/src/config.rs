@@ -14,7 +14,6 @@ pub use crate::types::{
     Arg, Cluster, Component, Dns, Endpoint, Etcd, ExternalEtcd, Init, LocalEtcd, Networking,
     NodeRegistration, Proxy, Timeouts, Token, Volume,
 };
-use crate::yaml::Node;
 use crate::{components, default, validate};
 
 /// A configuration that can be rendered.
@@ -84,15 +83,9 @@ fn complete(
     let uploaded = uploaded(&cluster);
     let cluster: Cluster = typed(cluster, report)?;
     validate::validate(&init, &cluster, kubeadm.release, report);
-    let supplied = |document: &Option<Node>| document.is_some();
     Some(Config {
-        kubelet: components::kubelet(
-            kubelet,
-            supplied(&documents.kubelet),
-            &cluster,
-            host.resolved,
-        ),
-        kube_proxy: components::kube_proxy(proxy, supplied(&documents.proxy), &init, &cluster),
+        kubelet: components::kubelet(kubelet, documents.kubelet.as_ref(), &cluster, host.resolved),
+        kube_proxy: components::kube_proxy(proxy, documents.proxy.as_ref(), &init, &cluster),
         kubernetes: Version::parse(&cluster.kubernetes_version)?,
         init,
         cluster,

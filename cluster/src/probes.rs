@@ -66,12 +66,15 @@ impl Target {
     }
 
     fn patient(&self, path: &str, failures: i64) -> Value {
-        json!({
-            "failureThreshold": failures,
+        let mut probe = json!({
             "httpGet": self.get(path),
             "initialDelaySeconds": 10,
             "periodSeconds": PERIOD,
             "timeoutSeconds": 15,
-        })
+        });
+        if failures != 0 {
+            probe["failureThreshold"] = failures.into();
+        }
+        probe
     }
 }

@@ -24,17 +24,15 @@ fn parts(case: &Value) -> BTreeMap<String, String> {
     let mut parts = BTreeMap::from([("rc".to_owned(), case["rc"].to_string())]);
     for (number, object) in case["objects"].as_array().into_iter().flatten().enumerate() {
         for (key, value) in object.as_object().unwrap() {
-            // The last line feed is the separator of kubeadm's documents.
-            let text = value.as_str().unwrap().trim_end_matches('\n');
+            let text = value.as_str().unwrap();
             parts.insert(format!("objects.{number:02}.{key}"), text.to_owned());
         }
     }
     for key in ["files", "certs", "kubeconfigs"] {
         for (name, value) in case[key].as_object().unwrap_or(&Map::new()) {
-            let text = value.as_str().map_or_else(
-                || value.to_string(),
-                |text| text.trim_end_matches('\n').to_owned(),
-            );
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
             parts.insert(format!("{key}.{name}"), text);
         }
     }
@@ -55,7 +53,7 @@ fn refused(case: &Value) -> Vec<String> {
 }
 
 fn differences(case: &Value) -> Vec<String> {
-    let ours: Value = serde_json::from_str(&answer(&case.to_string()).unwrap()).unwrap();
+    let ours: Value = serde_json::from_str(&answer(&case.to_string()).unwrap().line).unwrap();
     assert_eq!(ours["name"], case["name"]);
     let (theirs, ours_parts) = (parts(case), parts(&ours));
     let mut names: Vec<&String> = theirs.keys().chain(ours_parts.keys()).collect();

@@ -17,7 +17,7 @@ const PROXY: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubePro
 
 fn by(kubeadm: &str, config: &str) -> Value {
     let case = json!({"name": "case", "kubeadm": kubeadm, "config": config});
-    serde_json::from_str(&answer(&case.to_string()).unwrap()).unwrap()
+    serde_json::from_str(&answer(&case.to_string()).unwrap().line).unwrap()
 }
 
 /// What the newest version makes of a configuration; it is no refusal.
@@ -485,7 +485,7 @@ fn component_configs_are_merged_and_signed_only_if_kubeadm_made_them() {
         "{KUBELET}clusterDNS: [10.0.0.10]\nauthentication: {{anonymous: {{enabled: true}}}}\nevictionHard: {{memory.available: 5%}}\nlogging: {{flushFrequency: 5s, verbosity: 2}}\nunknownField: x\n"
     );
     let proxy = format!(
-        "{PROXY}bindAddress: 10.0.0.5\nconntrack: {{maxPerCore: 0}}\nclientConnection: {{qps: 1.5}}\n"
+        "{PROXY}bindAddress: 10.0.0.5\nconntrack: {{maxPerCore: 0}}\nclientConnection: {{qps: 50.0}}\n"
     );
     let answer = rendered(&format!("{INIT}---\n{kubelet}---\n{proxy}"));
     let map = object(&answer, "ConfigMap", "kubelet-config").unwrap();
@@ -503,11 +503,13 @@ fn component_configs_are_merged_and_signed_only_if_kubeadm_made_them() {
     for line in [
         "    bindAddress: 10.0.0.5\n",
         "      maxPerCore: 0\n",
-        "      qps: 1.5\n",
+        "      qps: 50\n",
     ] {
         assert!(map.contains(line), "{line}{map}");
     }
     assert!(!map.contains("component-config.hash"));
+    let empty = rendered(&format!("{INIT}---\n{KUBELET}clusterDNS: []\n"));
+    assert!(!file(&empty, "/var/lib/kubelet/config.yaml").contains("clusterDNS"));
     let alone = rendered(INIT);
     assert!(
         object(&alone, "ConfigMap", "kubelet-config")

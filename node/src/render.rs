@@ -14,9 +14,9 @@ pub(crate) const COMMAND: &str = "render";
 pub(crate) const DESCRIPTION: &str =
     "--batch FILE: what kubeadm init would write, for each line of JSON (name, kubeadm, config)";
 
-/// Answers each line of a file on stdout; `program` is the name before an error.
+/// Answers each line of a file on stdout; `program` is the name before an error or a warning.
 pub(crate) fn batch(program: &str, file: &Path) -> ExitCode {
-    match answers(file) {
+    match answers(program, file) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{program}: {COMMAND}: {error:#}");
@@ -25,7 +25,7 @@ pub(crate) fn batch(program: &str, file: &Path) -> ExitCode {
     }
 }
 
-fn answers(file: &Path) -> Result<()> {
+fn answers(program: &str, file: &Path) -> Result<()> {
     let opened = File::open(file).with_context(|| format!("opening {}", file.display()))?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for (number, line) in BufReader::new(opened).lines().enumerate() {
@@ -35,7 +35,11 @@ fn answers(file: &Path) -> Result<()> {
             continue;
         }
         let answer = answer(&line).map_err(|error| anyhow!(error));
-        writeln!(out, "{}", answer.with_context(place)?)?;
+        let answer = answer.with_context(place)?;
+        for warning in &answer.warnings {
+            eprintln!("{program}: {COMMAND}: warning: {warning}");
+        }
+        writeln!(out, "{}", answer.line)?;
     }
     out.flush().context("writing the answers")
 }

@@ -60,13 +60,16 @@ fn render_answers_each_line_of_a_batch() {
     let good = case("good", format!("{init}---\n{cluster}"));
     let wrong = case(
         "wrong",
-        format!("{init}---\n{cluster}certificatesDir: pki\n"),
+        format!("{init}---\n{cluster}certificatesDir: pki\nnew: 1\n"),
     );
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cases.jsonl");
     std::fs::write(&file, format!("{good}\n\n{wrong}\n")).unwrap();
     let output = run(&["render", "--batch", file.to_str().unwrap()]);
-    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(output.status.success());
+    let warnings = String::from_utf8(output.stderr).unwrap();
+    let warning = "warning: wrong: new: unknown field: it is ignored (line 10, column 6)\n";
+    assert_eq!(warnings, format!("slipway-node: render: {warning}"));
     let text = String::from_utf8(output.stdout).unwrap();
     let answers: Vec<serde_json::Value> = text
         .lines()
