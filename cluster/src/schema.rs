@@ -1,7 +1,7 @@
 //! Decodes a document by the fields of its kind, as Go's JSON decodes into a type and writes the type again: unknown
 //! fields are dropped with a warning, wrong types refused, and a field that is not there has its zero value.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::duration::Duration;
 use crate::report::Report;
@@ -186,7 +186,7 @@ impl Decoder<'_> {
                 };
                 Value::Object(entries.iter().map(entry).collect())
             }
-            (Kind::Any, content) => plain(content),
+            (Kind::Any, content) => content.value(),
             (kind, content) => scalar(kind, content).unwrap_or_else(|message| {
                 self.report.refuse_at(path, node.at, message);
                 self.zero(kind, path)
@@ -228,8 +228,10 @@ fn scalar(kind: &Kind, content: &Content) -> Result<Value, String> {
         (Kind::Text, Content::Text(text)) => Ok(text.as_str().into()),
         (Kind::Bool, Content::Bool(bool)) => Ok((*bool).into()),
         (Kind::Int(least, most), content) => int(*least, *most, content),
-        (Kind::Float, Content::Float(_)) => int(i64::MIN, i64::MAX, content).or(Ok(plain(content))),
-        (Kind::Float, Content::Int(_)) => Ok(plain(content)),
+        (Kind::Float, Content::Float(_)) => {
+            int(i64::MIN, i64::MAX, content).or(Ok(content.value()))
+        }
+        (Kind::Float, Content::Int(_)) => Ok(content.value()),
         (Kind::Duration | Kind::Nanoseconds, Content::Text(text)) => duration(text),
         (Kind::Nanoseconds, Content::Int(_)) => int(i64::MIN, i64::MAX, content),
         (Kind::Quantity, Content::Text(text)) if is_quantity(text) => Ok(text.as_str().into()),
@@ -323,24 +325,6 @@ fn wrong_type(kind: &Kind, content: &Content) -> String {
     );
     let quotes = if quotes { " (write it in quotes)" } else { "" };
     format!("expected {expected}, found {found}{quotes}")
-}
-
-fn plain(content: &Content) -> Value {
-    match content {
-        Content::Null => Value::Null,
-        Content::Bool(bool) => (*bool).into(),
-        Content::Int(int) => i64::try_from(*int).map_or_else(
-            |_| u64::try_from(*int).map_or(Value::Null, Value::from),
-            Value::from,
-        ),
-        Content::Float(float) => Number::from_f64(*float).map_or(Value::Null, Value::Number),
-        Content::Text(text) => text.as_str().into(),
-        Content::List(items) => items.iter().map(|item| plain(&item.content)).collect(),
-        Content::Map(entries) => {
-            let entry = |(name, node): &(String, Node)| (name.clone(), plain(&node.content));
-            Value::Object(entries.iter().map(entry).collect())
-        }
-    }
 }
 
 #[cfg(test)]

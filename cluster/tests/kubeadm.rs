@@ -1,10 +1,12 @@
 //! Compares what is rendered with what kubeadm itself made of the same configurations.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
 use cluster::answer::answer;
+use cluster::report::Report;
+use cluster::yaml;
 use serde_json::{Map, Value};
 
 /// The cases, and what kubeadm answered: `tests/kubeadm/README.md`.
@@ -122,4 +124,25 @@ fn a_difference_in_any_part_is_found() {
     let mut refused = case;
     refused["error"] = serde_json::json!(["etcd: wrong"]);
     assert_eq!(differences(&refused).len(), 1);
+}
+
+/// The reader and the writer of YAML agree with kubeadm's on all that it wrote.
+#[test]
+fn yaml_of_kubeadms_is_read_and_written_the_same() {
+    let mut texts = BTreeSet::new();
+    for case in cases().iter().filter(|case| case["rc"] == 0) {
+        let objects = case["objects"].as_array().unwrap().iter();
+        texts.extend(objects.map(|object| format!("{}\n", object["object"].as_str().unwrap())));
+        let files = case["files"].as_object().unwrap().iter();
+        let manifests = files.filter(|(path, _)| path.ends_with(".yaml"));
+        texts.extend(manifests.map(|(_, text)| text.as_str().unwrap().to_owned()));
+    }
+    assert!(texts.len() > 500, "{}", texts.len());
+    for text in &texts {
+        let mut report = Report::default();
+        let node = yaml::document(text, 0, &mut report).unwrap();
+        assert_eq!(yaml::write(&node.content.value()), *text);
+        assert_eq!(report, Report::default());
+        assert_eq!(yaml::split(text), [(0, text.clone())]);
+    }
 }

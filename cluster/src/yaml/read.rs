@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use serde_json::{Number, Value};
 
 use super::scalar::{Scalar, resolve};
 use crate::report::{Position, Report};
@@ -61,6 +62,25 @@ impl Node {
         match &self.content {
             Content::Text(text) => Some(text),
             _ => None,
+        }
+    }
+}
+
+impl Content {
+    /// The value as JSON has it. A number that JSON does not have is null.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(bool) => (*bool).into(),
+            Self::Int(int) => Number::from_i128(*int).map_or(Value::Null, Value::Number),
+            Self::Float(float) => Number::from_f64(*float).map_or(Value::Null, Value::Number),
+            Self::Text(text) => text.as_str().into(),
+            Self::List(items) => items.iter().map(|item| item.content.value()).collect(),
+            Self::Map(entries) => {
+                let entry = |(name, node): &(String, Node)| (name.clone(), node.content.value());
+                Value::Object(entries.iter().map(entry).collect())
+            }
         }
     }
 }
