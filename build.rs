@@ -55,6 +55,7 @@ fn build() -> PathBuf {
         "Cargo.toml",
         "Cargo.lock",
         "image",
+        "cluster",
         "fetch",
         "ignition",
         "linux",
