@@ -103,6 +103,12 @@ pub struct CertificateFile {
     pub certificate: Certificate,
 }
 
+impl CertificateFile {
+    const fn new(file: &'static str, certificate: Certificate) -> Self {
+        Self { file, certificate }
+    }
+}
+
 /// The certificates, each after its authority's.
 #[must_use]
 pub fn certificates(config: &Config) -> Vec<CertificateFile> {
@@ -146,60 +152,45 @@ fn authority(config: &Config, authority: Authority) -> CertificateFile {
     let mut certificate = leaf(config, authority.name(), authority, Usage::Authority);
     certificate.validity = config.cluster.ca_certificate_validity_period;
     certificate.names.insert(authority.name().to_owned());
-    CertificateFile {
-        file: authority.file(),
-        certificate,
-    }
+    CertificateFile::new(authority.file(), certificate)
 }
 
 fn api_server(config: &Config) -> CertificateFile {
-    let mut certificate = leaf(
-        config,
-        "kube-apiserver",
-        Authority::Kubernetes,
-        Usage::Server,
-    );
-    let domain = &config.cluster.networking.dns_domain;
+    let name = "kube-apiserver";
+    let mut certificate = leaf(config, name, Authority::Kubernetes, Usage::Server);
+    let own = api_server_names(config);
+    certificate.names = set(own.iter().chain(&config.cluster.api_server.cert_sans));
+    CertificateFile::new("apiserver", certificate)
+}
+
+/// The names and addresses of the API server, without those that the configuration adds.
+fn api_server_names(config: &Config) -> Vec<String> {
+    let networking = &config.cluster.networking;
     let mut names = vec![
         config.init.node_registration.name.clone(),
         "kubernetes".to_owned(),
         "kubernetes.default".to_owned(),
         "kubernetes.default.svc".to_owned(),
-        format!("kubernetes.default.svc.{domain}"),
+        format!("kubernetes.default.svc.{}", networking.dns_domain),
         config.init.local_api_endpoint.advertise_address.clone(),
     ];
-    let service = address::service_address(&config.cluster.networking.service_subnet, 1);
+    let service = address::service_address(&networking.service_subnet, 1);
     names.extend(service.map(|address| address.to_string()));
     let endpoint = address::host_and_port(&config.cluster.control_plane_endpoint);
     names.extend(endpoint.map(|(host, _)| host.to_owned()));
-    certificate.names = set(names.iter().chain(&config.cluster.api_server.cert_sans));
-    CertificateFile {
-        file: "apiserver",
-        certificate,
-    }
+    names
 }
 
 fn kubelet_client(config: &Config) -> CertificateFile {
-    CertificateFile {
-        file: "apiserver-kubelet-client",
-        certificate: client(
-            config,
-            "kube-apiserver-kubelet-client",
-            config.kubeadm.release.kubelet_client,
-        ),
-    }
+    let organisation = config.kubeadm.release.kubelet_client;
+    let certificate = client(config, "kube-apiserver-kubelet-client", organisation);
+    CertificateFile::new("apiserver-kubelet-client", certificate)
 }
 
 fn front_proxy_client(config: &Config) -> CertificateFile {
-    CertificateFile {
-        file: "front-proxy-client",
-        certificate: leaf(
-            config,
-            "front-proxy-client",
-            Authority::FrontProxy,
-            Usage::Client,
-        ),
-    }
+    let name = "front-proxy-client";
+    let certificate = leaf(config, name, Authority::FrontProxy, Usage::Client);
+    CertificateFile::new(name, certificate)
 }
 
 fn etcd(config: &Config) -> Vec<(CertificateFile, &'static str)> {

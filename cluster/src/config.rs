@@ -102,16 +102,9 @@ fn sound(report: &Report) -> Option<()> {
 
 /// The checked type of a decoded document. The fields' kinds are those of the type, so that only a mistake of ours fails.
 fn typed<T: DeserializeOwned>(map: Map<String, Value>, report: &mut Report) -> Option<T> {
-    match serde_json::from_value(map.into()) {
-        Ok(typed) => Some(typed),
-        Err(error) => {
-            report.refuse(
-                "",
-                format!("a mistake in Slipway's table of fields: {error}"),
-            );
-            None
-        }
-    }
+    let wrong = |error| format!("a mistake in Slipway's table of fields: {error}");
+    let typed = serde_json::from_value(map.into()).map_err(wrong);
+    typed.map_err(|message| report.refuse("", message)).ok()
 }
 
 fn uploaded(cluster: &Map<String, Value>) -> Value {

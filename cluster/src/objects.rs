@@ -12,6 +12,11 @@ use crate::yaml;
 
 pub(crate) use rbac::{cluster_binding, cluster_role, group, reader, service_account};
 
+/// The group of nodes.
+const NODES: &str = "system:nodes";
+/// The group that a bootstrap token authenticates as, if the configuration names no other.
+pub(crate) const NEW_NODES: &str = "system:bootstrappers:kubeadm:default-node-token";
+
 /// What only the moment of a bootstrap knows.
 pub trait Moment {
     /// The certificate of the cluster's authority: PEM in base 64.
@@ -113,10 +118,7 @@ pub fn objects(config: &Config, moment: &dyn Moment) -> Vec<Object> {
 fn kubeadm_config(config: &Config) -> Vec<Object> {
     let name = "kubeadm:nodes-kubeadm-config";
     let data = json!({"ClusterConfiguration": yaml::write(&config.uploaded)});
-    let groups = [
-        group("system:bootstrappers:kubeadm:default-node-token"),
-        group("system:nodes"),
-    ];
+    let groups = [group(NEW_NODES), group(NODES)];
     let mut objects = vec![config_map("kube-system", "kubeadm-config", &data)];
     objects.extend(reader("kube-system", name, "kubeadm-config", &groups));
     objects
@@ -126,10 +128,7 @@ fn kubelet_config(config: &Config) -> Vec<Object> {
     let data = json!({"kubelet": yaml::write(&config.kubelet.value)});
     let mut map = config_map("kube-system", "kubelet-config", &data);
     sign(&mut map.value, &config.kubelet);
-    let groups = [
-        group("system:nodes"),
-        group("system:bootstrappers:kubeadm:default-node-token"),
-    ];
+    let groups = [group(NODES), group(NEW_NODES)];
     let mut objects = vec![map];
     objects.extend(reader(
         "kube-system",

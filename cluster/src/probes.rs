@@ -22,11 +22,8 @@ pub(crate) struct Target {
 impl Target {
     /// A component that answers to HTTPS at an address; at all addresses it answers at the pod's.
     pub(crate) fn https(address: &str) -> Self {
-        let host = if matches!(address, "0.0.0.0" | "::") {
-            ""
-        } else {
-            address
-        };
+        let everywhere = matches!(address, "0.0.0.0" | "::");
+        let host = if everywhere { "" } else { address };
         Self {
             host: host.to_owned(),
             scheme: "HTTPS",

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::images;
-use crate::objects::{Object, cluster_binding, config_map, group, reader, service_account, sign};
+use crate::objects::{
+    NEW_NODES, Object, cluster_binding, config_map, group, reader, service_account, sign,
+};
 use crate::yaml;
 
 /// Its name.
@@ -25,7 +27,7 @@ pub(super) fn objects(config: &Config) -> Vec<Object> {
             &service_account(NAME),
         ),
     ];
-    let nodes = [group("system:bootstrappers:kubeadm:default-node-token")];
+    let nodes = [group(NEW_NODES)];
     objects.extend(reader("kube-system", NAME, NAME, &nodes));
     objects
 }

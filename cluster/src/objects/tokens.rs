@@ -5,12 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::rbac::{cluster_binding, cluster_role, group, reader, user};
-use super::{Moment, Object, config_map};
+use super::{Moment, NEW_NODES, NODES, Object, config_map};
 use crate::config::{Config, Token};
 use crate::yaml;
 
-/// The group that a token authenticates as, if the configuration names no other.
-const NODES: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// The roles whose requests for certificates are approved: a new node's, and those of a node that renews its own.
 const NEW_NODE: &str = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
 const RENEWAL: &str = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
@@ -21,17 +19,17 @@ pub(super) fn objects(config: &Config, moment: &dyn Moment) -> Vec<Object> {
     let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]);
     objects.push(cluster_role("kubeadm:get-nodes", &rules));
     for (name, role, subject) in [
-        ("kubeadm:get-nodes", "kubeadm:get-nodes", NODES),
+        ("kubeadm:get-nodes", "kubeadm:get-nodes", NEW_NODES),
         (
             "kubeadm:kubelet-bootstrap",
             "system:node-bootstrapper",
-            NODES,
+            NEW_NODES,
         ),
-        ("kubeadm:node-autoapprove-bootstrap", NEW_NODE, NODES),
+        ("kubeadm:node-autoapprove-bootstrap", NEW_NODE, NEW_NODES),
         (
             "kubeadm:node-autoapprove-certificate-rotation",
             RENEWAL,
-            "system:nodes",
+            NODES,
         ),
     ] {
         objects.push(cluster_binding(name, role, &group(subject)));
