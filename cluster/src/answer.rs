@@ -16,7 +16,7 @@ use crate::objects::{Action, Moment, Object};
 use crate::render::{Rendered, render};
 use crate::yaml;
 
-/// The name of the host of a batch: another one than that of any node, so that the kubelet is told the node's name.
+/// The name of the host of a batch: another one than that of any node, so that the kubelet is given the node's name.
 const HOST: &str = "localhost";
 
 /// The answer to a case.

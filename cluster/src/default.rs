@@ -10,8 +10,11 @@ use crate::report::Report;
 
 /// The port of the API server.
 const PORT: i64 = 6443;
-/// The namespace of a control plane's taint.
+/// The key of a control plane's taint.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// The group that a bootstrap token authenticates as.
+const NEW_NODES: &str = "system:bootstrappers:kubeadm:default-node-token";
 
 /// Defaults of `ClusterConfiguration`'s own fields.
 const CLUSTER: [(&str, &str); 6] = [
@@ -25,22 +28,10 @@ const CLUSTER: [(&str, &str); 6] = [
 
 /// Completes `InitConfiguration`.
 pub(crate) fn init(init: &mut Map<String, Value>, host: &Host, report: &mut Report) {
-    let tokens = init
-        .entry("bootstrapTokens")
-        .or_insert_with(|| json!([{"token": ""}]));
-    for token in tokens
-        .as_array_mut()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_object_mut)
-    {
-        set(token, "ttl", "24h0m0s");
-        set(token, "usages", json!(["signing", "authentication"]));
-        set(
-            token,
-            "groups",
-            json!(["system:bootstrappers:kubeadm:default-node-token"]),
-        );
+    let open = || json!([{"token": ""}]);
+    let tokens = init.entry("bootstrapTokens").or_insert_with(open);
+    for token in tokens.as_array_mut().into_iter().flatten() {
+        token.as_object_mut().map(bootstrap_token);
     }
     if let Some(node) = object(init, "nodeRegistration") {
         node_registration(node, host);
@@ -49,6 +40,12 @@ pub(crate) fn init(init: &mut Map<String, Value>, host: &Host, report: &mut Repo
         set(endpoint, "bindPort", PORT);
         advertise(endpoint, host, report);
     }
+}
+
+fn bootstrap_token(token: &mut Map<String, Value>) {
+    set(token, "ttl", "24h0m0s");
+    set(token, "usages", json!(["signing", "authentication"]));
+    set(token, "groups", json!([NEW_NODES]));
 }
 
 fn node_registration(node: &mut Map<String, Value>, host: &Host) {
@@ -90,7 +87,7 @@ fn advertise(endpoint: &mut Map<String, Value>, host: &Host, report: &mut Report
         None if address.is_none() => {
             report.refuse(
                 FIELD,
-                "expected an address: this machine has no default route to tell its own",
+                "expected an address: this machine has no default route",
             );
         }
         None => {

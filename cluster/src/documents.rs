@@ -3,7 +3,7 @@
 mod v1beta3;
 
 use crate::report::Report;
-use crate::yaml::{self, Content, Node};
+use crate::yaml::{self, Node};
 
 /// The group of kubeadm's kinds.
 const KUBEADM: &str = "kubeadm.k8s.io";
@@ -107,15 +107,4 @@ fn other(version: &str, kind: &str, node: &Node, report: &mut Report) {
     };
     let message = format!("{kind} of {version} is not read; expected {expected}");
     report.refuse_at("apiVersion", at, message);
-}
-
-/// The entries of a mapping; an empty list if it is none.
-fn entries(node: &mut Node) -> &mut Vec<(String, Node)> {
-    if !matches!(node.content, Content::Map(_)) {
-        node.content = Content::Map(Vec::new());
-    }
-    match &mut node.content {
-        Content::Map(entries) => entries,
-        _ => unreachable!("it was made a mapping"),
-    }
 }

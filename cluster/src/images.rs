@@ -54,7 +54,7 @@ pub(crate) fn coredns(config: &Config) -> String {
     format!("{repository}/coredns:{tag}")
 }
 
-/// The pause image, if the kubelet is told one.
+/// The pause image, if the kubelet is given one.
 pub(crate) fn pause(config: &Config) -> Option<String> {
     let tag = config.kubeadm.release.pause?;
     Some(format!("{}/pause:{tag}", config.cluster.image_repository))

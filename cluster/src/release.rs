@@ -76,7 +76,7 @@ pub struct Release {
     pub etcd_flags: EtcdFlags,
     /// The tag of CoreDNS's image.
     pub coredns: &'static str,
-    /// The tag of the pause image that the kubelet is told, if it is.
+    /// The tag of the pause image that the kubelet is given, if it is given one.
     pub pause: Option<&'static str>,
     /// The feature gates that are known, and whether each is on if the configuration is silent.
     pub gates: &'static [(&'static str, bool)],

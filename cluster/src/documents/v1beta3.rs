@@ -1,7 +1,7 @@
 //! Documents of `kubeadm.k8s.io/v1beta3` as those of `v1beta4`: arguments were mappings, and the timeout of the control
 //! plane belonged to the API server.
 
-use super::{Documents, entries};
+use super::Documents;
 use crate::report::{Position, Report};
 use crate::yaml::{Content, Node};
 
@@ -123,6 +123,8 @@ pub(super) fn move_timeout(documents: &mut Documents) {
         content: Content::Map(entries),
     };
     let init = documents.init.get_or_insert_with(|| map(at, Vec::new()));
-    let timeout = vec![("controlPlaneComponentHealthCheck".to_owned(), timeout)];
-    entries(init).push(("timeouts".to_owned(), map(at, timeout)));
+    if let Content::Map(entries) = &mut init.content {
+        let timeout = ("controlPlaneComponentHealthCheck".to_owned(), timeout);
+        entries.push(("timeouts".to_owned(), map(at, vec![timeout])));
+    }
 }

@@ -202,16 +202,20 @@ impl Builder<'_> {
         let Some(node) = self.anchors.get(&anchor).cloned() else {
             return Err((at, "an alias inside the value that it refers to".into()));
         };
-        self.copied += weight(&node);
+        let (values, depth) = weight(&node);
+        self.copied += values;
         if self.copied > COPIED {
             return Err((at, format!("aliases copy more than {COPIED} values")));
+        }
+        if self.open.len() + depth > DEEPEST {
+            return Err(deep(at));
         }
         self.put(node, 0)
     }
 
     fn begin(&mut self, open: Open, at: Position) -> Result<(), Wrong> {
         if self.open.len() >= DEEPEST {
-            return Err((at, format!("nested more than {DEEPEST} deep")));
+            return Err(deep(at));
         }
         self.open.push(open);
         Ok(())
@@ -258,13 +262,20 @@ impl Builder<'_> {
     }
 }
 
-/// The number of values.
-fn weight(node: &Node) -> usize {
-    1 + match &node.content {
-        Content::List(items) => items.iter().map(weight).sum(),
-        Content::Map(entries) => entries.iter().map(|(_, node)| weight(node)).sum(),
-        _ => 0,
-    }
+fn deep(at: Position) -> Wrong {
+    (at, format!("nested more than {DEEPEST} deep"))
+}
+
+/// The number of values, and their depth.
+fn weight(node: &Node) -> (usize, usize) {
+    let inner: Vec<(usize, usize)> = match &node.content {
+        Content::List(items) => items.iter().map(weight).collect(),
+        Content::Map(entries) => entries.iter().map(|(_, node)| weight(node)).collect(),
+        _ => return (1, 0),
+    };
+    let values: usize = inner.iter().map(|(values, _)| values).sum();
+    let depth = inner.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
+    (values + 1, depth + 1)
 }
 
 /// A key: go-yaml's mapping to JSON takes numbers and truth values too.
@@ -367,6 +378,17 @@ mod tests {
         for text in ["a: [1", "a: !!binary x", "a: b: c", "? [x]\n: 1\n"] {
             let (node, report) = read(text);
             assert!(node.is_none() && report.mistakes[0].at.is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_value_is_deeper_than_the_limit() {
+        let nested = |depth: usize| format!("{}x{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(read(&nested(64)).0.is_some());
+        let aliased = format!("- &a {}\n- {}\n", nested(40), nested(40).replace('x', "*a"));
+        for text in [nested(65), aliased] {
+            let (node, report) = read(&text);
+            assert!(node.is_none() && report.mistakes[0].message.contains("deep"));
         }
     }
 
