@@ -61,7 +61,7 @@ pub(crate) fn kubelet(
             "/run/systemd/resolve/resolv.conf",
         );
     }
-    whole(
+    complete_document(
         config,
         document.is_some(),
         "kubelet.config.k8s.io/v1beta1",
@@ -89,7 +89,7 @@ pub(crate) fn kube_proxy(
     );
     let kubeconfig = "/var/lib/kube-proxy/kubeconfig.conf";
     set(&mut config, &["clientConnection", "kubeconfig"], kubeconfig);
-    whole(
+    complete_document(
         config,
         document.is_some(),
         "kubeproxy.config.k8s.io/v1alpha1",
@@ -97,7 +97,7 @@ pub(crate) fn kube_proxy(
     )
 }
 
-fn whole(
+fn complete_document(
     mut config: Map<String, Value>,
     supplied: bool,
     version: &str,
