@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use crate::digest::Digest;
 
@@ -156,19 +157,45 @@ pub(crate) fn shown(url: &str) -> String {
     format!("{scheme}://{}", &rest[user..])
 }
 
-/// An error with all its causes, as one sentence.
+/// An error with all its causes, as one sentence; with the machine's clock, where a certificate counts as not yet or no
+/// longer valid by it.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
+    let mut by_clock = false;
     while let Some(inner) = cause {
         let inner_text = inner.to_string();
         if !text.contains(&inner_text) {
             text.push_str(": ");
             text.push_str(&inner_text);
         }
+        by_clock |= is_of_another_time(inner);
         cause = inner.source();
     }
+    if by_clock {
+        let now = httpdate::fmt_http_date(SystemTime::now());
+        text += &format!("; the machine's clock says {now}: set it if it is wrong");
+    }
     text
+}
+
+/// Whether the error is that of a certificate whose time has not come or is over.
+fn is_of_another_time(error: &(dyn std::error::Error + 'static)) -> bool {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    // An I/O error does not name the error that it was made of as its source, and is made of another one here.
+    if let Some(inner) = error
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref)
+    {
+        return is_of_another_time(inner);
+    }
+    let error = error.downcast_ref();
+    matches!(
+        error,
+        Some(rustls::Error::InvalidCertificate(
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }
+        ))
+    )
 }
 
 #[cfg(test)]

@@ -161,6 +161,55 @@ fn strangers_wrong_names_and_an_empty_bundle_are_not() {
     }
 }
 
+/// As on a machine without a clock of its own, where it is 1970, or where the battery of the clock is empty.
+#[test]
+fn a_certificate_of_another_time_is_refused_and_the_clock_is_named() {
+    for (pair, why) in [
+        (pair!("future"), "not valid yet"),
+        (pair!("past"), "certificate expired"),
+    ] {
+        let text = fetch(&serve(pair), pair.0).unwrap_err().to_string();
+        assert!(text.contains(why), "{text}");
+        let (_, said) = text.split_once("the machine's clock says ").expect(&text);
+        let (clock, _) = said.split_once(": set it").unwrap();
+        let clock = httpdate::parse_http_date(clock).unwrap();
+        assert!(clock.elapsed().unwrap().as_secs() < 60, "{text}");
+    }
+    // Another mistake of a certificate is none of the clock's.
+    let text = fetch(&serve(pair!("server")), OTHER).unwrap_err();
+    assert!(!text.to_string().contains("clock"), "{text}");
+}
+
+/// Answers one request by http with a redirect.
+fn redirect_to(target: &str) -> String {
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", plain.local_addr().unwrap());
+    let answer = format!(
+        "HTTP/1.1 301 Moved Permanently\r\nLocation: {target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    std::thread::spawn(move || {
+        let (mut stream, _) = plain.accept().unwrap();
+        let mut head = Vec::new();
+        let mut piece = [0; 1024];
+        while !head.ends_with(b"\r\n\r\n") {
+            let n = stream.read(&mut piece).unwrap();
+            head.extend_from_slice(&piece[..n]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    url
+}
+
+#[test]
+fn http_leads_to_https_and_the_certificate_there_is_verified() {
+    let server = pair!("server");
+    let url = redirect_to(&serve(server));
+    assert_eq!(fetch(&url, server.0).unwrap(), b"good");
+    let url = redirect_to(&serve(server));
+    let failure = fetch(&url, OTHER).unwrap_err().to_string();
+    assert!(failure.contains("certificate"), "{failure}");
+}
+
 #[test]
 fn a_bundle_that_is_no_pem_is_refused() {
     let options = Options {
