@@ -51,6 +51,10 @@ pub const DEBUG: &str = "slipway.debug";
 /// `systemd.watchdog_sec=`: systemd's own word, which replaces its `RuntimeWatchdogSec=` (kernel-command-line(7)).
 pub const WATCHDOG: &str = "systemd.watchdog_sec";
 
+/// The kernel's word by which it takes the backup of a GPT whose primary copy is damaged, as after a power cut while the table
+/// was written (`Documentation/admin-guide/kernel-parameters.txt`). Without it such a disk has no partitions.
+pub const BACKUP_GPT: &str = "gpt";
+
 /// The kernel reads this many bytes of its command line, the final NUL included (x86 and arm64: `COMMAND_LINE_SIZE`).
 pub const LIMIT: usize = 2048;
 

@@ -224,6 +224,14 @@ impl Table {
         out
     }
 
+    /// Whether the disk's MBR says that there is a GPT: its first partition has the type 0xee.
+    #[must_use]
+    pub fn is_announced(disk: &File) -> bool {
+        let mut mbr = [0; 512];
+        let read = disk.read_exact_at(&mut mbr, 0);
+        read.is_ok() && mbr[450] == 0xee && mbr[510..] == [0x55, 0xaa]
+    }
+
     /// One partition of type 0xee over the whole disk; boot code in the first 440 bytes stays.
     fn protective_mbr(&self, disk: &File) -> Result<[u8; 512]> {
         let mut mbr = [0; 512];

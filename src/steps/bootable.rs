@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use image::addon;
-use image::cmdline::{Cmdline, LIMIT};
+use image::cmdline::{BACKUP_GPT, Cmdline, LIMIT};
 use image::layout::Architecture;
 
 use crate::format::uki;
@@ -75,7 +75,7 @@ pub fn addon(tools: &Tools, architecture: Architecture) -> Result<Vec<u8>> {
     uki::addon(&stub, &addon::reserved()).context("writing the addon of the command line")
 }
 
-/// The command line of a recipe's image: the hash of its root, then the recipe's words.
+/// The command line of a recipe's image: the hash of its root, the word for damaged partition tables, then the recipe's words.
 #[must_use]
 pub fn options<'a>(recipe: &Recipe, identity: &'a Identity, root: &Root) -> Options<'a> {
     let own = Cmdline {
@@ -86,6 +86,7 @@ pub fn options<'a>(recipe: &Recipe, identity: &'a Identity, root: &Root) -> Opti
     Options {
         cmdline: [
             own.to_words(),
+            vec![BACKUP_GPT.to_owned()],
             lockdown.into_iter().collect(),
             recipe.kernel.cmdline.clone(),
         ]

@@ -130,12 +130,21 @@ fn describe(disk: &Disk) -> String {
         "{} (serial {serial}, {} MiB, partitions: {})",
         disk.name,
         disk.size / layout::MIB,
-        if parts.is_empty() {
-            "none".to_owned()
-        } else {
+        if !parts.is_empty() {
             parts.join(" ")
+        } else if has_damaged_table(disk) {
+            "none can be read, since both copies of its GPT are damaged".to_owned()
+        } else {
+            "none".to_owned()
         }
     )
+}
+
+/// Whether the disk had a GPT, of which neither copy is valid any more.
+fn has_damaged_table(disk: &Disk) -> bool {
+    File::open(&disk.path).is_ok_and(|file| {
+        Table::is_announced(&file) && Table::read(&file, disk.sector, disk.size).is_err()
+    })
 }
 
 #[cfg(test)]
@@ -232,6 +241,33 @@ mod tests {
             let key = format!("sector-size = {has} in [disk]");
             assert!(fault.fix.unwrap().contains(&key));
         }
+    }
+
+    #[test]
+    fn a_disk_with_two_damaged_tables_is_told_from_one_without_partitions() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let size = 64 * layout::MIB;
+        file.as_file().set_len(size).unwrap();
+        let found = Disk {
+            path: file.path().to_owned(),
+            size,
+            partitions: Vec::new(),
+            ..disk("sda", 1)
+        };
+        let said = || {
+            absent(std::slice::from_ref(&found), &HASH, None)
+                .found
+                .unwrap()
+        };
+        assert!(said().ends_with("partitions: none)"), "{}", said());
+        let table = linux::samples::table(512, size);
+        table.write(file.as_file()).unwrap();
+        for at in [512, size - 512] {
+            assert!(said().ends_with("partitions: none)"), "{}", said());
+            file.as_file().write_all_at(&[0; 512], at).unwrap();
+        }
+        assert!(said().contains("both copies of its GPT"), "{}", said());
     }
 
     #[test]

@@ -79,6 +79,7 @@ const LONG: &[Promise] = promises![
     network::bonds_have_their_modes_and_vlans_their_tags,
     network::a_network_of_version_6_alone_brings_a_node_to_ready,
     watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,
+    state::a_damaged_partition_table_is_restored_or_reported,
     state::damage_is_repaired_or_reported_and_nothing_is_formatted,
     disks::an_image_for_large_sectors_boots_on_such_disks_alone,
     clevis::volumes_open_with_a_tang_server_and_with_two_pins,

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, bail, ensure};
 use image::layout::{GIB, LABEL_STATE, LABEL_VAR};
 use image::paths::{NODE_SETTINGS, STATE, STATE_PROVISIONED};
 use image::report::{LINE, Report};
-use qemu_tests::disk_content::{ext4_identity, wipe_superblocks};
+use qemu_tests::disk_content::{ext4_identity, partitions, wipe_superblocks};
 use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use serde_json::json;
 use slipway::vm::agent::data_url;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, partition};
-use slipway::vm::machine::{Bus, Start};
+use slipway::vm::machine::{Bus, OnReset, Start};
 
 /// Growth of the disk, bytes.
 const MORE: u64 = 3 * GIB;
@@ -172,6 +172,51 @@ pub(crate) fn damage_is_repaired_or_reported_and_nothing_is_formatted(lab: &mut 
     let word = reported(lab, &node, LABEL_STATE).context("without superblocks of state")?;
     let running = boot_with(lab, &node, Some(&word))?;
     is_made_anew(&running).with_context(|| format!("after {word}"))
+}
+
+/// A node whose primary partition table is damaged boots by the backup and restores it; with both damaged the report says so, and
+/// the disk is not written to.
+pub(crate) fn a_damaged_partition_table_is_restored_or_reported(lab: &mut Lab) -> Result<()> {
+    const HEADER: [u8; 512] = [0; 512];
+    let node = lab.node()?;
+    let running = boot_with(lab, &node, None)?;
+    running.wait_handoff(timeouts::INIT)?;
+    running.vm.pull_plug();
+    let before = partitions(&node.system(), 0)?;
+    let disk = OpenOptions::new().write(true).open(node.system())?;
+    let last = disk.metadata()?.len() - 512;
+    disk.write_all_at(&HEADER, 512)?;
+    let running = boot_with(lab, &node, None)?;
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_agent()?;
+    let kept = running.run("cat /etc/probe")?;
+    ensure!(kept == "applied", "the config's file has {kept:?}");
+    running.power_off()?;
+    ensure!(
+        partitions(&node.system(), 0)? == before,
+        "the primary table is another one"
+    );
+
+    for at in [512, last] {
+        disk.write_all_at(&HEADER, at)?;
+    }
+    let written = || disk.metadata().and_then(|meta| meta.modified());
+    let damaged = written()?;
+    let plan = BootOptions {
+        on_reset: OnReset::Stop,
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    // The init waits two minutes for another disk.
+    let report: Report = serde_json::from_str(&running.wait_report(timeouts::HANDOFF)?)?;
+    running.vm.pull_plug();
+    let found = report.found.as_deref().unwrap_or_default();
+    ensure!(
+        report.step == "root" && found.contains("both copies of its GPT are damaged"),
+        "{report:?}"
+    );
+    ensure!(written()? == damaged, "the disk was written to");
+    Ok(())
 }
 
 /// Boots directly with a config of one file, and an additional word on the command line.

@@ -19,7 +19,7 @@ pub(super) struct RawKernel {
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms', by name.
     pub modules: Vec<String>,
-    /// Words of the kernel command line; the build adds roothash= itself.
+    /// Words of the kernel command line; the build adds roothash= and gpt itself.
     pub cmdline: Vec<String>,
     /// What root may not do to the running kernel; the initramfs's modules keep their signatures then.
     pub lockdown: Option<Lockdown>,
