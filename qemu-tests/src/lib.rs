@@ -3,6 +3,9 @@
 //! The image is the recipe's, unchanged. Probes arrive by Ignition and answer through a virtio serial port, with a
 //! random token of the run. Builds are cached between runs, results never.
 
+// Floor: chance
+pub mod random;
+
 // Floor: disks, deadlines, a switch, a server
 pub mod disk_content;
 pub mod http;

@@ -236,6 +236,11 @@ fn keep(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
+/// Prints a line that a promise says about itself, as the seed of its random numbers.
+pub fn note(text: &str) {
+    print(&format!("\n    {text}"));
+}
+
 #[allow(clippy::print_stdout, reason = "a test runner prints its results")]
 fn print(text: &str) {
     use std::io::Write;

@@ -4,13 +4,19 @@
 //! The format is that of the kernel's `dm-log-writes` (`Documentation/admin-guide/device-mapper/log-writes.rst`): a sector
 //! with the superblock, then for each write a sector that describes it, and its data behind it. Whole numbers are little
 //! endian.
+//!
+//! A disk with a volatile cache may do the writes between two flushes in any order, so a cut also loses any of them, or tears
+//! one between two sectors: [`Writes::replay_losing`].
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FallocateFlags, fallocate};
+
+use crate::random::Random;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rhswfsj\0");
 const VERSION: u64 = 1;
@@ -18,14 +24,22 @@ const FLUSH: u64 = 1;
 const FUA: u64 = 2;
 const DISCARD: u64 = 4;
 const MARK: u64 = 8;
+/// Bytes that a disk writes whole or not at all.
+const SECTOR: u64 = 512;
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
-    /// Bytes were written: offset in the log, offset on the disk, count.
-    Written { from: u64, at: u64, size: u64 },
+    /// Bytes were written: offset in the log, offset on the disk, count; whether they were on the disk at the end of the
+    /// write, past its cache (force unit access).
+    Written {
+        from: u64,
+        at: u64,
+        size: u64,
+        forced: bool,
+    },
     /// Bytes were discarded: offset on the disk, count.
     Discarded { at: u64, size: u64 },
     /// All earlier writes are on the disk.
@@ -37,6 +51,19 @@ enum Operation {
 pub struct Writes {
     record: File,
     operations: Vec<Operation>,
+    /// For each entry the number of operations up to its end.
+    ends: Vec<usize>,
+}
+
+/// How many writes and discards that were not flushed a cut left alone, lost, or tore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fates {
+    /// Done.
+    pub done: usize,
+    /// Not done.
+    pub lost: usize,
+    /// Writes of which some sectors are done.
+    pub torn: usize,
 }
 
 impl Writes {
@@ -46,8 +73,51 @@ impl Writes {
     /// If it cannot be read or is not such a log.
     pub fn open(path: &Path) -> Result<Self> {
         let record = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-        let operations = read(&record).with_context(|| format!("reading {}", path.display()))?;
-        Ok(Self { record, operations })
+        let (operations, ends) =
+            read(&record).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Self {
+            record,
+            operations,
+            ends,
+        })
+    }
+
+    /// Number of all operations.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Number of operations in the first `entries` entries of the log.
+    #[must_use]
+    pub fn operations_of(&self, entries: usize) -> usize {
+        let last = entries.min(self.ends.len()).checked_sub(1);
+        last.map_or(0, |last| self.ends[last])
+    }
+
+    /// Number of operations that were on the disk for certain, whatever it does with its cache, when the power was cut after
+    /// the first `until`.
+    #[must_use]
+    pub fn flushed(&self, until: usize) -> usize {
+        let flush = |operation: &Operation| *operation == Operation::Flushed;
+        let last = self.operations[..until].iter().rposition(flush);
+        last.map_or(0, |last| last + 1)
+    }
+
+    /// Number of writes to a range of bytes.
+    #[must_use]
+    pub fn writes_to(&self, range: &Range<u64>) -> usize {
+        let to = |operation: &&Operation| matches!(operation, Operation::Written { at, .. } if range.contains(at));
+        self.operations.iter().filter(to).count()
+    }
+
+    /// For each flush that followed a write, the number of operations before it.
+    #[must_use]
+    pub fn flushes(&self) -> Vec<usize> {
+        let flushed = |number: &usize| self.operations[*number] == Operation::Flushed;
+        (1..self.operations.len())
+            .filter(|number| flushed(number) && !flushed(&(number - 1)))
+            .collect()
     }
 
     /// The points after each flush that followed a write, and the points halfway between two of them; as numbers of
@@ -57,14 +127,15 @@ impl Writes {
         let mut moments = Vec::new();
         let mut last = 0;
         for (number, operation) in self.operations.iter().enumerate() {
-            if *operation != Operation::Flushed {
+            if !operation.settles() {
                 continue;
             }
-            // A flush right after another one adds no point.
-            if number > last {
-                if number - last > 1 {
-                    moments.push(last + (number - last) / 2);
-                }
+            // A forced write settles itself; a flush right after another one adds no point.
+            let settled = number - last + usize::from(*operation != Operation::Flushed);
+            if settled > 1 {
+                moments.push(last + settled / 2);
+            }
+            if settled > 0 {
                 moments.push(number + 1);
             }
             last = number + 1;
@@ -85,17 +156,77 @@ impl Writes {
             .collect()
     }
 
-    /// Replays the first `until` operations on a copy of the disks in their state before the log.
+    /// Replays these operations on a copy of the disks in their state before the first of them.
     ///
     /// # Errors
     /// If the log cannot be read or the copy cannot be written.
-    pub fn replay(&self, until: usize, copy: &File) -> Result<()> {
-        for operation in self.operations.iter().take(until) {
+    pub fn replay(&self, range: Range<usize>, copy: &File) -> Result<()> {
+        for operation in &self.operations[range] {
+            self.operate(operation, copy)?;
+        }
+        Ok(())
+    }
+
+    fn operate(&self, operation: &Operation, copy: &File) -> Result<()> {
+        match *operation {
+            Operation::Written { from, at, size, .. } => self.write(copy, from, at, size),
+            Operation::Discarded { at, size } => clear(copy, at, size),
+            Operation::Flushed => Ok(()),
+        }
+    }
+
+    /// As [`Writes::replay`], for a disk that lost its power with all of this in its cache: each write is done, lost, or done
+    /// in some of its sectors, as `random` says. Flushes among them are ignored; what was forced is done.
+    ///
+    /// The order of the writes stays: of two of the same sector a disk has the later one, the earlier one or none, and
+    /// another order gives no fourth content.
+    ///
+    /// # Errors
+    /// If the log cannot be read or the copy cannot be written.
+    pub fn replay_losing(
+        &self,
+        range: Range<usize>,
+        random: &mut Random,
+        copy: &File,
+    ) -> Result<Fates> {
+        let mut fates = Fates::default();
+        for operation in &self.operations[range] {
             match *operation {
-                Operation::Written { from, at, size } => self.write(copy, from, at, size)?,
-                Operation::Discarded { at, size } => clear(copy, at, size)?,
-                Operation::Flushed => {}
+                Operation::Flushed => continue,
+                Operation::Written { forced: true, .. } => {}
+                Operation::Written { from, at, size, .. } => match random.below(3) {
+                    0 => {}
+                    1 => {
+                        fates.lost += 1;
+                        continue;
+                    }
+                    _ => {
+                        fates.torn += 1;
+                        self.tear(copy, from..from + size, at, random)?;
+                        continue;
+                    }
+                },
+                Operation::Discarded { .. } if random.coin() => {
+                    fates.lost += 1;
+                    continue;
+                }
+                Operation::Discarded { .. } => {}
             }
+            fates.done += 1;
+            self.operate(operation, copy)?;
+        }
+        Ok(fates)
+    }
+
+    /// Writes about every second sector of a range of the log.
+    fn tear(&self, copy: &File, from: Range<u64>, at: u64, random: &mut Random) -> Result<()> {
+        let mut done = 0;
+        while from.start + done < from.end {
+            let count = SECTOR.min(from.end - from.start - done);
+            if random.coin() {
+                self.write(copy, from.start + done, at + done, count)?;
+            }
+            done += count;
         }
         Ok(())
     }
@@ -118,6 +249,25 @@ impl Writes {
     }
 }
 
+impl Operation {
+    /// Whether a disk has something for certain after it that it may not have had before.
+    fn settles(self) -> bool {
+        matches!(self, Self::Flushed | Self::Written { forced: true, .. })
+    }
+}
+
+/// Number of entries that a log has so far, by its superblock: up to the last flush at least.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn entries(path: &Path) -> Result<usize> {
+    let mut count = [0; 8];
+    File::open(path)
+        .and_then(|record| record.read_exact_at(&mut count, 16))
+        .with_context(|| format!("reading {}", path.display()))?;
+    Ok(usize::try_from(u64::from_le_bytes(count))?)
+}
+
 /// Turns bytes of a file into a hole.
 ///
 /// # Errors
@@ -131,7 +281,8 @@ pub fn clear(copy: &File, at: u64, size: u64) -> Result<()> {
     fallocate(copy, how, at, size).context("making a hole in a disk's copy")
 }
 
-fn read(record: &File) -> Result<Vec<Operation>> {
+/// The operations, and for each entry the number of operations up to its end.
+fn read(record: &File) -> Result<(Vec<Operation>, Vec<usize>)> {
     let mut head = [0; 28];
     record.read_exact_at(&mut head, 0)?;
     let long = |bytes: &[u8], at: usize| {
@@ -151,7 +302,7 @@ fn read(record: &File) -> Result<Vec<Operation>> {
         "its sector size is {sector} bytes"
     );
     let size = record.metadata()?.len();
-    let mut operations = Vec::new();
+    let (mut operations, mut ends) = (Vec::new(), Vec::new());
     let mut next = sector;
     for number in 0..long(&head, 16) {
         let mut entry = [0; 32];
@@ -170,6 +321,10 @@ fn read(record: &File) -> Result<Vec<Operation>> {
             "entry {number} has the flags {flags:#x}"
         );
         next += sector;
+        // Of a write with both, the flush is the first.
+        if flags & FLUSH != 0 {
+            operations.push(Operation::Flushed);
+        }
         if flags & DISCARD != 0 {
             operations.push(Operation::Discarded { at, size: length });
         } else if length > 0 {
@@ -181,14 +336,13 @@ fn read(record: &File) -> Result<Vec<Operation>> {
                 from: next,
                 at,
                 size: length,
+                forced: flags & FUA != 0,
             });
             next += length;
         }
-        if flags & (FLUSH | FUA) != 0 {
-            operations.push(Operation::Flushed);
-        }
+        ends.push(operations.len());
     }
-    Ok(operations)
+    Ok((operations, ends))
 }
 
 #[cfg(test)]
@@ -240,15 +394,15 @@ mod tests {
             (7, 1, FUA, b'd'),
         ]);
         let writes = Writes::open(record.path()).unwrap();
-        assert_eq!(writes.moments(), [1, 3, 5, 8, 10]);
-        assert_eq!(writes.spread(2), [1, 10]);
-        assert_eq!(writes.spread(3), [1, 5, 10]);
+        assert_eq!(writes.moments(), [1, 3, 5, 8, 9]);
+        assert_eq!(writes.spread(2), [1, 9]);
+        assert_eq!(writes.spread(3), [1, 5, 9]);
         assert_eq!(writes.spread(9), writes.moments());
         let after = |moment: usize| {
             let disk = tempfile::tempfile().unwrap();
             disk.set_len(8 * 512).unwrap();
             disk.write_all_at(&[b'-'; 8 * 512], 0).unwrap();
-            writes.replay(moment, &disk).unwrap();
+            writes.replay(0..moment, &disk).unwrap();
             String::from_utf8(fills(&disk)).unwrap().replace('\0', "0")
         };
         assert_eq!(after(0), "--------");
@@ -256,7 +410,55 @@ mod tests {
         assert_eq!(after(3), "ab------");
         assert_eq!(after(5), "abccc---");
         assert_eq!(after(8), "0bc0c---");
-        assert_eq!(after(10), "0bc0c--d");
+        assert_eq!(after(9), "0bc0c--d");
+    }
+
+    #[test]
+    fn what_is_flushed_or_forced_stays_and_the_rest_is_done_lost_or_torn() {
+        let record = record(&[
+            (0, 2, 0, b'a'),
+            (0, 0, FLUSH, 0),
+            (0, 4, 0, b'b'),
+            (4, 1, FUA, b'c'),
+            (5, 2, 0, b'd'),
+            (7, 1, DISCARD, 0),
+        ]);
+        let writes = Writes::open(record.path()).unwrap();
+        assert_eq!((writes.count(), writes.flushes()), (6, vec![1]));
+        let flushed: Vec<usize> = (0..=6).map(|until| writes.flushed(until)).collect();
+        assert_eq!(flushed, [0, 0, 2, 2, 2, 2, 2]);
+        assert_eq!(entries(record.path()).unwrap(), 6);
+        assert_eq!(writes.writes_to(&(0..512)), 2);
+        assert_eq!((writes.operations_of(0), writes.operations_of(9)), (0, 6));
+        let after = |seed: u64| {
+            let disk = tempfile::tempfile().unwrap();
+            disk.write_all_at(&[b'-'; 8 * 512], 0).unwrap();
+            writes.replay(0..2, &disk).unwrap();
+            let mut random = Random::new(seed);
+            let fates = writes.replay_losing(2..6, &mut random, &disk).unwrap();
+            assert_eq!(fates.done + fates.lost + fates.torn, 4);
+            String::from_utf8(fills(&disk)).unwrap().replace('\0', "0")
+        };
+        let found: std::collections::BTreeSet<String> = (0..20_000).map(after).collect();
+        for disk in &found {
+            let sectors: Vec<char> = disk.chars().collect();
+            assert!(sectors[..2].iter().all(|sector| "ab".contains(*sector)));
+            assert!(sectors[2..4].iter().all(|sector| "-b".contains(*sector)));
+            assert_eq!(sectors[4], 'c');
+            assert!(sectors[5..7].iter().all(|sector| "-d".contains(*sector)));
+            assert!("-0".contains(sectors[7]));
+        }
+        // All that a disk may have: 2 or 4 bits of the writes, and the discard's.
+        assert_eq!(found.len(), 16 * 4 * 2);
+        assert_eq!(after(7), after(7));
+    }
+
+    #[test]
+    fn a_flush_with_a_write_is_before_it() {
+        let record = record(&[(0, 1, 0, b'a'), (1, 1, FLUSH | FUA, b'b')]);
+        let writes = Writes::open(record.path()).unwrap();
+        assert_eq!((writes.count(), writes.flushed(2)), (3, 2));
+        assert_eq!((writes.operations_of(1), writes.operations_of(2)), (1, 3));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod boot;
 mod clevis;
 mod disks;
 mod etcd_disk;
+mod first_boot;
 mod ignition;
 mod kubelet;
 mod leave;
@@ -75,6 +76,7 @@ const PROMISES: &[Promise] = promises![
 /// The long ones, each with several boots or waits of its own, and the matrix of arrays and volumes, of which CI proves what
 /// has most in it (an encrypted mirror at `/var`): `just promises-long`.
 const LONG: &[Promise] = promises![
+    power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
     boot::a_locked_down_kernel_loads_signed_modules,
     network::bonds_have_their_modes_and_vlans_their_tags,
     network::a_network_of_version_6_alone_brings_a_node_to_ready,
