@@ -13,7 +13,7 @@ use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Built, Request};
-use slipway::recipe::SET_TOOLS_BUILD;
+use slipway::recipe::{SET_ETCD, SET_TOOLS_BUILD};
 use slipway::vm::accel;
 use slipway::vm::agent::{Agent, Answer, PORT, Secret, Start};
 use slipway::vm::channel::{Channel, Waited};
@@ -42,6 +42,8 @@ pub struct Lab {
     pub tools: Tools,
     /// The programs that make and examine images.
     pub build_tools: Tools,
+    /// The packages of the demo's container images, etcd among them.
+    pub etcd: Tools,
     accel: Accel,
     session: Session,
     scratch: Scratch,
@@ -114,11 +116,14 @@ impl Lab {
         let tools = pipeline::tools_run(&session, &built.locked)?;
         let debs = built.locked.fetch(&session, SET_TOOLS_BUILD)?;
         let build_tools = tools::install(&session, "tools", &debs)?;
+        let debs = built.locked.fetch(&session, SET_ETCD)?;
+        let etcd = tools::install(&session, "etcd", &debs)?;
         let (accel, _) = accel::choose(&tools, accel::Choice::Auto)?;
         Ok(Self {
             image: Image::open(&built.out)?,
             tools,
             build_tools,
+            etcd,
             accel,
             scratch: session.cache.scratch()?,
             session,

@@ -6,8 +6,9 @@
 // Floor: chance
 pub mod random;
 
-// Floor: disks, deadlines, a switch, a server
+// Floor: disks, deadlines, a switch, servers
 pub mod disk_content;
+pub mod etcd;
 pub mod http;
 pub mod switch;
 pub mod timeouts;

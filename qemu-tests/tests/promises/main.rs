@@ -5,6 +5,7 @@ mod boot;
 mod clevis;
 mod disks;
 mod etcd_disk;
+mod etcd_writes;
 mod first_boot;
 mod ignition;
 mod kubelet;
@@ -76,6 +77,7 @@ const PROMISES: &[Promise] = promises![
 /// The long ones, each with several boots or waits of its own, and the matrix of arrays and volumes, of which CI proves what
 /// has most in it (an encrypted mirror at `/var`): `just promises-long`.
 const LONG: &[Promise] = promises![
+    etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
     boot::a_locked_down_kernel_loads_signed_modules,
     network::bonds_have_their_modes_and_vlans_their_tags,
