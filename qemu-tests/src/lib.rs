@@ -8,6 +8,7 @@ pub mod random;
 
 // Floor: disks, deadlines, a switch, servers
 pub mod disk_content;
+pub mod disk_fault;
 pub mod etcd;
 pub mod http;
 pub mod switch;

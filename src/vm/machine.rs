@@ -199,6 +199,9 @@ pub struct Machine {
     /// Further properties of disks' devices, by serial number: names that a cloud would give. Those of an NVMe disk are of
     /// its namespace.
     pub names: BTreeMap<String, String>,
+    /// Disks that fail: by serial number the rules of QEMU's `blkdebug`
+    /// (<https://www.qemu.org/docs/master/devel/testing/blkdebug.html>). The guest gets the errors.
+    pub faults: BTreeMap<String, PathBuf>,
     /// The folder with the state of a TPM 2, if the machine has one.
     pub tpm: Option<PathBuf>,
     /// Folders of the disks' backing files, bound inside at the same path as outside.
@@ -308,7 +311,8 @@ impl Machine {
         self.begin(&mut line)?;
         self.shared_file(&mut line)?;
         for (number, disk) in self.disks.iter().enumerate() {
-            disk.write(number, self.names.get(&disk.serial), &mut line)?;
+            let (names, fault) = (self.names.get(&disk.serial), self.faults.get(&disk.serial));
+            disk.write(number, names, fault, &mut line)?;
         }
         self.network(&mut line);
         if self.tpm.is_some() {
@@ -520,8 +524,14 @@ impl Disk {
         }
     }
 
-    /// `names` are further properties of its device.
-    fn write(&self, number: usize, names: Option<&String>, line: &mut Line) -> Result<()> {
+    /// `names` are further properties of its device, `fault` the rules by which it fails.
+    fn write(
+        &self,
+        number: usize,
+        names: Option<&String>,
+        fault: Option<&PathBuf>,
+        line: &mut Line,
+    ) -> Result<()> {
         if self.serial.chars().count() > SERIAL_LENGTH {
             bail!(
                 "the disk serial {:?} is too long: expected at most {SERIAL_LENGTH} characters",
@@ -529,33 +539,45 @@ impl Disk {
             );
         }
         let serial = escape(&self.serial);
-        let mut sharing = "";
-        if let Format::Part { at, size } = self.format {
+        let mut sharing = String::new();
+        let (mut below, range) = match self.format {
+            Format::Part { at, size } => {
+                // The parts are disjoint, but QEMU cannot know it.
+                sharing += ",share-rw=on";
+                (SHARED.to_owned(), format!(",offset={at},size={size}"))
+            }
+            Format::Raw | Format::Qcow2 => {
+                let path = escape(&line.inside(&self.path)?);
+                // Flushes reach the page cache only: these disks must survive the death of QEMU, not that of the
+                // host.
+                line.arg(
+                    "-blockdev",
+                    format!(
+                        "driver=file,node-name=file{number},filename={path},discard=unmap,cache.no-flush=on"
+                    ),
+                );
+                (format!("file{number}"), ",cache.no-flush=on".to_owned())
+            }
+        };
+        // A node without flushes passes none to the rules below it.
+        let mut options = range;
+        if let Some(rules) = fault {
+            let rules = escape(&line.inside(rules)?);
             line.arg(
                 "-blockdev",
-                format!("driver=raw,node-name=disk{number},file={SHARED},offset={at},size={size},discard=unmap"),
+                format!("driver=blkdebug,node-name=fault{number},image={below},config={rules},discard=unmap"),
             );
-            // The parts are disjoint, but QEMU cannot know it.
-            sharing = ",share-rw=on";
-        } else {
-            let path = line.inside(&self.path)?;
-            // Flushes reach the page cache only: these disks must survive the death of QEMU, not that of the
-            // host.
-            line.arg(
-                "-blockdev",
-                format!(
-                    "driver=file,node-name=file{number},filename={},discard=unmap,cache.no-flush=on",
-                    escape(&path)
-                ),
-            );
-            line.arg(
-                "-blockdev",
-                format!(
-                    "driver={},node-name=disk{number},file=file{number},discard=unmap,cache.no-flush=on",
-                    self.format.driver()
-                ),
-            );
+            below = format!("fault{number}");
+            options = options.replace(",cache.no-flush=on", "");
+            sharing += ",rerror=report,werror=report";
         }
+        line.arg(
+            "-blockdev",
+            format!(
+                "driver={},node-name=disk{number},file={below}{options},discard=unmap",
+                self.format.driver()
+            ),
+        );
         let mut names = names.map_or_else(String::new, |names| format!(",{names}"));
         names.push_str(&self.sectors()?);
         let boot = format!("bootindex={}{sharing}{names}", number + 1);

@@ -168,6 +168,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
         start,
         disks,
         names: BTreeMap::new(),
+        faults: BTreeMap::new(),
         tpm: options.tpm.then(|| node.tpm()),
         folders: Vec::new(),
         config: options.ignition.clone(),

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use image::layout::{LABEL_STATE, LABEL_VAR, SectorSize};
 use image::paths::{
     ETC_UPPER, ETC_WORK, ETCD_IDENTITY, IGNITION_RESULT, STATE_DISKS, STATE_ETCD, STATE_FILES,
-    STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
+    STATE_LEDGER, STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
 };
 use qemu_tests::disk_content::{debugfs, dump, ext4_identity, partitions, same, unformatted};
 use qemu_tests::lab::{BootOptions, Lab, Running};
@@ -30,7 +30,7 @@ use slipway::vm::machine::{Bus, Disk, Format, Machine, files};
 const LARGE: usize = 32 << 10;
 /// Size of the disk that the config partitions, bytes.
 const DATA_SIZE: u64 = 512 << 20;
-const DATA_SERIAL: &str = "data";
+pub(crate) const DATA_SERIAL: &str = "data";
 /// UUID that the config gives to one of its file systems.
 const DATA_UUID: &str = "8b6c1a3e-6c2e-4a0e-9d6f-0f7f6a3c9a11";
 const DATA_LABEL: &str = "kept";
@@ -318,8 +318,11 @@ fn settled(path: &str, content: Vec<u8>) -> Result<Option<Vec<u8>>> {
         Some(value.to_string().into_bytes())
     };
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    // Temporary files, not a result.
-    let passing = path.starts_with(&work) || path.contains(STATE_TIMELINES) || name == "lost+found";
+    // Temporary files, timelines and failures, not a result.
+    let passing = path.starts_with(&work)
+        || path.contains(STATE_TIMELINES)
+        || path == format!("state:/{STATE_LEDGER}")
+        || name == "lost+found";
     Ok(if passing {
         None
     } else if path == format!("{upper}/machine-id") || path == format!("state:/{STATE_MACHINE_ID}")
@@ -396,8 +399,8 @@ fn boot(
 
 /// A first boot that nothing disturbed: the log of its writes and its result.
 pub(crate) struct Recorded {
-    node: Node,
-    disks: Disks,
+    pub(crate) node: Node,
+    pub(crate) disks: Disks,
     pub(crate) writes: Writes,
     /// The disks that [`Recorded::converges`] boots.
     file: PathBuf,
@@ -435,6 +438,15 @@ impl Recorded {
         let copy = OpenOptions::new().read(true).write(true).open(&self.file)?;
         self.disks.reset(&copy)?;
         Ok(copy)
+    }
+
+    /// Boots the disks of [`Recorded::before`] with a changed machine.
+    pub(crate) fn start(
+        &self,
+        lab: &mut Lab,
+        change: impl FnOnce(&mut Machine),
+    ) -> Result<Running> {
+        start(lab, &self.node, &self.disks, &self.file, change)
     }
 
     /// Boots disks that a first boot left incomplete, with the same config: the result is the expected one, and no file

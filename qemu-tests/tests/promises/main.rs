@@ -6,6 +6,7 @@ mod clevis;
 mod disks;
 mod etcd_disk;
 mod etcd_writes;
+mod faults;
 mod first_boot;
 mod ignition;
 mod kubelet;
@@ -78,6 +79,7 @@ const PROMISES: &[Promise] = promises![
 /// has most in it (an encrypted mirror at `/var`): `just promises-long`.
 const LONG: &[Promise] = promises![
     etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,
+    faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
     boot::a_locked_down_kernel_loads_signed_modules,
     network::bonds_have_their_modes_and_vlans_their_tags,

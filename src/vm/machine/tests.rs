@@ -25,6 +25,7 @@ fn machine(folder: &Path) -> Machine {
             sector: SectorSize::default(),
         }],
         names: BTreeMap::new(),
+        faults: BTreeMap::new(),
         tpm: None,
         folders: vec![],
         config: None,
@@ -112,6 +113,35 @@ fn parts_of_one_file_are_recorded_together() {
     machine.disks[1].path = folder.path().join("kernel");
     let error = machine.line(place.path()).unwrap_err().to_string();
     assert!(error.contains("to be of one"), "{error}");
+}
+
+#[test]
+fn a_disk_that_fails_has_its_rules_below_it_and_passes_the_errors_to_the_guest() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    machine
+        .faults
+        .insert("system".to_owned(), folder.path().join("kernel"));
+    let words = |machine: &Machine| machine.line(place.path()).unwrap().args.join(" ");
+    let text = words(&machine);
+    for wanted in [
+        "driver=blkdebug,node-name=fault0,image=file0,config=/run/vm/1/kernel,",
+        "driver=raw,node-name=disk0,file=fault0,discard=unmap ",
+        "serial=system,bootindex=1,rerror=report,werror=report",
+    ] {
+        assert!(text.contains(wanted), "{wanted} not in {text}");
+    }
+    machine.disks[0].format = Format::Part { at: 0, size: 512 };
+    let text = words(&machine);
+    for wanted in [
+        "driver=blkdebug,node-name=fault0,image=shared,",
+        "driver=raw,node-name=disk0,file=fault0,offset=0,size=512,",
+    ] {
+        assert!(text.contains(wanted), "{wanted} not in {text}");
+    }
+    machine.faults.clear();
+    assert!(!words(&machine).contains("report"));
 }
 
 #[test]
