@@ -1,7 +1,10 @@
 //! The end of `slipway run`.
 
 use std::fs;
-use std::path::Path;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,51 +12,49 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use qemu_tests::lab::Lab;
-use std::io::Write;
+use serde_json::{Value, json};
+use slipway::host::progress::Kind;
+use slipway::host::session::Session;
 
 /// How long the tool may take to end.
 const LEAVING: Duration = Duration::from_secs(30);
 /// How long the tool's children may run after it.
 const ENDING: Duration = Duration::from_secs(1);
+/// How long a node that switches itself off may take, from its first byte.
+const POWER_OFF: Duration = Duration::from_secs(240);
 /// How long the machine may take to print its first byte.
 const FIRST_WORD: Duration = Duration::from_secs(120);
 
-/// `slipway run` ends by Ctrl-A X, by Ctrl-C and by SIGTERM; no process and no file of it remains.
+/// `slipway run` ends by Ctrl-A X, by Ctrl-C, SIGTERM and SIGHUP, by the guest's power-off, and when QEMU or it itself is killed;
+/// no process of it remains, and no file but those of a killed one, which the next run removes.
 pub(crate) fn slipway_run_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result<()> {
-    let tests = std::env::current_exe()?;
-    let program = tests
-        .ancestors()
-        .map(|folder| folder.join("slipway"))
-        .find(|path| path.is_file())
-        .context(
-            "finding the program slipway beside the tests; `cargo test --workspace` builds it",
-        )?;
+    let program = program()?;
+    let config = lab.folder().join("power-off.ign");
+    fs::write(&config, power_off().to_string()).context("writing a config")?;
     let before = scratch(lab.session().cache.root())?;
     for way in [
         Way::Keys,
         Way::Signal(Signal::SIGINT),
         Way::Signal(Signal::SIGTERM),
+        Way::Signal(Signal::SIGHUP),
+        Way::Crash,
+        Way::PowerOff,
+        Way::Signal(Signal::SIGKILL),
     ] {
         let said = lab.folder().join("run.console");
-        let mut child = start(&program, &lab.image.out, &said)?;
+        let config = (way == Way::PowerOff).then_some(&*config);
+        let mut child = start(&program, &lab.image.out, config, &said)?;
         let result = leave(&mut child, &way, &said);
         if result.is_err() {
             child.kill().ok();
             child.wait().ok();
         }
         let had = result.with_context(|| format!("leaving by {way:?}"))?;
-        ensure!(
-            had.iter()
-                .any(|process| process.line.contains("qemu-system")),
-            "no emulator ran: {had:?}"
-        );
-        let until = Instant::now() + ENDING;
-        let mut left = still_running(&had)?;
-        while !left.is_empty() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(50));
-            left = still_running(&had)?;
+        no_process(&had).with_context(|| format!("after {way:?}"))?;
+        if way == Way::Signal(Signal::SIGKILL) {
+            // Only the next one can remove its files.
+            drop(Session::open(Kind::Quiet)?);
         }
-        ensure!(left.is_empty(), "after {way:?} these still run: {left:?}");
         let after = scratch(lab.session().cache.root())?;
         ensure!(
             after == before,
@@ -63,21 +64,110 @@ pub(crate) fn slipway_run_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result
     Ok(())
 }
 
-#[derive(Debug)]
+/// The program `slipway` beside the tests. Cargo builds it for `cargo test --workspace`, not for this package alone: one that is
+/// older than its source would prove nothing.
+fn program() -> Result<PathBuf> {
+    let tests = std::env::current_exe()?;
+    let mut places = tests.ancestors().map(|folder| folder.join("slipway"));
+    let program = places.find(|path| path.is_file());
+    let program = program.context(
+        "finding the program slipway beside the tests; `cargo test --workspace` builds it",
+    )?;
+    let made = program.metadata()?;
+    let folder = tests.parent().context("finding the tests' folder")?;
+    let sources = sources(folder, made.ino())?;
+    ensure!(
+        sources.iter().any(|path| path.ends_with("src/main.rs")),
+        "the sources of {} are not known: {sources:?}",
+        program.display()
+    );
+    for source in sources {
+        // Of a file that was renamed since, an older list remains.
+        let Ok(meta) = fs::metadata(&source) else {
+            continue;
+        };
+        ensure!(
+            meta.modified()? <= made.modified()?,
+            "{} is older than {}; build it with `cargo build --release`",
+            program.display(),
+            source.display()
+        );
+    }
+    Ok(program)
+}
+
+/// The sources of the program with this inode and of its package's library, as cargo lists them beside what it builds.
+fn sources(folder: &Path, program: u64) -> Result<Vec<PathBuf>> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with("slipway-") || !name.ends_with(".d") {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        let is_program = fs::metadata(path.with_extension("")).is_ok_and(|it| it.ino() == program);
+        if is_program || text.contains(".rlib:") {
+            let listed = text.lines().filter_map(|line| line.strip_suffix(".rs:"));
+            found.extend(listed.map(|path| top.join(format!("{path}.rs"))));
+        }
+    }
+    Ok(found)
+}
+
+/// A config whose node switches itself off.
+fn power_off() -> Value {
+    json!({
+        "ignition": { "version": "3.4.0" },
+        "systemd": { "units": [{
+            "name": "off.service",
+            "enabled": true,
+            "contents": "[Unit]\nSuccessAction=poweroff-immediate\n[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nWantedBy=sysinit.target\n",
+        }]},
+    })
+}
+
+/// None of these processes runs any more, or shortly.
+fn no_process(had: &[Process]) -> Result<()> {
+    ensure!(
+        had.iter()
+            .any(|process| process.line.contains("qemu-system")),
+        "no emulator ran: {had:?}"
+    );
+    let until = Instant::now() + ENDING;
+    let mut left = still_running(had)?;
+    while !left.is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        left = still_running(had)?;
+    }
+    ensure!(left.is_empty(), "these still run: {left:?}");
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
 enum Way {
+    /// Ctrl-A X.
     Keys,
+    /// A signal to the tool.
     Signal(Signal),
+    /// QEMU is killed.
+    Crash,
+    /// The guest switches itself off.
+    PowerOff,
 }
 
 #[allow(
     clippy::disallowed_methods,
     reason = "the tool itself is what is tested here, as a user starts it"
 )]
-fn start(program: &Path, out: &Path, said: &Path) -> Result<Child> {
+fn start(program: &Path, out: &Path, config: Option<&Path>, said: &Path) -> Result<Child> {
     Command::new(program)
         .arg("run")
         .arg(out)
         .args(["--accel", "tcg", "--direct"])
+        .args(config.map(|_| "--ignition"))
+        .args(config)
         .stdin(Stdio::piped())
         .stdout(fs::File::create(said)?)
         .stderr(fs::File::create(said.with_extension("stderr"))?)
@@ -102,9 +192,19 @@ fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<Vec<Process>> {
             let stdin = child.stdin.as_mut().context("taking its input")?;
             stdin.write_all(b"\x01x")?;
         }
-        Way::Signal(signal) => kill(Pid::from_raw(i32::try_from(child.id())?), *signal)?,
+        Way::Signal(signal) => kill(pid(child.id())?, *signal)?,
+        Way::Crash => {
+            let emulator = had.iter().rfind(|process| process.is_emulator());
+            let emulator = emulator.context("finding the emulator")?;
+            kill(pid(emulator.id)?, Signal::SIGKILL)?;
+        }
+        Way::PowerOff => {}
     }
-    let until = Instant::now() + LEAVING;
+    let patience = match way {
+        Way::PowerOff => POWER_OFF,
+        _ => LEAVING,
+    };
+    let until = Instant::now() + patience;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
@@ -112,19 +212,29 @@ fn leave(child: &mut Child, way: &Way, said: &Path) -> Result<Vec<Process>> {
         ensure!(
             Instant::now() < until,
             "it still runs {} s later",
-            LEAVING.as_secs()
+            patience.as_secs()
         );
         std::thread::sleep(Duration::from_millis(50));
     };
-    let expected = match way {
-        Way::Keys => 0,
-        Way::Signal(_) => 130,
+    let (code, signal) = match way {
+        Way::Keys | Way::PowerOff => (Some(0), None),
+        Way::Signal(Signal::SIGKILL) => (None, Some(Signal::SIGKILL as i32)),
+        Way::Signal(_) => (Some(130), None),
+        Way::Crash => (Some(1), None),
     };
     ensure!(
-        status.code() == Some(expected),
-        "it ended with {status}; expected exit code {expected}"
+        (status.code(), status.signal()) == (code, signal),
+        "it ended with {status}; expected exit code {code:?} or signal {signal:?}"
     );
+    if *way == Way::Crash {
+        let error = fs::read_to_string(said.with_extension("stderr"))?;
+        ensure!(error.contains("QEMU failed"), "it said {error:?}");
+    }
     Ok(had)
+}
+
+fn pid(id: u32) -> Result<Pid> {
+    Ok(Pid::from_raw(i32::try_from(id)?))
 }
 
 /// A process. Its start time distinguishes it from a later one with the same number.
@@ -135,6 +245,14 @@ struct Process {
     /// Clock ticks since the host's boot.
     started: u64,
     line: String,
+}
+
+impl Process {
+    /// Whether it is QEMU itself, not a process around it.
+    fn is_emulator(&self) -> bool {
+        let program = self.line.split(' ').next().unwrap_or_default();
+        program.ends_with("qemu-system-x86_64")
+    }
 }
 
 /// All running processes that are visible here. A process in state `Z` has ended and waits for the host's process 1 to
