@@ -1,6 +1,7 @@
 //! Disks, file systems and mounts of a config.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -8,6 +9,7 @@ use image::layout::{LABEL_STATE, LABEL_VAR, SectorSize};
 use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::{Content, digest, ext4_identity};
 use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::random::Random;
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
@@ -197,12 +199,18 @@ fn with_partition(node: &Node, serial: &str) -> Result<Disk> {
     Ok(disk)
 }
 
-/// A partition that differs in size only is resized if the config allows it; its start is unchanged and the kernel sees
-/// the new size.
+/// A partition that differs in size only is resized if the config allows it; its start and its content are unchanged, and the
+/// kernel sees the new size.
 pub(crate) fn a_partition_is_resized_in_place(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     let disk = with_partition(&node, "old")?;
-    let (start, _) = partition(&disk.path, "data")?;
+    let (start, size) = partition(&disk.path, "data")?;
+    let mut random = Random::new(1);
+    let content: Vec<u8> = (0..size / 8)
+        .flat_map(|_| random.bits().to_le_bytes())
+        .collect();
+    let file = File::options().read(true).write(true).open(&disk.path)?;
+    file.write_all_at(&content, start)?;
     let config = json!({
         "ignition": { "version": "3.4.0" },
         "storage": { "disks": [{
@@ -225,6 +233,9 @@ pub(crate) fn a_partition_is_resized_in_place(lab: &mut Lab) -> Result<()> {
         "expected {:?}; found {found:?}",
         (start, 200 * MIB)
     );
+    let mut after = vec![0; content.len()];
+    file.read_exact_at(&mut after, start)?;
+    ensure!(after == content, "the partition's content changed");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The promises of docs/promises.md that need a virtual machine, one function each. They run one after the other; those
 //! that share a machine run together.
 
+mod arrays;
 mod boot;
 mod clevis;
 mod disks;
@@ -90,6 +91,7 @@ const LONG: &[Promise] = promises![
     disks::an_image_for_large_sectors_boots_on_such_disks_alone,
     clevis::volumes_open_with_a_tang_server_and_with_two_pins,
     stack::a_mirror_survives_the_loss_of_a_disk,
+    arrays::each_level_bears_the_loss_that_it_promises,
     stack::volumes_open_with_their_key_file_and_with_the_tpm,
     stack::the_drop_in_for_ignition_makes_arrays_and_volumes,
     state::an_image_of_a_running_node_is_another_node,

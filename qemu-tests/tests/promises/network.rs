@@ -113,6 +113,8 @@ pub(crate) fn a_network_of_version_6_alone_brings_a_node_to_ready(lab: &mut Lab)
 /// The number of the VLAN that the network of the second bond is in, and the third octet of its addresses.
 const VLAN: u16 = 5;
 const OCTET: u8 = 3;
+/// The MTU of the second bond, bytes: not the default, and enough for the leases.
+const MTU: u32 = 1400;
 
 /// Two bonds of two cards each, one by LACP (802.3ad), one with a spare card (active-backup) and a VLAN above it. The config
 /// comes over the first and refers to one that only the VLAN reaches; a switch between passes on nothing but its packets. The
@@ -140,7 +142,7 @@ pub(crate) fn bonds_have_their_modes_and_vlans_their_tags(lab: &mut Lab) -> Resu
     let [c, d] = [2, 3].map(card);
     let words = format!(
         "bond=bond0:eth0,eth1:mode=802.3ad,miimon=100,lacp_rate=fast,xmit_hash_policy=layer3+4 \
-             bond=bond1:{c},{d}:mode=active-backup,miimon=100,primary={d} bond=bond2:none2:mode=0 \
+             bond=bond1:{c},{d}:mode=active-backup,miimon=100,primary={d}:{MTU} bond=bond2:none2:mode=0 \
              bond=bond3:none3:mode=balance-xor bond=bond4:none4:mode=3 bond=bond5:none5:mode=balance-tlb \
              bond=bond6:none6:mode=balance-alb vlan=vlan{VLAN}:bond1 ip=bond0:dhcp ip=vlan{VLAN}:dhcp \
              {CONFIG_URL}=http://10.0.2.2:{}/config.ign",
@@ -207,6 +209,7 @@ fn has_its_bonds(running: &Running) -> Result<()> {
         "for i in {{1..60}}; do ip -4 -o addr | grep -q vlan{VLAN}.*10.0 && ip -4 -o addr | grep -q bond0.*10.0 \
          && [ $(cat /proc/net/bonding/bond[01] | grep -c '^Slave Interface') = 4 ] && break; sleep 1; done; for i in 0 1 2 3 4 5 6; do \
          echo bond$i is $(cat /sys/class/net/bond$i/bonding/mode); done; \
+         echo MTU of bond1 and its VLAN: $(cat /sys/class/net/bond1/mtu /sys/class/net/vlan{VLAN}/mtu); \
          cat /proc/net/bonding/bond0 /proc/net/bonding/bond1 /proc/net/vlan/vlan{VLAN}; ip -4 -o addr"
     ))?;
     for (bond, mode) in modes() {
@@ -220,6 +223,7 @@ fn has_its_bonds(running: &Running) -> Result<()> {
         "Bonding Mode: fault-tolerance (active-backup)",
         "MII Polling Interval (ms): 100",
         &format!("vlan{VLAN}  VID: {VLAN}"),
+        &format!("MTU of bond1 and its VLAN: {MTU} {MTU}"),
         "Device: bond1",
     ] {
         ensure!(found.contains(line), "no {line:?} in\n{found}");
