@@ -15,10 +15,12 @@ use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
 use image::report::Report;
 use linux::kernel_call;
+use linux::kernel_log;
 use linux::log::say;
 use linux::refusal::report;
 use linux::waiter::Waiter;
 use linux::world::World;
+use nix::errno::Errno;
 use nix::sys::reboot::{RebootMode, reboot};
 
 use self::policy::{Policy, counter, policy};
@@ -34,7 +36,7 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     let world = &early.world;
     let step = &early.timeline.current();
     tracing::error!("{step}: {error:#}");
-    let report = report(step, error);
+    let report = with_failed_disks(world, error, report(step, error));
     let places = [world.in_sysroot(STATE), world.in_run(RUN_STATE)];
     let ledger = places.iter().find_map(|state| ledger::note(state, &report));
     let entry = loader::counted_entry(world);
@@ -60,6 +62,41 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
         Waiter::until(world, REPEATED).count_down(|_| ());
         show(world, &report, Policy::StayUp);
     }
+}
+
+/// The report of an error, with the kernel's words about the disks that failed if the error may be theirs: a path in a file
+/// system names none.
+fn with_failed_disks(world: &World, error: &anyhow::Error, mut report: Report) -> Report {
+    if !is_of_a_disk(error) {
+        return report;
+    }
+    let lines = kernel_log::lines(world);
+    let disks = kernel_log::failed_disks(&lines);
+    if !disks.is_empty() {
+        let said = format!("the kernel says: {}", disks.join("; "));
+        report.found = Some(match report.found {
+            Some(found) => format!("{found}; {said}"),
+            None => said,
+        });
+        report
+            .fix
+            .get_or_insert_with(|| "examine the disk and its cables, or replace it".to_owned());
+    }
+    report
+}
+
+/// Whether a disk may be the cause: it failed a request, or the kernel gave a file system up after that.
+fn is_of_a_disk(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let errno = cause.downcast_ref::<Errno>().copied().or_else(|| {
+            let error = cause.downcast_ref::<std::io::Error>()?;
+            error.raw_os_error().map(Errno::from_raw)
+        });
+        matches!(
+            errno,
+            Some(Errno::EIO | Errno::EROFS | Errno::ENOSPC | Errno::EUCLEAN)
+        )
+    })
 }
 
 /// Reports the failure to the platform's vendor, if it waits for the end of this boot.
@@ -98,4 +135,37 @@ pub(crate) fn catch_panics(early: &Early) {
             .fix("report this line as an issue of Slipway");
         end(&early, &fault.into());
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+    use linux::world::Clock;
+
+    #[test]
+    fn a_report_of_an_error_of_a_disk_has_the_kernels_words_about_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        std::fs::create_dir_all(&world.dev).unwrap();
+        let said = "I/O error, dev vda, sector 8 op 0x1:(WRITE)";
+        std::fs::write(world.dev.join("kmsg"), format!("3,9,6,-;{said}\n")).unwrap();
+        let shown = |error: anyhow::Error| with_failed_disks(&world, &error, report("var", &error));
+        for errno in [Errno::EIO, Errno::EROFS] {
+            let io = std::io::Error::from(errno);
+            let written = Err::<(), _>(io).context("writing /var/lib/x").unwrap_err();
+            let report = shown(written);
+            assert_eq!(report.found, Some(format!("the kernel says: {said}")));
+            assert!(report.what.starts_with("writing /var/lib/x: "));
+            assert!(report.fix.is_some());
+        }
+        let fault = Err::<(), _>(Errno::EIO)
+            .context(Fault::new("var does not mount").fix("repair it"))
+            .unwrap_err();
+        let report = shown(fault);
+        assert_eq!(report.fix.as_deref(), Some("repair it"));
+        assert!(report.found.unwrap().ends_with(said));
+        let other = shown(Errno::ENOENT.into());
+        assert_eq!((other.found, other.fix), (None, None));
+    }
 }

@@ -25,7 +25,7 @@ use linux::mount;
 use linux::mount::Flags;
 use linux::programs::Programs;
 use linux::world::World;
-use linux::{block, modules, uevent};
+use linux::{block, kernel_log, modules, uevent};
 
 /// The deadline for the disk's appearance. Storage controllers of servers spin up for a minute.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -233,29 +233,14 @@ fn mount_root(world: &World, verity: &Verity) -> Result<()> {
 
 /// The kernel's last message about verity or EROFS; one about a corrupted block comes first.
 fn kernel_message(world: &World) -> Option<String> {
-    use std::io::Read;
-    use std::os::unix::fs::OpenOptionsExt;
-
-    let mut kmsg = File::options()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK)
-        .open(world.dev.join("kmsg"))
-        .ok()?;
-    let mut record = [0; 8192];
-    let (mut last, mut corrupted) = (None, None);
-    // One read returns one record; at the end of the log it fails with EAGAIN.
-    while let Ok(length) = kmsg.read(&mut record) {
-        let text = String::from_utf8_lossy(&record[..length]);
-        let message = text.split_once(';').map_or("", |(_, message)| message);
-        let line = message.lines().next().unwrap_or_default();
-        if !line.contains("slipway-init") && (line.contains("verity") || line.contains("erofs")) {
-            last = Some(line.to_owned());
-        }
-        if line.contains("verity") && line.contains("corrupted") {
-            corrupted = Some(line.to_owned());
-        }
-    }
-    corrupted.or(last)
+    let lines = kernel_log::lines(world);
+    let about = |words: &[&str]| {
+        let has = |line: &&String| words.iter().all(|word| line.contains(word));
+        lines.iter().rposition(|line| has(&line))
+    };
+    let last = about(&["verity"]).max(about(&["erofs"]));
+    let found = about(&["verity", "corrupted"]).or(last)?;
+    Some(lines[found].clone())
 }
 
 impl Root {

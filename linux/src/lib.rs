@@ -19,6 +19,7 @@ pub mod device_mapper;
 pub mod firmware;
 pub mod gpt;
 pub mod ioctl;
+pub mod kernel_log;
 pub mod log;
 pub mod mount;
 pub mod probe;
