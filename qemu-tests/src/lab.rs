@@ -24,6 +24,9 @@ use slipway::vm::run::{self, Image, Options};
 
 use crate::timeouts;
 
+#[cfg(test)]
+mod tests;
+
 /// Script that checks whether a control plane is healthy: exit code 0 if it is.
 pub const HEALTH: &str = slipway::vm::demo::HEALTH;
 
@@ -524,30 +527,5 @@ impl Running {
     pub fn power_off(mut self) -> Result<()> {
         self.run(POWER_OFF)?;
         self.vm.wait_end(timeouts::SHUTDOWN)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn the_agent_is_added_to_a_config() {
-        let agent = json!({
-            "ignition": { "version": "3.4.0" },
-            "storage": { "files": [{ "path": "/agent" }] },
-            "systemd": { "units": [{ "name": "agent" }] },
-        });
-        let config = json!({
-            "ignition": { "version": "3.4.0" },
-            "storage": { "files": [{ "path": "/own" }] },
-            "passwd": { "users": [] },
-        });
-        let merged = merged(agent, Some(config));
-        assert_eq!(merged["storage"]["files"][0]["path"], "/own");
-        assert_eq!(merged["storage"]["files"][1]["path"], "/agent");
-        assert_eq!(merged["systemd"]["units"][0]["name"], "agent");
-        assert!(merged["passwd"]["users"].is_array());
     }
 }

@@ -1,0 +1,23 @@
+//! The agent's config beside a promise's own.
+
+use super::*;
+use serde_json::json;
+
+#[test]
+fn the_agent_is_added_to_a_config() {
+    let agent = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": { "files": [{ "path": "/agent" }] },
+        "systemd": { "units": [{ "name": "agent" }] },
+    });
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": { "files": [{ "path": "/own" }] },
+        "passwd": { "users": [] },
+    });
+    let merged = merged(agent, Some(config));
+    assert_eq!(merged["storage"]["files"][0]["path"], "/own");
+    assert_eq!(merged["storage"]["files"][1]["path"], "/agent");
+    assert_eq!(merged["systemd"]["units"][0]["name"], "agent");
+    assert!(merged["passwd"]["users"].is_array());
+}
