@@ -138,7 +138,10 @@ impl DiskPlanner<'_> {
                 gone.extend(table.left_behind(&file)?);
             }
         }
-        Held::read(Stretch::part(&file, start, size).without(&gone)).map(Some)
+        let held = Held::read(Stretch::part(&file, start, size).without(&gone));
+        // The error of a read has no name.
+        held.map(Some)
+            .with_context(|| format!("{} ({})", device.path.display(), self.stable(target)))
     }
 
     /// Warns of the content that an array overwrites: a config has no key to allow or refuse that.
