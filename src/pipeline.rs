@@ -49,7 +49,7 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
     let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;
     let root = root::seal(session, &locked, &tools, &rootfs, &layers)?;
-    let contents = initramfs::contents(&locked, &identity, &rootfs);
+    let contents = initramfs::contents(&locked, &identity, &rootfs, &layers);
     let initramfs = initramfs::pack(session, &kernel, &contents)?;
     let options = bootable::options(&locked.recipe, &identity, &root);
     let bootable = bootable::link(session, &tools, &kernel, &initramfs, &options)?;

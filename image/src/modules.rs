@@ -41,6 +41,9 @@ pub struct ModuleIndex {
     pub modules: Vec<Module>,
     /// The modules that are built into the kernel, sorted by name.
     pub builtin: Vec<Builtin>,
+    /// Whether the loadable modules have signatures: without, a kernel in lockdown loads none of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub signed: bool,
 }
 
 /// One loadable module.
@@ -283,6 +286,7 @@ mod tests {
                 name: "ext4".into(),
                 aliases: vec!["fs-ext4".into()],
             }],
+            signed: false,
         }
     }
 

@@ -243,6 +243,12 @@ impl Modules {
             Err(Errno::EPERM) if self.words.is_refused(&module.name) => {
                 bail!("the kernel refuses it: module_blacklist= on the command line names it")
             }
+            Err(error) if !self.index.signed && is_refused_unsigned(error) => {
+                return Err(error).context(
+                    "the kernel wants modules with a signature (Secure Boot or lockdown), and this image's have none: \
+                     build it with `module-signatures = true` in [kernel] of the recipe",
+                );
+            }
             Err(error) if !options.is_empty() => {
                 return Err(error).with_context(|| format!("loading it with {options}"));
             }
@@ -265,6 +271,12 @@ impl Modules {
         let given = given.into_iter().filter(|options| !options.is_empty());
         own.chain(given).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Whether the kernel's answer is that to a module without a signature: the first one from a kernel in lockdown, which Secure
+/// Boot makes it, the other one with `module.sig_enforce` (`module_sig_check` in `kernel/module/signing.c`).
+fn is_refused_unsigned(error: Errno) -> bool {
+    matches!(error, Errno::EPERM | Errno::EKEYREJECTED)
 }
 
 /// Arms the watchdog, if it is there by now. Best effort.
@@ -443,6 +455,7 @@ mod tests {
                 module("virtio_blk", &[], &[], "virtio:d00000002v*"),
             ],
             builtin: vec![],
+            signed: false,
         }
     }
 

@@ -115,16 +115,18 @@ fn a_kernel_that_wants_signatures_gets_modules_with_signatures() {
         let child = format!("extends = 'p.toml'\n{kernel}\n");
         written(&[("a.toml", &child), ("p.toml", SMALL)])
     };
-    for word in [
-        "lockdown=integrity",
-        "module.sig_enforce=1",
-        "module.sig_enforce",
+    for (word, key) in [
+        ("lockdown=integrity", "lockdown = \"integrity\""),
+        ("module.sig_enforce=1", "module-signatures = true"),
+        ("module.sig_enforce", "module-signatures = true"),
     ] {
         let text = with(&format!("kernel.cmdline = ['{word}']")).unwrap_err();
-        assert!(text.contains("expected lockdown = \"integrity\""), "{text}");
+        assert!(text.contains(&format!("expected {key}")), "{text}");
     }
-    let both = "kernel.lockdown = 'integrity'\nkernel.cmdline = ['module.sig_enforce']";
-    assert!(with(both).is_ok());
+    for keeping in ["lockdown = 'integrity'", "module-signatures = true"] {
+        let both = format!("kernel.{keeping}\nkernel.cmdline = ['module.sig_enforce']");
+        assert!(with(&both).is_ok(), "{keeping}");
+    }
     let twice = "kernel.lockdown = 'integrity'\nkernel.cmdline = ['lockdown=confidentiality']";
     assert!(with(twice).is_err());
 }

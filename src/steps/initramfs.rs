@@ -24,6 +24,7 @@ use crate::format::cpio;
 use crate::host::cache::Key;
 use crate::host::session::Session;
 use crate::install::Rootfs;
+use crate::layer::Layer;
 use crate::lock::LockedRecipe;
 use crate::recipe::{FileEntry, Platform};
 use crate::steps::identity::Identity;
@@ -71,8 +72,10 @@ pub struct Contents<'a> {
     pub files: &'a [FileEntry],
     /// What becomes of the modules' signatures.
     pub signatures: Signatures,
-    /// The root's packages, of which the firmware concerns the modules and the processors.
+    /// The root's packages, of which the firmware concerns the drivers and the processors.
     pub rootfs: Option<&'a Rootfs>,
+    /// What lies over them, which may have firmware too.
+    pub layers: &'a [Layer],
 }
 
 /// Whether the modules in the initramfs keep the signatures that Debian appends to them.
@@ -83,7 +86,7 @@ pub struct Contents<'a> {
 /// the init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signatures {
-    /// For a kernel that is locked down, which loads no module without one.
+    /// For a kernel that is locked down, by the recipe or by Secure Boot, which loads no module without one.
     Kept,
     /// For all others.
     LeftOut,
@@ -95,6 +98,7 @@ pub fn contents<'a>(
     locked: &'a LockedRecipe,
     identity: &'a Identity,
     rootfs: &'a Rootfs,
+    layers: &'a [Layer],
 ) -> Contents<'a> {
     let recipe = &locked.recipe;
     Contents {
@@ -108,11 +112,12 @@ pub fn contents<'a>(
         platforms: &recipe.kernel.platforms,
         modules: &recipe.kernel.modules,
         files: &recipe.files,
-        signatures: match recipe.kernel.lockdown {
-            Some(_) => Signatures::Kept,
-            None => Signatures::LeftOut,
+        signatures: match recipe.kernel.loads_signed_only() {
+            true => Signatures::Kept,
+            false => Signatures::LeftOut,
         },
         rootfs: Some(rootfs),
+        layers,
     }
 }
 
@@ -124,7 +129,7 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     let step = session.progress.step("initramfs");
     let manifest = contents.manifest.to_text();
     let rules = Rules::read(contents.files)?;
-    let mut key = Key::of("initramfs", 3)
+    let mut key = Key::of("initramfs", 4)
         .key("kernel", &kernel.key)
         .bytes("init", contents.init)
         .text("manifest", &manifest)
@@ -144,12 +149,16 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     if contents.signatures == Signatures::Kept {
         key = key.text("signatures", "kept");
     }
-    let firmware = contents
-        .rootfs
-        .map_or_else(Firmware::default, |rootfs| Firmware::of(rootfs.entries()));
+    let packages = contents.rootfs.map_or(&[][..], Rootfs::entries);
+    let firmware =
+        Firmware::of(packages, contents.layers).context("looking for the root's firmware")?;
     // A root without firmware may change without a new initramfs.
-    if let Some(rootfs) = contents.rootfs.filter(|_| !firmware.is_empty()) {
-        key = key.key("firmware", &rootfs.key);
+    if !firmware.is_empty() {
+        let packages = contents.rootfs.map(|rootfs| &rootfs.key);
+        let layers = contents.layers.iter().map(|layer| &layer.key);
+        for lower in packages.into_iter().chain(layers) {
+            key = key.key("firmware", lower);
+        }
     }
     let key = key.finish();
     let made = session.cache.step("initramfs", &key, |folder| {
@@ -186,7 +195,7 @@ fn archive(
     contents: &Contents,
     manifest: &str,
     rules: &Rules,
-    firmware: &Firmware<'_>,
+    firmware: &Firmware,
 ) -> Result<Vec<u8>> {
     let mut catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
     catalogue.add_soft(&rules.soft);
@@ -199,6 +208,7 @@ fn archive(
         .choose(names.iter().map(String::as_str))
         .context("choosing modules for the initramfs")?;
     rules.mark(&mut index);
+    index.signed = contents.signatures == Signatures::Kept;
     let mut archive = cpio::Archive::new();
     for folder in FOLDERS {
         archive.directory(folder)?;
@@ -213,26 +223,25 @@ fn archive(
     if let Some(bundle) = contents.ca_bundle {
         archive.file(CA_BUNDLE, 0o644, bundle)?;
     }
-    let wanted = add_modules(
-        &mut archive,
-        kernel,
-        &catalogue,
-        &index,
-        contents.signatures,
-    )?;
+    let mut wanted = add_modules(&mut archive, kernel, &catalogue, &index)?;
+    let builtin = catalogue.builtin_firmware();
+    let builtin = builtin.filter(|name| modinfo::is_firmware_name(name));
+    wanted.extend(builtin.map(str::to_owned));
     firmware
         .add(&mut archive, &wanted)
-        .context("collecting the modules' firmware")?;
+        .context("collecting the drivers' firmware")?;
     archive.finish()
 }
 
 /// Adds the modules and their index. Gives the names of the firmware that they ask for.
+///
+/// # Errors
+/// If a module cannot be read, or has no signature although the index says that all have one.
 fn add_modules(
     archive: &mut cpio::Archive,
     kernel: &Kernel,
     catalogue: &Catalogue,
     index: &ModuleIndex,
-    signatures: Signatures,
 ) -> Result<BTreeSet<String>> {
     let folder = format!("{INITRD_MODULES}/{}", kernel.release);
     let text = serde_json::to_vec(index).context("writing the index of modules")?;
@@ -243,8 +252,15 @@ fn add_modules(
             .path(&module.name)
             .with_context(|| format!("finding module {}", module.name))?;
         let mut bytes = module_bytes(&kernel.modules.join(path))?;
-        if signatures == Signatures::LeftOut {
-            bytes.truncate(unsigned_length(&bytes));
+        let length = unsigned_length(&bytes);
+        ensure!(
+            !index.signed || length < bytes.len(),
+            "module {} has no signature; expected one for a kernel in lockdown: leave `lockdown` and `module-signatures` out of \
+             [kernel], or name a kernel package with signed modules",
+            module.name
+        );
+        if !index.signed {
+            bytes.truncate(length);
         }
         archive.file(&format!("{folder}/{}", module.path), 0o644, &bytes)?;
         let names = modinfo::firmware(&bytes);
@@ -318,5 +334,52 @@ mod tests {
         let broken = signed(u32::MAX);
         assert_eq!(unsigned_length(&broken), broken.len());
         assert_eq!(unsigned_length(b"~Module signature appended~\n"), 28);
+    }
+
+    /// A kernel with one module.
+    fn kernel(folder: &Path, module: &[u8]) -> Kernel {
+        for list in ["softdep", "alias", "builtin", "builtin.modinfo"] {
+            fs::write(folder.join(format!("modules.{list}")), "").unwrap();
+        }
+        fs::write(folder.join("modules.dep"), "nvme.ko:\n").unwrap();
+        fs::write(folder.join("nvme.ko"), module).unwrap();
+        Kernel {
+            release: "6.12".to_owned(),
+            vmlinuz: folder.join("vmlinuz"),
+            modules: folder.to_owned(),
+            layer: Layer::with_key(Vec::new(), Key::of("layer", 1).finish()).unwrap(),
+            key: Key::of("kernel", 1).finish(),
+        }
+    }
+
+    #[test]
+    fn modules_keep_their_signatures_for_a_kernel_that_asks_for_them() {
+        let module = modinfo::tests::module(b"license=GPL\0");
+        let mut signed = module.clone();
+        signed.extend([0; 8]);
+        signed.extend([0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
+        signed.extend(b"~Module signature appended~\n");
+        let packed = |file: &[u8], is_signed: bool| {
+            let folder = tempfile::tempdir().unwrap();
+            let kernel = kernel(folder.path(), file);
+            let catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
+            let mut index = catalogue.choose(["nvme"])?;
+            index.signed = is_signed;
+            let mut archive = cpio::Archive::new();
+            add_modules(&mut archive, &kernel, &catalogue, &index)?;
+            let bytes = archive.finish()?;
+            let entries = cpio::read(&bytes)?;
+            let content = |name: &str| {
+                let found = entries.iter().find(|entry| entry.name.ends_with(name));
+                found.unwrap().content.to_vec()
+            };
+            let index: ModuleIndex = serde_json::from_slice(&content(INITRD_MODULES_INDEX))?;
+            anyhow::Ok((content("nvme.ko"), index.signed))
+        };
+        assert_eq!(packed(&signed, true).unwrap(), (signed.clone(), true));
+        assert_eq!(packed(&signed, false).unwrap(), (module.clone(), false));
+        assert_eq!(packed(&module, false).unwrap(), (module.clone(), false));
+        let unsigned = packed(&module, true).unwrap_err().to_string();
+        assert!(unsigned.contains("nvme has no signature"), "{unsigned}");
     }
 }

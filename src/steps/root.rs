@@ -4,7 +4,7 @@
 //! path below a removed folder) and streamed to `mkfs.erofs --tar=f`: the tree is never written to the disk as files.
 
 mod kubelet;
-mod merge;
+pub(in crate::steps) mod merge;
 mod set_id;
 
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ pub fn seal(
     let step = session.progress.step("root");
     let made = session.cache.step("root", &key, |folder| {
         let base = set_id::removed(rootfs.entries(), &options.set_uid)?;
-        let entries = merge::merge(&base, layers)?;
+        let entries: Vec<Entry> = merge::merge(&base, layers)?.into_values().collect();
         kubelet::check(&entries)?;
         let erofs = folder.join(EROFS);
         format(tools, &entries, folder, options, &key, epoch)?;

@@ -137,6 +137,7 @@ impl Bench {
             files: &[],
             signatures: Signatures::LeftOut,
             rootfs: None,
+            layers: &[],
         };
         let initramfs = initramfs::pack(&session, &kernel, &contents)?;
         let root = root(&tools, place.path())?;

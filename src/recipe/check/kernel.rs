@@ -23,6 +23,9 @@ pub(super) struct RawKernel {
     pub cmdline: Vec<String>,
     /// What root may not do to the running kernel; the initramfs's modules keep their signatures then.
     pub lockdown: Option<Lockdown>,
+    /// Whether the initramfs's modules keep their signatures, as with `lockdown`; costs a second of each boot. An image that is
+    /// signed for Secure Boot needs it: the firmware's setting puts Debian's kernel into lockdown.
+    pub module_signatures: bool,
 }
 
 /// A mode of the kernel's lockdown (kernel_lockdown(7)).
@@ -59,6 +62,16 @@ pub struct Kernel {
     pub cmdline: Vec<String>,
     /// The kernel's lockdown; none by default.
     pub lockdown: Option<Lockdown>,
+    /// Whether the initramfs's modules keep their signatures without a lockdown too.
+    pub module_signatures: bool,
+}
+
+impl Kernel {
+    /// Whether the kernel may load modules with a signature only, so that the initramfs's must keep theirs.
+    #[must_use]
+    pub const fn loads_signed_only(&self) -> bool {
+        self.module_signatures || self.lockdown.is_some()
+    }
 }
 
 impl Check<'_> {
@@ -69,6 +82,7 @@ impl Check<'_> {
             modules,
             cmdline,
             lockdown,
+            module_signatures,
         } = raw;
         if package.is_none() {
             self.missing(
@@ -86,28 +100,34 @@ impl Check<'_> {
         self.unique("kernel.platforms");
         self.list("kernel.modules", Rule::Module);
         self.list("kernel.cmdline", Rule::CmdlineWord);
-        self.words_of_lockdown(lockdown);
-        Kernel {
+        let kernel = Kernel {
             package: package.unwrap_or_default(),
             platforms,
             modules,
             cmdline,
             lockdown,
-        }
+            module_signatures,
+        };
+        self.words_of_lockdown(kernel.loads_signed_only());
+        kernel
     }
 
     /// Refuses words with which the kernel loads none of the initramfs's modules, since they have no signatures: such an image
-    /// would find no disk.
-    fn words_of_lockdown(&mut self, lockdown: Option<Lockdown>) {
+    /// would find no disk. A lockdown has a key of its own.
+    fn words_of_lockdown(&mut self, keeps_signatures: bool) {
         for item in self.find("kernel.cmdline").map_or(&[][..], Node::items) {
             let key = item.text().and_then(image::module_words::signed_only);
-            let Some(key) = key.filter(|key| lockdown.is_none() || *key == "lockdown") else {
+            let Some(key) = key.filter(|key| !keeps_signatures || *key == "lockdown") else {
                 continue;
+            };
+            let expected = match key {
+                "lockdown" => "lockdown = \"integrity\" or \"confidentiality\"",
+                _ => "module-signatures = true",
             };
             let mistake = Mistake::at(
                 &item.place,
                 format!("with `{key}` the kernel loads modules with a signature only"),
-                "expected lockdown = \"integrity\" or \"confidentiality\" in [kernel], with which they keep it",
+                format!("expected {expected} in [kernel], with which they keep it"),
             );
             self.add(mistake);
         }

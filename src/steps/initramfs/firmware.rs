@@ -1,4 +1,5 @@
-//! Firmware in the initramfs: the files that its modules name, and the processors' microcode, both from the root's packages.
+//! Firmware in the initramfs: the files that its modules and the drivers in the kernel name, and the processors' microcode, both
+//! from the root: its packages, and the recipe's files over them.
 //!
 //! A driver asks the kernel for a file below `/lib/firmware` of the root that process 1 sees; before the handoff that is the
 //! initramfs (`Documentation/driver-api/firmware/`). Microcode is read by the kernel before there is a file system, from an
@@ -7,24 +8,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
-use std::ops::Bound;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 use image::modules::matches;
 
 use crate::format::cpio;
-use crate::layer::{Entry, Kind, Source};
+use crate::layer::{Entry, Kind, Layer, Source};
+use crate::steps::root::merge::{Tree, merge, resolve};
 
-/// The folder of the root's packages.
-const ROOT: &str = "/usr/lib/firmware/";
+/// The folder in the root.
+const ROOT: &str = "/usr/lib/firmware";
+/// Names of that folder in packages and recipes: `/lib` is a link in a root with a merged `/usr`.
+const NAMES: [&str; 2] = [ROOT, "/lib/firmware"];
 /// The folder in the initramfs.
 const INITRD: &str = "/lib/firmware";
 /// Endings of a file in the order in which the kernel looks for it (`drivers/base/firmware_loader/main.c`): it unpacks the
 /// compressed ones.
 const FORMS: [&str; 3] = ["", ".zst", ".xz"];
-/// Links that lead from one to the next at most, as in the kernel.
-const MOST_LINKS: usize = 40;
 /// Data of microcode begins on a multiple of this, in bytes: processors take it from no other place (Intel's manual, volume 3,
 /// section "Microcode Update Resources").
 const ALIGNMENT: usize = 16;
@@ -34,9 +35,9 @@ const BLOCK: usize = 512;
 
 /// The firmware files of a root.
 #[derive(Clone, Debug, Default)]
-pub struct Firmware<'a> {
-    /// All entries below [`ROOT`], and what links there lead to, by path.
-    entries: BTreeMap<&'a str, &'a Entry>,
+pub struct Firmware {
+    /// All entries of the root, since links lead anywhere; empty if it has no firmware.
+    tree: Tree,
 }
 
 /// One vendor's microcode: its name in the early archive, and which files belong to it.
@@ -67,28 +68,28 @@ const MICROCODE: [Microcode; 2] = [
     },
 ];
 
-impl<'a> Firmware<'a> {
-    /// The firmware among the entries of a root.
-    #[must_use]
-    pub fn of(entries: &'a [Entry]) -> Self {
-        let is_file = |entry: &&Entry| !matches!(entry.kind, Kind::Directory | Kind::Remove);
-        let below = entries.iter().filter(|entry| entry.path.starts_with(ROOT));
-        if below.filter(is_file).count() == 0 {
-            return Self::default();
+impl Firmware {
+    /// The firmware of a root: packages, and layers over them.
+    ///
+    /// # Errors
+    /// If the layers do not fit over the packages.
+    pub fn of(packages: &[Entry], layers: &[Layer]) -> Result<Self> {
+        let of_layers = layers.iter().flat_map(|layer| &layer.entries);
+        if !packages.iter().chain(of_layers).any(is_firmware) {
+            return Ok(Self::default());
         }
-        let all = entries.iter().filter(is_file);
-        Self {
-            entries: all.map(|entry| (entry.path.as_str(), entry)).collect(),
-        }
+        Ok(Self {
+            tree: merge(packages, layers)?,
+        })
     }
 
     /// Whether the root has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.tree.is_empty()
     }
 
-    /// Adds the files that modules name, as far as the root has them, in the form that they have there. A name may be a
+    /// Adds the files that drivers name, as far as the root has them, in the form that they have there. A name may be a
     /// pattern with `*`.
     ///
     /// # Errors
@@ -96,12 +97,8 @@ impl<'a> Firmware<'a> {
     pub(super) fn add(&self, archive: &mut cpio::Archive, wanted: &BTreeSet<String>) -> Result<()> {
         let mut found = BTreeMap::new();
         for name in wanted.iter().flat_map(|name| self.named(name)) {
-            let form = FORMS
-                .iter()
-                .map(|form| format!("{name}{form}"))
-                .find_map(|file| Some((self.file(&format!("{ROOT}{file}"))?, file)));
-            if let Some((entry, file)) = form {
-                found.insert(file, entry);
+            if let Some((entry, form)) = self.file(&name) {
+                found.insert(format!("{name}{form}"), entry);
             }
         }
         for (file, entry) in found {
@@ -136,18 +133,11 @@ impl<'a> Firmware<'a> {
     /// The updates of one vendor, sorted by name: the kernel takes the one for its processor. Nothing lies between two, since it
     /// looks for the next one where one ends; Intel's have multiples of 1024 bytes.
     fn microcode(&self, vendor: &Microcode) -> Result<Vec<u8>> {
-        let folder = format!("{ROOT}{}", vendor.folder);
-        let names: BTreeSet<&str> = self
-            .below(&folder)
-            .map(bare)
-            .filter(|name| (vendor.is_one)(name))
-            .collect();
+        let mut names = self.below(vendor.folder);
+        names.retain(|name| (vendor.is_one)(name));
         let mut out = Vec::new();
         for name in names {
-            let form = FORMS.iter().find_map(|form| {
-                let entry = self.file(&format!("{folder}{name}{form}"))?;
-                Some((entry, *form))
-            });
+            let form = self.file(&format!("{}{name}", vendor.folder));
             let Some((entry, form)) = form else { continue };
             out.extend(
                 unpacked(&content(entry)?, form)
@@ -157,42 +147,49 @@ impl<'a> Firmware<'a> {
         Ok(out)
     }
 
-    /// The names that a module's word stands for: itself, or those of the root that match it.
+    /// The names that a driver's word stands for: itself, or those of the root that match it.
     fn named(&self, wanted: &str) -> Vec<String> {
-        if !wanted.contains('*') {
+        let Some(star) = wanted.find('*') else {
             return vec![wanted.to_owned()];
-        }
-        let names = self.below(ROOT).map(bare);
+        };
+        let folder = &wanted[..wanted[..star].rfind('/').map_or(0, |slash| slash + 1)];
+        let names = self.below(folder).into_iter();
         names
+            .map(|name| format!("{folder}{name}"))
             .filter(|name| matches(wanted, name))
-            .map(str::to_owned)
             .collect()
     }
 
-    /// What follows `folder` in the paths below it.
-    fn below(&self, folder: &str) -> impl Iterator<Item = &'a str> {
-        let paths: Vec<&'a str> = self
-            .entries
-            .range::<str, _>((Bound::Included(folder), Bound::Unbounded))
-            .map_while(|(path, _)| path.strip_prefix(folder))
-            .collect();
-        paths.into_iter()
+    /// The names below a folder of [`ROOT`] (empty, or with a slash at its end), without the endings of compressed forms.
+    fn below(&self, folder: &str) -> BTreeSet<String> {
+        let Ok(folder) = resolve(&self.tree, &format!("{ROOT}/{folder}"), true) else {
+            return BTreeSet::new();
+        };
+        let folder = format!("{folder}/");
+        let paths = self.tree.range(folder.clone()..).map(|(path, _)| path);
+        paths
+            .map_while(|path| path.strip_prefix(folder.as_str()))
+            .map(|name| bare(name).to_owned())
+            .collect()
     }
 
-    /// The file at a path, links followed inside the root.
-    fn file(&self, path: &str) -> Option<&'a Entry> {
-        let mut path = path.to_owned();
-        for _ in 0..MOST_LINKS {
-            let entry = *self.entries.get(path.as_str())?;
-            path = match &entry.kind {
-                Kind::File(_) => return Some(entry),
-                Kind::HardLink(target) => target.clone(),
-                Kind::Symlink(target) => joined(&path, target),
-                Kind::Directory | Kind::Remove => return None,
-            };
-        }
-        None
+    /// The file of a name, links followed inside the root, with the ending of the form in which the root has it.
+    fn file(&self, name: &str) -> Option<(&Entry, &'static str)> {
+        FORMS.into_iter().find_map(|form| {
+            let path = resolve(&self.tree, &format!("{ROOT}/{name}{form}"), true).ok()?;
+            let entry = self.tree.get(&path)?;
+            matches!(entry.kind, Kind::File(_)).then_some((entry, form))
+        })
     }
+}
+
+/// Whether an entry is a file or a link of the folder, or a link in its place.
+fn is_firmware(entry: &Entry) -> bool {
+    let below = |name: &str| {
+        let rest = entry.path.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    !matches!(entry.kind, Kind::Directory | Kind::Remove) && NAMES.into_iter().any(below)
 }
 
 /// A name without the ending of a compressed form.
@@ -200,28 +197,6 @@ fn bare(name: &str) -> &str {
     let forms = FORMS.iter().filter(|form| !form.is_empty());
     let stripped = forms.filter_map(|form| name.strip_suffix(form)).next();
     stripped.unwrap_or(name)
-}
-
-/// The path that a link's target leads to, without `.` and `..`.
-fn joined(link: &str, target: &str) -> String {
-    let folder = match target.starts_with('/') {
-        true => "",
-        false => link.rsplit_once('/').map_or("", |(folder, _)| folder),
-    };
-    let mut parts = Vec::new();
-    for part in folder.split('/').chain(target.split('/')) {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    let path = format!("/{}", parts.join("/"));
-    // Of a root with a merged `/usr`, whose folders are links.
-    match path.starts_with("/lib/") {
-        true => format!("/usr{path}"),
-        false => path,
-    }
 }
 
 fn content(entry: &Entry) -> Result<Vec<u8>> {
@@ -257,6 +232,7 @@ mod tests {
     fn root() -> Vec<Entry> {
         let zst = zstd::encode_all(&b"MODERN"[..], 1).unwrap();
         vec![
+            Entry::symlink("/lib", "usr/lib"),
             Entry::directory("/usr/lib/firmware", 0o755),
             Entry::file("/usr/lib/firmware/bnx2x/b-1.fw", 0o644, "one"),
             Entry::file("/usr/lib/firmware/bnx2x/b-2.fw.zst", 0o644, zst.clone()),
@@ -284,10 +260,64 @@ mod tests {
         ]
     }
 
+    /// The files of an archive with their contents.
+    fn files(archive: &[u8]) -> Vec<(&str, &[u8])> {
+        cpio::read(archive)
+            .unwrap()
+            .into_iter()
+            .filter(|entry| entry.mode & 0o170_000 == 0o100_000)
+            .map(|entry| (entry.name, entry.content))
+            .collect()
+    }
+
+    #[test]
+    fn firmware_of_the_recipes_files_and_behind_links_to_folders_goes_into_the_initramfs() {
+        let packages = [
+            Entry::symlink("/lib", "usr/lib"),
+            Entry::directory("/usr/lib/firmware", 0o755),
+            Entry::file("/usr/lib/firmware/old.fw", 0o644, "packages"),
+            Entry::file("/usr/lib/firmware/gone.fw", 0o644, "packages"),
+            Entry::directory("/usr/share/card-2.0", 0o755),
+            Entry::file("/usr/share/card-2.0/a.fw", 0o644, "a"),
+            Entry::symlink("/usr/lib/firmware/card", "../../share/card-2.0"),
+        ];
+        let recipe = vec![
+            Entry::file("/lib/firmware/own.fw", 0o644, "own"),
+            Entry::file("/usr/lib/firmware/old.fw", 0o644, "recipe's"),
+            Entry::remove("/usr/lib/firmware/gone.fw"),
+            Entry::symlink("/usr/lib/firmware/amd-ucode", "/usr/share/ucode"),
+            Entry::file("/usr/share/ucode/microcode_amd.bin", 0o644, "amd"),
+        ];
+        let key = crate::host::cache::Key::of("layer", 1).finish();
+        let layer = Layer::with_key(recipe, key).unwrap();
+        let made = |wanted: &[&str]| {
+            let firmware = Firmware::of(&packages, std::slice::from_ref(&layer)).unwrap();
+            let wanted = wanted.iter().map(|&name| name.to_owned()).collect();
+            let mut archive = cpio::Archive::new();
+            firmware.add(&mut archive, &wanted).unwrap();
+            (archive.finish().unwrap(), firmware.early().unwrap())
+        };
+        let all: &[(&str, &[u8])] = &[
+            ("lib/firmware/card/a.fw", b"a"),
+            ("lib/firmware/old.fw", b"recipe's"),
+            ("lib/firmware/own.fw", b"own"),
+        ];
+        let (archive, early) = made(&["card/a.fw", "old.fw", "own.fw", "gone.fw"]);
+        assert_eq!(files(&archive), all);
+        assert_eq!(files(&made(&["card/*", "o*.fw"]).0), all);
+        assert_eq!(
+            files(&early),
+            [("kernel/x86/microcode/AuthenticAMD.bin", &b"amd"[..])]
+        );
+        // A recipe's files alone are firmware enough.
+        let alone = Firmware::of(&[], &[layer]).unwrap();
+        assert!(!alone.is_empty());
+    }
+
     #[test]
     fn what_modules_name_and_the_root_has_goes_into_the_initramfs_in_its_form() {
         let entries = root();
-        let firmware = Firmware::of(&entries);
+        let firmware = Firmware::of(&entries, &[]).unwrap();
         let wanted = [
             "bnx2x/b-1.fw",
             "bnx2x/b-2.fw",
@@ -302,12 +332,7 @@ mod tests {
             archive.finish().unwrap()
         };
         let bytes = made();
-        let files: Vec<(&str, &[u8])> = cpio::read(&bytes)
-            .unwrap()
-            .into_iter()
-            .filter(|entry| entry.mode & 0o170_000 == 0o100_000)
-            .map(|entry| (entry.name, entry.content))
-            .collect();
+        let files = files(&bytes);
         let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
         assert_eq!(
             names,
@@ -325,7 +350,7 @@ mod tests {
     #[test]
     fn microcode_is_unpacked_sorted_and_aligned_in_front_of_the_initramfs() {
         let entries = root();
-        let early = Firmware::of(&entries).early().unwrap();
+        let early = Firmware::of(&entries, &[]).unwrap().early().unwrap();
         assert_eq!(early.len() % BLOCK, 0);
         let files = cpio::read(&early).unwrap();
         let content = |vendor: &str| {
@@ -351,7 +376,7 @@ mod tests {
             Entry::directory("/usr/lib/firmware", 0o755),
             Entry::file("/usr/lib/firmware.txt", 0o644, "x"),
         ];
-        let firmware = Firmware::of(&entries);
+        let firmware = Firmware::of(&entries, &[]).unwrap();
         assert!(firmware.is_empty());
         assert_eq!(firmware.early().unwrap(), b"");
     }

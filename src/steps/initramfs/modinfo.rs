@@ -13,12 +13,12 @@ pub(super) fn firmware(module: &[u8]) -> Result<Vec<String>> {
         .split(|byte| *byte == 0)
         .filter_map(|text| text.strip_prefix(b"firmware="))
         .map(|name| String::from_utf8_lossy(name).into_owned());
-    // What leads out of the folder is no name of a firmware file.
-    Ok(named
-        .filter(|name| {
-            !name.is_empty() && name.split('/').all(|part| !matches!(part, "" | "." | ".."))
-        })
-        .collect())
+    Ok(named.filter(|name| is_firmware_name(name)).collect())
+}
+
+/// Whether a driver's word is the name of a firmware file: what leads out of the folder is none.
+pub(super) fn is_firmware_name(name: &str) -> bool {
+    !name.is_empty() && name.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// The bytes of a section of an ELF file (System V ABI, chapter 4).
@@ -64,11 +64,11 @@ fn number(bytes: &[u8], at: usize, length: usize) -> Result<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// An ELF file with this content of `.modinfo`, as little as it takes.
-    fn module(info: &[u8]) -> Vec<u8> {
+    pub(in super::super) fn module(info: &[u8]) -> Vec<u8> {
         let names = b"\0.modinfo\0.shstrtab\0";
         let (info_at, names_at) = (0x40, 0x40 + info.len());
         let headers = names_at + names.len();

@@ -19,6 +19,8 @@ pub struct Catalogue {
     soft: BTreeMap<String, (Vec<String>, Vec<String>)>,
     aliases: BTreeMap<String, Vec<String>>,
     builtin: BTreeMap<String, Vec<String>>,
+    /// Firmware files that built-in drivers name.
+    builtin_firmware: BTreeSet<String>,
 }
 
 impl Catalogue {
@@ -81,6 +83,9 @@ impl Catalogue {
                     .entry(canonical(name))
                     .or_default()
                     .push(pattern.to_owned());
+            }
+            if let Some((_, file)) = record.split_once(".firmware=") {
+                out.builtin_firmware.insert(file.to_owned());
             }
         }
         out
@@ -165,7 +170,13 @@ impl Catalogue {
                     aliases: aliases.clone(),
                 })
                 .collect(),
+            signed: false,
         })
+    }
+
+    /// The firmware files that built-in drivers name, as they name them.
+    pub fn builtin_firmware(&self) -> impl Iterator<Item = &str> {
+        self.builtin_firmware.iter().map(String::as_str)
     }
 
     /// The file of a module below the release's folder, the same as in the package.
@@ -258,7 +269,7 @@ mod tests {
             "# a comment\nsoftdep libcrc32c pre: crc32c post: absent\n",
             "alias fs-erofs erofs\nalias crc32c crc32c_intel\nalias crypto-crc32c crc32c_intel\n",
             "kernel/fs/ext4/ext4.ko\nkernel/crypto/crc32c_generic.ko\n",
-            "ext4.alias=fs-ext4\0ext4.license=GPL\0crc32c_generic.alias=crc32c\0",
+            "ext4.alias=fs-ext4\0ext4.license=GPL\0crc32c_generic.alias=crc32c\0tg3.firmware=tigon/tg3.bin\0",
         )
     }
 
@@ -286,6 +297,13 @@ mod tests {
         assert_eq!(erofs.aliases, ["fs-erofs"]);
         assert!(index.is_builtin("ext4"));
         assert_eq!(index.builtin[1].aliases, ["fs-ext4"]);
+    }
+
+    #[test]
+    fn built_in_drivers_name_their_firmware() {
+        let catalogue = catalogue();
+        let files: Vec<&str> = catalogue.builtin_firmware().collect();
+        assert_eq!(files, ["tigon/tg3.bin"]);
     }
 
     #[test]

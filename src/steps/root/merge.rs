@@ -14,10 +14,13 @@ const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
 const LINKS: usize = 40;
 
 /// Entries by path.
-pub(super) type Tree = BTreeMap<String, Entry>;
+pub(in crate::steps) type Tree = BTreeMap<String, Entry>;
 
 /// Merges the layers into the base.
-pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Vec<Entry>> {
+///
+/// # Errors
+/// If an entry would lie below a file or in the place of a folder, or a hard link's target is not a file.
+pub(in crate::steps) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Tree> {
     let mut tree: Tree = BTreeMap::new();
     for entry in base {
         let mut entry = entry.clone();
@@ -38,7 +41,7 @@ pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Vec<Entry>> {
     }
     tree.entry("/".into())
         .or_insert_with(|| Entry::directory("/", 0o755));
-    Ok(tree.into_values().collect())
+    Ok(tree)
 }
 
 /// A hard link is replaced by its target's content; `write` finds links of the base again by their common range.
@@ -138,7 +141,7 @@ fn remove(tree: &mut Tree, path: &str) {
 }
 
 /// Where a path leads when the links in it are followed; the last part only if asked.
-pub(super) fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
+pub(in crate::steps) fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
     let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
     let mut done = String::new();
     let mut links = 0;
@@ -205,12 +208,9 @@ mod tests {
     fn merged(entries: Vec<Entry>) -> Result<Tree> {
         let layer = Layer::with_key(entries, Key::of("test", 1).finish())?;
         let merged = merge(&base(), &[layer])?;
-        let paths: Vec<&String> = merged.iter().map(|entry| &entry.path).collect();
-        assert!(paths.is_sorted(), "{paths:?}");
-        Ok(merged
-            .into_iter()
-            .map(|entry| (entry.path.clone(), entry))
-            .collect())
+        let is_own = |(path, entry): (&String, &Entry)| *path == entry.path;
+        assert!(merged.iter().all(is_own), "{merged:?}");
+        Ok(merged)
     }
 
     #[test]
