@@ -2,7 +2,7 @@
 //! vendor-neutral form), or words of the kernel command line.
 //!
 //! The format of the first is Nova's (<https://docs.openstack.org/nova/latest/user/metadata.html> and the schema there). Like
-//! cloud-init, the parser also accepts: options of bonds by the kernel's names after `bond_`, the length of a prefix
+//! cloud-init, the parser also accepts: the `name` of a device in place of its address, options of bonds by the kernel's names after `bond_`, the length of a prefix
 //! after an address or in place of a netmask, `dns_nameservers` and `services` of one network.
 
 mod plan;
@@ -37,6 +37,8 @@ pub struct Link {
     pub id: String,
     /// The Ethernet address: it identifies a physical link, and is set on any other link.
     pub mac: Option<Mac>,
+    /// The interface's name, which identifies a physical link without an Ethernet address.
+    pub name: Option<String>,
     /// The largest packet, in bytes.
     pub mtu: Option<u32>,
     /// Its kind.

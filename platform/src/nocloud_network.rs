@@ -1,7 +1,7 @@
 //! NoCloud's `network-config` as OpenStack's network data, which every other part knows: version 1, as Proxmox VE writes it,
 //! and version 2 (netplan's), as users of KubeVirt and of VMware do.
 //!
-//! Devices with an Ethernet address, bonds, VLANs, fixed addresses, DHCP, routers' advertisements, gateways, routes and name
+//! Devices by Ethernet address or name, bonds, VLANs, fixed addresses, DHCP, routers' advertisements, gateways, routes and name
 //! servers are understood; bridges are mistakes, and search domains are left out.
 //! <https://docs.cloud-init.io/en/latest/reference/network-config-format-v1.html>,
 //! <https://docs.cloud-init.io/en/latest/reference/network-config-format-v2.html>
@@ -15,13 +15,13 @@ mod version_2;
 
 use ignition::read::json::{self, Json};
 use ignition::read::yaml;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::network::Described;
 use crate::vendor_yaml;
 use data::{Data, text_of};
 
-/// Reads a `network-config`; none if it gives no link an address, or has mistakes. `notes` gets these, all at once: the
+/// Reads a `network-config`; none if it gives no link an address, is empty or disabled, or has mistakes. `notes` gets these, all at once: the
 /// user did not write the file, and the machine may boot without it.
 pub(crate) fn read(text: &[u8], name: &str, notes: &mut Vec<String>) -> Option<Described> {
     of_document(vendor_yaml::parse(text, name, notes)?, name, notes)
@@ -35,10 +35,14 @@ pub(crate) fn of_document(
 ) -> Option<Described> {
     let document = plain(document);
     // The installers' form has all below one key.
-    let document = match &document["network"] {
-        Value::Object(_) => &document["network"],
+    let document = match document.get("network") {
+        Some(inner) if document.get("version").is_none() => inner,
         _ => &document,
     };
+    // cloud-init counts these two as a machine without the file.
+    if is_empty(document) || text_of(document, "config") == "disabled" {
+        return None;
+    }
     let mut data = Data::default();
     match text_of(document, "version") {
         "1" => version_1::read(document, &mut data),
@@ -60,6 +64,11 @@ pub(crate) fn of_document(
         })
         .ok()
         .flatten()
+}
+
+/// Whether a document is null, or a mapping without keys.
+fn is_empty(document: &Value) -> bool {
+    document.is_null() || document.as_object().is_some_and(Map::is_empty)
 }
 
 /// The document with each scalar as its text.

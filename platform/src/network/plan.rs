@@ -8,7 +8,7 @@ use image::bond::PRIMARY;
 use image::network::{Bond, Interface, Method, Network as Plan, Route, Vlan};
 
 /// The plan of a machine's network data. A device gets a name made of its Ethernet address, whatever the kernel calls
-/// it; bonds are called `bond0`, `bond1`, …, VLANs by their numbers.
+/// it, or has that by which it is known; bonds are called `bond0`, `bond1`, …, VLANs by their numbers.
 pub fn plan(described: &Network) -> Plan {
     let names = names(described);
     let name = |id: &String| names.get(id).cloned().unwrap_or_default();
@@ -90,8 +90,9 @@ fn names(described: &Network) -> BTreeMap<String, String> {
     for link in &described.links {
         let own = match &link.kind {
             Kind::Physical => {
-                let digits = link.mac.map(|mac| HEXLOWER.encode(&mac.0));
-                format!("enx{}", digits.unwrap_or_default())
+                let by_address = |mac: image::mac::Mac| format!("enx{}", HEXLOWER.encode(&mac.0));
+                let name = link.mac.map(by_address).or_else(|| link.name.clone());
+                name.unwrap_or_default()
             }
             Kind::Bond { .. } => {
                 bonds += 1;

@@ -142,6 +142,7 @@ impl Reader {
         let id = self.text(value, at, "id");
         let mtu = |text: &str| text.parse().ok().filter(|mtu| (68..=65_535).contains(mtu));
         let mtu = self.parsed(value, at, "mtu", mtu, "68 to 65535 bytes");
+        let mut name = None;
         let (mac, kind) = match self.text(value, at, "type")?.as_str() {
             "bond" => (
                 self.mac(value, at, "ethernet_mac_address"),
@@ -155,8 +156,7 @@ impl Reader {
             _ => {
                 let mac = self.mac(value, at, "ethernet_mac_address");
                 if value["ethernet_mac_address"].is_null() {
-                    let expected = "the Ethernet address by which the device is known";
-                    self.wrong(&format!("{at}.ethernet_mac_address"), &"nothing", expected);
+                    name = self.interface(value, at);
                 }
                 (mac, Some(Kind::Physical))
             }
@@ -164,9 +164,20 @@ impl Reader {
         Some(Link {
             id: id?,
             mac,
+            name,
             mtu,
             kind: kind?,
         })
+    }
+
+    /// The name of a device without an Ethernet address.
+    fn interface(&mut self, value: &Value, at: &str) -> Option<String> {
+        if value["name"].is_null() {
+            let expected = "the Ethernet address by which the device is known";
+            self.wrong(&format!("{at}.ethernet_mac_address"), &"nothing", expected);
+        }
+        let own = |text: &str| is_interface_name(text).then(|| text.to_owned());
+        self.parsed(value, at, "name", own, "the name of one interface")
     }
 
     fn bond(&mut self, value: &Value, at: &str) -> Option<Kind> {
@@ -226,8 +237,18 @@ impl Reader {
             return self.wrong(&format!("{at}.id"), &found, "another id");
         }
         let twin = |other: &Link| {
-            other.kind == Kind::Physical && link.kind == Kind::Physical && other.mac == link.mac
+            other.kind == Kind::Physical
+                && link.kind == Kind::Physical
+                && (&other.mac, &other.name) == (&link.mac, &link.name)
         };
+        if let Some(name) = link
+            .name
+            .as_ref()
+            .filter(|_| network.links.iter().any(twin))
+        {
+            let found = format!("a second device {name:?}");
+            self.wrong(&format!("{at}.name"), &found, "another name");
+        }
         if let Some(mac) = link.mac.filter(|_| network.links.iter().any(twin)) {
             let found = format!("a second device with {mac}");
             self.wrong(
@@ -384,6 +405,12 @@ impl Reader {
             }
         }
     }
+}
+
+/// Whether a text is the name of an interface, at most 15 bytes (`IFNAMSIZ` in `linux/if.h`), and no pattern for names.
+fn is_interface_name(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    (1..=15).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(plain)
 }
 
 /// Length of an address in bits.

@@ -29,15 +29,14 @@ impl Data {
             .into_bytes()
     }
 
-    /// A device, by its Ethernet address; `at` is the address's position.
-    pub(super) fn device(&mut self, id: &str, mac: &str, mtu: &Value, at: &str) {
-        if mac.is_empty() {
-            let expected = "the Ethernet address by which the device is known";
-            return self.wrong(at, mac, expected);
+    /// A device, by its Ethernet address, else by its interface's name.
+    pub(super) fn device(&mut self, id: &str, (mac, name): (&str, &str), mtu: &Value) {
+        let mut link = json!({"id": id, "type": "phy", "mtu": mtu});
+        match lower(mac) {
+            Some(mac) => link["ethernet_mac_address"] = Value::String(mac),
+            None => link["name"] = Value::String(name.to_owned()),
         }
-        self.links.push(
-            json!({"id": id, "type": "phy", "ethernet_mac_address": mac.to_lowercase(), "mtu": mtu}),
-        );
+        self.links.push(link);
     }
 
     /// A bond with options by the kernel's names, one of which is its mode.

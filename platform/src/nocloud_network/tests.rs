@@ -150,6 +150,40 @@ network:
     assert_eq!(network.resolvers, [address("198.51.100.53")]);
 }
 
+#[test]
+fn a_device_without_an_address_is_known_by_its_name() {
+    // KubeVirt's example, netplan's `match`, and version 1.
+    for (text, name) in [
+        (
+            "version: 2\nethernets:\n  enp1s0:\n    addresses: [192.0.2.6/24]\n    gateway4: 192.0.2.1\n",
+            "enp1s0",
+        ),
+        (
+            "version: 2\nethernets:\n  id0:\n    match: {name: ens192}\n    addresses: [192.0.2.6/24]\n    gateway4: 192.0.2.1\n",
+            "ens192",
+        ),
+        (
+            "version: 1\nconfig:\n- type: physical\n  name: eth0\n  subnets:\n  - {type: static, address: 192.0.2.6/24, gateway: 192.0.2.1}\n",
+            "eth0",
+        ),
+    ] {
+        let kept = read_text(text).unwrap();
+        let plan = kept.plan();
+        assert_eq!(plan.aliases, []);
+        assert_eq!(plan.interfaces[0].name.as_deref(), Some(name));
+        assert_eq!(plan.interfaces[0].addresses, [(address("192.0.2.6"), 24)]);
+        assert_eq!(plan.routes[0].interface.as_deref(), Some(name));
+        let again = Described::read_kept(kept.text.clone(), "n").unwrap();
+        assert_eq!(again, Some(kept));
+    }
+    // A VLAN above it, and an address in `match`, which is the stricter of two.
+    let text = "version: 2\nethernets: {ens192: {}, b: {match: {name: x, macaddress: '52:54:00:00:00:0B'}, dhcp4: true}}\n\
+                vlans: {v: {id: 5, link: ens192, dhcp4: true}}\n";
+    let plan = read_text(text).unwrap().plan();
+    assert_eq!(plan.vlans[0].parent, "ens192");
+    assert_eq!(plan.aliases[0].0, "enx52540000000b");
+}
+
 /// A bond of two devices with a VLAN above it, as cloud-init's documentation writes both versions.
 const BONDED_1: &str = "\
 version: 1
@@ -322,14 +356,10 @@ fn bonds_and_vlans_of_links_that_there_are_not_are_mistakes() {
 #[test]
 fn mistakes_are_noted_all_at_once_and_the_file_is_ignored() {
     let text = PROXMOX
-        .replace("bc:24:11:00:00:02", "")
+        .replace("bc:24:11:00:00:02", "here")
         .replace("dhcp4", "dhpc");
     let notes = read_text(&text).unwrap_err();
-    for word in [
-        "config[1]: found",
-        "subnets[0].type: found \"dhpc\"",
-        "ignoring the drive's",
-    ] {
+    for word in ["subnets[0].type: found \"dhpc\"", "ignoring the drive's"] {
         assert!(notes.iter().any(|note| note.contains(word)), "{notes:?}");
     }
     for (text, word) in [
@@ -338,8 +368,24 @@ fn mistakes_are_noted_all_at_once_and_the_file_is_ignored() {
         ("version: 1\nconfig:\n- type: bridge\n", "\"bridge\""),
         ("version: 2\nbridges: {b: {}}\n", "bridges"),
         (
-            "version: 2\nethernets: {eth0: {dhcp4: true}}\n",
-            "ethernets.eth0.match",
+            "version: 2\nethernets: {a: {dhcp4: true, match: {driver: virtio_net}}}\n",
+            "ethernets.a.match",
+        ),
+        (
+            "version: 2\nethernets: {a: {dhcp4: true, match: {name: 'en*'}}}\n",
+            "ethernets.a.match.name: found \"en*\"",
+        ),
+        (
+            "version: 2\nethernets: {a/b: {dhcp4: true}}\n",
+            "links[0].name",
+        ),
+        (
+            "version: 2\nethernets: {a: {dhcp4: true}, b: {match: {name: a}}}\n",
+            "a second device \"a\"",
+        ),
+        (
+            "version: 2\nethernets: {a: {dhcp4: true, match: {macaddress: here}}}\n",
+            "ethernet_mac_address",
         ),
         (&PROXMOX.replace("255.255.255.0", "255.0.255.0"), "netmask"),
         (&PROXMOX.replace("'192.0.2.1'", "nowhere"), "gateway"),
@@ -348,5 +394,16 @@ fn mistakes_are_noted_all_at_once_and_the_file_is_ignored() {
         assert!(notes.iter().any(|note| note.contains(word)), "{notes:?}");
     }
     // Nothing to configure is no mistake.
-    assert_eq!(read_text("version: 1\nconfig: []\n").unwrap_err(), [""; 0]);
+    for text in [
+        "version: 1\nconfig: []\n",
+        "",
+        "\n",
+        "# nothing\n",
+        "{}",
+        "network:\n",
+        "network: {}\n",
+        "network: {config: disabled}\n",
+    ] {
+        assert_eq!(read_text(text).unwrap_err(), [""; 0], "{text:?}");
+    }
 }

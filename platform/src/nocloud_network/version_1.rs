@@ -12,7 +12,7 @@ pub(super) fn read(document: &Value, data: &mut Data) {
         let mac = text_of(entry, "mac_address");
         let mtu = &entry["mtu"];
         match text_of(entry, "type") {
-            "physical" => data.device(id, mac, mtu, &at),
+            "physical" => data.device(id, (mac, id), mtu),
             "bond" => {
                 let options = bond::version_1(&entry["params"], &at, data);
                 data.bond(id, (mac, mtu), &entry["bond_interfaces"], options);

@@ -16,8 +16,8 @@ pub(super) fn read(document: &Value, data: &mut Data) {
     }
     let of_kind = |kind: &str| document[kind].as_object().into_iter().flatten();
     for (id, device) in of_kind("ethernets") {
-        let mac = text_of(&device["match"], "macaddress");
-        data.device(id, mac, &device["mtu"], &format!("ethernets.{id}.match"));
+        let known = known_by(id, &device["match"], data);
+        data.device(id, known, &device["mtu"]);
         addresses(id, device, data);
     }
     for (id, device) in of_kind("bonds") {
@@ -30,6 +30,28 @@ pub(super) fn read(document: &Value, data: &mut Data) {
         let own = (text_of(device, "macaddress"), &device["mtu"]);
         data.vlan(id, own, &device["link"], &device["id"]);
         addresses(id, device, data);
+    }
+}
+
+/// The Ethernet address and the name by which a device is known: the key is its name where nothing else is given
+/// (<https://netplan.readthedocs.io/en/stable/netplan-yaml/#properties-for-physical-device-types>).
+fn known_by<'d>(id: &'d str, matched: &'d Value, data: &mut Data) -> (&'d str, &'d str) {
+    let (mac, name) = (text_of(matched, "macaddress"), text_of(matched, "name"));
+    let at = format!("ethernets.{id}.match");
+    if matched.is_object() && mac.is_empty() && name.is_empty() {
+        data.wrong(&at, "neither", "macaddress or name");
+    }
+    // Which of them, only the running node knows.
+    if mac.is_empty() && name.contains(['*', '?', '[']) {
+        data.wrong(
+            &format!("{at}.name"),
+            name,
+            "one interface's name, or macaddress",
+        );
+    }
+    match matched.is_object() {
+        true => (mac, name),
+        false => ("", id),
     }
 }
 
