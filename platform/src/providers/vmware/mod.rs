@@ -301,12 +301,37 @@ fn without(xml: &str, keys: &[&str]) -> String {
         {
             out.push_str(whole);
         } else if !whole.ends_with("/>") {
-            // A property with an end tag, which has descriptions at most inside.
-            rest = after.find("</").map_or("", |end| &after[end..]);
-            rest = rest.split_once('>').map_or("", |(_, after)| after);
+            rest = behind_end(after);
         }
     }
     out + rest
+}
+
+/// The text behind the end of the element whose content begins here: other elements may be inside (descriptions).
+fn behind_end(content: &str) -> &str {
+    let mut rest = content;
+    let mut open = 1;
+    while let Some(at) = rest.find('<') {
+        let tag = &rest[at..];
+        let opaque = [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")];
+        let opaque = opaque.iter().find(|(begin, _)| tag.starts_with(begin));
+        if let Some((_, end)) = opaque {
+            rest = tag.split_once(end).map_or("", |(_, after)| after);
+            continue;
+        }
+        let after = element(&tag[1..]).1;
+        let whole = &tag[..tag.len() - after.len()];
+        rest = after;
+        match (whole.starts_with("</"), whole.ends_with("/>")) {
+            (true, _) => open -= 1,
+            (false, true) => {}
+            (false, false) => open += 1,
+        }
+        if open == 0 {
+            return rest;
+        }
+    }
+    ""
 }
 
 /// The tag's name (with an empty value) and its attributes, and the text after the tag.

@@ -104,6 +104,16 @@ fn the_config_is_deleted_wherever_it_is() {
     ] {
         assert_eq!(without(odd, &[DATA]), odd);
     }
+    // Other elements inside, one of them of the same kind.
+    let inside = format!(
+        "<Property oe:key=\"{DATA}\" oe:value=\"x\"><Label a='>'>one</Label ><!-- </Property> --><Empty/>\
+         <![CDATA[</Property>]]><Property>two</Property>three</Property>"
+    );
+    for text in [inside.clone(), inside.replace("Property", "oe:Property")] {
+        let whole = format!("<Environment>\n{others}{text}{others}</Environment>\n");
+        let rest = format!("<Environment>\n{others}{others}</Environment>\n");
+        assert_eq!(without(&whole, &[DATA]), rest);
+    }
     let cut = format!("<Property oe:key=\"{DATA}\" oe:value=\"x\">");
     assert_eq!(without(&cut, &[DATA]), "");
 }
@@ -200,7 +210,7 @@ fn cloud_inits_metadata_has_the_host_name_and_a_fixed_network() {
 
 #[test]
 fn metadata_may_hold_keys_and_a_network_that_is_encoded_once_more() {
-    let network = GUEST_METADATA.split_once("network:\n  ").unwrap().1;
+    let network = GUEST_METADATA.split_once("\nnetwork:\n  ").unwrap().1;
     let network = network.replace("\n  ", "\n");
     let network = String::from_utf8(base64(&gzip(network.as_bytes()))).unwrap();
     let document = format!(
