@@ -1,5 +1,7 @@
 //! The manifest: one JSON file in the initramfs that describes the image to the init.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{Architecture, Sizes};
@@ -53,6 +55,10 @@ pub struct Kubernetes {
     pub version: String,
     /// SHA-256 of the kubelet program, hexadecimal.
     pub kubelet_sha256: String,
+    /// The container images that the image brings for a control plane: name of the component (`etcd`, `kube-apiserver`)
+    /// to the full reference (`slipway.local/etcd:3.5.16-0`). Empty if it brings none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub images: BTreeMap<String, String>,
 }
 
 impl Manifest {

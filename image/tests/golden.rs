@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -43,6 +44,7 @@ fn manifest() -> Manifest {
         kubernetes: Some(Kubernetes {
             version: "v1.36.3".into(),
             kubelet_sha256: "ab".repeat(32),
+            images: BTreeMap::new(),
         }),
         platforms: vec![PlatformId::of("aws"), PlatformId::of("qemu")],
         node: NodeSettings {
@@ -67,6 +69,16 @@ fn manifest_is_unchanged_and_reads_back() {
     let text = manifest().to_text();
     hold("manifest.json", &text);
     assert_eq!(Manifest::parse(&text).unwrap(), manifest());
+}
+
+#[test]
+fn the_images_of_a_control_plane_are_read_back() {
+    let mut with_images = manifest();
+    let kubernetes = with_images.kubernetes.as_mut().unwrap();
+    let etcd = "slipway.local/etcd:3.5.16-0".to_owned();
+    kubernetes.images.insert("etcd".to_owned(), etcd);
+    let text = with_images.to_text();
+    assert_eq!(Manifest::parse(&text), Ok(with_images));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Identity: the image's `os-release` and manifest.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use image::manifest::{CONTRACT, ImageId, Kubernetes, Manifest};
 
@@ -57,6 +59,7 @@ fn manifest(locked: &LockedRecipe, kernel: &Kernel, kubelet: &Kubelet) -> Manife
         kubernetes: kubelet.program.as_ref().map(|program| Kubernetes {
             version: program.version.clone(),
             kubelet_sha256: program.sha256.clone(),
+            images: BTreeMap::new(),
         }),
         platforms: recipe
             .kernel
