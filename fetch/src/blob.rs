@@ -5,6 +5,7 @@
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
+use crate::bearer::Bearer;
 use crate::client::Client;
 use crate::ending::Ending;
 use crate::http_source::{HttpSource, Requesting};
@@ -23,13 +24,19 @@ const DOMAINS: [&str; 5] = [
 /// The version of the protocol: tokens need one from 2017-11-09 on, and every cloud has this one.
 const VERSION: &str = "2019-12-12";
 
+/// What to do about several identities: of a request that names none, the service takes the system-assigned one, else the only
+/// user-assigned one
+/// (<https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/managed-identities-faq>).
+const SEVERAL: &str = "this machine has several user-assigned identities, and the metadata service gives a token for a chosen one \
+     only: leave it one, or turn on its system-assigned identity, or put a shared access signature into the URL";
+
 /// A blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blob {
     address: Url,
-    anonymous: bool,
-    /// Whether the last request had the token of an identity.
-    known: bool,
+    bearer: Bearer,
+    /// Whether the machine has several identities, so that none of them gave a token.
+    several: bool,
 }
 
 impl Blob {
@@ -44,24 +51,18 @@ impl Blob {
         let is_blob = address.scheme() == "https" && is_storage && !is_signed;
         is_blob.then(|| Self {
             address: address.clone(),
-            anonymous: false,
-            known: false,
+            bearer: Bearer::default(),
+            several: false,
         })
     }
 
     async fn make_request(&mut self, client: &Client) -> Result<Request, Ending> {
-        let token = match self.anonymous {
-            true => None,
-            false => client.cloud.managed_identity().await?,
-        };
         let mut headers = HeaderMap::new();
-        self.known = token.is_some();
-        if let Some(token) = token {
-            headers.extend([
-                header("authorization", &format!("Bearer {token}"))?,
-                header("x-ms-version", VERSION)?,
-            ]);
+        let token = client.cloud.managed_identity();
+        if let Some(authorization) = self.bearer.header(token).await? {
+            headers.extend([authorization, header("x-ms-version", VERSION)?]);
         }
+        self.several = client.cloud.has_several_identities().await;
         Ok(Request {
             address: self.address.clone().into(),
             headers,
@@ -75,13 +76,14 @@ impl HttpSource for Blob {
         Box::pin(self.make_request(client))
     }
 
-    // An identity that may not read a container must not prevent this machine from reading public ones.
     fn change_credentials(&mut self) -> Option<&'static str> {
-        if !self.known || self.anonymous {
-            return None;
-        }
-        self.anonymous = true;
-        Some("Azure's storage refuses the machine's identity; retrying without credentials")
+        self.bearer.refuse().then_some(
+            "Azure's storage refuses the machine's identity; retrying without credentials",
+        )
+    }
+
+    fn lacks_credentials(&self) -> Option<&'static str> {
+        self.several.then_some(SEVERAL)
     }
 }
 

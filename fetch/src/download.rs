@@ -329,7 +329,20 @@ impl Download<'_> {
         let denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         match denied.then(|| self.source.change_credentials()).flatten() {
             Some(why) => Ending::broken(why),
-            None => Ending::of(self.want.url, status, headers, self.want.repeat),
+            None => self.given_up(status, headers),
+        }
+    }
+
+    /// The ending where no other credentials are left. A server hides what is not public, by 404 too.
+    fn given_up(&self, status: StatusCode, headers: &HeaderMap) -> Ending {
+        let ending = Ending::of(self.want.url, status, headers, self.want.repeat);
+        match (ending, self.source.lacks_credentials()) {
+            (Ending::Final(_), Some(why)) => {
+                let why =
+                    format!("the server answered {status} to a request without credentials; {why}");
+                Ending::refused(self.want.url, why)
+            }
+            (ending, _) => ending,
         }
     }
 

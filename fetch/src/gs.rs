@@ -5,21 +5,19 @@
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
+use crate::bearer::Bearer;
 use crate::client::Client;
 use crate::ending::Ending;
 use crate::http_source::{HttpSource, Requesting};
-
 use crate::percent;
-use crate::request::{Request, header};
+use crate::request::Request;
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) bucket: String,
     pub(crate) name: String,
-    anonymous: bool,
-    /// Whether the last request had the token of an account.
-    known: bool,
+    bearer: Bearer,
 }
 
 impl Object {
@@ -27,16 +25,11 @@ impl Object {
         Self {
             bucket,
             name,
-            anonymous: false,
-            known: false,
+            bearer: Bearer::default(),
         }
     }
 
     async fn make_request(&mut self, client: &Client) -> Result<Request, Ending> {
-        let token = match self.anonymous {
-            true => None,
-            false => client.cloud.account().await?,
-        };
         let text = format!(
             "{}/storage/v1/b/{}/o/{}?alt=media",
             client.cloud.endpoints.gs,
@@ -46,11 +39,7 @@ impl Object {
         let address =
             Url::parse(&text).map_err(|error| Ending::refused(&text, error.to_string()))?;
         let mut headers = HeaderMap::new();
-        self.known = token.is_some();
-        if let Some(token) = token {
-            let (name, value) = header("authorization", &format!("Bearer {token}"))?;
-            headers.insert(name, value);
-        }
+        headers.extend(self.bearer.header(client.cloud.account()).await?);
         Ok(Request {
             address: address.into(),
             headers,
@@ -64,12 +53,9 @@ impl HttpSource for Object {
         Box::pin(self.make_request(client))
     }
 
-    // An account that may not read an object must not prevent this machine from reading public ones.
     fn change_credentials(&mut self) -> Option<&'static str> {
-        if !self.known || self.anonymous {
-            return None;
-        }
-        self.anonymous = true;
-        Some("Cloud Storage refuses the instance's service account; retrying without credentials")
+        self.bearer.refuse().then_some(
+            "Cloud Storage refuses the instance's service account; retrying without credentials",
+        )
     }
 }

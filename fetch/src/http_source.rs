@@ -20,4 +20,9 @@ pub(crate) trait HttpSource: fmt::Debug + Send {
     fn change_credentials(&mut self) -> Option<&'static str> {
         None
     }
+
+    /// Why the last request had no credentials, if the user can change that.
+    fn lacks_credentials(&self) -> Option<&'static str> {
+        None
+    }
 }

@@ -20,6 +20,9 @@ use crate::request::{Small, small};
 use crate::sigv4::{Credentials, stamp};
 use crate::want::Method;
 
+/// What the error of Azure's service says for a machine with several user-assigned identities and no system-assigned one.
+const AZURE_SEVERAL: &str = "multiple user assigned identities";
+
 /// Credentials are renewed this long before they expire.
 const MARGIN: Duration = Duration::from_secs(60);
 /// The size limit of a response with credentials.
@@ -110,6 +113,8 @@ pub(crate) struct Role {
 struct Account {
     token: Option<String>,
     until: Option<Instant>,
+    /// Whether there are several, of which none is meant.
+    several: bool,
 }
 
 impl Account {
@@ -117,12 +122,19 @@ impl Account {
     const NONE: Self = Self {
         token: None,
         until: None,
+        several: false,
+    };
+    /// Several accounts: as none.
+    const SEVERAL: Self = Self {
+        several: true,
+        ..Self::NONE
     };
 
     fn lasting(token: String, seconds: u64) -> Self {
         Self {
             token: Some(token),
             until: Instant::now().checked_add(Duration::from_secs(seconds)),
+            several: false,
         }
     }
 
@@ -262,6 +274,15 @@ impl Cloud {
         Ok(known.account.insert(account).token.clone())
     }
 
+    /// Whether the answer to [`Cloud::managed_identity`] was that the machine has several.
+    pub(crate) async fn has_several_identities(&self) -> bool {
+        let known = self.managed.lock().await;
+        known
+            .account
+            .as_ref()
+            .is_some_and(|account| account.several)
+    }
+
     async fn ask_azure(&self) -> Result<Account, Ending> {
         // The lifetime is a text.
         #[derive(Deserialize)]
@@ -271,9 +292,12 @@ impl Cloud {
         }
         let url = format!("{}/{AZURE_TOKEN}", self.endpoints.azure);
         let headers = [("metadata", "true")];
-        let answer = self.ask_again(Method::Get, &url, &headers, AZURE_UPDATING);
-        // A machine without identity, or with several, is answered 400.
-        let Some(answer) = answer.await? else {
+        let answer = small(&self.direct, Method::Get, &url, &headers, LIMIT).await?;
+        if answer.status == StatusCode::BAD_REQUEST && names_several(&answer.body) {
+            return Ok(Account::SEVERAL);
+        }
+        // A machine without identity is answered 400 too.
+        let Some(answer) = document(&url, answer, AZURE_UPDATING)? else {
             return Ok(Account::NONE);
         };
         let none = || Ending::broken("Azure's metadata service gave no token");
@@ -290,31 +314,34 @@ impl Cloud {
         url: &str,
         headers: &[(&str, &str)],
     ) -> Result<Option<Vec<u8>>, Ending> {
-        self.ask_again(method, url, headers, &[]).await
+        let answer = small(&self.direct, method, url, headers, LIMIT).await?;
+        document(url, answer, &[])
     }
+}
 
-    /// As [`Cloud::ask`]; after these statuses another attempt is made too.
-    async fn ask_again(
-        &self,
-        method: Method,
-        url: &str,
-        headers: &[(&str, &str)],
-        repeat: &[u16],
-    ) -> Result<Option<Vec<u8>>, Ending> {
-        let Small {
-            status,
-            headers,
-            body,
-        } = small(&self.direct, method, url, headers, LIMIT).await?;
-        match status {
-            StatusCode::OK => Ok(Some(body)),
-            status if status.is_success() => Ok(None),
-            status => match Ending::of(url, status, &headers, repeat) {
-                Ending::Final(_) => Ok(None),
-                broken => Err(broken),
-            },
-        }
+/// The document of an answer, as [`Cloud::ask`] gives it; after the statuses `repeat` another attempt is made too.
+fn document(url: &str, answer: Small, repeat: &[u16]) -> Result<Option<Vec<u8>>, Ending> {
+    match answer.status {
+        StatusCode::OK => Ok(Some(answer.body)),
+        status if status.is_success() => Ok(None),
+        status => match Ending::of(url, status, &answer.headers, repeat) {
+            Ending::Final(_) => Ok(None),
+            broken => Err(broken),
+        },
     }
+}
+
+/// Whether an error of Azure's service says that the machine has several identities.
+fn names_several(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Refusal {
+        error_description: String,
+    }
+    let refusal = serde_json::from_slice::<Refusal>(body);
+    refusal.is_ok_and(|refusal| {
+        let why = refusal.error_description.to_lowercase();
+        why.contains(AZURE_SEVERAL)
+    })
 }
 
 /// Whether Azure's service has been asked for longer than an update of it takes.

@@ -40,6 +40,9 @@ mod request;
 // Floor: identities
 mod identity;
 
+// Floor: tokens
+mod bearer;
+
 // Floor: the client
 mod client;
 

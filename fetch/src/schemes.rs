@@ -93,6 +93,14 @@ impl Source {
             Self::Tftp(_) => None,
         }
     }
+
+    /// Why the last request had no credentials, if the user can change that.
+    pub(crate) fn lacks_credentials(&self) -> Option<&'static str> {
+        match self {
+            Self::Http(source) => source.lacks_credentials(),
+            Self::Tftp(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]

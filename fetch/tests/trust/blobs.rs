@@ -123,6 +123,28 @@ fn without_an_identity_or_its_right_public_blobs_are_had() {
 }
 
 #[test]
+fn several_identities_are_named_where_a_blob_is_refused() {
+    let (storage, log) = storage();
+    let url = |name: &str| format!("https://{HOST}:{storage}/c/{name}");
+    let several = r#"{"error":"invalid_request","error_description":"Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the token request"}"#;
+    let (imds, asked) = imds(vec![("400 Bad Request".to_owned(), several.to_owned())]);
+    let client = blocking::Client::new(&azure(imds)).unwrap();
+    let get = |name: &str| client.bytes(&Want::new(&url(name), 100), &|_| (), &|_| ());
+    assert_eq!(get("open").unwrap(), b"open");
+    let refused = get("closed").unwrap_err().to_string();
+    for word in [
+        "404",
+        "several user-assigned identities",
+        "shared access signature",
+    ] {
+        assert!(refused.contains(word), "{refused}");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 1);
+    let log = log.lock().unwrap();
+    assert!(!log.iter().any(|head| head.contains("authorization")));
+}
+
+#[test]
 fn the_token_goes_by_https_and_to_the_storage_only() {
     let (imds, asked) = imds(Vec::new());
     let (plain, plain_log) = serve_plain(|_| ok("x"));
