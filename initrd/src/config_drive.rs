@@ -76,19 +76,11 @@ mod tests {
     use std::time::Instant;
 
     use image::cmdline::Cmdline;
+    use linux::samples::iso;
     use linux::world::{Clock, World};
     use platform::providers::by_id;
 
     use super::*;
-
-    /// The start of an ISO 9660 file system with this label.
-    fn iso(label: &str) -> Vec<u8> {
-        let mut out = vec![0; 40 * 1024];
-        out[0x8000..0x8006].copy_from_slice(b"\x01CD001");
-        out[0x8028..0x8048].fill(b' ');
-        out[0x8028..0x8028 + label.len()].copy_from_slice(label.as_bytes());
-        out
-    }
 
     /// A machine of this vendor that counts as metal, with an image for these platforms.
     fn machine(folder: &Path, vendor: &str, platforms: &[&'static str]) -> Boot {

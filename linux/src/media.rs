@@ -225,15 +225,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::samples::iso;
     use crate::world::Clock;
-
-    fn iso(label: &str) -> Vec<u8> {
-        let mut out = vec![0; 40 * 1024];
-        out[0x8000..0x8006].copy_from_slice(b"\x01CD001");
-        out[0x8028..0x8048].fill(b' ');
-        out[0x8028..0x8028 + label.len()].copy_from_slice(label.as_bytes());
-        out
-    }
 
     fn fat(label: &str, at: usize, kind: (usize, &[u8])) -> Vec<u8> {
         let mut out = vec![0; 4096];

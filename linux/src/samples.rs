@@ -60,6 +60,19 @@ pub fn filesystem(kind: Kind) -> Vec<(u64, Vec<u8>)> {
     }
 }
 
+/// The start of an ISO 9660 file system with this label of at most 32 bytes: its primary volume descriptor (ECMA-119, 8.4).
+#[must_use]
+pub fn iso(label: &str) -> Vec<u8> {
+    const DESCRIPTOR: usize = 16 * 2048;
+    let mut out = vec![0; DESCRIPTOR + 4 * 2048];
+    let mut put =
+        |at: usize, bytes: &[u8]| out[DESCRIPTOR + at..][..bytes.len()].copy_from_slice(bytes);
+    put(0, b"\x01CD001");
+    put(40, &[b' '; 32]);
+    put(40, label.as_bytes());
+    out
+}
+
 /// A superblock for byte `at` of a member, of the array with this UUID, name, level and number of members.
 #[must_use]
 pub fn member(at: u64, array: u8, name: &str, level: i32, disks: u32) -> Vec<u8> {
