@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+/// How long a search lets output gather: a serial line gives a few bytes at a time, and each search reads all text anew.
+const GATHER: Duration = Duration::from_millis(20);
+
 /// A function of the host for each piece of bytes as it arrives.
 pub type Sink = Box<dyn FnMut(&[u8]) + Send>;
 
@@ -133,6 +136,11 @@ impl Channel {
             if Instant::now() >= end {
                 return Waited::Late;
             }
+            if !said.closed {
+                drop(said);
+                std::thread::sleep(GATHER);
+                said = self.shared.said();
+            }
         }
     }
 
@@ -241,6 +249,30 @@ mod tests {
             channel.wait(Duration::from_secs(10), find("two")),
             Waited::Closed
         );
+    }
+
+    #[test]
+    fn output_in_small_pieces_is_not_searched_at_each() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let channel = Channel::attach(theirs, None).unwrap();
+        let writer = std::thread::spawn(move || {
+            for _ in 0..1000 {
+                (&ours).write_all(b"x").unwrap();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            (&ours).write_all(b"end").unwrap();
+            ours
+        });
+        let begin = Instant::now();
+        let mut searches = 0;
+        let found = channel.wait(Duration::from_secs(30), |text| {
+            searches += 1;
+            text.ends_with("end").then_some(())
+        });
+        assert_eq!(found, Waited::Found(()));
+        let most = begin.elapsed().as_millis() / GATHER.as_millis() + 2;
+        assert!(searches <= most, "{searches} searches, at most {most}");
+        drop(writer.join());
     }
 
     #[test]
