@@ -60,7 +60,7 @@ pub struct LoopDisk {
     pub name: String,
     /// The device, open for reading and writing.
     pub device: File,
-    /// Its content.
+    /// Its content, for reading: the device's cache does not show what is written to it here.
     pub file: File,
 }
 
