@@ -1,6 +1,6 @@
 //! The ioctls of block devices and file systems that the init needs.
 //!
-//! Interfaces: `include/uapi/linux/blkpg.h`, `linux/loop.h`, `linux/ext4.h`.
+//! Interfaces: `include/uapi/linux/blkpg.h`, `linux/fs.h`, `linux/loop.h`, `linux/ext4.h`.
 
 #![allow(unsafe_code)]
 
@@ -88,6 +88,24 @@ fn blkpg(disk: &File, operation: c_int, number: u32, start: u64, size: u64) -> R
     // SAFETY: both structures have the kernel's layout and live until the call returns.
     let done = unsafe { nix::libc::ioctl(disk.as_raw_fd(), BLKPG, &raw mut argument) };
     nix::errno::Errno::result(done)?;
+    Ok(())
+}
+
+nix::ioctl_none_bad!(
+    /// `BLKFLSBUF` (`include/uapi/linux/fs.h`).
+    flush_buffers,
+    0x1261
+);
+
+/// Drops what the kernel keeps of a device's content, after it is written. A disk and each of its partitions have a cache of
+/// their own, and that of a partition stays as long as somebody has it open.
+///
+/// # Errors
+/// If the kernel refuses, as without the privilege for it.
+pub fn drop_cache(device: &File) -> Result<()> {
+    // SAFETY: the descriptor is open, and the call takes no argument.
+    unsafe { flush_buffers(device.as_raw_fd()) }
+        .context("dropping the kernel's cache of the device")?;
     Ok(())
 }
 

@@ -199,6 +199,7 @@ pub(crate) fn complete(disk: &Disk, plan: &Plan) -> Result<Changes> {
     for number in &plan.made {
         wipe(&file, table, *number)?;
     }
+    forget_content(&file, disk, &plan.made)?;
     write(&file, disk, table)?;
     for (number, entry) in &table.entries {
         let start = entry.first * table.sector;
@@ -292,6 +293,24 @@ fn wipe(file: &File, table: &Table, number: u32) -> Result<()> {
     for at in [start, end - WIPED] {
         file.write_all_at(&zeros, at)
             .with_context(|| format!("wiping the new partition {}", entry.label))?;
+    }
+    Ok(())
+}
+
+/// Makes the devices of wiped partitions show it: the wipe went through the whole disk, which has another cache.
+fn forget_content(file: &File, disk: &Disk, wiped: &[u32]) -> Result<()> {
+    let known = disk.partitions.iter();
+    let known: Vec<&Partition> = known.filter(|part| wiped.contains(&part.number)).collect();
+    if known.is_empty() {
+        return Ok(());
+    }
+    file.sync_all()
+        .with_context(|| format!("waiting for {}", disk.name))?;
+    for part in known {
+        File::open(&part.path)
+            .map_err(anyhow::Error::from)
+            .and_then(|device| ioctl::drop_cache(&device))
+            .with_context(|| format!("reading {} anew", part.name))?;
     }
     Ok(())
 }

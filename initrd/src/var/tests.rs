@@ -307,6 +307,9 @@ fn a_reset_of_var_keeps_the_record_of_the_etcd_volume() {
     with_node(|node| {
         assert!(node.boot(None).unwrap());
         node.in_state(|state| fs::write(state.join(paths::STATE_ETCD), "record").unwrap());
+        // Whoever has the device open keeps what the kernel has read of it, the superblock.
+        let device = File::open(node.part(LABEL_VAR).path).unwrap();
+        assert_eq!(device.read_at(&mut [0; 4096], 0).unwrap(), 4096);
         assert!(node.boot(Some(&node.reset_of(LABEL_VAR))).unwrap());
         let kept = node.in_state(|state| fs::read_to_string(state.join(paths::STATE_ETCD)));
         assert_eq!(kept.unwrap(), "record");
