@@ -18,7 +18,8 @@ use slipway::vm::accel;
 use slipway::vm::agent::{Agent, Answer, PORT, Secret, Start};
 use slipway::vm::channel::{Channel, Waited};
 use slipway::vm::disks::Node;
-use slipway::vm::machine::{Accel, Bus, Disk, Machine, OnReset, files};
+use slipway::vm::machine::disk::{Bus, Disk};
+use slipway::vm::machine::{Accel, Machine, OnReset, files};
 use slipway::vm::process::Vm;
 use slipway::vm::run::{self, Image, Options};
 

@@ -16,7 +16,8 @@ use slipway::host::session::Session;
 use slipway::lock::Mode;
 use slipway::recipe::Mistakes;
 use slipway::vm::accel::Choice;
-use slipway::vm::machine::{Bus, Forward};
+use slipway::vm::machine::Forward;
+use slipway::vm::machine::disk::Bus;
 use slipway::vm::run;
 
 /// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.

@@ -18,7 +18,7 @@ use slipway::install::tools::Tools;
 use slipway::lock::{self, Lock, LockedRecipe, Mode};
 use slipway::recipe::node_config;
 use slipway::recipe::{self, Platform};
-use slipway::vm::machine::Bus;
+use slipway::vm::machine::disk::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
 use slipway::{artifact, doctor, inspect, pipeline};
 

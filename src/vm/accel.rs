@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::machine::{Accel, INSIDE};
+use super::machine::Accel;
+use super::machine::line::INSIDE;
 use super::{process, reap};
 use crate::install::tools::Tools;
 

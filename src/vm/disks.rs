@@ -12,7 +12,8 @@ use image::layout::{GIB, LABEL_STATE, SectorSize};
 use image::paths::STATE_TIMELINES;
 use nix::unistd::{Whence, lseek};
 
-use super::machine::{Bus, Disk, Format, OVMF_VARS};
+use super::machine::OVMF_VARS;
+use super::machine::disk::{Bus, Disk, Format};
 use crate::format::gpt::{Table, sector_size};
 use crate::install::tools::Tools;
 

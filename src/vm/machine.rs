@@ -8,28 +8,25 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use image::guid::Guid;
-use image::layout::SectorSize;
 
+pub mod disk;
+pub mod line;
 pub mod nets;
 #[cfg(test)]
 mod tests;
 
+use disk::{Disk, Format, SHARED};
+use line::{INSIDE, Line, escape};
 use nets::Net;
 
-/// Where the folders of a machine's files appear inside the tools tree.
-pub const INSIDE: &str = "/run/vm";
 /// The fw_cfg name of an Ignition config for the guest.
 pub const FW_CFG_CONFIG: &str = "opt/com.coreos/config";
 /// The firmware of Debian's `ovmf` without Secure Boot, inside the tools tree.
 pub const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 /// The empty variable store for this firmware.
 pub const OVMF_VARS: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
-/// Name of QEMU's block node that all parts of a file share.
-const SHARED: &str = "shared";
 /// Kernel options that make virtual time repeatable: no random layout, no measured loop and clock speeds.
 pub const REPEATABLE: &str = "nokaslr lpj=4000000 tsc=reliable";
-/// Maximum length of a serial number on virtio-blk; NVMe and SCSI allow at least as many characters.
-pub const SERIAL_LENGTH: usize = 20;
 
 /// The execution of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,77 +46,6 @@ pub enum Clock {
     /// Virtual time: it advances with executed instructions, so that a boot takes the same time on every host.
     /// Only with [`Accel::Tcg`].
     Virtual,
-}
-
-/// The controller of a disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bus {
-    /// virtio-blk.
-    #[default]
-    Virtio,
-    /// NVMe, as on AWS.
-    Nvme,
-    /// A disk on a virtio-scsi controller, as on GCE.
-    Scsi,
-    /// SATA (AHCI), as in rack servers.
-    Sata,
-}
-
-impl std::str::FromStr for Bus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "virtio" => Ok(Self::Virtio),
-            "nvme" => Ok(Self::Nvme),
-            "scsi" => Ok(Self::Scsi),
-            "sata" => Ok(Self::Sata),
-            _ => Err(format!(
-                "{text:?} is not a disk bus; expected virtio, nvme, scsi or sata"
-            )),
-        }
-    }
-}
-
-/// Format of a disk's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Bytes as the guest sees them.
-    Raw,
-    /// QEMU's copy-on-write format.
-    Qcow2,
-    /// A range of raw bytes of a file. All parts of a machine are in one file; their writes can be recorded
-    /// ([`Machine::record`]).
-    Part {
-        /// First byte.
-        at: u64,
-        /// Bytes.
-        size: u64,
-    },
-}
-
-impl Format {
-    fn driver(self) -> &'static str {
-        match self {
-            Self::Raw | Self::Part { .. } => "raw",
-            Self::Qcow2 => "qcow2",
-        }
-    }
-}
-
-/// A disk.
-#[derive(Clone, Debug)]
-pub struct Disk {
-    /// The file. A qcow2 overlay and its backing file must be in folders named in [`Machine::folders`].
-    pub path: PathBuf,
-    /// Its format.
-    pub format: Format,
-    /// Its controller.
-    pub bus: Bus,
-    /// Its serial number in the guest, at most [`SERIAL_LENGTH`] characters.
-    pub serial: String,
-    /// Its logical and physical sectors.
-    pub sector: SectorSize,
 }
 
 /// The start of the machine.
@@ -243,49 +169,6 @@ pub mod files {
     pub fn port(number: usize) -> String {
         format!("port-{number}.sock")
     }
-}
-
-/// QEMU's arguments, and the folders in them.
-#[derive(Debug, Default)]
-pub struct Line {
-    /// The arguments after the program's name.
-    pub args: Vec<String>,
-    /// Host folders and their paths inside.
-    pub binds: Vec<(PathBuf, String)>,
-}
-
-impl Line {
-    fn arg(&mut self, name: &str, value: impl Into<String>) {
-        self.args.push(name.to_owned());
-        self.args.push(value.into());
-    }
-
-    /// The path of a host file inside; its folder is bound there.
-    fn inside(&mut self, path: &Path) -> Result<String> {
-        let path = path
-            .canonicalize()
-            .with_context(|| format!("looking for {}", path.display()))?;
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            bail!("{} is not a file", path.display());
-        };
-        let name = name
-            .to_str()
-            .with_context(|| format!("{} is not UTF-8", path.display()))?;
-        let inside = match self.binds.iter().find(|(host, _)| host == folder) {
-            Some((_, inside)) => inside.clone(),
-            None => {
-                let inside = format!("{INSIDE}/{}", self.binds.len());
-                self.binds.push((folder.to_owned(), inside.clone()));
-                inside
-            }
-        };
-        Ok(format!("{inside}/{name}"))
-    }
-}
-
-/// A value inside QEMU's comma-separated options: a comma is written twice.
-fn escape(text: &str) -> String {
-    text.replace(',', ",,")
 }
 
 impl Machine {
@@ -505,98 +388,5 @@ impl Machine {
                 ),
             );
         }
-    }
-}
-
-impl Disk {
-    /// The properties of its device for other sectors than QEMU's own, of 512 bytes.
-    fn sectors(&self) -> Result<String> {
-        let bytes = self.sector.bytes();
-        match (self.sector, self.bus) {
-            (SectorSize::B512, _) => Ok(String::new()),
-            (SectorSize::B4096, Bus::Sata) => bail!(
-                "QEMU's SATA disks have sectors of 512 bytes, and the disk {} is for {bytes}: choose virtio, nvme or scsi",
-                self.path.display()
-            ),
-            (SectorSize::B4096, _) => Ok(format!(
-                ",logical_block_size={bytes},physical_block_size={bytes}"
-            )),
-        }
-    }
-
-    /// `names` are further properties of its device, `fault` the rules by which it fails.
-    fn write(
-        &self,
-        number: usize,
-        names: Option<&String>,
-        fault: Option<&PathBuf>,
-        line: &mut Line,
-    ) -> Result<()> {
-        if self.serial.chars().count() > SERIAL_LENGTH {
-            bail!(
-                "the disk serial {:?} is too long: expected at most {SERIAL_LENGTH} characters",
-                self.serial
-            );
-        }
-        let serial = escape(&self.serial);
-        let mut sharing = String::new();
-        let (mut below, range) = match self.format {
-            Format::Part { at, size } => {
-                // The parts are disjoint, but QEMU cannot know it.
-                sharing += ",share-rw=on";
-                (SHARED.to_owned(), format!(",offset={at},size={size}"))
-            }
-            Format::Raw | Format::Qcow2 => {
-                let path = escape(&line.inside(&self.path)?);
-                // Flushes reach the page cache only: these disks must survive the death of QEMU, not that of the
-                // host.
-                line.arg(
-                    "-blockdev",
-                    format!(
-                        "driver=file,node-name=file{number},filename={path},discard=unmap,cache.no-flush=on"
-                    ),
-                );
-                (format!("file{number}"), ",cache.no-flush=on".to_owned())
-            }
-        };
-        // A node without flushes passes none to the rules below it.
-        let mut options = range;
-        if let Some(rules) = fault {
-            let rules = escape(&line.inside(rules)?);
-            line.arg(
-                "-blockdev",
-                format!("driver=blkdebug,node-name=fault{number},image={below},config={rules},discard=unmap"),
-            );
-            below = format!("fault{number}");
-            options = options.replace(",cache.no-flush=on", "");
-            sharing += ",rerror=report,werror=report";
-        }
-        line.arg(
-            "-blockdev",
-            format!(
-                "driver={},node-name=disk{number},file={below}{options},discard=unmap",
-                self.format.driver()
-            ),
-        );
-        let mut names = names.map_or_else(String::new, |names| format!(",{names}"));
-        names.push_str(&self.sectors()?);
-        let boot = format!("bootindex={}{sharing}{names}", number + 1);
-        let common = format!("drive=disk{number},serial={serial},{boot}");
-        match self.bus {
-            Bus::Virtio => line.arg("-device", format!("virtio-blk-pci,{common}")),
-            Bus::Nvme if names.is_empty() => line.arg("-device", format!("nvme,{common}")),
-            Bus::Nvme => {
-                line.arg("-device", format!("nvme,id=nvme{number},serial={serial}"));
-                let namespace = format!("nvme-ns,bus=nvme{number},drive=disk{number},{boot}");
-                line.arg("-device", namespace);
-            }
-            Bus::Scsi => {
-                line.arg("-device", format!("virtio-scsi-pci,id=scsi{number}"));
-                line.arg("-device", format!("scsi-hd,bus=scsi{number}.0,{common}"));
-            }
-            // The chipset's built-in controller, which has six ports.
-            Bus::Sata => line.arg("-device", format!("ide-hd,bus=ide.{number},{common}")),
-        }
-        Ok(())
     }
 }

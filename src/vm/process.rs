@@ -237,7 +237,7 @@ fn place_files(machine: &Machine) -> Vec<String> {
 fn spawn(
     tools: &Tools,
     machine: &Machine,
-    line: &super::machine::Line,
+    line: &super::machine::line::Line,
     place: &Path,
 ) -> Result<Child> {
     let mut sandbox = tools.sandbox().network(true);

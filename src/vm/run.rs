@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail};
 
 use super::accel::{self, Choice};
 use super::disks::{self, Node};
+use super::machine::disk::Bus;
 use super::machine::nets::Net;
-use super::machine::{Accel, Bus, Clock, Forward, Machine, OnReset, Start};
+use super::machine::{Accel, Clock, Forward, Machine, OnReset, Start};
 use super::process::Vm;
 use super::terminal::{self, Keys, Left};
 use super::{channel, timeline};

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::machine::{INSIDE, files};
+use super::machine::files;
+use super::machine::line::INSIDE;
 use super::reap;
 use crate::install::tools::Tools;
 

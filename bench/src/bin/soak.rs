@@ -15,7 +15,8 @@ use qemu_tests::disk_content::{Content, digest, ext4_identity, remove};
 use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
 use slipway::vm::disks::{ETCD_SIZE, Node, blank, copy_sparse};
-use slipway::vm::machine::{Bus, Disk, Format, Machine};
+use slipway::vm::machine::Machine;
+use slipway::vm::machine::disk::{Bus, Disk, Format};
 
 /// Boots many nodes, twice each: a first boot and, after the power was cut, a later one. Exits with 1 if a boot fails.
 #[derive(Debug, Parser)]

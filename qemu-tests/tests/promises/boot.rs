@@ -10,7 +10,7 @@ use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
-use slipway::vm::machine::Bus;
+use slipway::vm::machine::disk::Bus;
 
 use crate::ignition::{PCAP_HEADER, probes};
 

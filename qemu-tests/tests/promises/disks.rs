@@ -14,7 +14,8 @@ use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 use slipway::vm::disks::{Node, blank, partition};
-use slipway::vm::machine::{Bus, Disk, Format, OnReset};
+use slipway::vm::machine::OnReset;
+use slipway::vm::machine::disk::{Bus, Disk, Format};
 use slipway::vm::run::Image;
 
 const MIB: u64 = 1 << 20;

@@ -13,7 +13,8 @@ use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, copy_sparse};
-use slipway::vm::machine::{Bus, Disk, Format, Start};
+use slipway::vm::machine::Start;
+use slipway::vm::machine::disk::{Bus, Disk, Format};
 
 use crate::ignition::probes;
 

@@ -9,7 +9,7 @@ use qemu_tests::runner::note;
 use qemu_tests::timeouts;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::{ETCD_SERIAL, SYSTEM_SERIAL};
-use slipway::vm::machine::Bus;
+use slipway::vm::machine::disk::Bus;
 
 use crate::first_boot::{DATA_SERIAL, Recorded};
 

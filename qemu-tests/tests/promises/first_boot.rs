@@ -23,7 +23,8 @@ use sha2::{Digest, Sha256};
 use slipway::install::tools::Tools;
 use slipway::vm::agent::data_url;
 use slipway::vm::disks::{ETCD_SERIAL, ETCD_SIZE, Node, SYSTEM_SERIAL, copy_data, copy_sparse};
-use slipway::vm::machine::{Bus, Disk, Format, Machine, files};
+use slipway::vm::machine::disk::{Bus, Disk, Format};
+use slipway::vm::machine::{Machine, files};
 
 /// Size of a file with many blocks, bytes. The kernel reads fw_cfg a page at a time, and each page from the config's
 /// first byte on: a boot's time grows with the square of the config's size.

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 use qemu_tests::lab::{BootOptions, Lab, Running};
 use qemu_tests::timeouts;
-use slipway::vm::machine::Bus;
+use slipway::vm::machine::disk::Bus;
 use slipway::vm::run::Image;
 
 /// Each recipe, the disk controllers of its platforms, and the device names on them.

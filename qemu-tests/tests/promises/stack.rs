@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use slipway::IGNITION_PROGRAM;
 use slipway::vm::agent::data_url;
 use slipway::vm::disks::Node;
-use slipway::vm::machine::{Disk, OnReset};
+use slipway::vm::machine::OnReset;
+use slipway::vm::machine::disk::Disk;
 
 use crate::disks::{boot_and_wait, disk, expect_answers, mount_unit};
 

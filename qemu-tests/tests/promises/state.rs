@@ -14,7 +14,8 @@ use serde_json::json;
 use slipway::vm::agent::data_url;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, partition};
-use slipway::vm::machine::{Bus, OnReset, Start};
+use slipway::vm::machine::disk::Bus;
+use slipway::vm::machine::{OnReset, Start};
 
 /// Growth of the disk, bytes.
 const MORE: u64 = 3 * GIB;

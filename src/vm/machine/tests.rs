@@ -1,5 +1,8 @@
 //! QEMU's arguments.
 
+use image::layout::SectorSize;
+
+use super::disk::{Bus, SERIAL_LENGTH};
 use super::*;
 
 fn machine(folder: &Path) -> Machine {
