@@ -1,13 +1,15 @@
 //! The units of the sources, and what `docs/security.md` says of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Bench, PLACE};
 
 /// The units of the sources, by name, with a program in the place of each word that is filled in later.
-pub(super) fn files() -> Result<BTreeMap<String, String>> {
+fn files() -> Result<BTreeMap<String, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut units = BTreeMap::new();
     let mut folders = ["src", "initrd/src", "node/src"]
@@ -47,7 +49,7 @@ fn filled(text: &str) -> String {
 }
 
 /// The units of the table in `docs/security.md` with the most that their exposure may be.
-pub(super) fn documented() -> Result<BTreeMap<String, f64>> {
+fn documented() -> Result<BTreeMap<String, f64>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let rows = text.lines().filter_map(|line| {
@@ -57,4 +59,39 @@ pub(super) fn documented() -> Result<BTreeMap<String, f64>> {
     });
     rows.map(|(name, bound)| Ok((name, bound.context("a bound is no number")?)))
         .collect()
+}
+
+impl Bench {
+    /// The exposure that `systemd-analyze security` computes for each of our units is at most the one of `docs/security.md`.
+    pub(super) fn units(&self) -> Result<()> {
+        let bounds = documented()?;
+        let files = files()?;
+        let names: BTreeSet<&String> = files.keys().collect();
+        ensure!(
+            names == bounds.keys().collect(),
+            "the units are {names:?}, those of docs/security.md {:?}",
+            bounds.keys()
+        );
+        let folder = self.place.path().join("units/usr/lib/systemd/system");
+        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(self.place.path().join("units/etc"))?;
+        for (name, text) in &files {
+            fs::write(folder.join(name), text)?;
+            let said = self.shell(&format!(
+                "LC_ALL=C systemd-analyze security --no-pager --offline=true --root={PLACE}/units {name}"
+            ))?;
+            let last = format!("Overall exposure level for {name}: ");
+            let exposure: Option<f64> = said
+                .lines()
+                .find_map(|line| line.split_once(&last)?.1.split(' ').next()?.parse().ok());
+            let exposure = exposure.with_context(|| format!("no exposure in {said}"))?;
+            println!("{name}: {exposure}");
+            ensure!(
+                exposure <= bounds[name],
+                "{name} has an exposure of {exposure}; docs/security.md allows {}: {said}",
+                bounds[name]
+            );
+        }
+        Ok(())
+    }
 }
