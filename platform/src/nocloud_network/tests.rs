@@ -184,6 +184,25 @@ fn a_device_without_an_address_is_known_by_its_name() {
     assert_eq!(plan.aliases[0].0, "enx52540000000b");
 }
 
+#[test]
+fn the_loopback_device_is_no_link() {
+    // As cloud-init's converters write it.
+    let one = PROXMOX.replace(
+        "config:\n",
+        "config:\n    - type: loopback\n      name: lo\n      subnets:\n      - type: loopback\n        dns_nameservers: [192.0.2.53]\n",
+    );
+    let (plain, found) = (data(PROXMOX), data(&one));
+    assert_eq!(found.links, plain.links);
+    assert_eq!(found.addressings, plain.addressings);
+    assert!(found.resolvers.contains(&address("192.0.2.53")));
+    let two = data(
+        "version: 2\nethernets:\n  lo: {addresses: [192.0.2.9/32], nameservers: {addresses: [192.0.2.53]}}\n  ens3: {dhcp4: true}\n",
+    );
+    assert_eq!(two.links.len(), 1);
+    assert_eq!(two.addressings[0].link, "ens3");
+    assert_eq!(two.resolvers, [address("192.0.2.53")]);
+}
+
 /// A bond of two devices with a VLAN above it, as cloud-init's documentation writes both versions.
 const BONDED_1: &str = "\
 version: 1

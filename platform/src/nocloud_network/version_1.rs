@@ -22,8 +22,15 @@ pub(super) fn read(document: &Value, data: &mut Data) {
                 data.name_servers(&entry["address"]);
                 continue;
             }
+            // Its own addresses are the kernel's; tools write name servers there.
+            "loopback" => {
+                for subnet in list(&entry["subnets"]) {
+                    data.name_servers(&subnet["dns_nameservers"]);
+                }
+                continue;
+            }
             other => {
-                let expected = "physical, bond, vlan or nameserver";
+                let expected = "physical, bond, vlan, loopback or nameserver";
                 data.wrong(&format!("{at}.type"), other, expected);
                 continue;
             }

@@ -5,6 +5,9 @@ use serde_json::Value;
 use super::bond;
 use super::data::{Data, gateway, is_true, list, route, text_of};
 
+/// The kernel's name of the loopback device, which is no way to anywhere.
+const LOOPBACK: &str = "lo";
+
 pub(super) fn read(document: &Value, data: &mut Data) {
     for kind in ["bridges", "wifis", "tunnels"] {
         if document[kind]
@@ -17,6 +20,10 @@ pub(super) fn read(document: &Value, data: &mut Data) {
     let of_kind = |kind: &str| document[kind].as_object().into_iter().flatten();
     for (id, device) in of_kind("ethernets") {
         let known = known_by(id, &device["match"], data);
+        if known == ("", LOOPBACK) {
+            data.name_servers(&device["nameservers"]["addresses"]);
+            continue;
+        }
         data.device(id, known, &device["mtu"]);
         addresses(id, device, data);
     }
