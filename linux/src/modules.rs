@@ -243,11 +243,8 @@ impl Modules {
             Err(Errno::EPERM) if self.words.is_refused(&module.name) => {
                 bail!("the kernel refuses it: module_blacklist= on the command line names it")
             }
-            Err(error) if !self.index.signed && is_refused_unsigned(error) => {
-                return Err(error).context(
-                    "the kernel wants modules with a signature (Secure Boot or lockdown), and this image's have none: \
-                     build it with `module-signatures = true` in [kernel] of the recipe",
-                );
+            Err(error) if let Some(why) = unsigned(error, self.index.signed) => {
+                return Err(error).context(why);
             }
             Err(error) if !options.is_empty() => {
                 return Err(error).with_context(|| format!("loading it with {options}"));
@@ -273,10 +270,14 @@ impl Modules {
     }
 }
 
-/// Whether the kernel's answer is that to a module without a signature: the first one from a kernel in lockdown, which Secure
-/// Boot makes it, the other one with `module.sig_enforce` (`module_sig_check` in `kernel/module/signing.c`).
-fn is_refused_unsigned(error: Errno) -> bool {
-    matches!(error, Errno::EPERM | Errno::EKEYREJECTED)
+/// What to do if the kernel refuses modules that have no signatures: it answers the first of these in lockdown, which Secure
+/// Boot puts it into, the other one with `module.sig_enforce` (`module_sig_check` in `kernel/module/signing.c`).
+fn unsigned(error: Errno, are_signed: bool) -> Option<&'static str> {
+    let is_refused = matches!(error, Errno::EPERM | Errno::EKEYREJECTED);
+    (is_refused && !are_signed).then_some(
+        "the kernel wants modules with a signature (Secure Boot or lockdown), and this image's have none: build it with \
+         `module-signatures = true` in [kernel] of the recipe",
+    )
 }
 
 /// Arms the watchdog, if it is there by now. Best effort.
@@ -484,6 +485,16 @@ mod tests {
             assert!(at("sha256") < at("dm_verity"), "{order:?}");
         }
         assert_eq!(order(1, &["dm_mod", "sha256"]).len(), 3);
+    }
+
+    #[test]
+    fn a_module_that_is_refused_for_its_signature_is_reported_with_the_key_that_keeps_it() {
+        for refused in [Errno::EPERM, Errno::EKEYREJECTED] {
+            assert!(unsigned(refused, false).is_some_and(|why| why.contains("module-signatures")));
+            // Another reason then, as a key that the kernel does not know.
+            assert_eq!(unsigned(refused, true), None);
+        }
+        assert_eq!(unsigned(Errno::ENOEXEC, false), None);
     }
 
     #[test]
