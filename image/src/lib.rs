@@ -25,6 +25,7 @@ pub mod verity;
 
 // Floor: the container, the disk, the network
 pub mod container;
+pub mod container_images;
 pub mod layout;
 pub mod module_words;
 pub mod network_words;

@@ -88,7 +88,7 @@ pub const ETCD_IDENTITY: &str = ".slipway-etcd.json";
 
 /// The kubelet container's root file system, a plain folder in the verified root.
 pub const KUBELET_ROOTFS: &str = "/usr/lib/slipway/kubelet/rootfs";
-/// OCI archives that are imported into containerd on first boot.
+/// The files of the container images, a folder for each, and their list ([`crate::container_images::INDEX`]).
 pub const CONTAINER_IMAGES: &str = "/usr/lib/slipway/images";
 /// The factory seed of the writable folders that the root links into `/var`.
 pub const FACTORY: &str = "/usr/share/factory";

@@ -1,11 +1,16 @@
 //! `slipway-node`: the commands that units of the running node execute, after the handoff. `slipway-init` writes the units.
 
-// Floor: the console, and the container's bundle
+// Floor: bbolt's files
+mod bolt;
+
+// Floor: the console, the container's bundle, containerd's data
 mod bundle;
 mod console;
+mod containerd;
 
 // Floor: one command each
 mod bless;
+mod container_images;
 mod gate;
 mod prepare;
 mod render;
@@ -15,6 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{BLESS_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
 use linux::log;
 use linux::world::World;
@@ -26,7 +32,12 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 3] = [
+const COMMANDS: [Command; 4] = [
+    (
+        IMAGES_COMMAND,
+        "tells containerd of the container images in the root",
+        container_images::run,
+    ),
     (
         GATE_COMMAND,
         "waits for the proven etcd volume, on a control plane",
