@@ -28,7 +28,7 @@ use crate::host::session::Session;
 use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
 
 pub use fetching::LockedRecipe;
-pub use file::{Lock, LockedFrom, LockedKubelet, LockedSource, VERSION};
+pub use file::{Lock, LockedFrom, LockedProgram, LockedSource, VERSION};
 
 /// The treatment of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,9 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling a kubelet takes the toolchain from the packages chosen above.
     if let Some(request) = &request.kubelet {
-        locked.lock.kubelet = Some(kubelet::pin(session, &locked, request)?);
+        let pinned = kubelet::pin(session, &locked, request)?;
+        locked.lock.kubelet = Some(pinned.kubelet);
+        locked.lock.components = pinned.components;
     }
     if let Some(known) = &known {
         warn_of_older_sources(known, &locked.lock, &session.progress);
@@ -147,6 +149,7 @@ fn make(
         sources: Vec::new(),
         sets: choose(&archive, &pool, architecture, sets)?,
         kubelet: None,
+        components: BTreeMap::new(),
     };
     for (suite, release) in &archive.suites {
         lock.epoch = lock.epoch.max(release.date);

@@ -1,4 +1,4 @@
-//! OCI images: writes layouts and archives, reads layouts, pulls by reference.
+//! OCI images: writes layouts and the documents of unpacked images, reads layouts, pulls by reference.
 //!
 //! Formats: <https://github.com/opencontainers/image-spec/tree/v1.1.1> (`image-layout.md`, `manifest.md`, `config.md`)
 //! and <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>.
@@ -20,4 +20,4 @@ pub use read::{Pulled, read_layout};
 pub use reference::Reference;
 pub use registry::pull;
 pub use types::RunConfig;
-pub use write::{Blob, Image, layer, layer_of_tar, write_archive, write_layout};
+pub use write::{Blob, Image, Unpacked, layer, layer_of_tar, unpacked, write_layout};

@@ -31,6 +31,7 @@ pub mod carried;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use image::layout::{Architecture, SectorSize, Sizes};
@@ -41,7 +42,7 @@ use crate::artifact;
 
 pub use check::{
     BaseConfig, ContainerImage, Debian, FileEntry, FileKind, Image, Kernel, KubeletSource,
-    Kubernetes, Lockdown, NEWEST_KUBERNETES_MINOR, RootOptions, Units,
+    Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, RootOptions, Units,
 };
 pub use load::load;
 pub use mistakes::Mistakes;
@@ -111,6 +112,9 @@ pub struct KubeletRequest {
     /// As [`Kubernetes::kubelet`], files relative to the recipe's folder: the lock is the same from every current
     /// folder.
     pub sources: Vec<KubeletSource>,
+    /// The other programs of the release, by name.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub components: BTreeSet<String>,
 }
 
 /// A set of packages that is chosen, locked and fetched together.
@@ -201,6 +205,20 @@ impl Recipe {
         sets
     }
 
+    /// The programs of the Kubernetes release beside the kubelet, by name: those of container images, and the node's tools.
+    #[must_use]
+    pub fn components(&self) -> BTreeSet<String> {
+        let images = self.containers.iter().filter_map(|image| image.component());
+        let tools = self
+            .kubernetes
+            .iter()
+            .flat_map(|kubernetes| &kubernetes.tools);
+        images
+            .chain(tools.map(|tool| tool.name()))
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// The part that its lock is made from.
     #[must_use]
     pub fn lock_request(&self) -> LockRequest {
@@ -218,6 +236,7 @@ impl Recipe {
             kubelet: self.kubernetes.as_ref().map(|kubernetes| KubeletRequest {
                 version: kubernetes.version.clone(),
                 sources: kubernetes.kubelet.iter().map(relative).collect(),
+                components: self.components(),
             }),
         }
     }

@@ -31,7 +31,10 @@ pub struct Lock {
     pub sets: BTreeMap<String, Vec<LockedPackage>>,
     /// The kubelet, if the recipe has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubelet: Option<LockedKubelet>,
+    pub kubelet: Option<LockedProgram>,
+    /// The other programs of the kubelet's release that the recipe wants, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub components: BTreeMap<String, LockedProgram>,
 }
 
 /// A suite in its state when the lock was made.
@@ -46,10 +49,10 @@ pub struct LockedSource {
     pub date: u64,
 }
 
-/// The kubelet that a lock pins.
+/// A program of a Kubernetes release that a lock pins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct LockedKubelet {
+pub struct LockedProgram {
     /// Release, as `v1.36.3`.
     pub version: String,
     /// SHA-256 of the program, hexadecimal.
@@ -60,7 +63,7 @@ pub struct LockedKubelet {
     pub source: LockedFrom,
 }
 
-/// The source of a pinned kubelet.
+/// The source of a pinned program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LockedFrom {
@@ -81,6 +84,8 @@ pub enum LockedFrom {
         /// Digest of its manifest, as `sha256:…`.
         digest: String,
     },
+    /// The kubelet's file: one program that is all components, and acts as the one by whose name it is called.
+    Kubelet,
     /// The Go module, compiled locally.
     GoModule {
         /// `go.mod` of the compiled program.
@@ -119,10 +124,15 @@ fn parse(text: &str) -> Result<Lock> {
         bail!("it is of version {version}, this program knows version {VERSION}");
     }
     let lock: Lock = toml::from_str(text)?;
-    if let Some(kubelet) = &lock.kubelet
-        && fetch::Digest::sha256(&kubelet.sha256).is_none()
-    {
-        bail!("the kubelet has no usable SHA-256");
+    let kubelet = lock.kubelet.iter().map(|program| ("kubelet", program));
+    let components = lock
+        .components
+        .iter()
+        .map(|(name, program)| (name.as_str(), program));
+    for (name, program) in kubelet.chain(components) {
+        if fetch::Digest::sha256(&program.sha256).is_none() {
+            bail!("the program {name} has no usable SHA-256");
+        }
     }
     for (set, packages) in &lock.sets {
         for package in packages {
@@ -167,10 +177,16 @@ fn text(lock: &Lock) -> Result<String> {
         }
         text.push_str("]\n");
     }
+    let mut programs = toml::Table::new();
     if let Some(kubelet) = &lock.kubelet {
-        let table =
-            toml::Table::from_iter([("kubelet".to_owned(), toml::Value::try_from(kubelet)?)]);
-        write!(text, "\n{}", toml::to_string_pretty(&table)?)?;
+        programs.insert("kubelet".to_owned(), toml::Value::try_from(kubelet)?);
+    }
+    if !lock.components.is_empty() {
+        let components = toml::Value::try_from(&lock.components)?;
+        programs.insert("components".to_owned(), components);
+    }
+    if !programs.is_empty() {
+        write!(text, "\n{}", toml::to_string_pretty(&programs)?)?;
     }
     Ok(text)
 }
@@ -212,7 +228,7 @@ mod tests {
                 ("empty".to_owned(), vec![]),
             ]
             .into(),
-            kubelet: Some(LockedKubelet {
+            kubelet: Some(LockedProgram {
                 version: "v1.36.3".to_owned(),
                 sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
                     .to_owned(),
@@ -222,6 +238,17 @@ mod tests {
                     go_sum: "a v1 h1:x/+=\n".to_owned(),
                 },
             }),
+            components: [(
+                "kubectl".to_owned(),
+                LockedProgram {
+                    version: "v1.36.3".to_owned(),
+                    sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+                        .to_owned(),
+                    size: 84_426_878,
+                    source: LockedFrom::Kubelet,
+                },
+            )]
+            .into(),
         }
     }
 
@@ -235,7 +262,7 @@ mod tests {
         assert_eq!(size, std::fs::metadata(&path).unwrap().len());
         let text = std::fs::read_to_string(&path).unwrap();
         let lines = text.lines().filter(|line| line.contains("sha256")).count();
-        assert_eq!(lines, 3, "{text}");
+        assert_eq!(lines, 4, "{text}");
         assert!(text.contains("\na v1 h1:x/+=\n"), "{text}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -252,7 +279,11 @@ mod tests {
             ("epoch", "epohc", "epohc"),
             ("pool/main/c++", "pool/../c++", "package c++ of set root"),
             ("\"e3b0c442", "\"zzb0c442", "package bash of set root"),
-            ("\"ba7816bf", "\"zz7816bf", "the kubelet has no usable"),
+            (
+                "\"ba7816bf",
+                "\"zz7816bf",
+                "the program kubelet has no usable",
+            ),
         ] {
             let changed = good.replace(from, to);
             assert_ne!(changed, good, "{from}");

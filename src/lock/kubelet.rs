@@ -1,4 +1,5 @@
-//! The kubelet of a lock: pinned from the first source that has it, and fetched again by its digest.
+//! The kubelet of a lock, and the other programs of its release that the recipe wants: pinned from the first source that
+//! has them all, and fetched again by their digests.
 
 // Floor: a kubelet as a file
 mod program;
@@ -9,28 +10,26 @@ mod module;
 mod prebuilt;
 mod release;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::fetching::LockedRecipe;
-use super::file::{LockedFrom, LockedKubelet};
+use super::file::{LockedFrom, LockedProgram};
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::{KubeletRequest, KubeletSource};
 
-pub use program::Program;
+pub use program::{Pinned, Program};
 
-/// Pins the kubelet of a recipe: asks its sources in order and takes the first that answers. The lock must contain
-/// the packages already, because compiling takes the toolchain from there.
+/// Pins the kubelet of a recipe, and the other programs that it wants of the same release: asks its sources in order and
+/// takes the first that has all. The lock must contain the packages already, because compiling takes the toolchain from
+/// there.
 ///
 /// # Errors
 /// If no source answers; with the reason for each.
-pub fn pin(
-    session: &Session,
-    locked: &LockedRecipe,
-    request: &KubeletRequest,
-) -> Result<LockedKubelet> {
+pub fn pin(session: &Session, locked: &LockedRecipe, request: &KubeletRequest) -> Result<Pinned> {
     let recipe = &locked.recipe;
     let mut refusals = Vec::new();
     // In the recipe's order: a release server is fast, compiling takes minutes and is for hosts without access to one.
@@ -38,18 +37,18 @@ pub fn pin(
         let step = session
             .progress
             .step(&format!("kubelet from {}", name(source)));
-        match pin_from(session, locked, source, &request.version, &step) {
-            Ok((kubelet, hit)) => {
+        match pin_from(session, locked, source, request, &step) {
+            Ok(pinned) => {
+                let found = &pinned.kubelet.version;
                 ensure!(
-                    version::fits(&kubelet.version, &request.version),
-                    "{}: the recipe wants Kubernetes {}, {} gave {}",
+                    version::fits(found, &request.version),
+                    "{}: the recipe wants Kubernetes {}, {} gave {found}",
                     recipe.path.display(),
                     request.version,
                     name(source),
-                    kubelet.version
                 );
-                step.done(hit, Some(kubelet.size));
-                return Ok(kubelet);
+                step.done(pinned.hit, Some(pinned.size()));
+                return Ok(pinned);
             }
             Err(error) => {
                 session
@@ -60,8 +59,9 @@ pub fn pin(
         }
     }
     bail!(
-        "no source of {} has a kubelet {}:\n  {}",
+        "no source of {} has {} of Kubernetes {}:\n  {}",
         recipe.path.display(),
+        wanted(request),
         request.version,
         refusals.join("\n  ")
     )
@@ -76,53 +76,100 @@ fn name(source: &KubeletSource) -> String {
     }
 }
 
-/// Gives the pin, and whether it came from the cache.
+/// The names of the requested programs, for people.
+fn wanted(request: &KubeletRequest) -> String {
+    let mut names = vec!["kubelet"];
+    names.extend(request.components.iter().map(String::as_str));
+    names.join(", ")
+}
+
 fn pin_from(
     session: &Session,
     locked: &LockedRecipe,
     source: &KubeletSource,
-    version: &str,
+    request: &KubeletRequest,
     step: &Step,
-) -> Result<(LockedKubelet, bool)> {
+) -> Result<Pinned> {
+    if matches!(
+        source,
+        KubeletSource::File { .. } | KubeletSource::Oci { .. }
+    ) {
+        ensure!(
+            request.components.is_empty(),
+            "it holds the kubelet only, and the recipe wants {}",
+            wanted(request)
+        );
+    }
     match source {
-        KubeletSource::Release { url } => release::pin(url, version, session, locked, step),
+        KubeletSource::Release { url } => release::pin(url, request, session, locked, step),
         KubeletSource::File { path } => prebuilt::pin_file(path, session, locked),
         KubeletSource::Oci { reference } => prebuilt::pin_image(reference, session, locked, step),
-        KubeletSource::GoModule => module::pin(version, session, locked, step),
+        KubeletSource::GoModule => module::pin(request, session, locked, step),
     }
 }
 
-/// The pinned kubelet as a file: from the cache, else from its source, by its digest.
+/// The pinned programs of the lock as files.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The kubelet.
+    pub kubelet: Program,
+    /// The other programs of its release, by name; several may be one file.
+    pub components: BTreeMap<String, Program>,
+}
+
+/// The pinned programs as files, if the lock has any: from the cache, else from their sources, by their digests.
 ///
 /// # Errors
-/// If its source does not have it any more, or gives bytes that differ from the lock.
-pub fn obtain(
+/// If a source does not have its program any more, or gives bytes that differ from the lock.
+pub fn obtain(session: &Session, locked: &LockedRecipe) -> Result<Option<Programs>> {
+    let lock = &locked.lock;
+    let Some(kubelet) = &lock.kubelet else {
+        return Ok(None);
+    };
+    let kubelet = obtain_one(session, locked, "kubelet", kubelet)?;
+    let mut components = BTreeMap::new();
+    for (name, program) in &lock.components {
+        let program = match &program.source {
+            LockedFrom::Kubelet => kubelet.clone(),
+            _ => obtain_one(session, locked, name, program)?,
+        };
+        components.insert(name.clone(), program);
+    }
+    Ok(Some(Programs {
+        kubelet,
+        components,
+    }))
+}
+
+fn obtain_one(
     session: &Session,
     locked: &LockedRecipe,
-    kubelet: &LockedKubelet,
+    name: &str,
+    program: &LockedProgram,
 ) -> Result<Program> {
-    let step = session.progress.step("kubelet");
-    let path = session.cache.object(&kubelet.sha256);
-    let hit = fs::metadata(&path).is_ok_and(|found| found.len() == kubelet.size);
+    let step = session.progress.step(name);
+    let path = session.cache.object(&program.sha256);
+    let hit = fs::metadata(&path).is_ok_and(|found| found.len() == program.size);
     if !hit {
-        let about = || format!("getting the locked kubelet {}", kubelet.version);
-        match &kubelet.source {
-            LockedFrom::Release { url } => release::fetch(url, &kubelet.sha256, session, &step),
-            LockedFrom::File { path } => prebuilt::fetch_file(path, kubelet, session, locked),
+        let about = || format!("getting the locked {name} {}", program.version);
+        match &program.source {
+            LockedFrom::Release { url } => release::fetch(url, &program.sha256, session, &step),
+            LockedFrom::File { path } => prebuilt::fetch_file(path, program, session, locked),
             LockedFrom::Oci { reference, digest } => {
-                prebuilt::fetch_image(reference, digest, kubelet, session, locked, &step)
+                prebuilt::fetch_image(reference, digest, program, session, locked, &step)
             }
             LockedFrom::GoModule { go_mod, go_sum } => {
-                module::fetch(go_mod, go_sum, kubelet, session, locked, &step)
+                module::fetch(go_mod, go_sum, program, session, locked, &step)
             }
+            LockedFrom::Kubelet => bail!("the lock says that the kubelet is the kubelet's program"),
         }
         .with_context(about)?;
     }
-    session.cache.use_object(&kubelet.sha256);
-    step.done(hit, Some(kubelet.size));
+    session.cache.use_object(&program.sha256);
+    step.done(hit, Some(program.size));
     Ok(Program {
-        version: kubelet.version.clone(),
-        sha256: kubelet.sha256.clone(),
+        version: program.version.clone(),
+        sha256: program.sha256.clone(),
         path,
     })
 }

@@ -2,7 +2,7 @@
 
 use data_encoding::HEXLOWER;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -122,17 +122,7 @@ impl Documents {
         let mut blobs = Vec::new();
         let mut manifests = Vec::new();
         for image in images {
-            let config = Config {
-                architecture: image.architecture.clone(),
-                os: "linux".to_owned(),
-                created: Some(rfc3339(created)),
-                config: image.run.clone(),
-                rootfs: DiffIds {
-                    kind: "layers".to_owned(),
-                    diff_ids: image.layers.iter().map(digest).collect(),
-                },
-            };
-            let config = document(&mut blobs, CONFIG, &config)?;
+            let config = document(&mut blobs, CONFIG, &config(image, created))?;
             let layers = image.layers.iter().map(|layer| Descriptor {
                 media_type: LAYER.to_owned(),
                 digest: digest(layer),
@@ -230,35 +220,56 @@ pub fn write_layout(folder: &Path, images: &[Image], created: u64) -> Result<()>
     fs::write(folder.join(LAYOUT), LAYOUT_TEXT).with_context(about)
 }
 
-/// Writes images as one tar of an OCI layout. `created`, in seconds since 1970, is also the time of every entry.
+/// An image whose one layer is unpacked already: its documents, for a runtime that has the layer's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpacked {
+    /// The manifest, which names no layers: there are no packed ones.
+    pub manifest: String,
+    /// The config.
+    pub config: String,
+    /// The chain id of the layer, `sha256:…`. That of a single layer is its digest.
+    pub chain_id: String,
+}
+
+/// The documents of an image of one layer of which only the files exist. `created` is in seconds since 1970.
 ///
 /// # Errors
-/// If a layer cannot be read or the file cannot be written.
-pub fn write_archive(file: &Path, images: &[Image], created: u64) -> Result<()> {
-    let documents = Documents::new(images, created)?;
-    let about = || format!("writing the OCI archive {}", file.display());
-    let out = BufWriter::new(File::create(file).with_context(about)?);
-    let mut stream = Stream::new(out);
-    let mut put = |path: &str, from: &mut dyn Read, size: u64| -> io::Result<()> {
-        stream.header(&Entry::file(path, 0o644, ""), Form::File(size), created)?;
-        stream.content(from, size)
+/// If the image does not have exactly one layer.
+pub fn unpacked(image: &Image, created: u64) -> Result<Unpacked> {
+    let [layer] = image.layers.as_slice() else {
+        bail!(
+            "{} has {} layers, expected one",
+            image.name,
+            image.layers.len()
+        );
     };
-    let plain = [(LAYOUT, LAYOUT_TEXT.as_bytes()), (INDEX, &documents.index)];
-    for (name, bytes) in plain {
-        let size = u64::try_from(bytes.len())?;
-        put(&format!("/{name}"), &mut &bytes[..], size).with_context(about)?;
+    let mut blobs = Vec::new();
+    let config = document(&mut blobs, CONFIG, &config(image, created))?;
+    let manifest = Manifest {
+        schema_version: 2,
+        media_type: Some(MANIFEST.to_owned()),
+        config,
+        layers: Vec::new(),
+    };
+    let (_, config) = blobs.swap_remove(0);
+    Ok(Unpacked {
+        manifest: serde_json::to_string(&manifest)?,
+        config: String::from_utf8(config)?,
+        chain_id: digest(layer),
+    })
+}
+
+fn config(image: &Image, created: u64) -> Config {
+    Config {
+        architecture: image.architecture.clone(),
+        os: "linux".to_owned(),
+        created: Some(rfc3339(created)),
+        config: image.run.clone(),
+        rootfs: DiffIds {
+            kind: "layers".to_owned(),
+            diff_ids: image.layers.iter().map(digest).collect(),
+        },
     }
-    for (sha256, bytes) in &documents.blobs {
-        let size = u64::try_from(bytes.len())?;
-        put(&format!("/{BLOBS}/{sha256}"), &mut bytes.as_slice(), size).with_context(about)?;
-    }
-    for layer in layers(images) {
-        let mut from = File::open(&layer.path).with_context(about)?;
-        put(&format!("/{BLOBS}/{}", layer.sha256), &mut from, layer.size).with_context(about)?;
-    }
-    stream.end().with_context(about)?;
-    stream.into_inner().with_context(about)?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -321,15 +332,28 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_holds_the_layout() {
+    fn an_unpacked_image_has_the_id_of_the_packed_one() {
         let folder = tempfile::tempdir().unwrap();
-        let images = [image(folder.path(), "one"), image(folder.path(), "one")];
-        let file = folder.path().join("archive");
-        write_archive(&file, &images[..1], 7).unwrap();
-        let unpacked = folder.path().join("unpacked");
-        tar::Archive::new(File::open(&file).unwrap())
-            .unpack(&unpacked)
-            .unwrap();
-        read_layout(&unpacked, &images[0].name, "amd64").unwrap();
+        let image = image(folder.path(), "one");
+        let unpacked = unpacked(&image, 7).unwrap();
+        let layout = folder.path().join("layout");
+        write_layout(&layout, std::slice::from_ref(&image), 7).unwrap();
+        let id = HEXLOWER.encode(&Sha256::digest(&unpacked.config));
+        assert_eq!(
+            fs::read_to_string(layout.join(BLOBS).join(&id)).unwrap(),
+            unpacked.config
+        );
+        let manifest: Manifest = serde_json::from_str(&unpacked.manifest).unwrap();
+        assert_eq!(manifest.config.digest, format!("sha256:{id}"));
+        assert_eq!(manifest.layers, []);
+        assert_eq!(
+            unpacked.chain_id,
+            format!("sha256:{}", image.layers[0].sha256)
+        );
+        let two = Image {
+            layers: [&image.layers[..], &image.layers[..]].concat(),
+            ..image
+        };
+        assert!(super::unpacked(&two, 7).is_err());
     }
 }

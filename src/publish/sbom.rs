@@ -114,7 +114,7 @@ impl Hash {
     }
 }
 
-/// The document of an image: all its packages, and the kubelet.
+/// The document of an image: all its packages, and the programs of the kubelet's release.
 ///
 /// # Errors
 /// The same as [`text`].
@@ -126,12 +126,17 @@ pub fn list(locked: &LockedRecipe, identity: &Identity, kubelet: &Kubelet) -> Re
             let packages = locked.lock.sets.get(set).into_iter().flatten();
             packages.map(move |package| Component::package(package, set, suite))
         });
-    let kubelet = kubelet.program.as_ref().map(|program| {
-        let version = &program.version;
-        let purl = format!("pkg:golang/k8s.io/kubernetes@{version}#cmd/kubelet");
-        Component::program("kubelet", version, &purl, &program.sha256)
+    let programs = kubelet.programs.iter().flat_map(|programs| {
+        let others = programs.components.iter();
+        let others = others.map(|(name, program)| (name.as_str(), program));
+        std::iter::once(("kubelet", &programs.kubelet)).chain(others)
     });
-    let components = components.chain(kubelet);
+    let programs = programs.map(|(name, program)| {
+        let version = &program.version;
+        let purl = format!("pkg:golang/k8s.io/kubernetes@{version}#cmd/{name}");
+        Component::program(name, version, &purl, &program.sha256)
+    });
+    let components = components.chain(programs);
     text(&identity.manifest.image, locked.lock.epoch, components)
 }
 

@@ -47,7 +47,7 @@ pub use files::{FileEntry, FileKind};
 pub use ignition::BaseConfig;
 pub use image::Image;
 pub use kernel::{Kernel, Lockdown};
-pub use kubernetes::{KubeletSource, Kubernetes, NEWEST_KUBERNETES_MINOR};
+pub use kubernetes::{KubeletSource, Kubernetes, KubernetesTool, NEWEST_KUBERNETES_MINOR};
 pub use root::RootOptions;
 pub use units::Units;
 

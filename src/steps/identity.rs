@@ -1,7 +1,5 @@
 //! Identity: the image's `os-release` and manifest.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result};
 use image::manifest::{CONTRACT, ImageId, Kubernetes, Manifest};
 
@@ -56,10 +54,10 @@ fn manifest(locked: &LockedRecipe, kernel: &Kernel, kubelet: &Kubelet) -> Manife
         kernel: kernel.release.clone(),
         epoch: locked.lock.epoch,
         sizes: recipe.sizes,
-        kubernetes: kubelet.program.as_ref().map(|program| Kubernetes {
+        kubernetes: kubelet.program().map(|program| Kubernetes {
             version: program.version.clone(),
             kubelet_sha256: program.sha256.clone(),
-            images: BTreeMap::new(),
+            images: kubelet.images.clone(),
         }),
         platforms: recipe
             .kernel

@@ -1,55 +1,87 @@
-//! Kubelet: the locked program, its container, and the container images of the static pods.
+//! Kubelet: the locked programs of its release, its container, and the container images of the static pods.
 
 mod container;
 mod images;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::rootfs;
+use crate::host::cache::Cache;
 use crate::host::session::Session;
 use crate::install::{self, Purpose};
-use crate::layer::Layer;
+use crate::layer::{Entry, Layer};
 use crate::lock;
 use crate::lock::LockedRecipe;
-use crate::lock::kubelet::Program;
-use crate::recipe::{SET_ETCD, SET_KUBELET};
+use crate::lock::kubelet::{Program, Programs};
+use crate::recipe::{Recipe, SET_KUBELET};
 
 /// The kubelet and its layers of the root. Empty if the recipe has none.
 #[derive(Clone, Debug, Default)]
 pub struct Kubelet {
-    /// The program.
-    pub program: Option<Program>,
-    /// Its container, and the images of the static pods.
+    /// The programs of the release.
+    pub programs: Option<Programs>,
+    /// Its container, the tools of its release, and the container images of static pods.
     pub layers: Vec<Layer>,
     /// Its container as an OCI layout.
     pub layout: Option<PathBuf>,
+    /// The references of the baked container images, by their names without registry and tag.
+    pub images: BTreeMap<String, String>,
+}
+
+impl Kubelet {
+    /// The kubelet's program.
+    #[must_use]
+    pub fn program(&self) -> Option<&Program> {
+        self.programs.as_ref().map(|programs| &programs.kubelet)
+    }
 }
 
 /// Installs the kubelet of the lock, if it has one.
 ///
 /// # Errors
-/// If the program or a package cannot be fetched, or an image cannot be made of them.
+/// If a program or a package cannot be fetched, or an image cannot be made of them.
 pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let lock = &locked.lock;
-    let Some(kubelet) = &lock.kubelet else {
+    let Some(programs) = lock::kubelet::obtain(session, locked)? else {
         return Ok(Kubelet::default());
     };
-    let program = lock::kubelet::obtain(session, locked, kubelet)?;
+    let program = &programs.kubelet;
     let options = rootfs::options(locked, Purpose::Container);
     let debs = locked.fetch(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
-    let mut layers = vec![container::layer(&rootfs, &program)?];
-    if lock.sets.contains_key(SET_ETCD) {
-        let debs = locked.fetch(session, SET_ETCD)?;
-        layers.push(images::layer(session, &locked.recipe, &debs, lock.epoch)?);
-    }
+    let images = images::bake(session, locked, &programs.components)?;
+    let layers = vec![
+        container::layer(&rootfs, program)?,
+        tools(&session.cache, &locked.recipe, &programs)?,
+        images.layer,
+    ];
     let architecture = locked.recipe.image.architecture.debian();
-    let layout = container::image(session, &rootfs, &program, architecture, lock.epoch)?;
+    let layout = container::image(session, &rootfs, program, architecture, lock.epoch)?;
     Ok(Kubelet {
-        program: Some(program),
+        programs: Some(programs),
         layers,
         layout: Some(layout),
+        images: images.references,
     })
+}
+
+/// The tools of the release that the recipe wants, in `/usr/bin`.
+fn tools(cache: &Cache, recipe: &Recipe, programs: &Programs) -> Result<Layer> {
+    let mut entries = Vec::new();
+    for tool in recipe.kubernetes.iter().flat_map(|wants| &wants.tools) {
+        let name = tool.name();
+        let program = programs
+            .components
+            .get(name)
+            .with_context(|| format!("the lock has no program {name}"))?;
+        entries.push(Entry::copy(
+            format!("/usr/bin/{name}"),
+            0o755,
+            &program.path,
+        ));
+    }
+    Layer::new(cache, entries)
 }

@@ -142,7 +142,10 @@ fn format(
     Ok(())
 }
 
-/// Writes the merged entries. Two names of one range of the base's stream become hard links again.
+/// In place of an offset: the whole file.
+const WHOLE: u64 = u64::MAX;
+
+/// Writes the merged entries. Two names of one file of the host, or of one range of the base's stream, become hard links.
 fn write<W: Write>(entries: &[Entry], out: &mut Stream<W>, epoch: u64) -> Result<()> {
     let mut links: std::collections::HashMap<(&Path, u64), &Entry> =
         std::collections::HashMap::new();
@@ -159,6 +162,13 @@ fn write<W: Write>(entries: &[Entry], out: &mut Stream<W>, epoch: u64) -> Result
                 out.content(&mut bytes.as_slice(), bytes.len() as u64)?;
             }
             Kind::File(Source::Path(path)) => {
+                match links.get(&(path.as_path(), WHOLE)) {
+                    Some(first) if same(first, entry) => {
+                        out.header(entry, Form::HardLink(&first.path), epoch)?;
+                        continue;
+                    }
+                    _ => links.insert((path, WHOLE), entry),
+                };
                 let mut file = File::open(path)
                     .with_context(|| format!("reading {} for {}", path.display(), entry.path))?;
                 let size = file.metadata()?.len();

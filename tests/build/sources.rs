@@ -155,6 +155,51 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     );
 }
 
+/// Programs of the release beside the kubelet are pinned each by its own digest, and baked; a source that has one program
+/// only is passed over, and told so.
+#[test]
+fn the_other_programs_of_a_release_come_from_the_same_server() {
+    let place = Place::new("components", None);
+    let kubelet = program(&place.folder, "v1.36.2");
+    let kubectl = [kubelet.as_slice(), b"another"].concat();
+    let files = Files::default();
+    let host = serve(files.clone());
+    let set = |path: &str, bytes: &[u8]| {
+        files
+            .lock()
+            .unwrap()
+            .insert(path.to_owned(), bytes.to_vec());
+    };
+    for (name, bytes) in [("kubelet", &kubelet), ("kubectl", &kubectl)] {
+        let path = format!("/release/v1.36.2/bin/linux/amd64/{name}");
+        set(&path, bytes);
+        let sha256 = HEXLOWER.encode(&Sha256::digest(bytes));
+        set(&format!("{path}.sha256"), sha256.as_bytes());
+    }
+    let of = |template: &str| {
+        format!(
+            "{{ release = \"http://{host}/release/{{version}}/bin/linux/{{arch}}/{template}\" }}"
+        )
+    };
+    ask_for(&place, "1.36.2", &[of("kubelet"), of("{program}")]);
+    let recipe = place.folder.join("recipes/small.toml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    let text = text.replace("[containers]", "tools = [\"kubectl\"]\n[containers]");
+    fs::write(&recipe, text).unwrap();
+    let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
+    assert!(good && said.contains("{program}"), "{said}");
+    let lock = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
+    let lock: toml::Table = toml::from_str(&lock).unwrap();
+    let pinned = lock["components"]["kubectl"]["sha256"].as_str();
+    let sha256 = HEXLOWER.encode(&Sha256::digest(&kubectl));
+    assert_eq!(pinned, Some(sha256.as_str()));
+    let sbom = fs::read_to_string(place.folder.join("out/small-1.0/sbom.cdx.json")).unwrap();
+    assert!(
+        sbom.contains(&sha256) && sbom.contains("cmd/kubectl"),
+        "{sbom}"
+    );
+}
+
 /// Serves an OCI layout at a registry's paths (OCI distribution specification 1.1, "Pull").
 fn serve_layout(layout: &Path, name: &str, set: &dyn Fn(&str, &[u8])) {
     let index = fs::read(layout.join("index.json")).unwrap();

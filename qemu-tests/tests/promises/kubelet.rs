@@ -70,6 +70,41 @@ pub(crate) fn the_running_node_is_closed(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
+/// Commands about containerd's images, and what they print: it has those of the root without a copy of their files, after its
+/// garbage collection too, and a container of one has its files from the verified root.
+const IMAGES: &[(&str, &str)] = &[
+    ("systemctl show -P Result slipway-images.service", "success"),
+    (
+        "ctr -n k8s.io content prune references >/dev/null; ctr -n k8s.io images ls -q | grep -c '^slipway.local/'",
+        "6",
+    ),
+    (
+        "ctr -n k8s.io images check | grep '^slipway.local/' | awk '{ print $NF }' | sort -u",
+        "true",
+    ),
+    (
+        "find /var/lib/containerd -xdev -path '*content*' -type f -size +64k",
+        "",
+    ),
+    (
+        "lower=$(sed -n 's/^overlay .*lowerdir=\\([^,:]*\\).*/\\1/p' /proc/mounts | grep snapshots | head -n1); realpath $lower | grep -c ^/usr/lib/slipway/images/",
+        "1",
+    ),
+];
+
+/// The container images of the recipe are known to containerd without an import.
+pub(crate) fn container_images_are_folders_of_the_verified_root(lab: &mut Lab) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    for (command, expected) in IMAGES {
+        let found = node.run(command)?;
+        ensure!(
+            found.trim() == *expected,
+            "{command}: expected {expected:?}, found {found:?}"
+        );
+    }
+    Ok(())
+}
+
 /// Once the kubelet is READY the boot entry has no counter, so the loader does not count this slot down any more.
 pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;

@@ -43,6 +43,7 @@ const PROMISES: &[Promise] = promises![
     kubelet::etcd_is_healthy_with_its_data_on_the_etcd_disk,
     kubelet::a_ready_kubelet_blesses_the_boot_entry,
     kubelet::the_running_node_is_closed,
+    kubelet::container_images_are_folders_of_the_verified_root,
     kubelet::a_killed_kubelet_restarts_and_leaks_no_mounts,
     timeline::each_boot_leaves_a_timeline_that_the_tool_draws,
     etcd_disk::a_blank_disk_is_formatted_once_and_keeps_its_data,

@@ -1,7 +1,8 @@
 //! Packages from a mirror on loopback: intact, missing, and with wrong content.
 
+use std::collections::{BTreeMap, HashMap};
+
 use data_encoding::HEXLOWER;
-use std::collections::HashMap;
 
 use sha2::Digest as _;
 
@@ -44,6 +45,7 @@ fn lock(names: &[&str]) -> Lock {
         )]
         .into(),
         kubelet: None,
+        components: BTreeMap::new(),
     }
 }
 

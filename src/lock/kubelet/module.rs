@@ -1,4 +1,4 @@
-//! The kubelet compiled from its Go module, for machines without access to a release server.
+//! The kubelet, or all components, compiled from their Go module, for machines without access to a release server.
 //!
 //! `go install k8s.io/kubernetes/cmd/kubelet@…` cannot work: that module replaces its staging modules by local folders,
 //! and Go ignores replacements in a dependency. So a module of ours requires it, with each staging module
@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::program::{ask_version, go, keep};
+use super::program::{Pinned, ask_version, go, keep};
 use super::version;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
@@ -20,10 +20,9 @@ use crate::host::sandbox::{Cmd, Sandbox};
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::lock::fetching::LockedRecipe;
-use crate::lock::file::{LockedFrom, LockedKubelet};
+use crate::lock::file::{Lock, LockedFrom, LockedProgram};
+use crate::recipe::KubeletRequest;
 
-/// The program: the content of upstream's `main`.
-const MAIN: &str = include_str!("module/main.go");
 /// The module.
 const MODULE: &str = "k8s.io/kubernetes";
 /// Path of the work folder inside the sandbox.
@@ -33,15 +32,52 @@ const VARIABLES: &[&str] = &["GOINSECURE", "GONOPROXY", "GOPRIVATE", "GOVCS", "G
 /// Lines of Go's output that are part of an error.
 const TAIL: usize = 12;
 
+/// What is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// The kubelet alone.
+    Kubelet,
+    /// All components in one program, which acts as the one by whose name it is called: they share most of their code.
+    All,
+}
+
+impl Content {
+    fn of(request: &KubeletRequest) -> Self {
+        if request.components.is_empty() {
+            Self::Kubelet
+        } else {
+            Self::All
+        }
+    }
+
+    /// The content that a lock means.
+    fn locked(lock: &Lock) -> Self {
+        let shared = |program: &LockedProgram| program.source == LockedFrom::Kubelet;
+        if lock.components.values().any(shared) {
+            Self::All
+        } else {
+            Self::Kubelet
+        }
+    }
+
+    /// The source of the program.
+    const fn main(self) -> &'static str {
+        match self {
+            Self::Kubelet => include_str!("module/main.go"),
+            Self::All => include_str!("module/all.go"),
+        }
+    }
+}
+
 pub(super) fn pin(
-    wanted: &str,
+    request: &KubeletRequest,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
-) -> Result<(LockedKubelet, bool)> {
-    let go = Go::new(go(session, locked)?, &session.cache)?;
+) -> Result<Pinned> {
+    let go = Go::new(go(session, locked)?, &session.cache, Content::of(request))?;
     step.note("asking the module proxy for releases");
-    let release = go.newest(wanted)?;
+    let release = go.newest(&request.version)?;
     let (go_mod, go_sum) = resolve(&go, &release, &session.cache, step)?;
     let (program, hit) = compile(&go, &release, &go_mod, &go_sum, &session.cache, step)?;
     let (sha256, size) = keep(&session.cache, &program)?;
@@ -50,20 +86,29 @@ pub(super) fn pin(
         found == release,
         "the compiled kubelet reports version {found}, expected {release}"
     );
-    let kubelet = LockedKubelet {
+    let kubelet = LockedProgram {
         version: release,
         sha256,
         size,
         source: LockedFrom::GoModule { go_mod, go_sum },
     };
-    Ok((kubelet, hit))
+    let same = || LockedProgram {
+        source: LockedFrom::Kubelet,
+        ..kubelet.clone()
+    };
+    let names = request.components.iter();
+    Ok(Pinned {
+        components: names.map(|name| (name.clone(), same())).collect(),
+        kubelet,
+        hit,
+    })
 }
 
 /// `go.mod` and `go.sum` of our module. A published release never changes, so they are made once.
 fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String, String)> {
     let key = Key::of("kubelet modules", 1)
         .key("go", &go.tools.key)
-        .text("main.go", MAIN)
+        .text("main.go", go.content.main())
         .text("release", release)
         .finish();
     let made = cache.step("kubelet-modules", &key, |folder| {
@@ -84,12 +129,13 @@ fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String
 pub(super) fn fetch(
     go_mod: &str,
     go_sum: &str,
-    kubelet: &LockedKubelet,
+    kubelet: &LockedProgram,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<()> {
-    let go = Go::new(go(session, locked)?, &session.cache)?;
+    let content = Content::locked(&locked.lock);
+    let go = Go::new(go(session, locked)?, &session.cache, content)?;
     let (program, _) = compile(&go, &kubelet.version, go_mod, go_sum, &session.cache, step)?;
     let (sha256, _) = keep(&session.cache, &program)?;
     ensure!(
@@ -113,7 +159,7 @@ fn compile(
     let flags = link_flags(release)?;
     let key = Key::of("kubelet", 2)
         .key("go", &go.tools.key)
-        .text("main.go", MAIN)
+        .text("main.go", go.content.main())
         .text("go.mod", go_mod)
         .text("go.sum", go_sum)
         .text("flags", &flags)
@@ -216,13 +262,14 @@ fn go_mod(theirs: &str, release: &str) -> Result<String> {
 
 /// A Go toolchain with a private folder for sources and caches.
 struct Go {
+    content: Content,
     tools: Tools,
     program: String,
     scratch: crate::host::cache::Scratch,
 }
 
 impl Go {
-    fn new(tools: Tools, cache: &Cache) -> Result<Self> {
+    fn new(tools: Tools, cache: &Cache, content: Content) -> Result<Self> {
         // Debian installs the versions side by side: /usr/lib/go-1.26.
         let mut found: Vec<(u32, String)> = fs::read_dir(tools.root.join("usr/lib"))?
             .flatten()
@@ -241,6 +288,7 @@ impl Go {
             fs::create_dir(scratch.path().join(folder))?;
         }
         Ok(Self {
+            content,
             tools,
             program,
             scratch,
@@ -253,7 +301,7 @@ impl Go {
 
     fn write(&self, go_mod: &str, go_sum: Option<&str>) -> Result<()> {
         let folder = self.folder();
-        fs::write(folder.join("main.go"), MAIN)?;
+        fs::write(folder.join("main.go"), self.content.main())?;
         fs::write(folder.join("go.mod"), go_mod)?;
         if let Some(go_sum) = go_sum {
             fs::write(folder.join("go.sum"), go_sum)?;

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::program::{LIMIT, ask_version, keep};
+use super::program::{LIMIT, Pinned, ask_version, keep};
 use crate::format::digest;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
-use crate::lock::file::{LockedFrom, LockedKubelet};
+use crate::lock::file::{LockedFrom, LockedProgram};
 use crate::oci;
 use crate::recipe::KubeletSource;
 
@@ -22,15 +22,11 @@ const PLACES: &[&str] = &[
 ];
 
 /// Pins a file; `path` is relative to the recipe's folder.
-pub(super) fn pin_file(
-    path: &Path,
-    session: &Session,
-    locked: &LockedRecipe,
-) -> Result<(LockedKubelet, bool)> {
+pub(super) fn pin_file(path: &Path, session: &Session, locked: &LockedRecipe) -> Result<Pinned> {
     let file = locked.recipe.folder().join(path);
     let version = ask_version(&session.cache, &file)?;
     let (sha256, size) = keep(&session.cache, &file)?;
-    let kubelet = LockedKubelet {
+    let kubelet = LockedProgram {
         version,
         sha256,
         size,
@@ -38,13 +34,13 @@ pub(super) fn pin_file(
             path: path.to_string_lossy().into_owned(),
         },
     };
-    Ok((kubelet, true))
+    Ok(Pinned::kubelet(kubelet, true))
 }
 
 /// Copies the file that the recipe names now, if its digest still matches the lock.
 pub(super) fn fetch_file(
     path: &str,
-    kubelet: &LockedKubelet,
+    kubelet: &LockedProgram,
     session: &Session,
     locked: &LockedRecipe,
 ) -> Result<()> {
@@ -72,7 +68,7 @@ pub(super) fn pin_image(
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
-) -> Result<(LockedKubelet, bool)> {
+) -> Result<Pinned> {
     let reference_read: oci::Reference = reference.parse().map_err(anyhow::Error::msg)?;
     let architecture = locked.recipe.image.architecture.debian();
     let pulled = oci::pull(&session.cache, &reference_read, architecture, step)?;
@@ -81,7 +77,7 @@ pub(super) fn pin_image(
     pulled.extract_file(PLACES, LIMIT, &program)?;
     let version = ask_version(&session.cache, &program)?;
     let (sha256, size) = keep(&session.cache, &program)?;
-    let kubelet = LockedKubelet {
+    let kubelet = LockedProgram {
         version,
         sha256,
         size,
@@ -90,13 +86,13 @@ pub(super) fn pin_image(
             digest: pulled.digest.clone(),
         },
     };
-    Ok((kubelet, false))
+    Ok(Pinned::kubelet(kubelet, false))
 }
 
 pub(super) fn fetch_image(
     reference: &str,
     digest: &str,
-    kubelet: &LockedKubelet,
+    kubelet: &LockedProgram,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,

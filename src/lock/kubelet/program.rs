@@ -1,5 +1,6 @@
-//! A kubelet as a file: stored in the cache, and its version.
+//! A program as a file: stored in the cache, and a kubelet's version.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,13 @@ use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
 use crate::install::tools::{self, Tools};
 use crate::lock::fetching::LockedRecipe;
+use crate::lock::file::{LockedFrom, LockedProgram};
 use crate::recipe::SET_TOOLS_GO;
 
-/// Size limit of a kubelet, bytes; the current one has 84 million.
+/// Size limit of a program, bytes; the current kubelet has 84 million.
 pub(super) const LIMIT: u64 = 512 << 20;
 
-/// The kubelet as a file.
+/// A program of a release as a file.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Release, as `v1.36.3`.
@@ -28,6 +30,35 @@ pub struct Program {
     pub sha256: String,
     /// The file's path.
     pub path: PathBuf,
+}
+
+/// The pinned programs of a release.
+#[derive(Debug)]
+pub struct Pinned {
+    /// The kubelet.
+    pub kubelet: LockedProgram,
+    /// The other requested programs, by name.
+    pub components: BTreeMap<String, LockedProgram>,
+    /// Whether all of them came from the cache.
+    pub(super) hit: bool,
+}
+
+impl Pinned {
+    /// A kubelet without other programs.
+    pub(super) fn kubelet(kubelet: LockedProgram, hit: bool) -> Self {
+        Self {
+            kubelet,
+            components: BTreeMap::new(),
+            hit,
+        }
+    }
+
+    /// Bytes of all programs; those that are one file count once.
+    pub(super) fn size(&self) -> u64 {
+        let separate = |program: &&LockedProgram| program.source != LockedFrom::Kubelet;
+        let components = self.components.values().filter(separate);
+        self.kubelet.size + components.map(|program| program.size).sum::<u64>()
+    }
 }
 
 /// The Go toolchain of the lock, as a tools tree.

@@ -1,17 +1,19 @@
-//! The kubelet from a release server, by the upstream project's conventions: `stable-1.36.txt` names the newest patch
+//! The programs from a release server, by the upstream project's conventions: `stable-1.36.txt` names the newest patch
 //! release, and beside each program stands its SHA-256 (<https://kubernetes.io/releases/download/>).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fetch::{Digest, Options, Patience, Want, blocking};
 
-use super::program::{LIMIT, ask_version};
+use super::program::{LIMIT, Pinned, ask_version};
 use super::version;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
-use crate::lock::file::{LockedFrom, LockedKubelet};
+use crate::lock::file::{LockedFrom, LockedProgram};
+use crate::recipe::KubeletRequest;
 
 /// Short timeouts, because the next source is tried after a failure.
 const PATIENCE: Patience = Patience {
@@ -28,30 +30,72 @@ const SMALL: u64 = 4096;
 
 pub(super) fn pin(
     template: &str,
-    wanted: &str,
+    request: &KubeletRequest,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
-) -> Result<(LockedKubelet, bool)> {
+) -> Result<Pinned> {
+    ensure!(
+        request.components.is_empty() || template.contains("{program}"),
+        "its URL stands for one program, and the recipe wants others: write {{program}} in it"
+    );
     let client = blocking::Client::new(&Options::default())?;
+    let release = newest(&client, template, &request.version)?;
+    let arch = locked.recipe.image.architecture.debian();
+    let template = template
+        .replace("{version}", &release)
+        .replace("{arch}", arch);
+    let mut all = true;
+    let mut pin = |name: &str| {
+        let url = template.replace("{program}", name);
+        let (program, hit) = pin_one(&client, &url, &release, session, step)?;
+        all &= hit;
+        anyhow::Ok(program)
+    };
+    let kubelet = pin("kubelet")?;
+    let object = session.cache.object(&kubelet.sha256);
+    let found = ask_version(&session.cache, &object)?;
+    ensure!(
+        found == release,
+        "the kubelet of {release} reports version {found}"
+    );
+    let mut components = BTreeMap::new();
+    for name in &request.components {
+        components.insert(name.clone(), pin(name)?);
+    }
+    Ok(Pinned {
+        kubelet,
+        components,
+        hit: all,
+    })
+}
+
+/// The release itself, or the newest one of a minor.
+fn newest(client: &blocking::Client, template: &str, wanted: &str) -> Result<String> {
     let release = if version::parse(wanted).is_some() {
         format!("v{wanted}")
     } else {
         let (base, _) = template
             .split_once("{version}")
             .context("without {version} in its URL the recipe must name the patch release")?;
-        let url = format!("{base}stable-{wanted}.txt");
-        text(&client, &url)?
+        text(client, &format!("{base}stable-{wanted}.txt"))?
     };
     ensure!(
         version::parse(&release).is_some(),
         "the server names {release:?} as the newest release"
     );
-    let arch = locked.recipe.image.architecture.debian();
-    let url = template
-        .replace("{version}", &release)
-        .replace("{arch}", arch);
-    let sha256 = text(&client, &format!("{url}.sha256"))?;
+    Ok(release)
+}
+
+/// Pins a program by the digest beside it, and fetches it; gives whether it was in the cache.
+fn pin_one(
+    client: &blocking::Client,
+    url: &str,
+    release: &str,
+    session: &Session,
+    step: &Step,
+) -> Result<(LockedProgram, bool)> {
+    let sha256 = text(client, &format!("{url}.sha256"))?;
     // Some servers use the format of `sha256sum`: the digest, then the name.
     let sha256 = sha256
         .split_whitespace()
@@ -60,21 +104,17 @@ pub(super) fn pin(
         .to_ascii_lowercase();
     let hit = session.cache.object(&sha256).exists();
     if !hit {
-        fetch(&url, &sha256, session, step)?;
+        fetch(url, &sha256, session, step)?;
     }
-    let object = session.cache.object(&sha256);
-    let found = ask_version(&session.cache, &object)?;
-    ensure!(
-        found == release,
-        "{url} reports version {found}, expected {release}"
-    );
-    let kubelet = LockedKubelet {
-        version: release,
-        size: std::fs::metadata(&object)?.len(),
+    let program = LockedProgram {
+        version: release.to_owned(),
+        size: std::fs::metadata(session.cache.object(&sha256))?.len(),
         sha256,
-        source: LockedFrom::Release { url },
+        source: LockedFrom::Release {
+            url: url.to_owned(),
+        },
     };
-    Ok((kubelet, hit))
+    Ok((program, hit))
 }
 
 /// Fetches the program into the cache.

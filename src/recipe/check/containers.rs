@@ -4,16 +4,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
+use crate::recipe::mistakes::Mistake;
 
 /// Container images that are baked into the image.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawContainers {
-    /// Images that are built from Debian packages and imported on first boot.
+    /// Images that are built from Debian packages or programs of the Kubernetes release, and known to containerd at boot.
     pub images: Vec<ContainerImage>,
 }
 
-/// Container images that the tool builds from Debian packages and bakes into the root.
+/// Container images that the tool builds and bakes into the root.
 #[derive(
     Clone,
     Copy,
@@ -32,6 +33,12 @@ pub enum ContainerImage {
     Pause,
     /// etcd's server.
     Etcd,
+    /// The API server of the Kubernetes release.
+    KubeApiserver,
+    /// Its controllers.
+    KubeControllerManager,
+    /// Its scheduler.
+    KubeScheduler,
 }
 
 impl ContainerImage {
@@ -41,7 +48,26 @@ impl ContainerImage {
         match self {
             Self::Pause => &["catatonit"],
             Self::Etcd => &["etcd-server"],
+            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler => &[],
         }
+    }
+
+    /// The image's name without its registry: the component's, as kubeadm names images.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+        }
+    }
+
+    /// The program of the Kubernetes release that the image consists of, if it is such an image.
+    #[must_use]
+    pub fn component(self) -> Option<&'static str> {
+        self.packages().is_empty().then(|| self.name())
     }
 }
 
@@ -49,6 +75,17 @@ impl Check<'_> {
     pub(super) fn containers(&mut self, raw: RawContainers) -> Vec<ContainerImage> {
         let RawContainers { images } = raw;
         self.unique("containers.images");
+        if self.find("kubernetes").is_none()
+            && let Some(node) = self.find("containers.images")
+            && !images.is_empty()
+        {
+            let place = node.place.clone();
+            self.add(Mistake::at(
+                &place,
+                "container images without a kubelet that runs them",
+                "expected a table [kubernetes], or no images",
+            ));
+        }
         images
     }
 }

@@ -23,13 +23,36 @@ pub(super) struct RawKubernetes {
     pub kubelet: Vec<RawKubeletSource>,
     /// Packages of the kubelet's container, beside the essential ones.
     pub container_packages: Vec<String>,
+    /// Programs of the same release in the node's /usr/bin.
+    pub tools: Vec<KubernetesTool>,
+}
+
+/// A program of the Kubernetes release that people call on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum KubernetesTool {
+    /// The client of the API.
+    Kubectl,
+    /// Upstream's program that makes and joins clusters.
+    Kubeadm,
+}
+
+impl KubernetesTool {
+    /// The program's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kubectl => "kubectl",
+            Self::Kubeadm => "kubeadm",
+        }
+    }
 }
 
 /// A source of the kubelet: exactly one key is given.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawKubeletSource {
-    /// URL of the program on a release server, with {version} (as v1.36.3) and {arch} (as amd64) in it.
+    /// URL of the program on a release server, with {version} (as v1.36.3), {arch} (as amd64) and {program} in it.
     pub release: Option<String>,
     /// The program as a file; a path relative to this recipe.
     pub file: Option<String>,
@@ -49,13 +72,16 @@ pub struct Kubernetes {
     pub kubelet: Vec<KubeletSource>,
     /// Packages of the kubelet's container, beside the essential ones.
     pub container_packages: Vec<String>,
+    /// Programs of the same release in the node's `/usr/bin`.
+    pub tools: Vec<KubernetesTool>,
 }
 
 /// A source of the kubelet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KubeletSource {
-    /// A release server: a URL in which `{version}` (as `v1.36.3`) and `{arch}` (as `amd64`) are replaced.
+    /// A release server: a URL in which `{version}` (as `v1.36.3`), `{arch}` (as `amd64`) and `{program}` (as `kubelet`)
+    /// are replaced.
     Release {
         /// The URL.
         url: String,
@@ -75,13 +101,14 @@ pub enum KubeletSource {
 }
 
 /// Placeholders of a release URL.
-const PLACEHOLDERS: [&str; 2] = ["version", "arch"];
+const PLACEHOLDERS: [&str; 3] = ["version", "arch", "program"];
 
 pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     let RawKubernetes {
         version: given,
         kubelet: sources,
         container_packages,
+        tools,
     } = raw;
     match given.as_deref() {
         Some(text) => {
@@ -101,6 +128,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
         );
     }
     check.list("kubernetes.container-packages", Rule::Package);
+    check.unique("kubernetes.tools");
     let items = check
         .find("kubernetes.kubelet")
         .map_or(&[][..], Node::items);
@@ -113,6 +141,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
         version: given.unwrap_or_default(),
         kubelet,
         container_packages,
+        tools,
     }
 }
 
@@ -236,7 +265,7 @@ fn release(check: &mut Check<'_>, url: &str, place: &Place) {
             let mistake = Mistake::at(
                 place,
                 format!("`{{{name}}}` is unknown in a release URL"),
-                "expected {version} and {arch}",
+                "expected {version}, {arch} and {program}",
             );
             let near = nearest(name, PLACEHOLDERS);
             check.add(match near {

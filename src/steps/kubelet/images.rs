@@ -1,13 +1,18 @@
-//! The container images of the recipe, made of Debian packages, with the unit that imports them.
+//! The container images of the recipe, made of Debian packages and of programs of the Kubernetes release: a folder of the
+//! root for each, and the list by which the node tells containerd of them.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE, UNIT};
-use image::paths::CONTAINER_IMAGES;
+use image::container_images::{
+    ContainerImage as Listed, ContainerImages, IMAGES_COMMAND, IMAGES_UNIT, INDEX, folder, mark,
+};
+use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
+use image::paths::{CONTAINER_IMAGES, NODE_PROGRAM};
+use serde::{Deserialize, Serialize};
 
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
@@ -16,147 +21,294 @@ use crate::host::session::Session;
 use crate::host::tree;
 use crate::install;
 use crate::layer::{Entry, Layer};
+use crate::lock::LockedRecipe;
+use crate::lock::kubelet::Program;
 use crate::oci::{self, RunConfig};
-use crate::recipe::{ContainerImage, Recipe};
+use crate::recipe::{ContainerImage, SET_ETCD};
 
-/// The unit that imports the images.
-const IMPORT_UNIT: &str = "/usr/lib/systemd/system/slipway-images.service";
-/// The kubelet's namespace in containerd.
-const NAMESPACE: &str = "k8s.io";
+/// Where the images' names begin: nothing is ever pulled from there.
+const REGISTRY: &str = "slipway.local";
+/// The file of a step's folder with the image's documents.
+const DOCUMENTS: &str = "documents.json";
+/// The folder of a step's folder with the image's files.
+const FILES: &str = "files";
 
-/// A container image: its name, its packages, the kept paths of these, its entry point, and the command that checks at
-/// build time that its program starts.
-struct Baked {
-    name: &'static str,
-    packages: &'static [&'static str],
-    keep: fn(&str) -> bool,
-    entrypoint: &'static [&'static str],
-    proof: &'static [&'static str],
+/// The baked images of a recipe.
+pub(super) struct Images {
+    /// Their files and the unit.
+    pub layer: Layer,
+    /// Their references, by their names without registry and tag.
+    pub references: BTreeMap<String, String>,
 }
 
-const PAUSE: Baked = Baked {
-    name: PAUSE_IMAGE,
-    packages: &["catatonit"],
-    keep: |path| path == "/usr/bin/catatonit",
-    entrypoint: &["/usr/bin/catatonit", "-P"],
-    proof: &["/usr/bin/catatonit", "--version"],
-};
-const ETCD_SERVER: Baked = Baked {
-    name: ETCD_IMAGE,
-    packages: &["etcd-server", "libc6"],
-    // Of the C library, only the files for a program without locales and converters.
-    keep: |path| {
-        path == "/usr/bin/etcd"
-            || path == "/usr/lib64"
-            || path.starts_with("/usr/lib64/")
-            || (path.starts_with("/usr/lib/") && path.contains(".so") && !path.contains("/gconv/"))
+/// What an image is made of.
+enum Content<'a> {
+    /// Paths of Debian packages.
+    Packages {
+        /// The packages.
+        debs: Vec<Deb>,
+        /// Which of their paths.
+        keep: fn(&str) -> bool,
     },
-    entrypoint: &["/usr/bin/etcd"],
-    proof: &["/usr/bin/etcd", "--version"],
-};
-
-const fn baked(image: ContainerImage) -> &'static Baked {
-    match image {
-        ContainerImage::Pause => &PAUSE,
-        ContainerImage::Etcd => &ETCD_SERVER,
-    }
+    /// One static program of the release.
+    Program(&'a Program),
 }
 
-/// The container images of the recipe, as one OCI archive, with the unit that imports it on the first boot. `debs` are
-/// the packages of [`crate::recipe::SET_ETCD`]; `created` is in seconds since 1970.
+/// An image to make.
+struct Wanted<'a> {
+    image: ContainerImage,
+    /// Its full names; the first one is its reference.
+    names: Vec<String>,
+    content: Content<'a>,
+    entrypoint: Vec<String>,
+    /// The command that checks at build time that its program starts.
+    proof: Vec<String>,
+}
+
+/// The documents of a made image.
+#[derive(Debug, Serialize, Deserialize)]
+struct Documents {
+    manifest: String,
+    config: String,
+    chain_id: String,
+}
+
+/// Makes the container images of the recipe.
 ///
 /// # Errors
-/// If a package is missing, or a program of an image does not run in it.
-pub(super) fn layer(
+/// If a package or a program is missing, or a program does not run in its image.
+pub(super) fn bake(
     session: &Session,
-    recipe: &Recipe,
-    debs: &[Deb],
-    created: u64,
-) -> Result<Layer> {
-    let mut wanted = recipe.containers.clone();
-    wanted.sort();
-    wanted.dedup();
-    if wanted.is_empty() {
-        return Layer::new(&session.cache, Vec::new());
-    }
-    let step = session.progress.step("kubelet images");
-    let architecture = recipe.image.architecture.debian();
-    let mut key = Key::of("container images", 1)
-        .text("images", &format!("{wanted:?}"))
-        .text("architecture", architecture)
-        .bytes("created", &created.to_le_bytes());
-    for deb in debs {
-        key = key.text(&deb.package.name, &deb.package.sha256);
-    }
-    let key = key.finish();
-    let made = session.cache.step("images", &key, |folder| {
-        let scratch = session.cache.scratch()?;
-        let mut images = Vec::new();
-        for image in &wanted {
-            let baked = baked(*image);
-            images.push(
-                make(baked, debs, architecture, created, scratch.path())
-                    .with_context(|| format!("making the container image {}", baked.name))?,
-            );
-        }
-        oci::write_archive(&folder.join("images.tar"), &images, created)
-    })?;
-    let archive = made.path.join("images.tar");
-    let size = Some(fs::metadata(&archive)?.len());
-    step.done(made.hit, size);
-    let name = format!("{CONTAINER_IMAGES}/{}.tar", &key.as_str()[..16]);
-    let unit = import_unit(&wanted, &name, &key);
-    let entries = vec![
+    locked: &LockedRecipe,
+    components: &BTreeMap<String, Program>,
+) -> Result<Images> {
+    let mut chosen = locked.recipe.containers.clone();
+    chosen.sort();
+    chosen.dedup();
+    let debs = match locked.lock.sets.contains_key(SET_ETCD) {
+        true => locked.fetch(session, SET_ETCD)?,
+        false => Vec::new(),
+    };
+    let mut list = ContainerImages::default();
+    let mut entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),
         Entry::directory(CONTAINER_IMAGES, 0o755),
-        Entry::copy(&name, 0o644, &archive),
-        Entry::file(IMPORT_UNIT, 0o644, unit.as_str()),
     ];
-    let key = Key::of("images layer", 1).key("images", &key);
-    Layer::with_key(entries, key.text("unit", &unit).finish())
+    let mut references = BTreeMap::new();
+    let mut keys = Key::of("images layer", 2);
+    for image in chosen {
+        let wanted = wanted(image, &debs, components)?;
+        let step = session.progress.step(&format!("image {}", image.name()));
+        let (key, made, hit) = make(session, locked, &wanted)
+            .with_context(|| format!("making the container image {}", wanted.names[0]))?;
+        step.done(hit, None);
+        keys = keys
+            .key("image", &key)
+            .text("names", &wanted.names.join(" "));
+        let documents: Documents = serde_json::from_slice(&fs::read(made.join(DOCUMENTS))?)?;
+        let folder = folder(&documents.chain_id);
+        entries.extend(files(&wanted.content, &wanted.entrypoint, &made, &folder)?);
+        references.insert(image.name().to_owned(), wanted.names[0].clone());
+        list.images.push(Listed {
+            names: wanted.names,
+            manifest: documents.manifest,
+            config: documents.config,
+            chain_id: documents.chain_id,
+            folder,
+        });
+    }
+    if list.images.is_empty() {
+        let layer = Layer::new(&session.cache, Vec::new())?;
+        return Ok(Images { layer, references });
+    }
+    let key = keys.finish();
+    key.as_str().clone_into(&mut list.key);
+    let unit = unit(&list.key);
+    entries.push(Entry::file(INDEX, 0o644, serde_json::to_vec(&list)?));
+    let path = format!("/usr/lib/systemd/system/{IMAGES_UNIT}");
+    entries.push(Entry::file(path, 0o644, unit.as_str()));
+    let key = Key::of("images", 2).key("images", &key).text("unit", &unit);
+    let layer = Layer::with_key(entries, key.finish())?;
+    Ok(Images { layer, references })
 }
 
-fn make(
-    baked: &Baked,
+/// How an image is made.
+fn wanted<'a>(
+    image: ContainerImage,
     debs: &[Deb],
-    architecture: &str,
-    created: u64,
-    scratch: &Path,
-) -> Result<oci::Image> {
-    let mut chosen = Vec::new();
-    for package in baked.packages {
-        let deb = debs
-            .iter()
-            .find(|deb| deb.package.name == *package)
-            .with_context(|| format!("the lock's set has no package {package}"))?;
-        chosen.push(deb.clone());
-    }
-    let short = baked.packages[0];
-    let tree = scratch.join(short);
-    install::unpack_only(&chosen, &tree)?;
-    let entries = kept(&tree, baked.keep)?;
-    let layer = oci::layer(&entries, created, &scratch.join(format!("{short}.tar")))?;
-    prove(baked, &layer, &scratch.join(format!("{short}.proof")))?;
-    Ok(oci::Image {
-        name: baked.name.to_owned(),
-        architecture: architecture.to_owned(),
-        run: RunConfig {
-            entrypoint: baked
-                .entrypoint
-                .iter()
-                .map(|word| (*word).to_owned())
-                .collect(),
-            env: vec!["PATH=/usr/sbin:/usr/bin".to_owned()],
-            ..RunConfig::default()
+    components: &'a BTreeMap<String, Program>,
+) -> Result<Wanted<'a>> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let deb = |name: &str| {
+        debs.iter()
+            .find(|deb| deb.package.name == name)
+            .cloned()
+            .with_context(|| format!("the lock's set has no package {name}"))
+    };
+    Ok(match image {
+        ContainerImage::Pause => Wanted {
+            image,
+            names: vec![PAUSE_IMAGE.to_owned()],
+            content: Content::Packages {
+                debs: vec![deb("catatonit")?],
+                keep: is_pause,
+            },
+            entrypoint: words(&["/usr/bin/catatonit", "-P"]),
+            proof: words(&["/usr/bin/catatonit", "--version"]),
         },
-        layers: vec![layer],
+        ContainerImage::Etcd => {
+            let server = deb("etcd-server")?;
+            // Kubernetes' tools choose etcd's options by the release in the tag, and write it with a build number.
+            let release = upstream(&server.package.version);
+            let tagged = format!("{REGISTRY}/{}:{release}-0", image.name());
+            Wanted {
+                image,
+                names: vec![tagged, ETCD_IMAGE.to_owned()],
+                content: Content::Packages {
+                    debs: vec![server, deb("libc6")?],
+                    keep: is_etcd,
+                },
+                entrypoint: words(&["/usr/bin/etcd"]),
+                proof: words(&["/usr/bin/etcd", "--version"]),
+            }
+        }
+        ContainerImage::KubeApiserver
+        | ContainerImage::KubeControllerManager
+        | ContainerImage::KubeScheduler => {
+            let name = image.name();
+            let program = components
+                .get(name)
+                .with_context(|| format!("the lock has no program {name}"))?;
+            let path = format!("/usr/bin/{name}");
+            Wanted {
+                image,
+                names: vec![format!("{REGISTRY}/{name}:{}", program.version)],
+                content: Content::Program(program),
+                proof: vec![path.clone(), "--version".to_owned()],
+                entrypoint: vec![path],
+            }
+        }
     })
 }
 
+fn is_pause(path: &str) -> bool {
+    path == "/usr/bin/catatonit"
+}
+
+/// Of the C library, only the files for a program without locales and converters.
+fn is_etcd(path: &str) -> bool {
+    path == "/usr/bin/etcd"
+        || path == "/usr/lib64"
+        || path.starts_with("/usr/lib64/")
+        || (path.starts_with("/usr/lib/") && path.contains(".so") && !path.contains("/gconv/"))
+}
+
+/// The upstream version of a Debian package's version, without epoch and revision (Debian policy, 5.6.12).
+fn upstream(version: &str) -> &str {
+    let version = version.split_once(':').map_or(version, |(_, rest)| rest);
+    version
+        .rsplit_once('-')
+        .map_or(version, |(upstream, _)| upstream)
+}
+
+/// The step that makes one image: its key, its folder, and whether that came from the cache.
+fn make(
+    session: &Session,
+    locked: &LockedRecipe,
+    wanted: &Wanted<'_>,
+) -> Result<(Key, PathBuf, bool)> {
+    let created = locked.lock.epoch;
+    let architecture = locked.recipe.image.architecture.debian();
+    let mut key = Key::of("container image", 1)
+        .text("image", wanted.image.name())
+        .text("architecture", architecture)
+        .bytes("created", &created.to_le_bytes());
+    match &wanted.content {
+        Content::Packages { debs, .. } => {
+            for deb in debs {
+                key = key.text(&deb.package.name, &deb.package.sha256);
+            }
+        }
+        Content::Program(program) => key = key.text("program", &program.sha256),
+    }
+    let key = key.finish();
+    let made = session.cache.step("image", &key, |out| {
+        let scratch = session.cache.scratch()?;
+        let files = out.join(FILES);
+        if let Content::Packages { debs, keep } = &wanted.content {
+            unpack(debs, *keep, scratch.path(), &files)?;
+        }
+        let entries = files_in(&wanted.content, &wanted.entrypoint, out)?;
+        let layer = oci::layer(&entries, created, &scratch.path().join("layer.tar"))?;
+        prove(wanted, &layer, &scratch.path().join("proof"))?;
+        let image = oci::Image {
+            name: wanted.names[0].clone(),
+            architecture: architecture.to_owned(),
+            run: RunConfig {
+                entrypoint: wanted.entrypoint.clone(),
+                env: vec!["PATH=/usr/sbin:/usr/bin".to_owned()],
+                ..RunConfig::default()
+            },
+            layers: vec![layer],
+        };
+        let oci::Unpacked {
+            manifest,
+            config,
+            chain_id,
+        } = oci::unpacked(&image, created)?;
+        let documents = Documents {
+            manifest,
+            config,
+            chain_id,
+        };
+        Ok(fs::write(
+            out.join(DOCUMENTS),
+            serde_json::to_vec(&documents)?,
+        )?)
+    })?;
+    Ok((key, made.path, made.hit))
+}
+
+/// Unpacks packages and copies the paths that are kept into `files`.
+fn unpack(debs: &[Deb], keep: fn(&str) -> bool, scratch: &Path, files: &Path) -> Result<()> {
+    let tree = scratch.join("packages");
+    install::unpack_only(debs, &tree)?;
+    let layer = oci::layer(&kept(&tree, keep)?, 0, &scratch.join("kept.tar"))?;
+    Ok(tar::Archive::new(fs::File::open(&layer.path)?).unpack(files)?)
+}
+
+/// The image's files as entries below `/`, of the step's folder `made`.
+fn files_in(content: &Content<'_>, entrypoint: &[String], made: &Path) -> Result<Vec<Entry>> {
+    match content {
+        Content::Packages { .. } => kept(&made.join(FILES), |_| true),
+        Content::Program(program) => {
+            let path = entrypoint.first().context("an image's program")?;
+            let mut entries = parents(path);
+            entries.push(Entry::copy(path, 0o755, &program.path));
+            Ok(entries)
+        }
+    }
+}
+
+/// The same below the image's folder of the root.
+fn files(
+    content: &Content<'_>,
+    entrypoint: &[String],
+    made: &Path,
+    folder: &str,
+) -> Result<Vec<Entry>> {
+    let mut entries = vec![Entry::directory(folder, 0o755)];
+    for mut entry in files_in(content, entrypoint, made)? {
+        entry.path.insert_str(0, folder);
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
 /// Runs the image's program from the image's layer: a missing library fails the build, not the node.
-fn prove(baked: &Baked, layer: &oci::Blob, tree: &Path) -> Result<()> {
+fn prove(wanted: &Wanted<'_>, layer: &oci::Blob, tree: &Path) -> Result<()> {
     tar::Archive::new(fs::File::open(&layer.path)?).unpack(tree)?;
-    let (program, arguments) = baked.proof.split_first().context("an image's proof")?;
+    let (program, arguments) = wanted.proof.split_first().context("an image's proof")?;
     Sandbox::new(tree)
         .command(program)
         .args(arguments)
@@ -176,10 +328,11 @@ fn kept(tree: &Path, keep: fn(&str) -> bool) -> Result<Vec<Entry>> {
         if item.meta.is_dir() || !(keep(&path) || (link && top)) {
             continue;
         }
-        for (at, _) in path.match_indices('/').skip(1) {
-            let folder = &path[..at];
-            entries.insert(folder.to_owned(), Entry::directory(folder, 0o755));
-        }
+        entries.extend(
+            parents(&path)
+                .into_iter()
+                .map(|entry| (entry.path.clone(), entry)),
+        );
         let entry = if link {
             let target = fs::read_link(&item.path)?;
             Entry::symlink(&path, target.to_string_lossy())
@@ -192,26 +345,19 @@ fn kept(tree: &Path, keep: fn(&str) -> bool) -> Result<Vec<Entry>> {
     Ok(entries.into_values().collect())
 }
 
-/// The unit. Its mark is stored with containerd's data, so that both are lost together; the data is synced to the disk
-/// before the mark is created.
-fn import_unit(images: &[ContainerImage], archive: &str, key: &Key) -> String {
-    let mark = format!("/var/lib/containerd/slipway-images-{}", &key.as_str()[..16]);
-    let pins: Vec<String> = images
-        .iter()
-        .map(|image| {
-            // Without the label the kubelet removes them when the disk is nearly full.
-            format!(
-                "ExecStart=/usr/bin/ctr --namespace {NAMESPACE} images label {} io.cri-containerd.pinned=pinned",
-                baked(*image).name
-            )
-        })
-        .collect();
+/// The folders above a path, the topmost first.
+fn parents(path: &str) -> Vec<Entry> {
+    let ends = path.match_indices('/').skip(1);
+    ends.map(|(at, _)| Entry::directory(&path[..at], 0o755))
+        .collect()
+}
+
+/// The unit. What it did is marked with containerd's data, after that is on the disk.
+fn unit(key: &str) -> String {
     include_str!("slipway-images.service")
-        .replace("@UNIT@", UNIT)
-        .replace("@MARK@", &mark)
-        .replace("@NAMESPACE@", NAMESPACE)
-        .replace("@ARCHIVE@", archive)
-        .replace("@PINS@", &pins.join("\n"))
+        .replace("@MARK@", &mark(key))
+        .replace("@PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", IMAGES_COMMAND)
 }
 
 #[cfg(test)]
@@ -231,7 +377,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         }
         std::os::unix::fs::symlink("usr/bin", folder.path().join("bin")).unwrap();
-        let entries = kept(folder.path(), PAUSE.keep).unwrap();
+        let entries = kept(folder.path(), is_pause).unwrap();
         let paths: Vec<_> = entries.iter().map(|e| (e.path.as_str(), e.mode)).collect();
         assert_eq!(
             paths,
@@ -245,22 +391,22 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_made_after_the_data_is_on_the_disk() {
-        let key = Key::of("test", 1).finish();
-        let images = [ContainerImage::Pause, ContainerImage::Etcd];
-        let unit = import_unit(&images, "/a.tar", &key);
-        let at = |text: &str| {
-            unit.find(text)
-                .unwrap_or_else(|| panic!("{text} in {unit}"))
-        };
-        assert!(at("images import /a.tar") < at("label slipway.local/etcd:baked"));
-        assert!(at("label slipway.local/pause:baked") < at("/usr/bin/sync"));
-        assert!(at("/usr/bin/sync") < at("/usr/bin/touch"));
+    fn the_unit_is_whole_and_does_nothing_twice() {
+        let unit = unit("0123456789abcdef0123");
         // `@system-service` is systemd's own word.
         assert_eq!(unit.matches('@').count(), 1, "{unit}");
-        assert!(unit.contains(&format!(
-            "!/var/lib/containerd/slipway-images-{}",
-            &key.as_str()[..16]
-        )));
+        let mark = "ConditionPathExists=!/var/lib/containerd/slipway-images-0123456789abcdef\n";
+        assert!(unit.contains(mark), "{unit}");
+    }
+
+    #[test]
+    fn a_packages_version_gives_the_upstream_one() {
+        for (version, upstream) in [
+            ("3.5.16-4+b13", "3.5.16"),
+            ("1:2.0-1-3", "2.0-1"),
+            ("0.2.1", "0.2.1"),
+        ] {
+            assert_eq!(super::upstream(version), upstream);
+        }
     }
 }
