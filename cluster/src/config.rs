@@ -7,7 +7,7 @@ pub use crate::components::ComponentConfig;
 use crate::documents::{Documents, documents};
 use crate::fields::{CLUSTER, INIT, KUBE_PROXY, KUBELET};
 use crate::host::Host;
-use crate::release::{Kubeadm, Version};
+use crate::release::{EtcdFlags, Kubeadm, Version};
 use crate::report::{Mistake, Report};
 use crate::schema::decode;
 pub use crate::types::{
@@ -33,6 +33,8 @@ pub struct Config {
     pub kubeadm: Kubeadm,
     /// The version of Kubernetes.
     pub kubernetes: Version,
+    /// The flags of etcd.
+    pub etcd_flags: EtcdFlags,
     /// What kubeadm takes with a warning.
     pub warnings: Vec<Mistake>,
 }
@@ -59,7 +61,7 @@ pub fn read(text: &str, kubeadm: &str, host: &Host) -> Result<Config, Report> {
 }
 
 /// The configuration, unless a step before the validation found a mistake.
-fn complete(
+pub(crate) fn complete(
     documents: &Documents,
     kubeadm: &Kubeadm,
     host: &Host,
@@ -91,6 +93,7 @@ fn complete(
         cluster,
         uploaded,
         kubeadm: kubeadm.clone(),
+        etcd_flags: kubeadm.release.etcd_flags,
         warnings: report.warnings.clone(),
     })
 }

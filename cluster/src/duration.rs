@@ -1,6 +1,9 @@
 //! Durations as Go writes them: `1h30m0s`.
 
 use std::fmt;
+use std::time::SystemTime;
+
+use time::OffsetDateTime;
 
 /// Nanoseconds of one unit, with the unit's names.
 const UNITS: [(&str, i64); 8] = [
@@ -126,6 +129,21 @@ impl<'de> serde::Deserialize<'de> for Duration {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a duration"))
     }
+}
+
+/// The time after a duration, RFC 3339 in UTC with seconds.
+#[must_use]
+pub fn time_after(now: SystemTime, duration: Duration) -> String {
+    let time = OffsetDateTime::from(now) + time::Duration::nanoseconds(duration.0);
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+        time.year(),
+        u8::from(time.month()),
+        time.day(),
+        time.hour(),
+        time.minute(),
+        time.second()
+    )
 }
 
 #[cfg(test)]

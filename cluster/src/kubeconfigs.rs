@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::certs::{Certificate, client};
 use crate::config::Config;
-use crate::yaml;
+use crate::report::Report;
+use crate::yaml::{self, Content, Node};
 
 /// What a kubeconfig is to be. Its one cluster, context and user are named as kubeadm names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,4 +125,47 @@ fn file(name: &str) -> &'static str {
         "controller-manager" => "controller-manager.conf",
         _ => "scheduler.conf",
     }
+}
+
+/// What a kubeconfig's first cluster and first user are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The URL of the API server.
+    pub server: String,
+    /// The certificate of its authority, PEM, if it is in the file.
+    pub authority: Option<String>,
+    /// The user's certificate, PEM, if it is in the file.
+    pub certificate: Option<String>,
+    /// The user's key, PEM, if it is in the file.
+    pub key: Option<String>,
+    /// Whether the user's certificate is a file of its own.
+    pub elsewhere: bool,
+}
+
+/// Reads a kubeconfig. Nothing if it has no cluster or no user.
+#[must_use]
+pub fn read(text: &str) -> Option<Given> {
+    let root = yaml::document(text, 0, &mut Report::default())?;
+    let cluster = first(&root, "clusters")?.get("cluster")?;
+    let user = first(&root, "users")?.get("user")?;
+    Some(Given {
+        server: cluster.get("server")?.text()?.to_owned(),
+        authority: data(cluster, "certificate-authority-data"),
+        certificate: data(user, "client-certificate-data"),
+        key: data(user, "client-key-data"),
+        elsewhere: user.get("client-certificate").is_some(),
+    })
+}
+
+fn first<'a>(root: &'a Node, list: &str) -> Option<&'a Node> {
+    match &root.get(list)?.content {
+        Content::List(items) => items.first(),
+        _ => None,
+    }
+}
+
+/// Text in base 64.
+fn data(node: &Node, key: &str) -> Option<String> {
+    let bytes = STANDARD.decode(node.get(key)?.text()?).ok()?;
+    String::from_utf8(bytes).ok()
 }

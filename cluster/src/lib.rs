@@ -6,6 +6,8 @@
 //! kubeadm's rules → rendered: certificates, kubeconfigs, static pods, the kubelet's files, the objects of the cluster,
 //! the addons. What differs between versions of kubeadm is one table, [`release`].
 //!
+//! A cluster object ([`object`]) is the shorter way to the same: its fields become kubeadm's documents.
+//!
 //! Nothing here touches a disk, a network or a clock: what kubeadm asks of the machine is a [`host::Host`], and what only
 //! the moment of a bootstrap knows (the authority's certificate, the time) an [`objects::Moment`]. [`pki`] makes keys and
 //! certificates of the specifications; of the machine it takes random numbers.
@@ -49,6 +51,9 @@ mod validate;
 
 // Floor: configurations
 pub mod config;
+
+// Floor: cluster objects
+pub mod object;
 
 // Floor: parts of pods
 mod arguments;

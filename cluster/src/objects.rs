@@ -115,6 +115,13 @@ pub fn objects(config: &Config, moment: &dyn Moment) -> Vec<Object> {
     objects
 }
 
+/// The administrators' binding, which `admin.conf` works by. It is the first of all objects, made by `super-admin.conf`.
+#[must_use]
+pub fn administrators() -> Object {
+    let admins = "kubeadm:cluster-admins";
+    cluster_binding(admins, "cluster-admin", &group(admins))
+}
+
 fn kubeadm_config(config: &Config) -> Vec<Object> {
     let name = "kubeadm:nodes-kubeadm-config";
     let data = json!({"ClusterConfiguration": yaml::write(&config.uploaded)});

@@ -2,6 +2,8 @@
 //!
 //! Keys are of elliptic curves: the library makes no RSA keys, and says so.
 
+mod keep;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -49,6 +51,34 @@ pub enum Error {
     NoAuthority(Authority),
     /// A certificate with this common name, and the library's reason.
     Refused(String, String),
+    /// A file that is there, and why it cannot be kept or completed.
+    Unusable(String, &'static str),
+    /// A file that the finished bootstrap made and that is gone.
+    Missing(String),
+}
+
+/// How far a bootstrap has come, which decides over what is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It has not begun: what is there was brought by the node's config, and half a pair is a mistake.
+    Fresh,
+    /// It was interrupted: a key without its certificate is its own, and nothing was signed by it.
+    Begun,
+    /// It is finished: nothing that others trust is made anew.
+    Done,
+}
+
+/// What is to be there.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The folder of the certificates.
+    pub folder: &'a str,
+    /// The kind of the key that signs service accounts.
+    pub accounts: KeyKind,
+    /// The certificates, each after its authority's.
+    pub certificates: &'a [CertificateFile],
+    /// The kubeconfigs.
+    pub kubeconfigs: &'a [Kubeconfig],
 }
 
 impl fmt::Display for Error {
@@ -65,6 +95,11 @@ impl fmt::Display for Error {
                     authority.name()
                 )
             }
+            Self::Unusable(file, reason) => write!(f, "{file} {reason}"),
+            Self::Missing(file) => write!(
+                f,
+                "{file} is gone, and other nodes trust it: restore it from a backup"
+            ),
             Self::Refused(name, reason) => write!(f, "making the certificate of {name}: {reason}"),
         }
     }
@@ -72,39 +107,41 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Makes all keys, certificates and kubeconfigs; `folder` is that of the certificates, `accounts` the kind of the key that
-/// signs service accounts, `now` the time.
+/// Makes all keys, certificates and kubeconfigs; `now` is the time.
 ///
 /// # Errors
 /// RSA keys, an authority that is skipped, or a name that no certificate can have.
-pub fn make(
-    folder: &str,
-    accounts: KeyKind,
-    certificates: &[CertificateFile],
-    kubeconfigs: &[Kubeconfig],
+pub fn make(wanted: Wanted<'_>, now: SystemTime) -> Result<Vec<KeyFile>, Error> {
+    complete(wanted, now, Progress::Fresh, &|_| None)
+}
+
+/// Makes those keys, certificates and kubeconfigs that are not there, or no longer valid; `there` gives the content of a
+/// file. The files are in the order in which they must be written: a key stands before its certificate, an authority
+/// before what it signed.
+///
+/// # Errors
+/// As [`make`], and what is there and cannot be kept: a half authority, files of another authority.
+pub fn complete(
+    wanted: Wanted<'_>,
     now: SystemTime,
+    progress: Progress,
+    there: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<KeyFile>, Error> {
     let mut maker = Maker {
         now: now.into(),
+        progress,
+        there,
         authorities: Vec::new(),
+        files: Vec::new(),
     };
-    let mut files = Vec::new();
-    for CertificateFile { file, certificate } in certificates {
-        let made = maker.certificate(certificate)?;
-        files.push(public(format!("{folder}/{file}.crt"), made.certificate));
-        files.push(secret(format!("{folder}/{file}.key"), made.key));
+    for CertificateFile { file, certificate } in wanted.certificates {
+        maker.pair(&format!("{}/{file}", wanted.folder), certificate)?;
     }
-    let accounts = key(accounts)?;
-    files.push(secret(format!("{folder}/sa.key"), accounts.serialize_pem()));
-    files.push(public(
-        format!("{folder}/sa.pub"),
-        accounts.public_key_pem(),
-    ));
-    for kubeconfig in kubeconfigs {
-        let text = maker.kubeconfig(kubeconfig)?;
-        files.push(secret(format!("/etc/kubernetes/{}", kubeconfig.file), text));
+    maker.accounts(wanted.folder, wanted.accounts)?;
+    for kubeconfig in wanted.kubeconfigs {
+        maker.kubeconfig(kubeconfig)?;
     }
-    Ok(files)
+    Ok(maker.files)
 }
 
 fn public(path: String, text: String) -> KeyFile {
@@ -136,12 +173,51 @@ struct Signer {
     certificate: String,
 }
 
-struct Maker {
+struct Maker<'a> {
     now: OffsetDateTime,
+    progress: Progress,
+    there: &'a dyn Fn(&str) -> Option<String>,
     authorities: Vec<Signer>,
+    files: Vec<KeyFile>,
 }
 
-impl Maker {
+impl Maker<'_> {
+    /// Keeps a certificate and its key, or makes both.
+    fn pair(&mut self, file: &str, certificate: &Certificate) -> Result<(), Error> {
+        let kept = match certificate.usage {
+            Usage::Authority => self.keep_authority(file, certificate)?,
+            _ => self.keep_leaf(file, certificate)?,
+        };
+        if !kept {
+            let made = self.certificate(certificate)?;
+            self.files.push(secret(format!("{file}.key"), made.key));
+            self.files
+                .push(public(format!("{file}.crt"), made.certificate));
+        }
+        Ok(())
+    }
+
+    /// Keeps the key that signs service accounts, or makes it.
+    fn accounts(&mut self, folder: &str, kind: KeyKind) -> Result<(), Error> {
+        let (private, shared) = (format!("{folder}/sa.key"), format!("{folder}/sa.pub"));
+        let key = match ((self.there)(&private), (self.there)(&shared)) {
+            (Some(_), Some(_)) => return Ok(()),
+            (None, Some(_)) => return Err(Error::Unusable(shared, "has no sa.key beside it")),
+            (Some(text), None) => {
+                let wrong = |_| Error::Unusable(private.clone(), "is not a PKCS#8 key");
+                KeyPair::from_pem(&text).map_err(wrong)?
+            }
+            (None, None) if self.progress == Progress::Done => return Err(Error::Missing(private)),
+            (None, None) => {
+                let made = key(kind)?;
+                self.files.push(secret(private, made.serialize_pem()));
+                made
+            }
+        };
+        self.files.push(public(shared, key.public_key_pem()));
+        Ok(())
+    }
+
     fn certificate(&mut self, certificate: &Certificate) -> Result<Made, Error> {
         let refused =
             |error: rcgen::Error| Error::Refused(certificate.name.clone(), error.to_string());
@@ -215,14 +291,21 @@ impl Maker {
         Ok(params)
     }
 
-    fn kubeconfig(&mut self, kubeconfig: &Kubeconfig) -> Result<String, Error> {
+    /// Keeps a kubeconfig, or makes it.
+    fn kubeconfig(&mut self, kubeconfig: &Kubeconfig) -> Result<(), Error> {
+        let path = format!("/etc/kubernetes/{}", kubeconfig.file);
+        if self.keep_kubeconfig(&path, kubeconfig)? {
+            return Ok(());
+        }
         let made = self.certificate(&kubeconfig.certificate)?;
         let signer = self.signer(kubeconfig.certificate.issuer)?;
-        Ok(kubeconfig.text(Credentials {
+        let text = kubeconfig.text(Credentials {
             authority: &signer.certificate,
             certificate: &made.certificate,
             key: &made.key,
-        }))
+        });
+        self.files.push(secret(path, text));
+        Ok(())
     }
 }
 

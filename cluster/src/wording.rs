@@ -9,6 +9,16 @@ pub(crate) fn either(words: &[&str]) -> String {
     }
 }
 
+/// The known word that is nearest to another one, if one is near enough to be meant.
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    known
+        .map(|known| (strsim::damerau_levenshtein(&word, known), known))
+        .filter(|(distance, known)| *distance <= (known.chars().count() / 3).max(1))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::either;

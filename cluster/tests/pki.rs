@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use cluster::certs::{Authority, Certificate, KeyKind, Usage};
 use cluster::config::{self, Config};
 use cluster::host::Host;
-use cluster::pki::{Error, KeyFile, make};
+use cluster::pki::{Error, KeyFile, Progress, Wanted, complete, make};
 use cluster::yaml;
 use cluster::{certs, kubeconfigs};
 use x509_parser::certificate::X509Certificate;
@@ -42,13 +42,13 @@ fn made(config: &Config) -> Result<BTreeMap<String, KeyFile>, Error> {
     let kubeconfigs = kubeconfigs::kubeconfigs(config);
     let kind = KeyKind::of(&config.cluster.encryption_algorithm);
     let now = UNIX_EPOCH + Duration::from_secs(NOW);
-    let files = make(
-        &config.cluster.certificates_dir,
-        kind,
-        &certificates,
-        &kubeconfigs,
-        now,
-    )?;
+    let wanted = Wanted {
+        folder: &config.cluster.certificates_dir,
+        accounts: kind,
+        certificates: &certificates,
+        kubeconfigs: &kubeconfigs,
+    };
+    let files = make(wanted, now)?;
     Ok(files
         .into_iter()
         .map(|file| (file.path.clone(), file))
@@ -211,4 +211,140 @@ fn rsa_and_an_authority_that_is_skipped_are_refused() {
         made(&skipped).unwrap_err(),
         Error::NoAuthority(Authority::FrontProxy)
     );
+}
+
+/// Files by their paths, as a disk has them.
+type Disk = BTreeMap<String, String>;
+
+fn completed(config: &Config, disk: &Disk, progress: Progress, now: u64) -> Result<Disk, Error> {
+    let wanted = Wanted {
+        folder: &config.cluster.certificates_dir,
+        accounts: KeyKind::Ecdsa(256),
+        certificates: &certs::certificates(config),
+        kubeconfigs: &kubeconfigs::kubeconfigs(config),
+    };
+    let now = UNIX_EPOCH + Duration::from_secs(now);
+    let files = complete(wanted, now, progress, &|path| disk.get(path).cloned())?;
+    Ok(files
+        .into_iter()
+        .map(|file| (file.path, file.text))
+        .collect())
+}
+
+fn whole() -> (Config, Disk) {
+    let config = config("encryptionAlgorithm: ECDSA-P256", "");
+    let disk = completed(&config, &Disk::new(), Progress::Fresh, NOW).unwrap();
+    (config, disk)
+}
+
+#[test]
+fn what_is_there_and_valid_is_kept() {
+    let (config, disk) = whole();
+    for progress in [Progress::Fresh, Progress::Begun, Progress::Done] {
+        assert_eq!(completed(&config, &disk, progress, NOW), Ok(Disk::new()));
+    }
+}
+
+#[test]
+fn a_bootstrap_that_is_cut_after_any_file_is_completed() {
+    let (config, disk) = whole();
+    let wanted = Wanted {
+        folder: &config.cluster.certificates_dir,
+        accounts: KeyKind::Ecdsa(256),
+        certificates: &certs::certificates(&config),
+        kubeconfigs: &kubeconfigs::kubeconfigs(&config),
+    };
+    let now = UNIX_EPOCH + Duration::from_secs(NOW);
+    let order = make(wanted, now).unwrap();
+    for cut in 0..order.len() {
+        let mut there: Disk = order[..cut]
+            .iter()
+            .map(|file| (file.path.clone(), file.text.clone()))
+            .collect();
+        let before = there.clone();
+        let made = completed(&config, &there, Progress::Begun, NOW).unwrap();
+        // A key without its certificate is the only file that is made anew.
+        let anew: Vec<_> = made
+            .keys()
+            .filter(|path| before.contains_key(*path))
+            .collect();
+        assert!(
+            anew.len() <= 1 && anew.iter().all(|path| path.ends_with(".key")),
+            "{cut}: {anew:?}"
+        );
+        there.extend(made);
+        assert!(there.keys().eq(disk.keys()), "{cut}");
+        assert_eq!(
+            completed(&config, &there, Progress::Done, NOW),
+            Ok(Disk::new()),
+            "{cut}"
+        );
+    }
+}
+
+#[test]
+fn half_an_authority_is_refused_by_name() {
+    let (config, disk) = whole();
+    for (gone, there) in [("ca.key", "ca.crt"), ("etcd/ca.crt", "etcd/ca.key")] {
+        let mut half = disk.clone();
+        half.remove(&format!("/etc/kubernetes/pki/{gone}")).unwrap();
+        for progress in [Progress::Fresh, Progress::Done] {
+            let error = completed(&config, &half, progress, NOW)
+                .unwrap_err()
+                .to_string();
+            let expected = format!("/etc/kubernetes/pki/{there} is half of an authority");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+    let mut without = disk.clone();
+    without.retain(|path, _| !path.contains("/pki/ca."));
+    let error = completed(&config, &without, Progress::Done, NOW).unwrap_err();
+    assert_eq!(
+        error,
+        Error::Missing("/etc/kubernetes/pki/ca.key".to_owned())
+    );
+}
+
+#[test]
+fn a_leaf_is_made_anew_when_it_is_gone_expired_or_lacks_a_name() {
+    let (config, disk) = whole();
+    let pair = |name: &str| ["crt", "key"].map(|end| format!("/etc/kubernetes/pki/{name}.{end}"));
+    let mut less = disk.clone();
+    less.remove(&pair("apiserver")[0]).unwrap();
+    let made = completed(&config, &less, Progress::Done, NOW).unwrap();
+    assert!(made.keys().eq(pair("apiserver").iter()));
+    let mut renamed = config.clone();
+    renamed
+        .cluster
+        .api_server
+        .cert_sans
+        .push("new.example.test".to_owned());
+    let made = completed(&renamed, &disk, Progress::Done, NOW).unwrap();
+    assert!(made.keys().eq(pair("apiserver").iter()));
+    // 101 hours later all leaves are expired, and the authorities are not.
+    let made = completed(&config, &disk, Progress::Done, NOW + 101 * 3600).unwrap();
+    assert_eq!(made.len(), 7 * 2 + 5);
+    assert!(
+        !made
+            .keys()
+            .any(|path| path.contains("ca.") || path.contains("sa."))
+    );
+}
+
+#[test]
+fn files_of_another_cluster_are_refused_before_the_bootstrap() {
+    let (config, disk) = whole();
+    let (_, other) = whole();
+    for file in ["pki/etcd/peer.crt", "admin.conf"] {
+        let path = format!("/etc/kubernetes/{file}");
+        let mut mixed = disk.clone();
+        mixed.insert(path.clone(), other[&path].clone());
+        let error = completed(&config, &mixed, Progress::Fresh, NOW)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with(&format!("{path} belongs to another cluster")),
+            "{error}"
+        );
+    }
 }

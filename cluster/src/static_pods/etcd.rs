@@ -89,7 +89,7 @@ fn own(config: &Config, local: &LocalEtcd) -> Vec<Arg> {
 fn checks(config: &Config) -> [Arg; 2] {
     let version = Version::parse(images::etcd_tag(config));
     let below = version.is_none_or(|version| version.numbers < [3, 6, 0]);
-    if config.kubeadm.release.etcd_flags == EtcdFlags::ByTag && below {
+    if config.etcd_flags == EtcdFlags::ByTag && below {
         [
             arg("experimental-initial-corrupt-check", "true"),
             arg("experimental-watch-progress-notify-interval", "5s"),

@@ -1,0 +1,261 @@
+//! The cluster object: one file of TOML or JSON that describes a cluster and this node of it.
+//!
+//! Its fields ([`words`]) are copied with their positions into kubeadm's four documents, so that everything behind them,
+//! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
+
+mod source;
+mod translate;
+mod words;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::{Map, Value};
+
+use crate::address::{self, Subnet};
+use crate::config::{self, Config};
+use crate::host::Host;
+use crate::release::{EtcdFlags, Kubeadm};
+use crate::report::{Mistake, Report};
+use crate::yaml::{Content, Node};
+use translate::{Translation, translate};
+use words::{CNI, Document, Shape, WORDS};
+
+/// What the node's image brings, where the object says nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// The version of Kubernetes, as `v1.36.3`.
+    pub version: String,
+    /// Names of components to the full references of their images.
+    pub images: BTreeMap<String, String>,
+    /// Fields of the kubelet's configuration that this system needs.
+    pub kubelet: Map<String, Value>,
+    /// A folder for FlexVolume plugins that can be written.
+    pub flexvolume: String,
+}
+
+/// The network of pods that the node sets up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cni {
+    /// A bridge, for a cluster of one node.
+    Bridge,
+    /// None: an addon brings it.
+    None,
+}
+
+/// A cluster object, complete and valid.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// What kubeadm would have been given.
+    pub config: Config,
+    /// The network of pods.
+    pub cni: Cni,
+    /// Labels of this node beside those of a control plane.
+    pub labels: BTreeMap<String, String>,
+    /// What is left out, and why.
+    pub notes: Vec<String>,
+}
+
+/// Reads a cluster object on this host.
+///
+/// # Errors
+/// All mistakes, each with the object's field and its position.
+pub fn read(text: &str, image: &Image, host: &Host) -> Result<Object, Report> {
+    let mut report = Report::default();
+    let Some(root) = source::read(text, &mut report) else {
+        return Err(report);
+    };
+    let mut translation = translate(&root, image, &mut report);
+    let Some(kubeadm) = kubeadm(&translation, &root, image, &mut report) else {
+        return Err(report);
+    };
+    let notes = complete(&mut translation, &kubeadm, image);
+    let read = config::complete(&translation.documents, &kubeadm, host, &mut report);
+    // kubeadm ignores unknown fields of the kubelet's and kube-proxy's configuration; here they are mistakes.
+    let unknown = std::mem::take(&mut report.warnings);
+    report
+        .mistakes
+        .extend(unknown.into_iter().map(|warning| Mistake {
+            message: warning.message.replace(": it is ignored", ""),
+            ..warning
+        }));
+    rename(&mut report.mistakes, &root);
+    let Some(mut config) = read.filter(|_| report.mistakes.is_empty()) else {
+        return Err(report);
+    };
+    // The image's etcd may be older than the one that this kubeadm knows.
+    config.etcd_flags = EtcdFlags::ByTag;
+    // kubeadm makes a token if it is given none.
+    if !translation.has_tokens {
+        config.init.bootstrap_tokens.clear();
+    }
+    Ok(Object {
+        config,
+        cni: translation.cni,
+        labels: translation.labels,
+        notes,
+    })
+}
+
+/// The version of Kubernetes, whose kubeadm is followed. An image brings one version only.
+fn kubeadm(
+    translation: &Translation,
+    root: &Node,
+    image: &Image,
+    report: &mut Report,
+) -> Option<Kubeadm> {
+    let at = root.get("version").map_or(root.at, |node| node.at);
+    let text = translation.version.as_deref().unwrap_or(&image.version);
+    if text.is_empty() {
+        report.refuse_at(
+            "version",
+            at,
+            "expected a version of Kubernetes: the image brings none",
+        );
+        return None;
+    }
+    let Some(kubeadm) = Kubeadm::parse(text) else {
+        let message =
+            format!("{text:?} is not a known version of Kubernetes; expected 1.34.x to 1.36.x");
+        report.refuse_at("version", at, message);
+        return None;
+    };
+    let own = Kubeadm::parse(&image.version);
+    if let Some(own) = own.filter(|own| own.version != kubeadm.version && translation.uses_image) {
+        let message = format!(
+            "{} is not in the image, which brings {}; expected that, or image-repository",
+            kubeadm.version, own.version
+        );
+        report.refuse_at("version", at, message);
+    }
+    Some(kubeadm)
+}
+
+/// Sets what the object leaves open by what the image has; returns what is left out.
+fn complete(translation: &mut Translation, kubeadm: &Kubeadm, image: &Image) -> Vec<String> {
+    let version = kubeadm.version.to_string();
+    translation.set(Document::Cluster, "kubernetesVersion", version.into());
+    let mut notes = Vec::new();
+    if translation.uses_image {
+        from_image(translation, image);
+        for (name, field) in [("kube-proxy", "proxy"), ("coredns", "dns")] {
+            if !image.images.contains_key(name) {
+                let disabled = format!("{field}.disabled");
+                translation.replace(Document::Cluster, &disabled, true.into());
+                notes.push(format!("{name} is left out: the image does not bring it"));
+            }
+        }
+    }
+    for (name, value) in &image.kubelet {
+        translation.set(Document::Kubelet, name, value.clone());
+    }
+    if kubeadm.release.flexvolume && !image.flexvolume.is_empty() {
+        translation.argument(
+            "controllerManager",
+            "flex-volume-plugin-dir",
+            &image.flexvolume,
+        );
+    }
+    notes
+}
+
+/// The repository and the tags of the images that the image brings.
+fn from_image(translation: &mut Translation, image: &Image) {
+    let parts = |name: &str| {
+        let (rest, tag) = image.images.get(name)?.rsplit_once(':')?;
+        let repository = rest.rsplit_once('/')?.0;
+        Some((repository.to_owned(), tag.to_owned()))
+    };
+    if let Some((repository, _)) = parts("kube-apiserver") {
+        translation.set(Document::Cluster, "imageRepository", repository.into());
+    }
+    for (name, field) in [("etcd", "etcd.local"), ("coredns", "dns")] {
+        if let Some((repository, tag)) = parts(name) {
+            let path = |word: &str| format!("{field}.{word}");
+            translation.set(
+                Document::Cluster,
+                &path("imageRepository"),
+                repository.into(),
+            );
+            translation.set(Document::Cluster, &path("imageTag"), tag.into());
+        }
+    }
+}
+
+/// Names the mistakes by the fields of the object.
+fn rename(mistakes: &mut [Mistake], root: &Node) {
+    for mistake in mistakes {
+        let name = own_name(&mistake.field).or_else(|| name_within(&mistake.field, root));
+        mistake.field = name.unwrap_or_else(|| mistake.field.clone());
+    }
+}
+
+/// The object's field of a field of kubeadm's.
+fn own_name(field: &str) -> Option<String> {
+    let below = |path: &str| {
+        let rest = field.strip_prefix(path).filter(|_| !path.is_empty())?;
+        (rest.is_empty() || rest.starts_with('.')).then(|| rest.to_owned())
+    };
+    let found = WORDS.iter().filter_map(|word| {
+        let (_, path) = word.to?;
+        Some((path.len(), word.name, below(path)?))
+    });
+    let (_, name, rest) = found.max_by_key(|(length, ..)| *length)?;
+    Some(format!("{name}{rest}"))
+}
+
+/// The object's field of a field that is copied with its whole table.
+fn name_within(field: &str, root: &Node) -> Option<String> {
+    let first = field.split('.').next().filter(|first| !first.is_empty())?;
+    let tables = WORDS.iter().filter(|word| word.shape == Shape::Fields);
+    let mut names = tables.map(|word| word.name);
+    let name = names.find(|name| {
+        let table = name.split('.').try_fold(root, |node, key| node.get(key));
+        table.is_some_and(|table| table.get(first).is_some())
+    })?;
+    Some(format!("{name}.{field}"))
+}
+
+impl Object {
+    /// The subnets of this node's pods, if it is the first node: of each subnet of pods the first part of the size that the
+    /// controller manager gives a node.
+    #[must_use]
+    pub fn first_pod_subnets(&self) -> Vec<Subnet> {
+        let all = self.config.cluster.networking.pod_subnet.split(',');
+        all.filter_map(|subnet| Subnet::parse(subnet.trim()))
+            .map(|subnet| Subnet {
+                prefix: subnet
+                    .prefix
+                    .max(if subnet.first.is_ipv4() { 24 } else { 64 }),
+                ..subnet
+            })
+            .collect()
+    }
+
+    /// The cluster's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.cluster.cluster_name
+    }
+
+    /// The address of the API server on this node.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        address::parse(&self.config.init.local_api_endpoint.advertise_address)
+    }
+}
+
+/// The network of a word.
+fn cni(node: &Node, report: &mut Report) -> Cni {
+    match &node.content {
+        Content::Text(text) if text == CNI[0] => return Cni::Bridge,
+        Content::Text(text) if text == CNI[1] => return Cni::None,
+        _ => {}
+    }
+    let message = format!(
+        "expected {}",
+        CNI.map(|word| format!("{word:?}")).join(" or ")
+    );
+    report.refuse_at("cni", node.at, message);
+    Cni::None
+}
