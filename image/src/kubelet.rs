@@ -180,6 +180,10 @@ pub const CONTAINER: &str = "kubelet";
 pub const UNIT: &str = "kubelet.service";
 /// The kubelet's configuration; the image has a default that runs without an API server.
 pub const CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
+/// The kubelet's configuration on a node of a cluster, where kubeadm has it: it takes the place of [`CONFIG`].
+pub const JOINED_CONFIG: &str = "/var/lib/kubelet/config.yaml";
+/// The kubelet's arguments on a node of a cluster, where kubeadm has them (systemd.exec(5), `EnvironmentFile=`).
+pub const JOINED_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 /// The kubelet's identity towards an API server; it runs without one when absent.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 /// The credentials with which it requests its identity (TLS bootstrapping).
@@ -198,6 +202,10 @@ pub const GATE_COMMAND: &str = "kubelet-gate";
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
 /// The subcommand that takes the counter off the boot entry, once the kubelet is READY.
 pub const BLESS_COMMAND: &str = "bless";
+/// The unit that brings a control plane's cluster up, once the kubelet runs.
+pub const CLUSTER_UNIT: &str = "slipway-cluster.service";
+/// Its subcommand.
+pub const CLUSTER_COMMAND: &str = "cluster-up";
 
 #[cfg(test)]
 mod tests {

@@ -41,6 +41,8 @@ pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 pub const RUN_RESOLVER: &str = "/run/systemd/resolve/stub-resolv.conf";
 /// The conditions on the etcd mount under which the kubelet may start (JSON, [`crate::node::EtcdGate`]).
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
+/// What the bring-up of the cluster waits for: one line, as long as it waits.
+pub const RUN_CLUSTER: &str = "/run/slipway/cluster";
 /// udev's rules for the links to the disk that the root is on, written at every boot.
 pub const RUN_BOOT_DISK: &str = "/run/udev/rules.d/70-slipway-boot-disk.rules";
 /// The platform's metadata as an environment file, with the names of Afterburn (<https://coreos.github.io/afterburn/>).

@@ -1,4 +1,5 @@
-//! Kubelet: its unit, and through it the commands that prepare and start its container.
+//! Kubelet: its unit, and through it the commands that prepare and start its container; and the unit that brings the
+//! cluster of a control plane up, once the kubelet runs.
 //!
 //! The unit is in `/run`, so that of another boot or another image cannot be used by mistake; drop-ins and masks in
 //! `/etc` work as with any unit. The container's files are a folder of the verified root; its bundle is written before
@@ -9,8 +10,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use image::kubelet::{BLESS_COMMAND, CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE, UNIT};
-use image::paths::{NODE_PROGRAM, RUN_KUBELET_BUNDLE};
+use image::kubelet::{
+    BLESS_COMMAND, CLUSTER_COMMAND, CLUSTER_UNIT, CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE,
+    UNIT,
+};
+use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use linux::mount::folder;
 use linux::world::World;
 
@@ -40,22 +44,36 @@ pub(crate) fn install(boot: &Boot, root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Writes the unit, and enables it unless the config disables it. Returns whether it is enabled.
+/// Writes the units, and enables them unless the config disables the kubelet. Returns whether they are enabled.
 fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
     let units = world.in_run(UNITS);
     let wants = units.join(format!("{TARGET}.wants"));
     folder(&wants, 0o755)?;
-    let file = units.join(UNIT);
-    fs::write(&file, text()).with_context(|| format!("writing {}", file.display()))?;
     let enabled = !is_disabled(sysroot);
-    if enabled {
-        let link = wants.join(UNIT);
-        if link.symlink_metadata().is_err() {
-            symlink(Path::new("..").join(UNIT), &link)
-                .with_context(|| format!("making the link {}", link.display()))?;
+    for (name, text) in [
+        (UNIT, include_str!("kubelet/kubelet.service")),
+        (
+            CLUSTER_UNIT,
+            include_str!("kubelet/slipway-cluster.service"),
+        ),
+    ] {
+        let file = units.join(name);
+        fs::write(&file, filled(text)).with_context(|| format!("writing {}", file.display()))?;
+        if enabled {
+            enable(&wants, name)?;
         }
     }
     Ok(enabled)
+}
+
+/// Makes the link of a unit in a target's folder.
+fn enable(wants: &Path, name: &str) -> Result<()> {
+    let link = wants.join(name);
+    if link.symlink_metadata().is_err() {
+        symlink(Path::new("..").join(name), &link)
+            .with_context(|| format!("making the link {}", link.display()))?;
+    }
+    Ok(())
 }
 
 /// Whether a preset of the node has `disable kubelet.service`: Ignition writes `enabled: false` so.
@@ -78,12 +96,14 @@ fn is_disabled(sysroot: &Path) -> bool {
         .unwrap_or(false)
 }
 
-/// The unit. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound); the kubelet has it in
+/// A unit with its names. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound); the kubelet has it in
 /// its own environment. With control groups left to systemd its message comes from the unit's own group and is
 /// accepted. After READY the unit blesses the boot entry.
-fn text() -> String {
-    include_str!("kubelet/kubelet.service")
-        .replace("@UNIT@", UNIT)
+fn filled(text: &str) -> String {
+    text.replace("@UNIT@", UNIT)
+        .replace("@CLUSTER_UNIT@", CLUSTER_UNIT)
+        .replace("@CLUSTER_COMMAND@", CLUSTER_COMMAND)
+        .replace("@CLUSTER@", CLUSTER)
         .replace("@STATE@", STATE)
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
         .replace("@GATE_COMMAND@", GATE_COMMAND)
@@ -111,6 +131,12 @@ mod tests {
         let gate = unit.find("slipway-node kubelet-gate").unwrap();
         assert!(gate < unit.find("ExecStart=").unwrap());
         assert!(unit.contains("ExecStartPost=-/usr/lib/slipway/slipway-node bless"));
+        assert!(!unit.contains('@'), "{unit}");
+        let cluster = link.with_file_name("slipway-cluster.service");
+        let unit = fs::read_to_string(&cluster).unwrap();
+        assert!(unit.contains("ConditionPathExists=/etc/slipway/cluster.toml\n"));
+        assert!(unit.contains("After=kubelet.service\n"));
+        assert!(unit.contains("ExecStart=/usr/lib/slipway/slipway-node cluster-up\n"));
         assert!(!unit.contains('@'), "{unit}");
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");

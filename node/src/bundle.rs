@@ -3,12 +3,15 @@
 //! It is written before each start of the kubelet, so that it has the identity that the node got meanwhile, and whatever
 //! another program wrote into its place below `/run` does not count.
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use image::container;
 use image::container_lint;
-use image::kubelet::{BOOTSTRAP_KUBECONFIG, CONFIG, FOLDERS, KUBECONFIG, STATE};
+use image::kubelet::{
+    BOOTSTRAP_KUBECONFIG, CONFIG, FOLDERS, JOINED_CONFIG, JOINED_FLAGS, KUBECONFIG, STATE,
+};
 use image::paths::{BUNDLE_FILE, RUN_KUBELET_BUNDLE};
 use linux::atomic_file;
 use linux::mount::folder;
@@ -49,10 +52,13 @@ pub(crate) fn has_identity(world: &World) -> bool {
         .any(|path| world.in_initrd(path).exists())
 }
 
-/// The arguments of the kubelet: its configuration, and its identity if it has one.
+/// The arguments of the kubelet: its configuration, that of its cluster if it belongs to one, and its identity if it has
+/// one.
 fn arguments(world: &World) -> Vec<String> {
+    let joined = world.in_initrd(JOINED_CONFIG).exists();
+    let config = if joined { JOINED_CONFIG } else { CONFIG };
     let mut arguments = vec![
-        format!("--config={CONFIG}"),
+        format!("--config={config}"),
         format!("--root-dir={STATE}"),
         "--v=2".to_owned(),
     ];
@@ -62,13 +68,24 @@ fn arguments(world: &World) -> Vec<String> {
     if world.in_initrd(BOOTSTRAP_KUBECONFIG).exists() {
         arguments.push(format!("--bootstrap-kubeconfig={BOOTSTRAP_KUBECONFIG}"));
     }
+    if joined {
+        arguments.extend(flags(world));
+    }
     arguments
+}
+
+/// The arguments that kubeadm's file of a node has: `KUBELET_KUBEADM_ARGS="--NAME=VALUE …"`.
+fn flags(world: &World) -> Vec<String> {
+    let text = fs::read_to_string(world.in_initrd(JOINED_FLAGS)).unwrap_or_default();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("KUBELET_KUBEADM_ARGS="));
+    let words = value.unwrap_or_default().trim().trim_matches('"');
+    words.split_whitespace().map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use image::runtime_spec::Spec;
     use linux::world::Clock;
 
@@ -105,6 +122,19 @@ mod tests {
         assert!(found.contains(&"--kubeconfig=/etc/kubernetes/kubelet.conf".to_owned()));
         let bootstrap = "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf";
         assert!(found.contains(&bootstrap.to_owned()));
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_has_the_clusters_configuration_and_arguments() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        fs::create_dir_all(world.in_initrd("/var/lib/kubelet")).unwrap();
+        fs::write(world.in_initrd(JOINED_CONFIG), "").unwrap();
+        let flags = "KUBELET_KUBEADM_ARGS=\"--hostname-override=one --v=3\"\n";
+        fs::write(world.in_initrd(JOINED_FLAGS), flags).unwrap();
+        let found = written(&world).process.args;
+        assert_eq!(found[1], "--config=/var/lib/kubelet/config.yaml");
+        assert_eq!(found[4..], ["--hostname-override=one", "--v=3"]);
     }
 
     #[test]

@@ -8,12 +8,29 @@ mod bundle;
 mod console;
 mod containerd;
 
+// Floor: requests to the API server, the journal, the network of pods
+mod api;
+mod cni;
+mod journal;
+
+// Floor: the cluster object
+mod object;
+
+// Floor: the control plane's files
+mod control_plane;
+
+// Floor: the cluster's objects, and its administrator
+mod administrator;
+mod apply;
+
 // Floor: one command each
 mod bless;
+mod cluster_up;
 mod container_images;
 mod gate;
 mod prepare;
 mod render;
+mod status;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -21,7 +38,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
-use image::kubelet::{BLESS_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
+use image::kubelet::{BLESS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
 use linux::log;
 use linux::world::World;
 
@@ -32,7 +49,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 4] = [
+const COMMANDS: [Command; 5] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -53,6 +70,11 @@ const COMMANDS: [Command; 4] = [
         "removes the boot counter from the entry that this boot came from",
         bless::run,
     ),
+    (
+        CLUSTER_COMMAND,
+        "brings the cluster of this control plane up, until the node is Ready",
+        cluster_up::run,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -67,6 +89,8 @@ fn main() -> ExitCode {
         [name] if let Some(command) = COMMANDS.iter().find(|command| command.0 == name) => {
             run(command)
         }
+        [status::COMMAND] => status::run(NAME, false),
+        [status::COMMAND, "--json"] => status::run(NAME, true),
         [render::COMMAND, "--batch", file] => render::batch(NAME, Path::new(file)),
         _ => {
             let found = arguments.join(" ");
@@ -96,6 +120,7 @@ fn usage() -> String {
     for (name, description, _) in COMMANDS {
         out += &format!("  {name:16} {description}\n");
     }
+    out += &format!("  {:16} {}\n", status::COMMAND, status::DESCRIPTION);
     out += &format!("  {:16} {}\n", render::COMMAND, render::DESCRIPTION);
     out
 }

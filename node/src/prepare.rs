@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::bundle;
+use crate::{control_plane, object};
 use linux::waiter::Waiter;
 use linux::world::World;
 
@@ -16,13 +17,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// systemd-timesyncd makes this file once a server has answered (systemd-timesyncd.service(8)).
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
-/// Makes the folders that the container expects, writes its bundle, and waits for the clock if the kubelet has an
+/// Makes the folders that the container expects, and the files of a control plane with a cluster object; writes its bundle, and waits for the clock if the kubelet has an
 /// identity: it then connects to an API server by TLS.
 pub(crate) fn run(world: &World) -> Result<()> {
     let root: &Path = &world.initrd;
     bundle::make_folders(root)?;
+    let bootstrap = object::read(world, object::PATIENCE)?;
+    if let Some(bootstrap) = &bootstrap {
+        for note in &bootstrap.object.notes {
+            tracing::info!("{note}");
+        }
+        control_plane::prepare(world, bootstrap)?;
+    }
     bundle::write(world)?;
-    if bundle::has_identity(world) {
+    // The certificates of a control plane are made by its own clock, which is not compared with another one.
+    if bootstrap.is_none() && bundle::has_identity(world) {
         wait_for_clock(world);
     }
     Ok(())

@@ -1,0 +1,235 @@
+//! Requests to the API server, by a kubeconfig's certificates.
+//!
+//! No client library of Kubernetes: a server-side apply is one PATCH with the object as body
+//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>), and the objects are JSON values here already, so
+//! that the types of such a library would be compiled in and not used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use cluster::kubeconfigs;
+use reqwest::{Method, StatusCode};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use serde_json::Value;
+
+/// Longer than the API server lets a request take that is no watch (60 s).
+const TIMEOUT: Duration = Duration::from_secs(70);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The media type of a server-side apply. JSON is YAML.
+const APPLY: &str = "application/apply-patch+yaml";
+/// The media type of a merge patch (RFC 7386).
+const MERGE: &str = "application/merge-patch+json";
+/// The owner of the fields that are applied.
+const MANAGER: &str = "slipway";
+
+/// A client of one API server.
+#[derive(Debug)]
+pub(crate) struct Api {
+    runtime: tokio::runtime::Runtime,
+    client: reqwest::Client,
+    server: String,
+}
+
+/// An answer of the API server that is not a success.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// The status.
+    pub(crate) status: StatusCode,
+    /// The server's message.
+    message: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.status, self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Api {
+    /// A client by a kubeconfig, to the API server at this URL in place of the kubeconfig's own.
+    ///
+    /// # Errors
+    /// If the kubeconfig has no certificates, or they do not parse.
+    pub(crate) fn new(kubeconfig: &str, server: &str) -> Result<Self> {
+        Self::with(tls(kubeconfig)?, server)
+    }
+
+    /// A client of a server that answers by plain HTTP.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn plain(server: &str) -> Result<Self> {
+        let nobody = builder()?.with_root_certificates(RootCertStore::empty());
+        Self::with(nobody.with_no_client_auth(), server)
+    }
+
+    fn with(tls: ClientConfig, server: &str) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("starting the client's runtime")?;
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .user_agent(concat!("slipway-node/", env!("CARGO_PKG_VERSION")))
+            .no_proxy()
+            .connect_timeout(CONNECT)
+            .timeout(TIMEOUT)
+            .build()
+            .context("making the client")?;
+        Ok(Self {
+            runtime,
+            client,
+            server: server.to_owned(),
+        })
+    }
+
+    /// Whether the server's health check of this path succeeds.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) fn healthy(&self, path: &str) -> Result<()> {
+        self.send(Method::GET, path, None).map(drop)
+    }
+
+    /// An object; none if there is none.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
+    pub(crate) fn get(&self, path: &str) -> Result<Option<Value>> {
+        match self.send(Method::GET, path, None) {
+            Ok(body) => serde_json::from_slice(&body)
+                .with_context(|| format!("reading {path}"))
+                .map(Some),
+            Err(error) if status(&error) == Some(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Applies an object: its fields are this program's from then on, whoever had them.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
+    pub(crate) fn apply(&self, path: &str, object: &Value) -> Result<()> {
+        let path = format!("{path}?fieldManager={MANAGER}&force=true");
+        self.send(Method::PATCH, &path, Some((APPLY, object)))
+            .map(drop)
+    }
+
+    /// Changes fields of an object.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
+    pub(crate) fn merge(&self, path: &str, change: &Value) -> Result<()> {
+        let path = format!("{path}?fieldManager={MANAGER}");
+        self.send(Method::PATCH, &path, Some((MERGE, change)))
+            .map(drop)
+    }
+
+    fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Vec<u8>> {
+        let about = || format!("{method} {}{path}", self.server);
+        let mut request = self
+            .client
+            .request(method.clone(), format!("{}{path}", self.server));
+        if let Some((kind, body)) = body {
+            request = request.header("Content-Type", kind).body(body.to_string());
+        }
+        let answer = self.runtime.block_on(async {
+            let response = request.send().await?;
+            let status = response.status();
+            Ok::<_, reqwest::Error>((status, response.bytes().await?))
+        });
+        let (status, body) = answer
+            .map_err(|error| anyhow!(chain(&error)))
+            .with_context(about)?;
+        if status.is_success() {
+            return Ok(body.to_vec());
+        }
+        let message = message(&body);
+        Err(Refusal { status, message }).with_context(about)
+    }
+}
+
+/// The status of a refusal, if this error is one.
+pub(crate) fn status(error: &anyhow::Error) -> Option<StatusCode> {
+    error
+        .downcast_ref::<Refusal>()
+        .map(|refusal| refusal.status)
+}
+
+/// Whether the same request may succeed later: the server does not answer, is overloaded or not complete yet.
+pub(crate) fn is_temporary(error: &anyhow::Error) -> bool {
+    let Some(status) = status(error) else {
+        return true;
+    };
+    // Namespaces and the default roles appear after the server begins to answer.
+    let early = [
+        StatusCode::FORBIDDEN,
+        StatusCode::NOT_FOUND,
+        StatusCode::CONFLICT,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    early.contains(&status) || status.is_server_error()
+}
+
+/// An error with its causes; the URL stands before it already.
+fn chain(error: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = error.to_string();
+        cause = error.source();
+    }
+    if text.is_empty() {
+        text = error.to_string();
+    }
+    text
+}
+
+/// The message of a `Status` object, else the begin of the text.
+fn message(body: &[u8]) -> String {
+    const LONGEST: usize = 300;
+    let value: Option<Value> = serde_json::from_slice(body).ok();
+    let message = value.and_then(|value| value["message"].as_str().map(str::to_owned));
+    message.unwrap_or_else(|| {
+        String::from_utf8_lossy(&body[..body.len().min(LONGEST)])
+            .trim()
+            .to_owned()
+    })
+}
+
+fn tls(kubeconfig: &str) -> Result<ClientConfig> {
+    let given = kubeconfigs::read(kubeconfig).context("not a kubeconfig")?;
+    let (Some(authority), Some(certificate), Some(key)) =
+        (given.authority, given.certificate, given.key)
+    else {
+        bail!("the kubeconfig has no certificates");
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        roots
+            .add(certificate?)
+            .context("the authority's certificate")?;
+    }
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
+        .collect::<Result<_, _>>()
+        .context("the client's certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).context("the client's key")?;
+    builder()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .context("the client's certificate and key")
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    builder
+        .with_safe_default_protocol_versions()
+        .context("the versions of TLS")
+}

@@ -1,0 +1,218 @@
+//! The objects of the cluster, applied in their order; what has not changed since is not sent again.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use cluster::duration::{self, time_after};
+use cluster::object::Object;
+use cluster::objects::{Action, Moment, administrators};
+use cluster::render::render;
+use data_encoding::BASE64;
+use linux::waiter::Waiter;
+use linux::world::World;
+use serde_json::Value;
+
+use crate::api::{Api, is_temporary};
+use crate::control_plane::{authority, hexadecimal};
+use crate::journal::Journal;
+use crate::object::Bootstrap;
+
+/// How long the API server may refuse an object that it takes later.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often it is asked again.
+const AGAIN: Duration = Duration::from_millis(250);
+/// The prefix of the secrets of bootstrap tokens.
+const TOKEN: &str = "bootstrap-token-";
+
+/// This moment of the bootstrap.
+struct Now<'a> {
+    world: &'a World,
+    authority: String,
+}
+
+impl Moment for Now<'_> {
+    fn authority(&self) -> String {
+        BASE64.encode(self.authority.as_bytes())
+    }
+
+    fn expiry(&self, validity: duration::Duration) -> String {
+        BASE64.encode(time_after(SystemTime::now(), validity).as_bytes())
+    }
+
+    fn token(&self) -> String {
+        // 32 hexadecimal digits: enough for 6 and 16.
+        let digits = self.world.random_guid().map(|guid| guid.to_string());
+        let digits = digits.unwrap_or_default().to_lowercase().replace('-', "");
+        match (digits.get(..6), digits.get(6..22)) {
+            (Some(id), Some(secret)) => format!("{id}.{secret}"),
+            _ => String::new(),
+        }
+    }
+}
+
+/// Applies what has changed since the journal's last entry. Returns how many objects were sent.
+///
+/// # Errors
+/// An object that the API server refuses for good, or for longer than two minutes.
+pub(crate) fn run(
+    world: &World,
+    api: &Api,
+    bootstrap: &Bootstrap,
+    journal: &mut Journal,
+) -> Result<usize> {
+    let mut sent = 0;
+    for value in objects(world, bootstrap)? {
+        let path = path(&value);
+        let name = value["metadata"]["name"].as_str().unwrap_or_default();
+        let token = name.strip_prefix(TOKEN).map(str::to_owned);
+        if token.as_ref().is_some_and(|id| journal.tokens.contains(id)) {
+            continue;
+        }
+        let hash = hexadecimal(value.to_string().as_bytes());
+        if journal.applied.get(&path) == Some(&hash) {
+            continue;
+        }
+        send(world, api, &path, &value)?;
+        sent += 1;
+        match token {
+            // Written at once: a token that is made anew is valid for longer than it was given.
+            Some(id) => {
+                journal.tokens.insert(id);
+                journal.write(world)?;
+            }
+            None => drop(journal.applied.insert(path, hash)),
+        }
+    }
+    if sent > 0 {
+        journal.write(world)?;
+    }
+    Ok(sent)
+}
+
+/// The objects: first what makes `admin.conf` work.
+fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>> {
+    let Bootstrap { object, host } = bootstrap;
+    let file = world.in_initrd(&authority(object));
+    let authority =
+        fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let now = Now { world, authority };
+    let rendered = render(&object.config, host, &now).objects.into_iter();
+    let all = std::iter::once(administrators()).chain(rendered);
+    let made = all.filter(|object| object.action == Action::Create);
+    Ok(made.map(|object| applied(object.value)).collect())
+}
+
+/// An object as it is applied: without its status, and without fields that are nothing.
+fn applied(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    without_nulls(&mut object);
+    object
+}
+
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+fn send(world: &World, api: &Api, path: &str, object: &Value) -> Result<()> {
+    let mut waiter = Waiter::until(world, PATIENCE);
+    loop {
+        match api.apply(path, object) {
+            Err(error) if is_temporary(&error) && !waiter.is_over() => {
+                waiter.say(&format!("the API server to take {path}: {error:#}"));
+                waiter.attempted();
+                waiter.sleep(AGAIN);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The path of an object in the API.
+pub(crate) fn path(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let group = match text(&object["apiVersion"]) {
+        core if core.contains('/') => format!("/apis/{core}"),
+        core => format!("/api/{core}"),
+    };
+    let namespace = match &object["metadata"]["namespace"] {
+        Value::String(namespace) => format!("/namespaces/{namespace}"),
+        _ => String::new(),
+    };
+    let kind = text(&object["kind"]).to_lowercase();
+    let name = text(&object["metadata"]["name"]);
+    format!("{group}{namespace}/{kind}s/{name}")
+}
+
+/// The change that gives a node the labels and taints of a control plane; none if it has them.
+pub(crate) fn marks(object: &Object, node: &Value) -> Option<Value> {
+    let marks = cluster::objects::marks(&object.config);
+    let mut labels = serde_json::Map::new();
+    let own = object
+        .labels
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in marks.labels.iter().map(|name| (*name, "")).chain(own) {
+        if node["metadata"]["labels"][name] != value {
+            labels.insert(name.to_owned(), value.into());
+        }
+    }
+    let mut taints = node["spec"]["taints"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let before = taints.len();
+    for taint in &marks.taints {
+        let same =
+            |other: &Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
+        if !taints.iter().any(same) {
+            taints.push(taint.clone());
+        }
+    }
+    let mut change =
+        serde_json::json!({"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}});
+    if labels.is_empty() && taints.len() == before {
+        return None;
+    }
+    if !labels.is_empty() {
+        change["metadata"]["labels"] = labels.into();
+    }
+    if taints.len() > before {
+        change["spec"]["taints"] = taints.into();
+    }
+    Some(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_have_the_paths_of_their_kinds() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "kube-system"}});
+        assert_eq!(path(&map), "/api/v1/namespaces/kube-system/configmaps/a");
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "kubeadm:get-nodes"}});
+        assert_eq!(
+            path(&role),
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/kubeadm:get-nodes"
+        );
+    }
+
+    #[test]
+    fn an_object_is_applied_without_status_and_without_nulls() {
+        let object = json!({"kind": "DaemonSet", "status": {"a": 0}, "spec": {"b": null, "c": [{"d": null, "e": 1}]}});
+        let expected = json!({"kind": "DaemonSet", "spec": {"c": [{"e": 1}]}});
+        assert_eq!(applied(object), expected);
+    }
+}

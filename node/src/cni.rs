@@ -1,0 +1,91 @@
+//! The network of pods of one node: a bridge, addresses of the node's subnets, and ports of the host.
+
+use anyhow::{Context, Result};
+use cluster::address::Subnet;
+use linux::atomic_file;
+use linux::mount::folder;
+use linux::world::World;
+use serde_json::{Value, json};
+
+/// The folder of CNI configurations.
+const FOLDER: &str = "/etc/cni/net.d";
+/// The configuration list.
+pub(crate) const FILE: &str = "/etc/cni/net.d/10-slipway.conflist";
+
+/// Writes the configuration for these subnets, if it is another one. Returns whether it was.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn write(world: &World, subnets: &[Subnet]) -> Result<bool> {
+    let file = world.in_initrd(FILE);
+    let about = || format!("writing {}", file.display());
+    let mut text = serde_json::to_vec_pretty(&bridge(subnets)).with_context(about)?;
+    text.push(b'\n');
+    if atomic_file::read(&file).with_context(about)?.as_ref() == Some(&text) {
+        return Ok(false);
+    }
+    folder(&world.in_initrd(FOLDER), 0o755)?;
+    atomic_file::write(&file, &text, 0o644).with_context(about)?;
+    Ok(true)
+}
+
+/// The plugins `bridge`, `host-local` and `portmap` (<https://www.cni.dev/plugins/current/>).
+fn bridge(subnets: &[Subnet]) -> Value {
+    let range = |subnet: &Subnet| json!([{"subnet": subnet.to_string()}]);
+    let route = |subnet: &Subnet| {
+        let everywhere = if subnet.first.is_ipv4() {
+            "0.0.0.0/0"
+        } else {
+            "::/0"
+        };
+        json!({"dst": everywhere})
+    };
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "slipway",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": true,
+                "hairpinMode": true,
+                "ipMasq": true,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": subnets.iter().map(range).collect::<Vec<_>>(),
+                    "routes": subnets.iter().map(route).collect::<Vec<_>>(),
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::world::Clock;
+
+    use super::*;
+
+    #[test]
+    fn each_subnet_is_a_range_with_a_default_route_and_a_second_write_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let subnets: Vec<_> = ["10.244.0.0/24", "fd00:1::/64"]
+            .iter()
+            .filter_map(|text| Subnet::parse(text))
+            .collect();
+        assert!(write(&world, &subnets).unwrap());
+        assert!(!write(&world, &subnets).unwrap());
+        let text = std::fs::read(world.in_initrd(FILE)).unwrap();
+        let value: Value = serde_json::from_slice(&text).unwrap();
+        let ipam = &value["plugins"][0]["ipam"];
+        let ranges = json!([[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);
+        assert_eq!(ipam["ranges"], ranges);
+        assert_eq!(
+            ipam["routes"],
+            json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}])
+        );
+        assert!(write(&world, &subnets[..1]).unwrap());
+    }
+}

@@ -1,0 +1,380 @@
+//! The files of a control plane: keys, certificates, kubeconfigs, static pods, the kubelet's configuration, the network
+//! of pods.
+//!
+//! A sequence that may be cut at any point and begins anew: the journal is written before the first file, each file as a
+//! whole, a key before its certificate. What is there and valid is kept, so that a second boot writes nothing.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail, ensure};
+use cluster::certs::{Authority, KeyKind, certificates};
+use cluster::kubeconfigs::kubeconfigs;
+use cluster::kubelet;
+use cluster::object::{Cni, Object};
+use cluster::pki::{self, KeyFile, Progress, Wanted};
+use cluster::static_pods::{File, static_pods};
+
+use image::node::EtcdIdentity;
+use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY};
+use linux::atomic_file;
+use linux::mount::folder;
+use linux::world::World;
+use sha2::{Digest as _, Sha256};
+
+use crate::cni;
+use crate::journal::{self, Journal};
+use crate::object::Bootstrap;
+
+/// The folder of etcd's data below its `data-dir`.
+const MEMBER: &str = "member";
+
+/// Writes the files of a control plane that are not there or not up to date.
+///
+/// # Errors
+/// Keys or data of another cluster: nothing is changed then.
+pub(crate) fn prepare(world: &World, bootstrap: &Bootstrap) -> Result<()> {
+    let Bootstrap { object, host } = bootstrap;
+    let journal = Journal::read(world)?;
+    let progress = match &journal {
+        None => Progress::Fresh,
+        Some(journal) if journal.authority.is_none() => Progress::Begun,
+        Some(_) => Progress::Done,
+    };
+    refuse_another(world, object, journal.as_ref())?;
+    let keys = keys(world, object, progress)?;
+    let mut journal = journal.unwrap_or_else(|| Journal::new(object.name()));
+    if progress == Progress::Fresh {
+        journal.write(world)?;
+    }
+    for file in &keys {
+        write(
+            world,
+            &file.path,
+            &file.text,
+            if file.secret { 0o600 } else { 0o644 },
+        )?;
+    }
+    if journal.authority.is_none() {
+        journal.authority = fingerprint(world, object)?;
+        journal.write(world)?;
+    }
+    network(world, object)?;
+    for File { path, text } in kubelet::files(&object.config, host) {
+        write_changed(world, &path, &text, 0o644)?;
+    }
+    // Last: the kubelet starts what it finds here.
+    for File { path, text } in static_pods(&object.config, host) {
+        write_changed(world, &path, &text, 0o600)?;
+    }
+    Ok(())
+}
+
+/// The keys, certificates and kubeconfigs that have to be written.
+fn keys(world: &World, object: &Object, progress: Progress) -> Result<Vec<KeyFile>> {
+    let config = &object.config;
+    let there = |path: &str| fs::read_to_string(world.in_initrd(path)).ok();
+    let wanted = Wanted {
+        folder: &config.cluster.certificates_dir,
+        accounts: KeyKind::of(&config.cluster.encryption_algorithm),
+        certificates: &certificates(config),
+        kubeconfigs: &kubeconfigs(config),
+    };
+    let files = pki::complete(wanted, SystemTime::now(), progress, &there)?;
+    for file in files.iter().filter(|_| progress == Progress::Done) {
+        tracing::info!("{} is made anew", file.path);
+    }
+    Ok(files)
+}
+
+/// Refuses to begin where another cluster is.
+fn refuse_another(world: &World, object: &Object, journal: Option<&Journal>) -> Result<()> {
+    let name = object.name();
+    if let Some(journal) = journal {
+        let other = &journal.cluster;
+        ensure!(
+            other == name,
+            "this node belongs to the cluster {other:?} ({}), and {CLUSTER} names {name:?}; nothing is changed",
+            journal::FILE
+        );
+        if let Some(expected) = &journal.authority {
+            let found = fingerprint(world, object)?;
+            ensure!(
+                found.is_none() || found.as_ref() == Some(expected),
+                "{} is not the authority that this node's cluster {name:?} began with: SHA-256 {}, expected {expected}; \
+                 nothing is changed",
+                authority(object),
+                found.unwrap_or_default()
+            );
+        }
+    }
+    refuse_data(world, object, journal)
+}
+
+/// Refuses etcd data of another cluster, and data whose keys are not here.
+fn refuse_data(world: &World, object: &Object, journal: Option<&Journal>) -> Result<()> {
+    let Some(local) = &object.config.cluster.etcd.local else {
+        return Ok(());
+    };
+    if local.data_dir == ETCD
+        && let Some(other) = volume_cluster(world)?.filter(|cluster| cluster != object.name())
+    {
+        bail!(
+            "the etcd volume at {ETCD} belongs to the cluster {other:?}, and {CLUSTER} names {:?}; nothing is changed",
+            object.name()
+        );
+    }
+    let data = world.in_initrd(&local.data_dir).join(MEMBER);
+    let keys = world.in_initrd(&authority(object));
+    ensure!(
+        journal.is_some() || keys.exists() || !data.exists(),
+        "{} holds the data of a cluster whose keys are not on this node ({} does not exist); nothing is changed: \
+         restore the keys, or name an empty etcd volume",
+        data.display(),
+        authority(object)
+    );
+    Ok(())
+}
+
+/// The cluster that the etcd volume's identity file names, if it has one.
+fn volume_cluster(world: &World) -> Result<Option<String>> {
+    let file = world.in_initrd(ETCD).join(ETCD_IDENTITY);
+    let about = || format!("reading the etcd volume's identity, {}", file.display());
+    let Some(text) = atomic_file::read(&file).with_context(about)? else {
+        return Ok(None);
+    };
+    let identity: EtcdIdentity = serde_json::from_slice(&text).with_context(about)?;
+    Ok(Some(identity.cluster))
+}
+
+/// The file of the certificate of the cluster's authority.
+pub(crate) fn authority(object: &Object) -> String {
+    let folder = &object.config.cluster.certificates_dir;
+    format!("{folder}/{}.crt", Authority::Kubernetes.file())
+}
+
+fn fingerprint(world: &World, object: &Object) -> Result<Option<String>> {
+    let file = world.in_initrd(&authority(object));
+    let text = atomic_file::read(&file).with_context(|| format!("reading {}", file.display()))?;
+    Ok(text.map(|text| hexadecimal(&text)))
+}
+
+/// SHA-256, hexadecimal.
+pub(crate) fn hexadecimal(content: &[u8]) -> String {
+    let hash = Sha256::digest(content);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The network of pods: with the subnets of a first node until the API server knows this node's. A file of the config
+/// counts, whatever it holds.
+fn network(world: &World, object: &Object) -> Result<()> {
+    let file = world.in_initrd(cni::FILE);
+    if object.cni == Cni::Bridge && !file.exists() {
+        cni::write(world, &object.first_pod_subnets())?;
+    }
+    Ok(())
+}
+
+fn write_changed(world: &World, path: &str, text: &str, mode: u32) -> Result<()> {
+    let there = fs::read(world.in_initrd(path)).ok();
+    if there.as_deref() == Some(text.as_bytes()) {
+        return Ok(());
+    }
+    write(world, path, text, mode)
+}
+
+fn write(world: &World, path: &str, text: &str, mode: u32) -> Result<()> {
+    let file = world.in_initrd(path);
+    folder(file.parent().unwrap_or(Path::new("/")), 0o755)?;
+    atomic_file::write(&file, text.as_bytes(), mode)
+        .with_context(|| format!("writing {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use image::paths::{HOSTNAME, RUN_ETCD_GATE, RUN_MANIFEST};
+    use linux::world::Clock;
+
+    use super::*;
+    use crate::object;
+
+    const OBJECT: &str = "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n";
+
+    /// A machine whose image brings Kubernetes, with this cluster object.
+    fn machine(root: &Path, object: &str) -> World {
+        let world = World::below(root, Clock::Real);
+        put(&world.in_initrd(HOSTNAME), "Node1\n");
+        put(&world.in_run(RUN_ETCD_GATE), "{\"required\": true}");
+        let mut manifest: serde_json::Value = serde_json::from_str(include_str!(
+            "../../image/tests/golden/contract-2/manifest.json"
+        ))
+        .unwrap();
+        let images = ["kube-apiserver", "etcd"].map(|name| {
+            let image = format!("slipway.local/{name}:3.5.16-0");
+            (name.to_owned(), image.into())
+        });
+        manifest["kubernetes"]["images"] =
+            images.into_iter().collect::<serde_json::Map<_, _>>().into();
+        put(&world.in_run(RUN_MANIFEST), &manifest.to_string());
+        put(&world.in_initrd(CLUSTER), object);
+        world
+    }
+
+    fn put(file: &Path, text: &str) {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    fn prepared(world: &World) -> Result<()> {
+        let bootstrap = object::read(world, Duration::ZERO)?.expect("a control plane");
+        prepare(world, &bootstrap)
+    }
+
+    /// Every file with its inode and its content: an atomic write makes a new inode.
+    fn files(folder: &Path) -> BTreeMap<PathBuf, (u64, Vec<u8>)> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                found.extend(files(&path));
+            } else {
+                let inode = path.metadata().unwrap().ino();
+                found.insert(path.clone(), (inode, fs::read(&path).unwrap()));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_control_plane_is_written_once_and_a_second_boot_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        prepared(&world).unwrap();
+        let before = files(folder.path());
+        for (path, mode) in [
+            ("/etc/kubernetes/pki/ca.key", 0o600),
+            ("/etc/kubernetes/pki/etcd/server.crt", 0o644),
+            ("/etc/kubernetes/super-admin.conf", 0o600),
+            ("/etc/kubernetes/kubelet.conf", 0o600),
+            ("/etc/kubernetes/manifests/kube-scheduler.yaml", 0o600),
+            ("/var/lib/kubelet/config.yaml", 0o644),
+            ("/var/lib/kubelet/kubeadm-flags.env", 0o644),
+            (cni::FILE, 0o644),
+            (journal::FILE, 0o600),
+        ] {
+            let metadata = world.in_initrd(path).metadata().unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o777, mode, "{path}");
+        }
+        prepared(&world).unwrap();
+        assert!(files(folder.path()) == before, "a file was written again");
+    }
+
+    #[test]
+    fn a_node_of_a_worker_or_without_an_object_has_no_control_plane() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        put(&world.in_run(RUN_ETCD_GATE), "{\"required\": false}");
+        assert!(object::read(&world, Duration::ZERO).unwrap().is_none());
+        fs::remove_file(world.in_initrd(CLUSTER)).unwrap();
+        fs::remove_file(world.in_run(RUN_ETCD_GATE)).unwrap();
+        assert!(object::read(&world, Duration::ZERO).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_bootstrap_that_was_cut_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        prepared(&world).unwrap();
+        let whole: Vec<_> = files(folder.path()).into_keys().collect();
+        let key = world.in_initrd("/etc/kubernetes/pki/front-proxy-ca.key");
+        let kept = world.in_initrd("/etc/kubernetes/pki/ca.crt");
+        let authority = fs::read(&kept).unwrap();
+        // As after a cut behind the third key: the journal is begun, and nothing that follows is there.
+        Journal::new("blue").write(&world).unwrap();
+        fs::remove_file(key.with_extension("crt")).unwrap();
+        for rest in ["pki/etcd", "manifests"] {
+            fs::remove_dir_all(world.in_initrd(&format!("/etc/kubernetes/{rest}"))).unwrap();
+        }
+        prepared(&world).unwrap();
+        assert_eq!(files(folder.path()).into_keys().collect::<Vec<_>>(), whole);
+        assert_eq!(fs::read(&kept).unwrap(), authority);
+        let journal = Journal::read(&world).unwrap().unwrap();
+        assert_eq!(journal.authority, Some(hexadecimal(&authority)));
+    }
+
+    /// The error of a preparation that must change nothing.
+    fn refused(world: &World, root: &Path) -> String {
+        let before = files(root);
+        let error = format!("{:#}", prepared(world).unwrap_err());
+        assert!(files(root) == before, "{error}: something was written");
+        error
+    }
+
+    #[test]
+    fn another_cluster_is_named_and_nothing_is_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let world = machine(root, OBJECT);
+        // Data of etcd without its keys.
+        fs::create_dir_all(world.in_initrd(ETCD).join(MEMBER)).unwrap();
+        let error = refused(&world, root);
+        assert!(
+            error.contains(
+                "/var/lib/etcd/member holds the data of a cluster whose keys are not on this node"
+            ),
+            "{error}"
+        );
+        fs::remove_dir(world.in_initrd(ETCD).join(MEMBER)).unwrap();
+        // A volume of another cluster.
+        let identity = world.in_initrd(ETCD).join(ETCD_IDENTITY);
+        put(
+            &identity,
+            "{\"version\": 1, \"cluster\": \"red\", \"filesystem\": \"x\", \"created\": 1, \"machineId\": \"y\"}",
+        );
+        let error = refused(&world, root);
+        assert!(
+            error.contains(
+                "belongs to the cluster \"red\", and /etc/slipway/cluster.toml names \"blue\""
+            ),
+            "{error}"
+        );
+        fs::remove_file(&identity).unwrap();
+        prepared(&world).unwrap();
+        // An object of another cluster.
+        put(&world.in_initrd(CLUSTER), &OBJECT.replace("blue", "red"));
+        let error = refused(&world, root);
+        assert!(
+            error.contains("this node belongs to the cluster \"blue\""),
+            "{error}"
+        );
+        put(&world.in_initrd(CLUSTER), OBJECT);
+        // Another authority's certificate.
+        let other = tempfile::tempdir().unwrap();
+        let there = machine(other.path(), OBJECT);
+        prepared(&there).unwrap();
+        for end in ["crt", "key"] {
+            let file = format!("/etc/kubernetes/pki/ca.{end}");
+            fs::copy(there.in_initrd(&file), world.in_initrd(&file)).unwrap();
+        }
+        let error = refused(&world, root);
+        assert!(
+            error.contains("is not the authority that this node's cluster \"blue\" began with"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_mistake_in_the_object_is_named_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), &format!("{OBJECT}naem = \"x\"\n"));
+        let error = format!("{:#}", object::read(&world, Duration::ZERO).unwrap_err());
+        let expected = "/etc/slipway/cluster.toml is refused:\n  node.naem: unknown field; did you mean \"name\"? (line 4, column 8)";
+        assert_eq!(error, expected);
+    }
+}

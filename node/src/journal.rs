@@ -1,0 +1,83 @@
+//! The journal of a control plane's bootstrap.
+//!
+//! It lies in `/var/lib/slipway` and not on `state`: the keys that it speaks of are in `/etc`, whose upper layer is on
+//! `/var` as well, and a node that loses `/var` loses both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use linux::atomic_file;
+use linux::mount::folder;
+use linux::world::World;
+use serde::{Deserialize, Serialize};
+
+/// The journal's file.
+pub(crate) const FILE: &str = "/var/lib/slipway/cluster.json";
+/// Its folder.
+const FOLDER: &str = "/var/lib/slipway";
+/// Version of its form.
+const VERSION: u32 = 1;
+
+/// How far the bootstrap has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Journal {
+    /// Version of this file's form: 1.
+    version: u32,
+    /// The cluster's name.
+    pub(crate) cluster: String,
+    /// SHA-256 of the certificate of the cluster's authority, hexadecimal, once all keys are written.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) authority: Option<String>,
+    /// The ids of the bootstrap tokens that were made: none is made twice, it would be valid for longer than it was given.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub(crate) tokens: BTreeSet<String>,
+    /// Objects by their paths in the API, to SHA-256 of what was applied last.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub(crate) applied: BTreeMap<String, String>,
+    /// Whether the node has its labels and taints. They are set once: an administrator may change them.
+    #[serde(default)]
+    pub(crate) marked: bool,
+}
+
+impl Journal {
+    /// The journal of a bootstrap that begins.
+    pub(crate) fn new(cluster: &str) -> Self {
+        Self {
+            version: VERSION,
+            cluster: cluster.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the journal, if a bootstrap has begun.
+    ///
+    /// # Errors
+    /// If it does not parse, or is of another version.
+    pub(crate) fn read(world: &World) -> Result<Option<Self>> {
+        let file = world.in_initrd(FILE);
+        let about = || format!("reading {}", file.display());
+        let Some(text) = atomic_file::read(&file).with_context(about)? else {
+            return Ok(None);
+        };
+        let journal: Self = serde_json::from_slice(&text).with_context(about)?;
+        let version = journal.version;
+        ensure!(
+            version == VERSION,
+            "{FILE} is of version {version}, expected {VERSION}"
+        );
+        Ok(Some(journal))
+    }
+
+    /// Writes the journal; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn write(&self, world: &World) -> Result<()> {
+        folder(&world.in_initrd(FOLDER), 0o755)?;
+        let file = world.in_initrd(FILE);
+        let text = serde_json::to_vec_pretty(self).context("writing the journal as JSON")?;
+        atomic_file::write(&file, &text, 0o600)
+            .with_context(|| format!("writing {}", file.display()))
+    }
+}

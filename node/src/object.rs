@@ -1,0 +1,192 @@
+//! The cluster object of this node, read with what the image brings and what the machine is.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use cluster::host::{CA_FOLDERS, Host};
+use cluster::object::{self, Image, Object};
+use cluster::report::Report;
+use image::kubelet::{MOUNTS, RUNTIME_SOCKET, UNIT};
+use image::manifest::Manifest;
+use image::node::EtcdGate;
+use image::paths::{CLUSTER, HOSTNAME, RESOLV_CONF, RUN_ETCD_GATE, RUN_MANIFEST, VAR_LINKS};
+use linux::atomic_file;
+use linux::waiter::Waiter;
+use linux::world::World;
+use serde_json::{Map, Value, json};
+
+/// How long a machine whose object names no address may be without a default route.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The field of the cluster object that the default route decides otherwise.
+const ADDRESS: &str = "node.address";
+/// The part of the path of systemd-resolved's files.
+const RESOLVED: &str = "systemd/resolve/";
+/// A folder for plugins of volumes; `/usr` is never writable.
+const PLUGINS: &str = "/var/lib/kubelet/volumeplugins";
+/// The slice of the kubelet's unit.
+const SLICE: &str = "/podruntime.slice";
+
+/// What a bootstrap begins with.
+#[derive(Debug)]
+pub(crate) struct Bootstrap {
+    /// The cluster object.
+    pub(crate) object: Object,
+    /// The machine.
+    pub(crate) host: Host,
+}
+
+/// The cluster object, if this node is a control plane that has one. A machine without a default route is waited for
+/// so long, unless the object names its address.
+///
+/// # Errors
+/// All mistakes of the object, each with its position.
+pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap>> {
+    let path = world.in_initrd(CLUSTER);
+    let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    if !is_control_plane(world)? {
+        tracing::info!("{CLUSTER} is not used: this node is not a control plane");
+        return Ok(None);
+    }
+    let text = String::from_utf8(text).with_context(|| format!("{CLUSTER} is not UTF-8"))?;
+    let image = image(world)?;
+    let mut waiter = Waiter::until(world, patience);
+    loop {
+        let host = host(world)?;
+        match object::read(&text, &image, &host) {
+            Ok(object) => return Ok(Some(Bootstrap { object, host })),
+            Err(report) if lacks_address(&report, &host) && !waiter.is_over() => {
+                waiter.say("a default route");
+                waiter.examined();
+                waiter.sleep(LOOK_EVERY);
+            }
+            Err(report) => return Err(refused(&report)),
+        }
+    }
+}
+
+/// Whether nothing is wrong but that the machine has no address yet.
+fn lacks_address(report: &Report, host: &Host) -> bool {
+    host.address.is_none()
+        && report
+            .mistakes
+            .iter()
+            .all(|mistake| mistake.field == ADDRESS)
+}
+
+fn refused(report: &Report) -> anyhow::Error {
+    let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
+    anyhow!("{CLUSTER} is refused:\n  {}", lines.join("\n  "))
+}
+
+/// Whether this node is a control plane: slipway-init requires the etcd volume of no other.
+fn is_control_plane(world: &World) -> Result<bool> {
+    let file = world.in_run(RUN_ETCD_GATE);
+    let about = || format!("reading {}", file.display());
+    let text = fs::read(&file).with_context(about)?;
+    let gate: EtcdGate = serde_json::from_slice(&text).with_context(about)?;
+    Ok(gate.required)
+}
+
+/// What the image brings, by its manifest.
+fn image(world: &World) -> Result<Image> {
+    let file = world.in_run(RUN_MANIFEST);
+    let about = || format!("reading {}", file.display());
+    let text = fs::read_to_string(&file).with_context(about)?;
+    let manifest = Manifest::parse(&text).map_err(anyhow::Error::msg);
+    let kubernetes = manifest.with_context(about)?.kubernetes;
+    let (version, images) = kubernetes.map_or_else(Default::default, |kubernetes| {
+        (kubernetes.version, kubernetes.images)
+    });
+    Ok(Image {
+        version,
+        images,
+        kubelet: kubelet(),
+        flexvolume: PLUGINS.to_owned(),
+    })
+}
+
+/// The fields of the kubelet's configuration that this system needs: those of the image's default that kubeadm does not
+/// set.
+fn kubelet() -> Map<String, Value> {
+    let fields = [
+        ("kubeletCgroups", json!(format!("{SLICE}/{UNIT}"))),
+        ("shutdownGracePeriod", json!("45s")),
+        ("shutdownGracePeriodCriticalPods", json!("30s")),
+        ("volumePluginDir", json!(PLUGINS)),
+    ];
+    fields
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+/// The facts of this machine.
+fn host(world: &World) -> Result<Host> {
+    Ok(Host {
+        name: name(world)?,
+        address: default_address(),
+        cri_socket: format!("unix://{RUNTIME_SOCKET}"),
+        ca_folders: CA_FOLDERS
+            .iter()
+            .filter(|path| is_seen(path) && world.in_initrd(path).is_dir())
+            .map(ToString::to_string)
+            .collect(),
+        resolved: is_resolved(world),
+        proxies: Vec::new(),
+    })
+}
+
+/// The host name: the kernel's, which systemd sets before units start.
+pub(crate) fn name(world: &World) -> Result<String> {
+    let file = world.proc.join("sys/kernel/hostname");
+    let name = fs::read_to_string(&file)
+        .or_else(|_| fs::read_to_string(world.in_initrd(HOSTNAME)))
+        .with_context(|| format!("reading {}", file.display()))?;
+    Ok(name.trim().to_lowercase())
+}
+
+/// Whether systemd-resolved is this system's resolver. The link counts, and not what runs: the kubelet's configuration
+/// must be the same at every boot.
+fn is_resolved(world: &World) -> bool {
+    let target = fs::read_link(world.in_initrd(RESOLV_CONF));
+    target.is_ok_and(|target| target.to_string_lossy().contains(RESOLVED))
+}
+
+/// Whether the kubelet's container has the host's folder at the same path. The kubelet checks the type of a pod's folder
+/// in its own mount namespace, and a missing one hangs the pod.
+fn is_seen(path: &str) -> bool {
+    let below = |folder: &str| {
+        path.strip_prefix(folder)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    MOUNTS.iter().any(|mount| below(mount.target)) || VAR_LINKS.iter().any(|(link, _)| below(link))
+}
+
+/// The address that the kernel gives packets to other networks: the one of the interface with the default route, IPv4
+/// before IPv6. A connected UDP socket sends nothing.
+pub(crate) fn default_address() -> Option<IpAddr> {
+    // Networks for documentation (RFC 5737, RFC 3849): no route but the default one leads there.
+    let there: [(IpAddr, IpAddr); 2] = [
+        (
+            Ipv4Addr::UNSPECIFIED.into(),
+            Ipv4Addr::new(192, 0, 2, 1).into(),
+        ),
+        (
+            Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+        ),
+    ];
+    there.into_iter().find_map(|(any, there)| {
+        let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
+        socket.connect(SocketAddr::new(there, 9)).ok()?;
+        let address = socket.local_addr().ok()?.ip();
+        (!address.is_unspecified() && !address.is_loopback()).then_some(address)
+    })
+}
