@@ -137,7 +137,10 @@ mod tests {
         assert!(unit.contains("ConditionPathExists=/etc/slipway/cluster.toml\n"));
         assert!(unit.contains("After=kubelet.service\n"));
         assert!(unit.contains("ExecStart=/usr/lib/slipway/slipway-node cluster-up\n"));
-        assert_eq!(unit.matches('@').count(), unit.matches("@system-service").count());
+        assert_eq!(
+            unit.matches('@').count(),
+            unit.matches("@system-service").count()
+        );
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");
         fs::create_dir_all(&presets).unwrap();
