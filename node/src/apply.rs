@@ -197,6 +197,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::samples::{Request, machine, server};
+    use crate::{control_plane, object};
 
     #[test]
     fn objects_have_the_paths_of_their_kinds() {
@@ -214,5 +216,128 @@ mod tests {
         let object = json!({"kind": "DaemonSet", "status": {"a": 0}, "spec": {"b": null, "c": [{"d": null, "e": 1}]}});
         let expected = json!({"kind": "DaemonSet", "spec": {"c": [{"e": 1}]}});
         assert_eq!(applied(object), expected);
+    }
+
+    const OBJECT: &str = "tokens = [\"abcdef.0123456789abcdef\"]\n[node]\naddress = \"10.0.0.7\"\nlabels = { zone = \"a\" }\n";
+
+    /// An API server whose namespaces and default roles appear late, and that is overloaded once.
+    fn late() -> impl FnMut(&Request) -> (u16, String) + Send {
+        let mut answers = vec![
+            (503, String::new()),
+            (
+                403,
+                "{\"message\": \"clusterrole cluster-admin not found\"}".to_owned(),
+            ),
+            (
+                404,
+                "{\"message\": \"namespaces kube-public not found\"}".to_owned(),
+            ),
+            (429, "busy".to_owned()),
+        ];
+        move |_| match answers.is_empty() {
+            true => (200, "{}".to_owned()),
+            false => answers.remove(0),
+        }
+    }
+
+    fn begun(root: &std::path::Path) -> (World, Bootstrap, Journal) {
+        let world = machine(root, OBJECT);
+        let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+        control_plane::prepare(&world, &bootstrap).unwrap();
+        let journal = Journal::read(&world).unwrap().unwrap();
+        (world, bootstrap, journal)
+    }
+
+    #[test]
+    fn objects_are_applied_in_order_and_what_has_not_changed_is_not_sent_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (world, bootstrap, mut journal) = begun(folder.path());
+        let (url, requests) = server(late());
+        let api = Api::plain(&url).unwrap();
+        let sent = run(&world, &api, &bootstrap, &mut journal).unwrap();
+        let all: Vec<Request> = requests.try_iter().collect();
+        assert_eq!(all.len(), sent + 4);
+        // The same object is tried until it is taken; it is the one that admin.conf works by.
+        let first = "PATCH /apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubeadm:cluster-admins\
+                     ?fieldManager=slipway&force=true";
+        assert!(
+            all[..5].iter().all(|request| request.line == first),
+            "{all:#?}"
+        );
+        assert!(
+            all.iter()
+                .all(|request| request.kind == "application/apply-patch+yaml")
+        );
+        let info = all
+            .iter()
+            .find(|request| request.line.contains("/cluster-info?"))
+            .unwrap();
+        let authority = fs::read(world.in_initrd("/etc/kubernetes/pki/ca.crt")).unwrap();
+        assert!(
+            info.body.contains(&BASE64.encode(&authority)),
+            "{}",
+            info.body
+        );
+        // The token is made once, also where the rest of the journal is lost to a change of all objects.
+        let again = run(
+            &world,
+            &api,
+            &bootstrap,
+            &mut Journal::read(&world).unwrap().unwrap(),
+        );
+        assert_eq!(again.unwrap(), 0);
+        journal.applied.clear();
+        assert_eq!(
+            run(&world, &api, &bootstrap, &mut journal).unwrap(),
+            sent - 1
+        );
+        assert!(
+            !requests
+                .try_iter()
+                .any(|request| request.line.contains(TOKEN))
+        );
+    }
+
+    #[test]
+    fn an_object_that_is_refused_for_good_is_named_with_the_servers_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let (world, bootstrap, mut journal) = begun(folder.path());
+        let (url, _requests) =
+            server(|_| (422, "{\"message\": \"roleRef: cannot change\"}".to_owned()));
+        let api = Api::plain(&url).unwrap();
+        let error = run(&world, &api, &bootstrap, &mut journal).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("clusterrolebindings/kubeadm:cluster-admins"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("422 Unprocessable Entity: roleRef: cannot change"),
+            "{error}"
+        );
+        assert!(journal.applied.is_empty());
+    }
+
+    #[test]
+    fn marks_are_added_to_what_a_node_has_and_none_is_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, bootstrap, _) = begun(folder.path());
+        let other = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        let node = json!({
+            "metadata": {"resourceVersion": "7", "labels": {"node-role.kubernetes.io/control-plane": ""}},
+            "spec": {"taints": [other]},
+        });
+        let taint = json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"});
+        let expected = json!({
+            "metadata": {
+                "resourceVersion": "7",
+                "labels": {"node.kubernetes.io/exclude-from-external-load-balancers": "", "zone": "a"},
+            },
+            "spec": {"taints": [other, taint]},
+        });
+        assert_eq!(marks(&bootstrap.object, &node), Some(expected.clone()));
+        let mut marked = expected;
+        marked["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = "".into();
+        assert_eq!(marks(&bootstrap.object, &marked), None);
     }
 }

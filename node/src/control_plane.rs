@@ -198,38 +198,13 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use image::paths::{HOSTNAME, RUN_ETCD_GATE, RUN_MANIFEST};
-    use linux::world::Clock;
+    use image::paths::RUN_ETCD_GATE;
 
     use super::*;
     use crate::object;
+    use crate::samples::{machine, put};
 
     const OBJECT: &str = "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n";
-
-    /// A machine whose image brings Kubernetes, with this cluster object.
-    fn machine(root: &Path, object: &str) -> World {
-        let world = World::below(root, Clock::Real);
-        put(&world.in_initrd(HOSTNAME), "Node1\n");
-        put(&world.in_run(RUN_ETCD_GATE), "{\"required\": true}");
-        let mut manifest: serde_json::Value = serde_json::from_str(include_str!(
-            "../../image/tests/golden/contract-2/manifest.json"
-        ))
-        .unwrap();
-        let images = ["kube-apiserver", "etcd"].map(|name| {
-            let image = format!("slipway.local/{name}:3.5.16-0");
-            (name.to_owned(), image.into())
-        });
-        manifest["kubernetes"]["images"] =
-            images.into_iter().collect::<serde_json::Map<_, _>>().into();
-        put(&world.in_run(RUN_MANIFEST), &manifest.to_string());
-        put(&world.in_initrd(CLUSTER), object);
-        world
-    }
-
-    fn put(file: &Path, text: &str) {
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, text).unwrap();
-    }
 
     fn prepared(world: &World) -> Result<()> {
         let bootstrap = object::read(world, Duration::ZERO)?.expect("a control plane");

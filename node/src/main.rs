@@ -3,6 +3,10 @@
 // Floor: bbolt's files
 mod bolt;
 
+// Floor: machines and servers of tests
+#[cfg(test)]
+mod samples;
+
 // Floor: the console, the container's bundle, containerd's data
 mod bundle;
 mod console;
