@@ -60,7 +60,7 @@ impl Output {
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Build and boot the demo in QEMU, and say whether its kubelet and etcd are healthy
+    /// Build and boot the demo in QEMU, and say whether it is a Ready node of Kubernetes
     Demo(DemoArgs),
     /// Build the image of a recipe
     Build(BuildArgs),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::vm::accel;
-use crate::vm::agent::{Agent, PORT, Secret, Start};
+use crate::vm::agent::{self, Agent, PORT, Secret, Start};
 use crate::vm::channel::Waited;
 use crate::vm::disks::Node;
 use crate::vm::process::Vm;
@@ -23,8 +23,12 @@ use crate::vm::timeline;
 const HANDOFF: Duration = Duration::from_secs(240);
 /// From the handoff to the agent, which starts with the multi-user target.
 const AGENT: Duration = Duration::from_secs(240);
-/// From the agent to a healthy etcd: import of two images, the kubelet, the pod.
+/// From the agent to a healthy etcd: the kubelet, the pod.
 const HEALTHY: Duration = Duration::from_secs(300);
+/// From there to a Ready node: the API server's first start makes its roles one after the other.
+const READY: Duration = Duration::from_secs(420);
+/// The demo's cluster: one node, which pods may run on.
+const CLUSTER: &str = "name = \"demo\"\n\n[node]\ntaints = []\n";
 /// The first message of the kernel's EFI stub.
 const KERNEL: &str = "EFI stub: ";
 /// One script in the guest.
@@ -40,6 +44,8 @@ pub struct Verdict {
     pub handoff_seconds: f64,
     /// Seconds from power-on to a READY kubelet and a healthy etcd.
     pub healthy_seconds: f64,
+    /// Seconds from power-on to a Ready node of its cluster.
+    pub ready_seconds: f64,
     /// Device and file system of `/`.
     pub root: String,
     /// Device and file system of the etcd data.
@@ -48,6 +54,8 @@ pub struct Verdict {
     pub kubelet: String,
     /// etcd's answer to `/health`.
     pub etcd: String,
+    /// Nodes and pods, as the guest's `kubectl` prints them.
+    pub cluster: String,
     /// The boot's timeline, as its JSON lines.
     pub timeline: String,
 }
@@ -58,10 +66,11 @@ impl fmt::Display for Verdict {
         writeln!(f, "etcd disk  {}", self.etcd_disk)?;
         writeln!(f, "kubelet    {}", self.kubelet)?;
         writeln!(f, "etcd       {}", self.etcd)?;
+        writeln!(f, "\n{}\n", self.cluster.trim())?;
         write!(
             f,
-            "the node was handed off {:.1} s and healthy {:.1} s after power-on",
-            self.handoff_seconds, self.healthy_seconds
+            "the node was handed off {:.1} s, healthy {:.1} s and Ready {:.1} s after power-on",
+            self.handoff_seconds, self.healthy_seconds, self.ready_seconds
         )
     }
 }
@@ -87,7 +96,34 @@ say wal "$wal"
 [[ -n $wal ]]
 "#;
 
-/// Boots the image with a blank etcd disk and waits until the kubelet is READY and etcd healthy.
+/// Checks that the node is Ready in its cluster, which its unit waits for.
+const NODE: &str = r#"
+unit=$(systemctl show -P ActiveState slipway-cluster.service)/$(systemctl show -P SubState slipway-cluster.service)
+printf '%s\t%s\n' node "$unit"
+[[ $unit == active/exited ]]
+"#;
+/// Prints nodes and pods.
+const PODS: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A";
+
+/// [`HEALTH`] of a node of a cluster: its etcd talks to strangers on another port only.
+fn health_in_a_cluster() -> String {
+    HEALTH.replace("/dev/tcp/127.0.0.1/2379", "/dev/tcp/127.0.0.1/2381")
+}
+
+/// The demo's config: the agent, and the cluster object.
+fn config(secret: &Secret) -> serde_json::Value {
+    let mut config = secret.config(Start::WithServices);
+    if let Some(files) = config["storage"]["files"].as_array_mut() {
+        files.push(serde_json::json!({
+            "path": paths::CLUSTER,
+            "mode": 0o600,
+            "contents": { "source": agent::data_url(CLUSTER.as_bytes()) },
+        }));
+    }
+    config
+}
+
+/// Boots the image with a blank etcd disk and waits until the kubelet is READY, etcd healthy, and the node Ready.
 ///
 /// # Errors
 /// The missing or unhealthy part, with the end of the console.
@@ -96,9 +132,8 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     let _guard = session.interrupt.guard();
     let scratch = session.cache.scratch()?;
     let secret = Secret::new()?;
-    let config = scratch.path().join("config.ign");
-    fs::write(&config, secret.config(Start::WithServices).to_string())
-        .context("writing the demo's config")?;
+    let file = scratch.path().join("config.ign");
+    fs::write(&file, config(&secret).to_string()).context("writing the demo's config")?;
     let step = progress.step("machine");
     let (accel, why) = accel::choose(tools, options.accel)?;
     match why {
@@ -107,7 +142,7 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     }
     let node = Node::prepare(scratch.path(), &image.disk, tools)?;
     let options = Options {
-        ignition: Some(config),
+        ignition: Some(file),
         etcd: true,
         ..options.clone()
     };
@@ -150,37 +185,65 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
         bail!("the node has no timeline: {}", timeline.output);
     }
     progress.say(&timeline::table(&timeline::read(&timeline.output)?));
-    let step = progress.step("kubelet and etcd");
-    let until = Instant::now() + HEALTHY;
-    let facts = loop {
-        let answer = agent.ask(HEALTH, QUESTION)?;
+    let facts = until(
+        session,
+        &agent,
+        "kubelet and etcd",
+        (&health_in_a_cluster(), HEALTHY),
+        waiting_for,
+    )?;
+    let healthy_seconds = begin.elapsed().as_secs_f64();
+    until(session, &agent, "control plane", (NODE, READY), |facts| {
+        format!("its unit {}", fact(facts, "node").unwrap_or("unknown"))
+    })?;
+    let ready_seconds = begin.elapsed().as_secs_f64();
+    let cluster = agent.ask(PODS, QUESTION)?;
+    if cluster.code != 0 {
+        bail!("the node is Ready, but kubectl fails: {}", cluster.output);
+    }
+    let fact = |name: &str| fact(&facts, name).unwrap_or_default().to_owned();
+    Ok(Verdict {
+        handoff_seconds,
+        healthy_seconds,
+        ready_seconds,
+        root: fact("root"),
+        etcd_disk: fact("etcd-disk"),
+        kubelet: fact("kubelet"),
+        etcd: fact("etcd"),
+        cluster: cluster.output,
+        timeline: timeline.output,
+    })
+}
+
+/// Asks until the script succeeds; gives its output.
+fn until(
+    session: &Session,
+    agent: &Agent,
+    name: &str,
+    (script, patience): (&str, Duration),
+    waiting_for: impl Fn(&str) -> String,
+) -> Result<String> {
+    let step = session.progress.step(name);
+    let end = Instant::now() + patience;
+    loop {
+        let answer = agent.ask(script, QUESTION)?;
         if answer.code == 0 {
-            break answer.output;
+            step.made(None);
+            return Ok(answer.output);
         }
         if session.interrupt.requested() {
             bail!("interrupted");
         }
-        if Instant::now() >= until {
+        if Instant::now() >= end {
             bail!(
-                "the node is not healthy {} s after its agent started:\n{}",
-                HEALTHY.as_secs(),
+                "{name}: not well after {} s:\n{}",
+                patience.as_secs(),
                 answer.output
             );
         }
         step.note(&waiting_for(&answer.output));
         std::thread::sleep(Duration::from_millis(500));
-    };
-    step.made(None);
-    let fact = |name: &str| fact(&facts, name).unwrap_or_default().to_owned();
-    Ok(Verdict {
-        handoff_seconds,
-        healthy_seconds: begin.elapsed().as_secs_f64(),
-        root: fact("root"),
-        etcd_disk: fact("etcd-disk"),
-        kubelet: fact("kubelet"),
-        etcd: fact("etcd"),
-        timeline: timeline.output,
-    })
+    }
 }
 
 /// Waits for one of these texts on the console; a report of the init ends the wait at once.
@@ -230,6 +293,15 @@ fn waiting_for(facts: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_demos_config_has_the_agent_and_the_cluster() {
+        let config = config(&Secret::new().unwrap());
+        let files = config["storage"]["files"].as_array().unwrap();
+        let paths: Vec<_> = files.iter().map(|file| file["path"].as_str()).collect();
+        assert_eq!(paths, [Some("/etc/slipway-agent.sh"), Some(paths::CLUSTER)]);
+        assert_ne!(health_in_a_cluster(), HEALTH);
+    }
 
     #[test]
     fn facts_are_found_by_name() {
