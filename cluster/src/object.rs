@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use crate::address::{self, Subnet};
-use crate::config::{self, Config};
+use crate::config::{self, Arg, Config};
 use crate::host::Host;
 use crate::release::{EtcdFlags, Kubeadm};
 use crate::report::{Mistake, Report};
@@ -89,12 +89,27 @@ pub fn read(text: &str, image: &Image, host: &Host) -> Result<Object, Report> {
     if !translation.has_tokens {
         config.init.bootstrap_tokens.clear();
     }
+    name_address(&mut config);
     Ok(Object {
         config,
         cni: translation.cni,
         labels: translation.labels,
         notes,
     })
+}
+
+/// Gives the kubelet the node's address, unless the object does. Otherwise it asks name servers for the node's name, again
+/// for each static pod until the node is registered: 10 s each where none answers.
+fn name_address(config: &mut Config) {
+    const NAME: &str = "node-ip";
+    let address = config.init.local_api_endpoint.advertise_address.clone();
+    let arguments = &mut config.init.node_registration.kubelet_extra_args;
+    if !arguments.iter().any(|argument| argument.name == NAME) {
+        arguments.push(Arg {
+            name: NAME.to_owned(),
+            value: address,
+        });
+    }
 }
 
 /// The version of Kubernetes, whose kubeadm is followed. An image brings one version only.

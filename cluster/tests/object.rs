@@ -137,6 +137,12 @@ fn an_empty_object_is_a_cluster_of_the_images_version() {
     assert!(!etcd.contains("--feature-gates"), "{etcd}");
     let kubelet = &files["/var/lib/kubelet/config.yaml"];
     assert!(kubelet.contains("volumePluginDir: /plugins\n"), "{kubelet}");
+    // Without it the kubelet asks name servers for the node's name.
+    let flags = "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.5\"\n";
+    assert_eq!(files["/var/lib/kubelet/kubeadm-flags.env"], flags);
+    let object = taken("[kubelet]\nargs = { node-ip = \"10.0.0.5,fd00::5\" }\n");
+    let flags = "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.5,fd00::5\"\n";
+    assert_eq!(pods(&object)["/var/lib/kubelet/kubeadm-flags.env"], flags);
 }
 
 #[test]
