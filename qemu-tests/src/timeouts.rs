@@ -8,7 +8,9 @@ pub const HANDOFF: Duration = Duration::from_secs(240);
 pub const INIT: Duration = Duration::from_secs(120);
 /// From the handoff to the agent, which starts with the multi-user target.
 pub const AGENT: Duration = Duration::from_secs(240);
-/// From the agent to a READY kubelet and a healthy etcd: on a first boot with the import of two images.
+/// From the agent to a Ready node of a cluster: on a first boot the API server makes its own roles one after the other.
+pub const READY: Duration = Duration::from_secs(420);
+/// From the agent to a READY kubelet and a healthy etcd.
 pub const HEALTHY: Duration = Duration::from_secs(360);
 /// One script in the guest.
 pub const QUESTION: Duration = Duration::from_secs(90);

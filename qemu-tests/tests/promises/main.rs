@@ -4,6 +4,7 @@
 mod arrays;
 mod boot;
 mod clevis;
+mod cluster;
 mod disks;
 mod etcd_disk;
 mod etcd_writes;
@@ -45,6 +46,7 @@ const PROMISES: &[Promise] = promises![
     kubelet::the_running_node_is_closed,
     kubelet::container_images_are_folders_of_the_verified_root,
     kubelet::a_killed_kubelet_restarts_and_leaks_no_mounts,
+    cluster::a_cluster_object_makes_a_ready_control_plane,
     timeline::each_boot_leaves_a_timeline_that_the_tool_draws,
     etcd_disk::a_blank_disk_is_formatted_once_and_keeps_its_data,
     boot::a_second_boot_uses_no_network_and_formats_nothing,

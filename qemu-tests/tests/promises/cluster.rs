@@ -1,0 +1,103 @@
+//! A cluster object makes the node a control plane.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use image::paths::CLUSTER;
+use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::timeouts;
+use serde_json::{Value, json};
+use slipway::vm::agent::data_url;
+
+/// The cluster of the demo's etcd disk, of one node, which pods may run on.
+const OBJECT: &str = "name = \"demo\"\n\n[node]\ntaints = []\n";
+/// The unit that ends when the node is Ready.
+const UNIT: &str =
+    "systemctl show -P ActiveState -P SubState slipway-cluster.service | tr '\\n' ' '";
+/// What tells this cluster from every other one.
+const IDENTITY: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get namespace kube-system -o jsonpath='{.metadata.uid}'";
+/// A pod of a baked image, with a token of its own and an address of the node's subnet.
+const POD: &str = r"
+export KUBECONFIG=/etc/kubernetes/admin.conf
+kubectl apply -f - <<'END'
+apiVersion: v1
+kind: Pod
+metadata:
+  name: probe
+spec:
+  containers:
+    - name: pause
+      image: slipway.local/pause:baked
+      imagePullPolicy: Never
+END
+";
+/// Waits for the pod; prints whether its address is one of the node's subnet.
+const RUNNING: &str = r#"
+export KUBECONFIG=/etc/kubernetes/admin.conf
+kubectl wait --for=condition=Ready pod/probe --timeout=80s >&2 || exit 1
+subnet=$(kubectl get nodes -o jsonpath='{.items[0].spec.podCIDR}')
+address=$(kubectl get pod probe -o jsonpath='{.status.podIP}')
+[[ -n $address && ${address%.*} == "${subnet%.*}" ]] && echo inside || echo "$address is not of $subnet"
+"#;
+/// Brings the cluster up again, and prints what that sent.
+const AGAIN: &str = "systemctl restart slipway-cluster.service; journalctl -b -o cat -u slipway-cluster.service | grep -o '[0-9]* objects of the cluster were applied' | tail -n1";
+
+/// The node becomes Ready, runs a pod with an address of its own, and applies nothing twice; after a reboot cluster and pod
+/// are there again.
+pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let options = BootOptions {
+        config: Some(config()),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &options)?;
+    wait_ready(&running)?;
+    let identity = running.run(IDENTITY)?;
+    running.run(POD)?;
+    expect(&running, RUNNING, "inside")?;
+    expect(&running, AGAIN, "0 objects of the cluster were applied")?;
+    running.power_off()?;
+
+    let running = lab.boot(&node, &options)?;
+    wait_ready(&running).context("after a reboot")?;
+    expect(&running, IDENTITY, &identity)?;
+    expect(&running, RUNNING, "inside").context("after a reboot")
+}
+
+fn config() -> Value {
+    json!({
+        "ignition": { "version": "3.4.0" },
+        "storage": { "files": [{
+            "path": CLUSTER,
+            "mode": 0o600,
+            "contents": { "source": data_url(OBJECT.as_bytes()) },
+        }]},
+    })
+}
+
+fn expect(running: &Running, script: &str, expected: &str) -> Result<()> {
+    let found = running.run_within(script, timeouts::READY)?;
+    ensure!(
+        found.trim() == expected.trim(),
+        "{script}: expected {expected:?}, found {found:?}"
+    );
+    Ok(())
+}
+
+fn wait_ready(running: &Running) -> Result<()> {
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_services()?;
+    let until = Instant::now() + timeouts::READY;
+    loop {
+        let unit = running.run(UNIT)?;
+        if unit.trim() == "active exited" {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let journal = "journalctl -b --no-pager -o cat -u slipway-cluster.service | tail -n 20";
+            let said = running.ask(journal)?.output;
+            ensure!(false, "the node is not Ready, its unit is {unit}:\n{said}");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
