@@ -1,6 +1,6 @@
 //! The cluster object: one file of TOML or JSON that describes a cluster and this node of it.
 //!
-//! Its fields ([`words`]) are copied with their positions into kubeadm's four documents, so that everything behind them,
+//! Its fields are copied with their positions into kubeadm's four documents, so that everything behind them,
 //! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
 
 mod source;

@@ -18,7 +18,7 @@ use crate::administrator::{api, node, readiness};
 use crate::api::Api;
 use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
-use crate::{apply, cni};
+use crate::{apply, cni, control_plane};
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -43,7 +43,10 @@ pub(crate) fn run(world: &World) -> Result<()> {
 fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     let object = &bootstrap.object;
     let name = object.config.init.node_registration.name.clone();
-    let mut journal = Journal::read(world)?
+    let journal = Journal::read(world)?;
+    // What keeps the keys from being written is said here too: this unit is the one that people look at.
+    control_plane::refuse_another(world, object, journal.as_ref())?;
+    let mut journal = journal
         .filter(|journal| journal.authority.is_some())
         .context("the keys of this control plane are not written yet: kubelet-prepare does it")?;
     let api = api(world, bootstrap)?;
@@ -141,5 +144,31 @@ fn ready(api: &Api, path: &str) -> Result<()> {
     match readiness(&node(api, path)?) {
         None => Ok(()),
         Some(reason) => bail!(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::paths::{ETCD, ETCD_IDENTITY};
+
+    use super::*;
+    use crate::samples::{machine, put};
+
+    /// The unit that people look at names the reason for which the keys are not there.
+    #[test]
+    fn a_bring_up_says_what_keeps_the_keys_from_being_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(
+            folder.path(),
+            "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n",
+        );
+        let error = format!("{:#}", run(&world).unwrap_err());
+        assert!(error.contains("kubelet-prepare"), "{error}");
+        put(
+            &world.in_initrd(ETCD).join(ETCD_IDENTITY),
+            "{\"version\": 1, \"cluster\": \"red\", \"filesystem\": \"x\", \"created\": 1, \"machineId\": \"y\"}",
+        );
+        let error = format!("{:#}", run(&world).unwrap_err());
+        assert!(error.contains("belongs to the cluster \"red\""), "{error}");
     }
 }

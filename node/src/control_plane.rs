@@ -89,7 +89,14 @@ fn keys(world: &World, object: &Object, progress: Progress) -> Result<Vec<KeyFil
 }
 
 /// Refuses to begin where another cluster is.
-fn refuse_another(world: &World, object: &Object, journal: Option<&Journal>) -> Result<()> {
+///
+/// # Errors
+/// Names the other cluster, and where it was found.
+pub(crate) fn refuse_another(
+    world: &World,
+    object: &Object,
+    journal: Option<&Journal>,
+) -> Result<()> {
     let name = object.name();
     if let Some(journal) = journal {
         let other = &journal.cluster;
