@@ -191,16 +191,28 @@ fn chain(error: &reqwest::Error) -> String {
     text
 }
 
-/// The message of a `Status` object, else the begin of the text.
+/// The message of a `Status` object, else the checks that failed of a health endpoint, else the begin of the text.
 fn message(body: &[u8]) -> String {
     const LONGEST: usize = 300;
     let value: Option<Value> = serde_json::from_slice(body).ok();
     let message = value.and_then(|value| value["message"].as_str().map(str::to_owned));
-    message.unwrap_or_else(|| {
+    message.or_else(|| failed_checks(body)).unwrap_or_else(|| {
         String::from_utf8_lossy(&body[..body.len().min(LONGEST)])
             .trim()
             .to_owned()
     })
+}
+
+/// The names of the checks that failed, of the text that `/livez` and `/readyz` answer with: a line a check, `[+]` or
+/// `[-]` before its name.
+fn failed_checks(body: &[u8]) -> Option<String> {
+    let text = str::from_utf8(body).ok()?;
+    let failed: Vec<_> = text.lines().filter_map(failed_check).collect();
+    (!failed.is_empty()).then(|| format!("failed checks: {}", failed.join(", ")))
+}
+
+fn failed_check(line: &str) -> Option<&str> {
+    line.strip_prefix("[-]")?.split_whitespace().next()
 }
 
 fn tls(kubeconfig: &str) -> Result<ClientConfig> {
@@ -232,4 +244,20 @@ fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
     builder
         .with_safe_default_protocol_versions()
         .context("the versions of TLS")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_health_endpoint_s_failed_checks_are_one_line() {
+        let body = "[+]ping ok\n[-]poststarthook/rbac/bootstrap-roles failed: reason withheld\n[+]etcd ok\n\
+                    [-]autoregister-completion failed: reason withheld\nlivez check failed\n";
+        let expected = "failed checks: poststarthook/rbac/bootstrap-roles, autoregister-completion";
+        assert_eq!(message(body.as_bytes()), expected);
+        assert_eq!(message(b"[+]ping ok\n"), "[+]ping ok");
+        let status = br#"{"kind": "Status", "message": "nodes \"a\" not found"}"#;
+        assert_eq!(message(status), "nodes \"a\" not found");
+    }
 }
