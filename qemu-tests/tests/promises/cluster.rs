@@ -34,7 +34,7 @@ END
 /// Waits for the pod; prints whether its address is one of the node's subnet.
 const RUNNING: &str = r#"
 export KUBECONFIG=/etc/kubernetes/admin.conf
-kubectl wait --for=condition=Ready pod/probe --timeout=80s >&2 || exit 1
+waited=$(kubectl wait --for=condition=Ready pod/probe --timeout=80s 2>&1) || { echo "$waited"; exit 1; }
 subnet=$(kubectl get nodes -o jsonpath='{.items[0].spec.podCIDR}')
 address=$(kubectl get pod probe -o jsonpath='{.status.podIP}')
 [[ -n $address && ${address%.*} == "${subnet%.*}" ]] && echo inside || echo "$address is not of $subnet"
