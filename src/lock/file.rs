@@ -84,8 +84,9 @@ pub enum LockedFrom {
         /// Digest of its manifest, as `sha256:…`.
         digest: String,
     },
-    /// The kubelet's file: one program that is all components, and acts as the one by whose name it is called.
-    Kubelet,
+    /// Compiled with the kubelet, from its modules: one program that is all components beside the kubelet, and acts as the
+    /// one by whose name it is called.
+    KubeletModule,
     /// The Go module, compiled locally.
     GoModule {
         /// `go.mod` of the compiled program.
@@ -245,7 +246,7 @@ mod tests {
                     sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
                         .to_owned(),
                     size: 84_426_878,
-                    source: LockedFrom::Kubelet,
+                    source: LockedFrom::KubeletModule,
                 },
             )]
             .into(),

@@ -21,6 +21,7 @@ use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::{KubeletRequest, KubeletSource};
 
+use module::{Content, Modules};
 pub use program::{Pinned, Program};
 
 /// Pins the kubelet of a recipe, and the other programs that it wants of the same release: asks its sources in order and
@@ -129,16 +130,23 @@ pub fn obtain(session: &Session, locked: &LockedRecipe) -> Result<Option<Program
     let kubelet = obtain_one(session, locked, "kubelet", kubelet)?;
     let mut components = BTreeMap::new();
     for (name, program) in &lock.components {
-        let program = match &program.source {
-            LockedFrom::Kubelet => kubelet.clone(),
-            _ => obtain_one(session, locked, name, program)?,
-        };
+        let program = obtain_one(session, locked, name, program)?;
         components.insert(name.clone(), program);
     }
     Ok(Some(Programs {
         kubelet,
         components,
     }))
+}
+
+/// The modules that the kubelet is compiled from.
+fn modules_of(locked: &LockedRecipe) -> Result<Modules<'_>> {
+    match locked.lock.kubelet.as_ref().map(|kubelet| &kubelet.source) {
+        Some(LockedFrom::GoModule { go_mod, go_sum }) => Ok(Modules { go_mod, go_sum }),
+        _ => bail!(
+            "the lock says that it is compiled with the kubelet, and the kubelet is not compiled"
+        ),
+    }
 }
 
 fn obtain_one(
@@ -159,9 +167,20 @@ fn obtain_one(
                 prebuilt::fetch_image(reference, digest, program, session, locked, &step)
             }
             LockedFrom::GoModule { go_mod, go_sum } => {
-                module::fetch(go_mod, go_sum, program, session, locked, &step)
+                let modules = Modules { go_mod, go_sum };
+                module::fetch(Content::Kubelet, modules, program, session, locked, &step)
             }
-            LockedFrom::Kubelet => bail!("the lock says that the kubelet is the kubelet's program"),
+            LockedFrom::KubeletModule => {
+                let modules = modules_of(locked)?;
+                module::fetch(
+                    Content::Components,
+                    modules,
+                    program,
+                    session,
+                    locked,
+                    &step,
+                )
+            }
         }
         .with_context(about)?;
     }

@@ -1,4 +1,4 @@
-//! The kubelet, or all components, compiled from their Go module, for machines without access to a release server.
+//! The kubelet and the other components, compiled from their Go module, for machines without access to a release server.
 //!
 //! `go install k8s.io/kubernetes/cmd/kubelet@…` cannot work: that module replaces its staging modules by local folders,
 //! and Go ignores replacements in a dependency. So a module of ours requires it, with each staging module
@@ -20,7 +20,7 @@ use crate::host::sandbox::{Cmd, Sandbox};
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::lock::fetching::LockedRecipe;
-use crate::lock::file::{Lock, LockedFrom, LockedProgram};
+use crate::lock::file::{LockedFrom, LockedProgram};
 use crate::recipe::KubeletRequest;
 
 /// The module.
@@ -32,41 +32,43 @@ const VARIABLES: &[&str] = &["GOINSECURE", "GONOPROXY", "GOPRIVATE", "GOVCS", "G
 /// Lines of Go's output that are part of an error.
 const TAIL: usize = 12;
 
-/// What is compiled.
+/// What is compiled, a package of our module each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    /// The kubelet alone.
+pub(super) enum Content {
+    /// The kubelet alone: it starts faster and in less memory than a program that is more.
     Kubelet,
-    /// All components in one program, which acts as the one by whose name it is called: they share most of their code.
-    All,
+    /// All other components in one program, which acts as the one by whose name it is called: they share most of their
+    /// code.
+    Components,
 }
 
 impl Content {
-    fn of(request: &KubeletRequest) -> Self {
-        if request.components.is_empty() {
-            Self::Kubelet
-        } else {
-            Self::All
-        }
-    }
+    const ALL: [Self; 2] = [Self::Kubelet, Self::Components];
 
-    /// The content that a lock means.
-    fn locked(lock: &Lock) -> Self {
-        let shared = |program: &LockedProgram| program.source == LockedFrom::Kubelet;
-        if lock.components.values().any(shared) {
-            Self::All
-        } else {
-            Self::Kubelet
+    /// The name of the package's folder and of the program.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kubelet => "kubelet",
+            Self::Components => "components",
         }
     }
 
     /// The source of the program.
     const fn main(self) -> &'static str {
         match self {
-            Self::Kubelet => include_str!("module/main.go"),
-            Self::All => include_str!("module/all.go"),
+            Self::Kubelet => include_str!("module/kubelet.go"),
+            Self::Components => include_str!("module/components.go"),
         }
     }
+}
+
+/// The modules that a program is compiled from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Modules<'a> {
+    /// `go.mod` of our module.
+    pub(super) go_mod: &'a str,
+    /// `go.sum`: the hash of every module.
+    pub(super) go_sum: &'a str,
 }
 
 pub(super) fn pin(
@@ -75,40 +77,64 @@ pub(super) fn pin(
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<Pinned> {
-    let go = Go::new(go(session, locked)?, &session.cache, Content::of(request))?;
+    let go = Go::new(go(session, locked)?, &session.cache)?;
     step.note("asking the module proxy for releases");
     let release = go.newest(&request.version)?;
     let (go_mod, go_sum) = resolve(&go, &release, &session.cache, step)?;
-    let (program, hit) = compile(&go, &release, &go_mod, &go_sum, &session.cache, step)?;
-    let (sha256, size) = keep(&session.cache, &program)?;
-    let found = ask_version(&session.cache, &program)?;
+    let modules = Modules {
+        go_mod: &go_mod,
+        go_sum: &go_sum,
+    };
+    let (kubelet, hit) = pin_one(&go, Content::Kubelet, &release, modules, session, step)?;
+    let found = ask_version(&session.cache, &session.cache.object(&kubelet.sha256))?;
     ensure!(
         found == release,
         "the compiled kubelet reports version {found}, expected {release}"
     );
-    let kubelet = LockedProgram {
-        version: release,
-        sha256,
-        size,
-        source: LockedFrom::GoModule { go_mod, go_sum },
-    };
-    let same = || LockedProgram {
-        source: LockedFrom::Kubelet,
-        ..kubelet.clone()
-    };
-    let names = request.components.iter();
-    Ok(Pinned {
-        components: names.map(|name| (name.clone(), same())).collect(),
-        kubelet,
-        hit,
-    })
+    let mut pinned = Pinned::kubelet(kubelet, hit);
+    if !request.components.is_empty() {
+        let (program, hit) = pin_one(&go, Content::Components, &release, modules, session, step)?;
+        pinned.hit &= hit;
+        let names = request.components.iter().cloned();
+        pinned.components = names.map(|name| (name, program.clone())).collect();
+    }
+    Ok(pinned)
 }
 
-/// `go.mod` and `go.sum` of our module. A published release never changes, so they are made once.
+/// Compiles a program for a lock; tells whether it came from the cache.
+fn pin_one(
+    go: &Go,
+    content: Content,
+    release: &str,
+    modules: Modules<'_>,
+    session: &Session,
+    step: &Step,
+) -> Result<(LockedProgram, bool)> {
+    let (program, hit) = compile(go, content, release, modules, &session.cache, step)?;
+    let (sha256, size) = keep(&session.cache, &program)?;
+    let source = match content {
+        Content::Kubelet => LockedFrom::GoModule {
+            go_mod: modules.go_mod.to_owned(),
+            go_sum: modules.go_sum.to_owned(),
+        },
+        Content::Components => LockedFrom::KubeletModule,
+    };
+    let program = LockedProgram {
+        version: release.to_owned(),
+        sha256,
+        size,
+        source,
+    };
+    Ok((program, hit))
+}
+
+/// `go.mod` and `go.sum` of our module, for all programs: a kubelet is the same with and without the components, and
+/// compiled once. A published release never changes, so they are made once.
 fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String, String)> {
-    let key = Key::of("kubelet modules", 1)
+    let key = Key::of("kubelet modules", 2)
         .key("go", &go.tools.key)
-        .text("main.go", go.content.main())
+        .text("kubelet", Content::Kubelet.main())
+        .text("components", Content::Components.main())
         .text("release", release)
         .finish();
     let made = cache.step("kubelet-modules", &key, |folder| {
@@ -125,49 +151,52 @@ fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String
     Ok((read("go.mod")?, read("go.sum")?))
 }
 
-/// Compiles the locked program again and compares the digests.
+/// Compiles a locked program again and compares the digests.
 pub(super) fn fetch(
-    go_mod: &str,
-    go_sum: &str,
-    kubelet: &LockedProgram,
+    content: Content,
+    modules: Modules<'_>,
+    program: &LockedProgram,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<()> {
-    let content = Content::locked(&locked.lock);
-    let go = Go::new(go(session, locked)?, &session.cache, content)?;
-    let (program, _) = compile(&go, &kubelet.version, go_mod, go_sum, &session.cache, step)?;
-    let (sha256, _) = keep(&session.cache, &program)?;
+    let go = Go::new(go(session, locked)?, &session.cache)?;
+    let release = &program.version;
+    let (file, _) = compile(&go, content, release, modules, &session.cache, step)?;
+    let (sha256, _) = keep(&session.cache, &file)?;
     ensure!(
-        sha256 == kubelet.sha256,
-        "the compiled kubelet has SHA-256 {sha256}, expected {} as the lock says: it was made \
+        sha256 == program.sha256,
+        "the compiled program has SHA-256 {sha256}, expected {} as the lock says: it was made \
          with another Go, or by another version of Slipway; `slipway lock --renew` makes it anew",
-        kubelet.sha256
+        program.sha256
     );
     Ok(())
 }
 
-/// The program, and whether it came from the cache. Module and build caches (4 GB) are removed with the work folder.
+/// The program, and whether it came from the cache. Module and build caches (4 GB) are removed with the work folder, and
+/// until then serve the other program.
 fn compile(
     go: &Go,
+    content: Content,
     release: &str,
-    go_mod: &str,
-    go_sum: &str,
+    modules: Modules<'_>,
     cache: &Cache,
     step: &Step,
 ) -> Result<(PathBuf, bool)> {
     let flags = link_flags(release)?;
-    let key = Key::of("kubelet", 2)
+    let name = content.name();
+    let package = format!("./{name}");
+    let key = Key::of("kubelet", 3)
         .key("go", &go.tools.key)
-        .text("main.go", go.content.main())
-        .text("go.mod", go_mod)
-        .text("go.sum", go_sum)
+        .text("main.go", content.main())
+        .text("go.mod", modules.go_mod)
+        .text("go.sum", modules.go_sum)
         .text("flags", &flags)
         .finish();
-    let made = cache.step("kubelet", &key, |folder| {
-        go.write(go_mod, Some(go_sum))?;
+    let made = cache.step(name, &key, |folder| {
+        go.write(modules.go_mod, Some(modules.go_sum))?;
         step.note("fetching modules");
-        let packages = go.online(&["list", "-mod=readonly", "-deps", "."])?;
+        let packages = go.online(&["list", "-mod=readonly", "-deps", &package])?;
         let total = packages.lines().count();
         let build = go
             .offline()
@@ -180,12 +209,13 @@ fn compile(
                 // The linker would discard it: saves a tenth of the time.
                 "-gcflags=all=-dwarf=false",
             ])
-            .args(["-ldflags", &flags, "-o", &format!("{WORK}/kubelet"), "."]);
+            .args(["-ldflags", &flags, "-o", &format!("{WORK}/program")])
+            .arg(&package);
         watch(build, total, step)?;
-        fs::copy(go.folder().join("kubelet"), folder.join("kubelet"))?;
+        fs::rename(go.folder().join("program"), folder.join(name))?;
         Ok(())
     })?;
-    Ok((made.path.join("kubelet"), made.hit))
+    Ok((made.path.join(name), made.hit))
 }
 
 /// Shows a build's progress by the packages that it names on stderr.
@@ -262,14 +292,13 @@ fn go_mod(theirs: &str, release: &str) -> Result<String> {
 
 /// A Go toolchain with a private folder for sources and caches.
 struct Go {
-    content: Content,
     tools: Tools,
     program: String,
     scratch: crate::host::cache::Scratch,
 }
 
 impl Go {
-    fn new(tools: Tools, cache: &Cache, content: Content) -> Result<Self> {
+    fn new(tools: Tools, cache: &Cache) -> Result<Self> {
         // Debian installs the versions side by side: /usr/lib/go-1.26.
         let mut found: Vec<(u32, String)> = fs::read_dir(tools.root.join("usr/lib"))?
             .flatten()
@@ -288,7 +317,6 @@ impl Go {
             fs::create_dir(scratch.path().join(folder))?;
         }
         Ok(Self {
-            content,
             tools,
             program,
             scratch,
@@ -301,7 +329,11 @@ impl Go {
 
     fn write(&self, go_mod: &str, go_sum: Option<&str>) -> Result<()> {
         let folder = self.folder();
-        fs::write(folder.join("main.go"), self.content.main())?;
+        for content in Content::ALL {
+            let package = folder.join(content.name());
+            fs::create_dir_all(&package)?;
+            fs::write(package.join("main.go"), content.main())?;
+        }
         fs::write(folder.join("go.mod"), go_mod)?;
         if let Some(go_sum) = go_sum {
             fs::write(folder.join("go.sum"), go_sum)?;

@@ -15,7 +15,7 @@ use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
 use crate::install::tools::{self, Tools};
 use crate::lock::fetching::LockedRecipe;
-use crate::lock::file::{LockedFrom, LockedProgram};
+use crate::lock::file::LockedProgram;
 use crate::recipe::SET_TOOLS_GO;
 
 /// Size limit of a program, bytes; the current kubelet has 84 million.
@@ -55,9 +55,10 @@ impl Pinned {
 
     /// Bytes of all programs; those that are one file count once.
     pub(super) fn size(&self) -> u64 {
-        let separate = |program: &&LockedProgram| program.source != LockedFrom::Kubelet;
-        let components = self.components.values().filter(separate);
-        self.kubelet.size + components.map(|program| program.size).sum::<u64>()
+        let mut files: Vec<_> = self.components.values().chain([&self.kubelet]).collect();
+        files.sort_by_key(|program| &program.sha256);
+        files.dedup_by_key(|program| &program.sha256);
+        files.iter().map(|program| program.size).sum()
     }
 }
 

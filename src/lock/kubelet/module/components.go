@@ -1,9 +1,8 @@
-// All components of a release as one program, which acts as the one by whose name it is called: they share most of their
-// code. Each entry is what upstream's main of that component consists of.
+// All components of a release but the kubelet as one program, which acts as the one by whose name it is called: they share
+// most of their code. Each entry is what upstream's main of that component consists of.
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,7 +24,6 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app"
 	kubeadmerrors "k8s.io/kubernetes/cmd/kubeadm/app/util/errors"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 // A server's command, run as upstream runs it.
@@ -46,7 +44,6 @@ var programs = map[string]func(){
 			util.CheckErr(err)
 		}
 	},
-	"kubelet": server(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
 }
 
 func main() {
