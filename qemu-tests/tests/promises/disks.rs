@@ -45,10 +45,15 @@ pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
 
 /// A mount unit of a config, enabled at every boot.
 pub(crate) fn mount_unit(path: &str, device: &str) -> Value {
+    mount_unit_of(path, device, "ext4")
+}
+
+/// The same for a file system of any kind.
+pub(crate) fn mount_unit_of(path: &str, device: &str, kind: &str) -> Value {
     json!({
         "name": format!("{}.mount", path.trim_start_matches('/').replace('/', "-")),
         "enabled": true,
-        "contents": format!("[Mount]\nWhat={device}\nWhere={path}\nType=ext4\n[Install]\nRequiredBy=local-fs.target\n"),
+        "contents": format!("[Mount]\nWhat={device}\nWhere={path}\nType={kind}\n[Install]\nRequiredBy=local-fs.target\n"),
     })
 }
 

@@ -9,6 +9,7 @@ mod disks;
 mod etcd_disk;
 mod etcd_writes;
 mod faults;
+mod filesystems;
 mod first_boot;
 mod ignition;
 mod kubelet;
@@ -92,6 +93,7 @@ const LONG: &[Promise] = promises![
     state::a_damaged_partition_table_is_restored_or_reported,
     state::damage_is_repaired_or_reported_and_nothing_is_formatted,
     disks::an_image_for_large_sectors_boots_on_such_disks_alone,
+    filesystems::each_kind_is_made_once_kept_and_replaced_with_consent_alone,
     clevis::volumes_open_with_a_tang_server_and_with_two_pins,
     stack::a_mirror_survives_the_loss_of_a_disk,
     arrays::each_level_bears_the_loss_that_it_promises,
