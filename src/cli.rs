@@ -8,3 +8,6 @@ pub(crate) mod signals;
 
 // Floor: commands
 pub(crate) mod commands;
+
+// Floor: commands about clusters
+pub(crate) mod cluster;

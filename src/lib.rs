@@ -33,6 +33,9 @@ pub mod publish;
 pub mod inspect;
 pub mod vm;
 
+// Floor: clusters of nodes
+pub mod cluster;
+
 // Floor: the line
 pub mod doctor;
 pub mod pipeline;

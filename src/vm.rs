@@ -3,6 +3,7 @@
 // Floor: parts of a machine
 pub mod channel;
 pub mod control;
+pub mod hub;
 pub mod machine;
 pub mod pxe;
 mod reap;

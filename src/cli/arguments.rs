@@ -20,6 +20,10 @@ use slipway::vm::machine::Forward;
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::run;
 
+pub(crate) mod cluster;
+
+use cluster::ClusterCommand;
+
 /// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, disable_help_subcommand = true)]
@@ -84,6 +88,9 @@ pub(crate) enum Command {
     /// Serve images for a boot from the network
     #[command(subcommand)]
     Pxe(PxeCommand),
+    /// Make a Kubernetes cluster, its nodes' configs and its administrator's access, and run it on this host
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Look at the cache, or take away what nothing uses any more
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -177,6 +184,9 @@ impl LocalArgs {
 impl Command {
     /// Whether the command starts programs in namespaces: an ordinary user must enter a user namespace first.
     pub(crate) const fn starts_programs(&self) -> bool {
+        if let Self::Cluster(command) = self {
+            return command.starts_programs();
+        }
         !matches!(
             self,
             Self::Check { .. }
@@ -270,7 +280,7 @@ pub(crate) struct MachineArgs {
 }
 
 impl MachineArgs {
-    fn options(&self) -> run::Options {
+    pub(crate) fn options(&self) -> run::Options {
         run::Options {
             direct: self.direct,
             accel: self.accel,

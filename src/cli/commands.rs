@@ -183,6 +183,18 @@ fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, 
     Ok((run::Image::open(&built.out)?, tools, bus))
 }
 
+/// The image that is given, or the demo's.
+pub(crate) fn image_or_demo(
+    session: &Session,
+    given: Option<&Path>,
+    output: &Path,
+) -> Result<(run::Image, Tools, Bus)> {
+    match given {
+        Some(given) => image(session, given, output),
+        None => image(session, &recipe::carried::demo(&session.cache)?, output),
+    }
+}
+
 /// The controller of the first platform whose disks are not on virtio.
 fn home_bus(platforms: &[Platform]) -> Bus {
     let controller = platforms

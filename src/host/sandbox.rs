@@ -5,6 +5,7 @@
 //! otherwise, the network are separate. The environment is fixed. The program is a child of a small init (process 1
 //! of its process namespace), so that its death, or ours, ends all of its processes.
 
+pub mod background;
 mod namespace;
 mod user;
 

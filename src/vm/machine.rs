@@ -19,6 +19,8 @@ use disk::{Disk, Format, SHARED};
 use line::{INSIDE, Line, escape};
 use nets::Net;
 
+use super::hub::Peer;
+
 /// The fw_cfg name of an Ignition config for the guest.
 pub const FW_CFG_CONFIG: &str = "opt/com.coreos/config";
 /// The firmware of Debian's `ovmf` without Secure Boot, inside the tools tree.
@@ -140,6 +142,8 @@ pub struct Machine {
     pub ports: Vec<String>,
     /// The networks, each with its cards.
     pub nets: Vec<Net>,
+    /// The card for a network with other machines, behind the cards of all others.
+    pub peer: Option<Peer>,
     /// Whether all that the cards of the first network send and receive is kept in `net.pcap`.
     pub capture: bool,
     /// The effect of a reset.
@@ -161,6 +165,8 @@ pub mod files {
     pub const TPM: &str = "tpm.sock";
     /// Standard error of the TPM's emulator.
     pub const TPM_STDERR: &str = "tpm.stderr";
+    /// The connection to the other machines.
+    pub const PEERS: &str = "peers.sock";
     /// Captured packets.
     pub const PACKETS: &str = "net.pcap";
 
@@ -378,6 +384,17 @@ impl Machine {
                 line.arg("-device", card);
                 cards += 1;
             }
+        }
+        if let Some(peer) = &self.peer {
+            let socket = format!("{INSIDE}/0/{}", files::PEERS);
+            line.arg(
+                "-netdev",
+                format!("stream,id=peers,server=off,addr.type=unix,addr.path={socket}"),
+            );
+            line.arg(
+                "-device",
+                format!("virtio-net-pci,netdev=peers,mac={},romfile=", peer.mac),
+            );
         }
         if self.capture {
             line.arg(

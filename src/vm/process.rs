@@ -58,13 +58,24 @@ impl Vm {
         let ports = (0..machine.ports.len())
             .map(|number| Listener::bind(place, &files::port(number)))
             .collect::<Result<Vec<_>>>()?;
+        let peers = machine.peer.as_ref();
+        let peers = peers
+            .map(|_| Listener::bind(place, files::PEERS))
+            .transpose()?;
         let tpm = machine.tpm.as_ref();
         let tpm = tpm
             .map(|state| Tpm::start(tools, state, place))
             .transpose()?;
         let mut child = spawn(tools, machine, &line, place)?;
-        let connected = connect(&mut child, place, &console, &control, &ports);
-        let (console, control, ports) = match connected {
+        let connected = connect(
+            &mut child,
+            place,
+            &console,
+            &control,
+            &ports,
+            peers.as_ref(),
+        );
+        let (console, control, ports, peers) = match connected {
             Ok(sockets) => sockets,
             Err(error) => {
                 end(&mut child);
@@ -72,6 +83,9 @@ impl Vm {
             }
         };
         let attach = || -> Result<_> {
+            if let (Some(peer), Some(socket)) = (&machine.peer, peers) {
+                peer.hub.plug(socket)?;
+            }
             let console = Channel::attach(console, sink)?;
             let named = machine.ports.iter().cloned();
             let ports = named
@@ -228,6 +242,7 @@ fn place_files(machine: &Machine) -> Vec<String> {
         files::CONSOLE.to_owned(),
         files::CONTROL.to_owned(),
         files::PACKETS.to_owned(),
+        files::PEERS.to_owned(),
         files::TPM.to_owned(),
     ];
     names.extend((0..machine.ports.len()).map(files::port));
@@ -265,6 +280,7 @@ type Sockets = (
     std::os::unix::net::UnixStream,
     std::os::unix::net::UnixStream,
     Vec<std::os::unix::net::UnixStream>,
+    Option<std::os::unix::net::UnixStream>,
 );
 
 fn connect(
@@ -273,6 +289,7 @@ fn connect(
     console: &Listener,
     control: &Listener,
     ports: &[Listener],
+    peers: Option<&Listener>,
 ) -> Result<Sockets> {
     let until = Instant::now() + CONNECT;
     let mut accept = |listener: &Listener| loop {
@@ -294,7 +311,8 @@ fn connect(
     Ok((
         accept(console)?,
         accept(control)?,
-        ports.iter().map(accept).collect::<Result<_>>()?,
+        ports.iter().map(&mut accept).collect::<Result<_>>()?,
+        peers.map(accept).transpose()?,
     ))
 }
 

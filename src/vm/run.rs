@@ -176,6 +176,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
         forwards: options.forwards.clone(),
         ports: Vec::new(),
         nets: vec![Net::default()],
+        peer: None,
         capture: false,
         on_reset: OnReset::Restart,
         record: None,

@@ -38,6 +38,7 @@ fn machine(folder: &Path) -> Machine {
         }],
         ports: vec!["slipway.verdict".into()],
         nets: vec![Net::default()],
+        peer: None,
         capture: false,
         on_reset: OnReset::Stop,
         record: None,

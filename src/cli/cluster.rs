@@ -1,0 +1,287 @@
+//! `slipway cluster`: a function for each of its commands.
+
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use slipway::cluster::administrator;
+use slipway::cluster::node::{self, Own};
+use slipway::cluster::object::ClusterFile;
+use slipway::cluster::secrets::{self, Secrets};
+use slipway::cluster::state::{Folder, State};
+use slipway::cluster::up::{self, Cluster};
+use slipway::host::atomic_file;
+use slipway::host::interrupt::Interrupt;
+use slipway::host::sandbox::background;
+use slipway::host::session::Session;
+
+use super::arguments::cluster::{
+    ClusterCommand, DownArgs, FileArgs, IdentityArgs, JoinArgs, KubeconfigArgs, NewArgs, ToArgs,
+    UpArgs,
+};
+use super::arguments::{self, Output};
+use super::commands;
+
+/// How often the state of machines in the background is looked at.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long the machines may take to end: their power-off, and what is before it.
+const END: Duration = Duration::from_secs(45);
+/// Bytes of the log that an error shows.
+const TAIL: u64 = 2000;
+
+pub(crate) fn run(
+    command: &ClusterCommand,
+    output: Output,
+    interrupt: &Interrupt,
+) -> Result<ExitCode> {
+    match command {
+        ClusterCommand::New(args) => new(args, output),
+        ClusterCommand::JoinConfig(args) => join_config(args),
+        ClusterCommand::Kubeconfig(args) => kubeconfig(args),
+        ClusterCommand::Up(args) if args.foreground => foreground(args, output, interrupt),
+        ClusterCommand::Up(args) => background(args, output, interrupt),
+        ClusterCommand::Status(args) => status(args, output),
+        ClusterCommand::Down(args) => down(args, output, interrupt),
+    }
+}
+
+impl IdentityArgs {
+    fn file(&self) -> Result<PathBuf> {
+        if let Some(path) = &self.identity {
+            return Ok(path.clone());
+        }
+        let folder = std::env::var_os("XDG_CONFIG_HOME").filter(|folder| !folder.is_empty());
+        let folder = match folder {
+            Some(folder) => PathBuf::from(folder),
+            None => std::env::home_dir()
+                .context("this user has no home folder; name an identity by --identity")?
+                .join(".config"),
+        };
+        Ok(folder.join("slipway/age.key"))
+    }
+
+    /// The secrets of an object's cluster.
+    fn secrets(&self, file: &ClusterFile) -> Result<Secrets> {
+        let path = self.file()?;
+        ensure!(
+            path.exists(),
+            "{} does not exist: name the age identity that the secrets of the cluster {:?} are encrypted for by --identity",
+            path.display(),
+            file.name()
+        );
+        Secrets::read(file.path(), file.name(), &secrets::identity(&path)?)
+    }
+}
+
+impl ToArgs {
+    fn write(&self, text: &str) -> Result<()> {
+        match &self.output {
+            Some(path) => {
+                atomic_file::write(path, 0o600, |file| Ok(file.write_all(text.as_bytes())?))
+            }
+            None => arguments::print(text),
+        }
+    }
+}
+
+fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
+    let path = &args.object.file;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = args.name.as_deref().unwrap_or(&stem);
+    let secret = Secrets::file(path);
+    ensure!(
+        !secret.exists(),
+        "{} is there already, with the keys of a cluster",
+        secret.display()
+    );
+    let identity = args.identity.file()?;
+    let recipient = secrets::identity(&identity)?.to_public();
+    let file = ClusterFile::create(path, name)?;
+    let secret = Secrets::make(file.config(), SystemTime::now())?.write(path, &recipient)?;
+    if output.json {
+        let files = serde_json::json!({"object": path, "secrets": secret, "identity": identity});
+        arguments::print_json(&files)?;
+    } else {
+        arguments::print(&format!(
+            "{}: the cluster {name:?}\n{}: its keys and its token, for the identity in {}, without which they are lost\n",
+            path.display(),
+            secret.display(),
+            identity.display()
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn join_config(args: &JoinArgs) -> Result<ExitCode> {
+    let file = ClusterFile::read(&args.object.file)?;
+    let own = Own {
+        name: args.name.clone(),
+        address: args.address.clone(),
+    };
+    let secrets = args.identity.secrets(&file)?;
+    let config = node::config(&file, &secrets, args.role.into(), &own)?;
+    args.to.write(&format!("{config}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kubeconfig(args: &KubeconfigArgs) -> Result<ExitCode> {
+    let file = ClusterFile::read(&args.object.file)?;
+    let folder = Folder::of(file.path());
+    let text = if args.server.is_none() && folder.is_held()? {
+        let path = folder.kubeconfig();
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?
+    } else {
+        let secrets = args.identity.secrets(&file)?;
+        administrator::kubeconfig(&file, &secrets, args.server.as_deref(), SystemTime::now())?
+    };
+    args.to.write(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let session = &output.session(interrupt)?;
+    let file = ClusterFile::read(&args.object.file)?;
+    let secrets = args.identity.secrets(&file)?;
+    let (image, tools, bus) = commands::image_or_demo(session, args.image.as_deref(), &args.out)?;
+    let mut options = args.machine.options();
+    options.bus = bus;
+    let cluster = Cluster {
+        file: &file,
+        secrets: &secrets,
+        image: &image,
+        tools: &tools,
+        options: &options,
+        workers: args.workers,
+        port: args.port,
+    };
+    up::run(session, &cluster, &Folder::of(file.path()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts this program again in the background, and tells what it does until all nodes are Ready.
+fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let session = output.session(interrupt)?;
+    let file = ClusterFile::read(&args.object.file)?;
+    // Mistakes are told here, and not in a log.
+    args.identity.secrets(&file)?;
+    let folder = Folder::of(file.path());
+    drop(folder.hold()?);
+    folder.forget()?;
+    let log = fs::File::create(folder.log())
+        .with_context(|| format!("making {}", folder.log().display()))?;
+    let mut child = background::start_again(&["--foreground"], &log)?;
+    let step = session.progress.step("cluster");
+    step.note(&format!(
+        "building the image; {} has the details",
+        folder.log().display()
+    ));
+    loop {
+        if let Some(status) = child.try_wait()? {
+            bail!(
+                "the cluster did not come up: {status}\n{}",
+                tail(&folder.log())?
+            );
+        }
+        if interrupt.requested() {
+            // It ends the machines in order.
+            kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM).ok();
+            child.wait()?;
+            bail!("interrupted");
+        }
+        match folder.state()? {
+            Some(state) if state.ready => {
+                step.made(None);
+                return told(&folder, &state, output);
+            }
+            Some(state) => step.note(&state.waits_for),
+            None => {}
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn told(folder: &Folder, state: &State, output: Output) -> Result<ExitCode> {
+    if output.json {
+        let all = serde_json::json!({
+            "ready": state.ready, "waitsFor": state.waits_for, "process": state.process,
+            "kubeconfig": folder.kubeconfig(),
+        });
+        arguments::print_json(&all)?;
+    } else if state.ready {
+        arguments::print(&format!(
+            "{}\n\nexport KUBECONFIG={}\n",
+            state.cluster.trim(),
+            folder.kubeconfig().display()
+        ))?;
+    } else {
+        arguments::print(&format!("not Ready: {}\n", state.waits_for))?;
+    }
+    Ok(ExitCode::from(u8::from(!state.ready)))
+}
+
+/// The end of a log.
+fn tail(path: &Path) -> Result<String> {
+    let mut file = fs::File::open(path).with_context(|| format!("reading {}", path.display()))?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+fn status(args: &FileArgs, output: Output) -> Result<ExitCode> {
+    let folder = Folder::of(&args.file);
+    ensure!(
+        folder.is_held()?,
+        "no machines of {} run on this host; `slipway cluster up` starts them",
+        args.file.display()
+    );
+    let state = folder.state()?.unwrap_or_default();
+    told(&folder, &state, output)
+}
+
+fn down(args: &DownArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let session: Session = output.session(interrupt)?;
+    let folder = Folder::of(&args.object.file);
+    ensure!(
+        folder.path().is_dir(),
+        "{} has no machines on this host: {} does not exist",
+        args.object.file.display(),
+        folder.path().display()
+    );
+    let step = session.progress.step("down");
+    if folder.is_held()? {
+        end(&folder)?;
+    }
+    if !args.keep {
+        fs::remove_dir_all(folder.path())
+            .with_context(|| format!("removing {}", folder.path().display()))?;
+    }
+    step.made(None);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the process that has the machines. Its lock is proof that the number is still its own.
+fn end(folder: &Folder) -> Result<()> {
+    let state = folder
+        .state()?
+        .context("the machines' process has not begun yet; try again")?;
+    let process = i32::try_from(state.process)?;
+    kill(Pid::from_raw(process), Signal::SIGTERM)
+        .with_context(|| format!("ending process {process}"))?;
+    let until = Instant::now() + END;
+    while folder.is_held()? {
+        ensure!(
+            Instant::now() < until,
+            "process {process} has not ended within {} s",
+            END.as_secs()
+        );
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! The machines of a cluster on this host: each with a card for the network between them, and its config.
+
+use anyhow::{Context, Result, ensure};
+use image::node::Role;
+use serde_json::{Value, json};
+
+use super::node::{self, Own};
+use super::object::ClusterFile;
+use super::secrets::Secrets;
+use crate::vm::agent::{Secret, Start, data_url};
+
+/// The network between the machines, with this many bits: no other way leads there.
+const NETWORK: ([u8; 3], u8) = ([10, 77, 0], 24);
+/// The last octet of the first machine's address.
+const FIRST: u8 = 11;
+/// The most machines: more have no room on one host.
+pub const MOST: u8 = 20;
+/// The port of the API server unless the object names another one.
+pub const API: u16 = 6443;
+/// The network's configuration on a node, before the image's own for all cards.
+const NETWORK_FILE: &str = "/etc/systemd/network/05-slipway-peers.network";
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name and its node's.
+    pub name: String,
+    /// Its role.
+    pub role: Role,
+    /// Its address between the machines.
+    pub address: String,
+    /// The Ethernet address of its card there.
+    pub mac: String,
+}
+
+/// The machines: the control plane, then the workers.
+///
+/// # Errors
+/// If they are too many.
+pub fn members(workers: u8) -> Result<Vec<Member>> {
+    ensure!(
+        workers < MOST,
+        "{workers} workers are too many for one host; expected at most {}",
+        MOST - 1
+    );
+    let control_plane = Member::new(0, "cp1".to_owned(), Role::ControlPlane);
+    let workers =
+        (1..=workers).map(|number| Member::new(number, format!("w{number}"), Role::Worker));
+    Ok([control_plane].into_iter().chain(workers).collect())
+}
+
+impl Member {
+    fn new(number: u8, name: String, role: Role) -> Self {
+        let ([a, b, c], _) = NETWORK;
+        Self {
+            name,
+            role,
+            address: format!("{a}.{b}.{c}.{}", FIRST + number),
+            mac: format!("52:54:00:51:1c:{:02x}", FIRST + number),
+        }
+    }
+
+    /// The config of its first boot.
+    ///
+    /// # Errors
+    /// As [`node::config`].
+    pub fn config(&self, file: &ClusterFile, secrets: &Secrets, agent: &Secret) -> Result<Value> {
+        let own = Own {
+            name: Some(self.name.clone()),
+            address: Some(self.address.clone()),
+        };
+        let mut config = node::config(file, secrets, self.role, &own)?;
+        let network = json!({
+            "path": NETWORK_FILE,
+            "mode": 0o644,
+            "contents": {"source": data_url(self.network().as_bytes())},
+        });
+        let files = config["storage"]["files"]
+            .as_array_mut()
+            .context("a config without files")?;
+        files.push(network);
+        let agent = agent.config(Start::WithServices);
+        files.extend(
+            agent["storage"]["files"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
+        config["systemd"] = agent["systemd"].clone();
+        config["ignition"] = agent["ignition"].clone();
+        Ok(config)
+    }
+
+    fn network(&self) -> String {
+        let (_, bits) = NETWORK;
+        format!(
+            "[Match]\nMACAddress={}\n\n[Network]\nAddress={}/{bits}\nLinkLocalAddressing=no\n",
+            self.mac, self.address
+        )
+    }
+}
+
+/// The object as the machines are given it: its endpoint is the control plane's address between them, and the API server's
+/// certificate is for the endpoint of the file and for this host too.
+///
+/// # Errors
+/// If the file's fields are of other types than its rules say.
+pub fn local(file: &ClusterFile) -> Result<ClusterFile> {
+    let mut fields = file.fields();
+    let server = fields.entry("api-server").or_insert_with(|| json!({}));
+    let server = server
+        .as_object_mut()
+        .context("api-server is not a table")?;
+    let port = server
+        .get("port")
+        .and_then(Value::as_u64)
+        .unwrap_or(API.into());
+    let names = server.entry("sans").or_insert_with(|| json!([]));
+    let names = names
+        .as_array_mut()
+        .context("api-server.sans is not a list")?;
+    names.extend([json!("localhost"), json!("127.0.0.1")]);
+    if let Ok(endpoint) = file.endpoint() {
+        let host = cluster::address::host_and_port(endpoint).map_or(endpoint, |(host, _)| host);
+        names.push(json!(host));
+    }
+    let first = Member::new(0, String::new(), Role::ControlPlane);
+    fields.insert(
+        "endpoint".to_owned(),
+        json!(format!("{}:{port}", first.address)),
+    );
+    let text = serde_json::to_string(&fields)?;
+    ClusterFile::parse(file.path(), &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::recipe::node_config;
+
+    #[test]
+    fn each_machine_has_a_config_with_addresses_of_its_own() {
+        let text = "name = \"blue\"\nendpoint = \"api.example.test\"\n";
+        let file = ClusterFile::parse(Path::new("blue.toml"), text).unwrap();
+        let secrets = Secrets::make(file.config(), SystemTime::now()).unwrap();
+        let file = local(&file).unwrap();
+        assert_eq!(file.endpoint().unwrap(), "10.77.0.11:6443");
+        let sans = &file.config().cluster.api_server.cert_sans;
+        assert_eq!(*sans, ["localhost", "127.0.0.1", "api.example.test"]);
+        let members = members(2).unwrap();
+        let named: Vec<_> = members
+            .iter()
+            .map(|member| (member.name.as_str(), member.address.as_str()))
+            .collect();
+        assert_eq!(
+            named,
+            [
+                ("cp1", "10.77.0.11"),
+                ("w1", "10.77.0.12"),
+                ("w2", "10.77.0.13")
+            ]
+        );
+        let agent = Secret::new().unwrap();
+        for member in &members {
+            let config = member.config(&file, &secrets, &agent).unwrap().to_string();
+            let verdict = node_config::check(config.as_bytes(), "x", None);
+            assert!(verdict.report.entries.is_empty(), "{}", verdict.report);
+            assert!(
+                config.contains("slipway%2Dagent%2Eservice") || config.contains("slipway-agent"),
+                "{config}"
+            );
+        }
+        assert!(members[1].network().contains("Address=10.77.0.12/24"));
+        let error = super::members(20).unwrap_err().to_string();
+        assert!(error.contains("at most 19"), "{error}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The folder of a cluster that runs on this host, and what is known of it: one process at a time has it.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::host::atomic_file;
+
+/// The ending of the folder's name, in place of the object's.
+const ENDING: &str = "machines";
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+/// How far the cluster is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct State {
+    /// The process that runs the machines.
+    pub process: u32,
+    /// Whether all nodes were Ready.
+    pub ready: bool,
+    /// What is waited for.
+    pub waits_for: String,
+    /// Nodes and pods as `kubectl` printed them when the nodes were Ready.
+    pub cluster: String,
+}
+
+/// As long as it is held, the machines are this process's.
+#[derive(Debug)]
+pub struct Held {
+    _lock: File,
+}
+
+impl Folder {
+    /// The folder beside a cluster object.
+    #[must_use]
+    pub fn of(object: &Path) -> Self {
+        Self(object.with_extension(ENDING))
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The file of the administrator's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.0.join("kubeconfig")
+    }
+
+    /// What the process that runs the machines said.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.0.join("state.json")
+    }
+
+    /// Takes the folder for this process; it is made if it is missing.
+    ///
+    /// # Errors
+    /// If another process has it.
+    pub fn hold(&self) -> Result<Held> {
+        fs::create_dir_all(&self.0).with_context(|| format!("making {}", self.0.display()))?;
+        match self.lock()? {
+            Some(lock) => Ok(Held { _lock: lock }),
+            None => bail!(
+                "the machines in {} are running; `slipway cluster down` ends them",
+                self.0.display()
+            ),
+        }
+    }
+
+    /// Whether a process runs the machines.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn is_held(&self) -> Result<bool> {
+        Ok(self.0.exists() && self.lock()?.is_none())
+    }
+
+    /// The lock, if nobody has it. It ends with its process.
+    fn lock(&self) -> Result<Option<File>> {
+        let path = self.0.join("lock");
+        let about = || format!("locking {}", path.display());
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(about)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).with_context(about),
+        }
+    }
+
+    /// What is known of the cluster; nothing before its machines start.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn state(&self) -> Result<Option<State>> {
+        let path = self.state_file();
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .with_context(|| format!("reading {}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+    }
+
+    /// Keeps what is known of the cluster.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn keep(&self, state: &State) -> Result<()> {
+        let text = serde_json::to_vec(state)?;
+        atomic_file::write(&self.state_file(), 0o600, |file| Ok(file.write_all(&text)?))
+    }
+
+    /// Forgets what was known.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn forget(&self) -> Result<()> {
+        match fs::remove_file(self.state_file()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).context("removing an old state")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_at_a_time_has_the_machines() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::of(&folder.path().join("blue.toml"));
+        assert!(!folder.is_held().unwrap());
+        let held = folder.hold().unwrap();
+        assert!(folder.is_held().unwrap());
+        let error = folder.hold().unwrap_err().to_string();
+        assert!(
+            error.ends_with("`slipway cluster down` ends them"),
+            "{error}"
+        );
+        drop(held);
+        assert!(!folder.is_held().unwrap());
+        assert_eq!(folder.state().unwrap(), None);
+        let state = State {
+            process: 7,
+            ..State::default()
+        };
+        folder.keep(&state).unwrap();
+        assert_eq!(folder.state().unwrap(), Some(state));
+        folder.forget().unwrap();
+        folder.forget().unwrap();
+        assert_eq!(folder.state().unwrap(), None);
+    }
+}

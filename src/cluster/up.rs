@@ -1,0 +1,339 @@
+//! Runs the machines of a cluster on this host until they are asked to end.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use image::node::Role;
+use serde_json::Value;
+
+use super::administrator;
+use super::machines::{self, Member};
+use super::object::ClusterFile;
+use super::secrets::Secrets;
+use super::state::{Folder, State};
+use crate::host::atomic_file;
+use crate::host::session::Session;
+use crate::install::tools::Tools;
+use crate::vm::accel;
+use crate::vm::agent::{Agent, PORT, Secret};
+use crate::vm::disks::Node;
+use crate::vm::hub::{Hub, Peer};
+use crate::vm::machine::Forward;
+use crate::vm::process::Vm;
+use crate::vm::run::{self, Image, Options};
+
+/// From power-on to all nodes Ready, for each node: software emulation on a loaded host.
+const READY: Duration = Duration::from_secs(600);
+/// From power-on to the agents' first words.
+const AGENT: Duration = Duration::from_secs(480);
+/// One question to a node.
+const QUESTION: Duration = Duration::from_secs(60);
+/// How often the nodes are asked.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// How long the nodes may take to power off.
+const POWER_OFF: Duration = Duration::from_secs(15);
+/// Nodes, as the API server knows them.
+const NODES: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json";
+/// Nodes and pods, for people.
+const PODS: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A -o wide";
+/// What a node waits for.
+const STATUS: &str = "slipway-node status --json";
+
+/// What a cluster on this host consists of.
+#[derive(Debug)]
+pub struct Cluster<'a> {
+    /// Its object.
+    pub file: &'a ClusterFile,
+    /// Its secrets.
+    pub secrets: &'a Secrets,
+    /// The image of all nodes.
+    pub image: &'a Image,
+    /// The tools that run it.
+    pub tools: &'a Tools,
+    /// The machines' size and acceleration.
+    pub options: &'a Options,
+    /// How many workers it has.
+    pub workers: u8,
+    /// The port of this host that leads to the API server; 0 for a free one.
+    pub port: u16,
+}
+
+/// A machine that runs.
+struct Running {
+    member: Member,
+    secret: Secret,
+    vm: Vm,
+}
+
+/// Boots the machines, tells when all nodes are Ready, and goes on until it is interrupted or a machine ends. The machines'
+/// disks stay in the folder for the next time.
+///
+/// # Errors
+/// A node that does not become Ready, with what it waits for; a machine that ended.
+pub fn run(session: &Session, cluster: &Cluster<'_>, folder: &Folder) -> Result<()> {
+    let _held = folder.hold()?;
+    let _guard = session.interrupt.guard();
+    let mut state = State {
+        process: std::process::id(),
+        waits_for: "the machines to start".to_owned(),
+        ..State::default()
+    };
+    folder.keep(&state)?;
+    let file = machines::local(cluster.file)?;
+    let port = free(cluster.port)?;
+    let server = format!("https://127.0.0.1:{port}");
+    let kubeconfig =
+        administrator::kubeconfig(&file, cluster.secrets, Some(&server), SystemTime::now())?;
+    atomic_file::write(&folder.kubeconfig(), 0o600, |file| {
+        Ok(file.write_all(kubeconfig.as_bytes())?)
+    })?;
+    let scratch = session.cache.scratch()?;
+    let mut running = start(session, cluster, &file, folder.path(), scratch.path(), port)?;
+    let result = attend(session, &mut running, folder, &mut state);
+    stop(session, running);
+    folder.forget()?;
+    result
+}
+
+/// A port of this host's loopback.
+fn free(port: u16) -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    let listener =
+        listener.with_context(|| format!("taking port {port} of this host for the API server"))?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn start(
+    session: &Session,
+    cluster: &Cluster<'_>,
+    file: &ClusterFile,
+    folder: &Path,
+    scratch: &Path,
+    port: u16,
+) -> Result<Vec<Running>> {
+    let step = session.progress.step("machines");
+    let (accel, why) = accel::choose(cluster.tools, cluster.options.accel)?;
+    if let Some(why) = why {
+        step.note(&format!("software emulation: {why}"));
+    }
+    let hub = Hub::default();
+    let mut running = Vec::new();
+    for member in machines::members(cluster.workers)? {
+        let node = Node::prepare(
+            &folder.join(&member.name),
+            &cluster.image.disk,
+            cluster.tools,
+        )?;
+        let secret = Secret::keep(&node.folder().join("secret"))?;
+        let config = node.folder().join("config.ign");
+        // A node keeps the config of its first boot.
+        if !config.exists() {
+            let text = member.config(file, cluster.secrets, &secret)?.to_string();
+            atomic_file::write(&config, 0o600, |file| Ok(file.write_all(text.as_bytes())?))?;
+        }
+        let is_first = member.role == Role::ControlPlane;
+        let options = Options {
+            ignition: Some(config),
+            etcd: is_first,
+            forwards: forwards(file, port)
+                .filter(|_| is_first)
+                .into_iter()
+                .collect(),
+            ..cluster.options.clone()
+        };
+        let mut machine = run::machine(cluster.image, &node, &options, accel)?;
+        machine.ports.push(PORT.to_owned());
+        machine.peer = Some(Peer {
+            hub: hub.clone(),
+            mac: member.mac.clone(),
+        });
+        let place = scratch.join(&member.name);
+        fs::create_dir(&place).with_context(|| format!("making {}", place.display()))?;
+        let vm = Vm::start(cluster.tools, &machine, &place, None)?;
+        running.push(Running { member, secret, vm });
+    }
+    step.made(None);
+    Ok(running)
+}
+
+fn forwards(file: &ClusterFile, host: u16) -> Option<Forward> {
+    let guest = u16::try_from(file.config().init.local_api_endpoint.bind_port).ok()?;
+    Some(Forward { host, guest })
+}
+
+/// Waits until all nodes are Ready, and then until the end.
+fn attend(
+    session: &Session,
+    running: &mut [Running],
+    folder: &Folder,
+    state: &mut State,
+) -> Result<()> {
+    let step = session.progress.step("nodes");
+    let until = Instant::now() + READY * u32::try_from(running.len())?;
+    wait_agents(session, running)?;
+    loop {
+        check(session, running)?;
+        let waits = waits(running)?;
+        if waits.is_empty() {
+            break;
+        }
+        if state.waits_for != waits {
+            state.waits_for.clone_from(&waits);
+            folder.keep(state)?;
+        }
+        step.note(&waits);
+        if Instant::now() >= until {
+            bail!("not all nodes are Ready: {waits}");
+        }
+        std::thread::sleep(ASK_EVERY);
+    }
+    step.made(None);
+    let first = running.first().context("a cluster without machines")?;
+    state.cluster = first.ask(PODS)?.unwrap_or_default();
+    state.ready = true;
+    state.waits_for.clear();
+    folder.keep(state)?;
+    session
+        .progress
+        .say(&format!("\n{}\n", state.cluster.trim()));
+    session.progress.say(&format!(
+        "all nodes are Ready; export KUBECONFIG={}",
+        folder.kubeconfig().display()
+    ));
+    loop {
+        check(session, running)?;
+        std::thread::sleep(ASK_EVERY / 10);
+    }
+}
+
+/// Whether everything goes on.
+fn check(session: &Session, running: &mut [Running]) -> Result<()> {
+    if session.interrupt.requested() {
+        bail!("interrupted");
+    }
+    for machine in running {
+        if let Some(status) = machine.vm.ended()? {
+            bail!("the machine {} ended: {status}", machine.member.name);
+        }
+    }
+    Ok(())
+}
+
+fn wait_agents(session: &Session, running: &mut [Running]) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(500);
+    let until = Instant::now() + AGENT;
+    let mut number = 0;
+    while number < running.len() {
+        check(session, running)?;
+        let Running { member, secret, vm } = &running[number];
+        match Agent::new(vm.port(PORT)?, secret).wait(1, LOOK) {
+            Ok(_) => number += 1,
+            Err(error) if Instant::now() >= until => {
+                return Err(error)
+                    .with_context(|| format!("the node {} did not come up", member.name));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the nodes wait for; empty when all are Ready.
+fn waits(running: &[Running]) -> Result<String> {
+    let first = running.first().context("a cluster without machines")?;
+    let answer = first.ask(NODES)?;
+    let ready = answer.map(|text| ready(&text)).unwrap_or_default();
+    let mut lines = Vec::new();
+    for machine in running {
+        let name = &machine.member.name;
+        if !ready.contains(name) {
+            let status = machine.ask(STATUS)?.and_then(|text| waits_for(&text));
+            lines.push(format!(
+                "{name}: {}",
+                status.as_deref().unwrap_or("not Ready")
+            ));
+        }
+    }
+    Ok(lines.join("; "))
+}
+
+/// The names of the nodes that are Ready, of a list of nodes.
+fn ready(list: &str) -> Vec<String> {
+    let list: Value = serde_json::from_str(list).unwrap_or_default();
+    let nodes = list["items"].as_array().into_iter().flatten();
+    let is_ready = |node: &&Value| {
+        let conditions = node["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    };
+    let names = nodes
+        .filter(is_ready)
+        .filter_map(|node| node["metadata"]["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+fn waits_for(status: &str) -> Option<String> {
+    let status: Value = serde_json::from_str(status).ok()?;
+    status["waitsFor"].as_str().map(str::to_owned)
+}
+
+impl Running {
+    /// The output of a script that succeeded.
+    fn ask(&self, script: &str) -> Result<Option<String>> {
+        let agent = Agent::new(self.vm.port(PORT)?, &self.secret);
+        let answer = agent
+            .ask(script, QUESTION)
+            .with_context(|| format!("asking the node {}", self.member.name))?;
+        Ok((answer.code == 0).then_some(answer.output))
+    }
+}
+
+/// Presses the power buttons, waits, and cuts the power of those that are left.
+fn stop(session: &Session, mut running: Vec<Running>) {
+    let step = session.progress.step("power off");
+    for machine in &running {
+        // One that has ended has no button any more.
+        machine.vm.press_power_button().ok();
+    }
+    let until = Instant::now() + POWER_OFF;
+    for machine in &mut running {
+        let left = until.saturating_duration_since(Instant::now());
+        if machine.vm.wait_end(left).is_err() {
+            step.note(&format!("the power of {} is cut", machine.member.name));
+        }
+    }
+    step.made(None);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_nodes_are_found_by_their_condition() {
+        let list = r#"{"items": [
+            {"metadata": {"name": "a"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+            {"metadata": {"name": "b"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
+            {"metadata": {"name": "c"}, "status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}}]}"#;
+        assert_eq!(ready(list), ["a"]);
+        assert!(ready("error: no server").is_empty());
+        assert_eq!(
+            waits_for(r#"{"waitsFor": "the API server"}"#).as_deref(),
+            Some("the API server")
+        );
+        assert_eq!(waits_for(r#"{"waitsFor": null}"#), None);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_named() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let error = free(port).unwrap_err().to_string();
+        assert!(error.contains(&format!("taking port {port}")), "{error}");
+        assert_ne!(free(0).unwrap(), 0);
+    }
+}
