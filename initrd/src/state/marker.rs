@@ -13,10 +13,26 @@ use apply::fetched::Sources;
 use linux::atomic_file;
 use linux::disk_identity::Comparison;
 
+/// Version of the marker's form.
+const VERSION: u32 = 1;
+
+/// What every marker begins with, whatever its form. Those of earlier releases have no version: theirs is the first.
+#[derive(Deserialize)]
+struct Form {
+    #[serde(default = "first")]
+    version: u32,
+}
+
+const fn first() -> u32 {
+    1
+}
+
 /// The marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Provisioned {
+    #[serde(default = "first")]
+    version: u32,
     identity: Identity,
     /// The image that provisioned the node.
     image: ImageId,
@@ -92,23 +108,35 @@ pub(super) fn renew(state: &Path, mut marker: Provisioned, now: &Identity) -> Re
 /// The marker; none if the node was never provisioned.
 ///
 /// # Errors
-/// If it cannot be read; a [`Fault`] if it does not parse.
+/// If it cannot be read; a [`Fault`] if it does not parse, or is of a newer release.
 pub(super) fn read(state: &Path) -> Result<Option<Provisioned>> {
     let path = state.join(paths::STATE_PROVISIONED);
     let text = atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
     // It is renamed to its place only when it is complete and synced: no power cut truncates it. Taken for absent, a damaged
     // one would be a new first boot, which runs the config's wipes again.
-    let parse = |text: Vec<u8>| {
-        serde_json::from_slice(&text).map_err(|error| {
-            Fault::new(format!(
-                "the marker of this node's provisioning, {} in the partition state, is damaged",
-                paths::STATE_PROVISIONED
-            ))
+    Ok(text.map(|text| parse(&text)).transpose()?)
+}
+
+fn parse(text: &[u8]) -> Result<Provisioned, Fault> {
+    let refused = |is: &str| {
+        Fault::new(format!(
+            "the marker of this node's provisioning, {} in the partition state, {is}",
+            paths::STATE_PROVISIONED
+        ))
+    };
+    let damaged = |error: serde_json::Error| {
+        refused("is damaged")
             .expected("the JSON that the first boot wrote")
             .found(error.to_string())
-        })
     };
-    Ok(text.map(parse).transpose()?)
+    let Form { version } = serde_json::from_slice(text).map_err(damaged)?;
+    if version != VERSION {
+        return Err(refused("is of another release of slipway")
+            .expected(format!("version {VERSION}"))
+            .found(format!("version {version}"))
+            .fix("boot the image that this node had before, or a newer one"));
+    }
+    serde_json::from_slice(text).map_err(damaged)
 }
 
 /// The marker of this node, with what its config was made of.
@@ -119,6 +147,7 @@ pub(super) fn new(
     var: Option<String>,
 ) -> Provisioned {
     Provisioned {
+        version: VERSION,
         identity: identity.clone(),
         image: image.clone(),
         config,
@@ -185,6 +214,7 @@ mod tests {
         // As it was written and is read: what this boot alone knows is gone.
         let text = serde_json::to_string(identity).unwrap();
         Provisioned {
+            version: VERSION,
             identity: serde_json::from_str(&text).unwrap(),
             image: ImageId {
                 name: "demo".into(),
@@ -339,6 +369,30 @@ mod tests {
             let fault = error.downcast_ref::<Fault>().unwrap();
             assert!(fault.what.contains("provisioned.json"), "{fault}");
             assert!(fault.expected.is_some() && fault.found.is_some());
+        }
+    }
+
+    /// By its version alone: another release may have another form.
+    #[test]
+    fn a_marker_of_a_newer_release_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(paths::STATE_PROVISIONED);
+        let ours = marker(&node("a", &[], false));
+        write(folder.path(), &ours).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), Some(ours.clone()));
+        let newer = Provisioned { version: 2, ..ours };
+        for text in [
+            serde_json::to_string(&newer).unwrap(),
+            r#"{"version": 2, "node": {}}"#.to_owned(),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let fault = read(folder.path())
+                .unwrap_err()
+                .downcast::<Fault>()
+                .unwrap();
+            assert!(fault.what.contains("provisioned.json"), "{fault}");
+            assert_eq!(fault.found.as_deref(), Some("version 2"));
+            assert!(fault.fix.is_some());
         }
     }
 }
