@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -208,12 +209,29 @@ fn change(esp: &Path, difference: &Difference, current: &str) -> Result<()> {
         return Err(too_long().into());
     }
     let content = addon::with_words(&template, &words).with_context(too_long)?;
-    place_file(&target, &content).with_context(|| format!("writing {}", addon::PATH))
+    place_file(&target, &content)
+        .map_err(|error| not_written(&error, content.len()))
+        .with_context(|| format!("writing {}", addon::PATH))
 }
 
-fn place_file(target: &Path, content: &[u8]) -> Result<()> {
-    fs::create_dir_all(target.parent().context("an addon lies in a folder")?)?;
-    Ok(atomic_file::write(target, content, 0o644)?)
+fn place_file(target: &Path, content: &[u8]) -> io::Result<()> {
+    if let Some(folder) = target.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    atomic_file::write(target, content, 0o644)
+}
+
+/// Why an addon of so many bytes is not on the ESP.
+fn not_written(error: &io::Error, bytes: usize) -> anyhow::Error {
+    let fault = Fault::new("the config's kernel arguments cannot be written to the ESP");
+    let fault = fault.found(error.to_string());
+    match error.kind() {
+        io::ErrorKind::StorageFull => fault
+            .expected(format!("{bytes} bytes free on it for {}", addon::PATH))
+            .fix("remove from the ESP what no boot entry needs; the next boot tries again"),
+        _ => fault.expected(format!("the file {} on it", addon::PATH)),
+    }
+    .into()
 }
 
 #[cfg(test)]
@@ -284,6 +302,18 @@ mod tests {
         for word in ["lockdown.x", "module.sig_enforce=0", "debug"] {
             assert!(check(word, false).is_ok(), "{word}");
         }
+    }
+
+    #[test]
+    fn a_full_esp_is_named_with_the_file_that_has_no_room() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let fault = not_written(&full, 4096).downcast::<Fault>().unwrap();
+        let expected = fault.expected.unwrap();
+        assert!(expected.contains("4096 bytes free") && expected.contains(addon::PATH));
+        assert!(fault.found.is_some() && fault.fix.is_some());
+        let other = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+        let fault = not_written(&other, 4096).downcast::<Fault>().unwrap();
+        assert!(fault.fix.is_none(), "{fault}");
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Writes a file; it is on the disk when this returns. The temporary file of an interrupted attempt is removed.
+/// Writes a file; it is on the disk when this returns. The temporary file of an interrupted attempt is removed, and that of one
+/// that fails: on a full disk it would take the last space.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -29,16 +30,19 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let beside = Path::new(&beside);
     // Not opened for truncation: a symbolic link left in its place would be followed.
     unlink(beside)?;
-    let mut options = File::options();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(beside)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(beside, path)?;
+    let done = fill(beside, content, mode).and_then(|()| fs::rename(beside, path));
+    if done.is_err() {
+        unlink(beside).ok();
+    }
+    done?;
     sync_folder(path)
+}
+
+fn fill(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut options = File::options();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 /// Replaces a file by one line, with mode 0644.
@@ -104,5 +108,15 @@ mod tests {
             assert_eq!(read(&path).unwrap(), None);
         }
         assert!(write(&folder.path().join("no/such"), b"", 0o600).is_err());
+    }
+
+    #[test]
+    fn an_attempt_that_fails_leaves_nothing_beside_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        // No file is renamed to a folder.
+        fs::create_dir(&path).unwrap();
+        assert!(write(&path, b"content", 0o600).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }
