@@ -127,6 +127,27 @@ fn file(name: &str) -> &'static str {
     }
 }
 
+/// The kubeconfig by which the kubelet of a joining node requests its identity: the user is a bootstrap token.
+#[must_use]
+pub fn bootstrap(cluster: &str, server: &str, authority: &str, token: &str) -> String {
+    let user = "tls-bootstrap-token-user";
+    let context = format!("{user}@{cluster}");
+    yaml::write(&json!({
+        "apiVersion": "v1",
+        "clusters": [{
+            "cluster": {
+                "certificate-authority-data": STANDARD.encode(authority),
+                "server": server,
+            },
+            "name": cluster,
+        }],
+        "contexts": [{"context": {"cluster": cluster, "user": user}, "name": context}],
+        "current-context": context,
+        "kind": "Config",
+        "users": [{"name": user, "user": {"token": token}}],
+    }))
+}
+
 /// What a kubeconfig's first cluster and first user are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
@@ -138,8 +159,10 @@ pub struct Given {
     pub certificate: Option<String>,
     /// The user's key, PEM, if it is in the file.
     pub key: Option<String>,
-    /// Whether the user's certificate is a file of its own.
-    pub elsewhere: bool,
+    /// The file of the user's certificate, if it is one of its own.
+    pub certificate_file: Option<String>,
+    /// The file of the user's key, if it is one of its own.
+    pub key_file: Option<String>,
 }
 
 /// Reads a kubeconfig. Nothing if it has no cluster or no user.
@@ -148,12 +171,14 @@ pub fn read(text: &str) -> Option<Given> {
     let root = yaml::document(text, 0, &mut Report::default())?;
     let cluster = first(&root, "clusters")?.get("cluster")?;
     let user = first(&root, "users")?.get("user")?;
+    let file = |key: &str| user.get(key)?.text().map(str::to_owned);
     Some(Given {
         server: cluster.get("server")?.text()?.to_owned(),
         authority: data(cluster, "certificate-authority-data"),
         certificate: data(user, "client-certificate-data"),
         key: data(user, "client-key-data"),
-        elsewhere: user.get("client-certificate").is_some(),
+        certificate_file: file("client-certificate"),
+        key_file: file("client-key"),
     })
 }
 

@@ -1,9 +1,13 @@
 //! The files of the kubelet on this node.
 
+use serde_json::Value;
+
 use crate::arguments::{arg, merged};
 use crate::config::Config;
 use crate::host::Host;
 use crate::images;
+use crate::object::Join;
+use crate::report::Report;
 use crate::static_pods::File;
 use crate::types::argument;
 use crate::yaml;
@@ -14,24 +18,60 @@ pub fn files(config: &Config, host: &Host) -> Vec<File> {
     if config.skips("kubelet-start") {
         return Vec::new();
     }
-    let file = |name: &str, text: String| File {
-        path: format!("/var/lib/kubelet/{name}"),
-        text,
-    };
     vec![
-        file("config.yaml", yaml::write(&instance(config))),
-        file("kubeadm-flags.env", flags(config, host)),
+        file(
+            "config.yaml",
+            instance(config, config.kubelet.value.clone()),
+        ),
+        arguments(config, host),
     ]
 }
 
+/// The file of the arguments of the kubelet on this node.
+#[must_use]
+pub fn arguments(config: &Config, host: &Host) -> File {
+    file("kubeadm-flags.env", flags(config, host))
+}
+
+/// The configuration of the kubelet on a node that joins, by the text that the cluster has for all its kubelets.
+///
+/// # Errors
+/// If the text is no configuration of a kubelet.
+pub fn joined(config: &Config, join: &Join, text: &str) -> Result<File, Report> {
+    let mut report = Report::default();
+    let root = yaml::document(text, 0, &mut report);
+    let mut value = root.map_or(Value::Null, |root| root.content.value());
+    if value["kind"] != "KubeletConfiguration" && report.mistakes.is_empty() {
+        report.refuse("kind", "expected KubeletConfiguration");
+    }
+    let Some(fields) = value.as_object_mut().filter(|_| report.mistakes.is_empty()) else {
+        return Err(report);
+    };
+    for (name, needed) in &join.system {
+        // kubeadm writes durations that nobody has set as zero.
+        let open = |value: &Value| value.is_null() || value == "" || value == "0s";
+        if fields.get(name).is_none_or(open) {
+            fields.insert(name.clone(), needed.clone());
+        }
+    }
+    fields.extend(join.kubelet.clone());
+    Ok(file("config.yaml", instance(config, value)))
+}
+
+fn file(name: &str, text: String) -> File {
+    File {
+        path: format!("/var/lib/kubelet/{name}"),
+        text,
+    }
+}
+
 /// The cluster's configuration of kubelets with what is this node's own: the socket of the container runtime.
-fn instance(config: &Config) -> serde_json::Value {
-    let mut value = config.kubelet.value.clone();
+fn instance(config: &Config, mut value: Value) -> String {
     if config.gate("NodeLocalCRISocket") {
         let socket = config.init.node_registration.cri_socket.as_str();
         value["containerRuntimeEndpoint"] = socket.into();
     }
-    value
+    yaml::write(&value)
 }
 
 /// `KUBELET_KUBEADM_ARGS`, as the kubelet's unit reads it.

@@ -6,7 +6,8 @@
 //! kubeadm's rules → rendered: certificates, kubeconfigs, static pods, the kubelet's files, the objects of the cluster,
 //! the addons. What differs between versions of kubeadm is one table, [`release`].
 //!
-//! A cluster object ([`object`]) is the shorter way to the same: its fields become kubeadm's documents.
+//! A cluster object ([`object`]) is the shorter way to the same: its fields become kubeadm's documents. A worker joins by what
+//! a cluster shows to everybody ([`discovery`]), as `kubeadm join` does.
 //!
 //! Nothing here touches a disk, a network or a clock: what kubeadm asks of the machine is a [`host::Host`], and what only
 //! the moment of a bootstrap knows (the authority's certificate, the time) an [`objects::Moment`]. [`pki`] makes keys and
@@ -27,7 +28,8 @@ mod wording;
 // Floor: YAML
 pub mod yaml;
 
-// Floor: versions
+// Floor: versions, what a node learns of a cluster before it trusts it
+pub mod discovery;
 pub mod release;
 
 // Floor: fields
@@ -66,8 +68,9 @@ pub mod certs;
 pub mod objects;
 pub mod static_pods;
 
-// Floor: addons, kubeconfigs, the kubelet's files
+// Floor: addons, kubeconfigs, the kubelet's files and identity
 mod addons;
+pub mod identity;
 pub mod kubeconfigs;
 pub mod kubelet;
 

@@ -3,6 +3,7 @@
 //! Its fields are copied with their positions into kubeadm's four documents, so that everything behind them,
 //! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
 
+mod join;
 mod source;
 mod translate;
 mod words;
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::address::{self, Subnet};
 use crate::config::{self, Arg, Config};
+use crate::discovery::{Pin, Token};
 use crate::host::Host;
 use crate::release::{EtcdFlags, Kubeadm};
 use crate::report::{Mistake, Report};
@@ -43,6 +45,28 @@ pub enum Cni {
     None,
 }
 
+/// What a node is in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It runs a control plane.
+    ControlPlane,
+    /// It joins a cluster, and runs pods.
+    Worker,
+}
+
+/// How a worker joins its cluster: `[join]`.
+#[derive(Clone, Debug)]
+pub struct Join {
+    /// The bootstrap token.
+    pub token: Token,
+    /// The public keys of which the cluster's authorities must have one.
+    pub pins: Vec<Pin>,
+    /// Fields of the kubelet's configuration that count more than the cluster's: `[kubelet.config]`.
+    pub kubelet: Map<String, Value>,
+    /// Fields of the kubelet's configuration that this system needs where the cluster has none.
+    pub system: Map<String, Value>,
+}
+
 /// A cluster object, complete and valid.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -52,24 +76,27 @@ pub struct Object {
     pub cni: Cni,
     /// Labels of this node beside those of a control plane.
     pub labels: BTreeMap<String, String>,
+    /// How it joins a cluster, if it is a worker.
+    pub join: Option<Join>,
     /// What is left out, and why.
     pub notes: Vec<String>,
 }
 
-/// Reads a cluster object on this host.
+/// Reads the cluster object of a node with this role on this host.
 ///
 /// # Errors
 /// All mistakes, each with the object's field and its position.
-pub fn read(text: &str, image: &Image, host: &Host) -> Result<Object, Report> {
+pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object, Report> {
     let mut report = Report::default();
     let Some(root) = source::read(text, &mut report) else {
         return Err(report);
     };
     let mut translation = translate(&root, image, &mut report);
+    let join = join::read(&root, role, image, &mut report);
     let Some(kubeadm) = kubeadm(&translation, &root, image, &mut report) else {
         return Err(report);
     };
-    let notes = complete(&mut translation, &kubeadm, image);
+    let mut notes = complete(&mut translation, &kubeadm, image);
     let read = config::complete(&translation.documents, &kubeadm, host, &mut report);
     // kubeadm ignores unknown fields of the kubelet's and kube-proxy's configuration; here they are mistakes.
     let unknown = std::mem::take(&mut report.warnings);
@@ -90,10 +117,17 @@ pub fn read(text: &str, image: &Image, host: &Host) -> Result<Object, Report> {
         config.init.bootstrap_tokens.clear();
     }
     name_address(&mut config);
+    if join.is_some() {
+        let own_taints = root.get("node").and_then(|node| node.get("taints"));
+        join::register(&mut config, own_taints.is_some(), &translation.labels);
+        // They are of the addons, which a worker has from its cluster.
+        notes.clear();
+    }
     Ok(Object {
         config,
         cni: translation.cni,
         labels: translation.labels,
+        join,
         notes,
     })
 }

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::discovery::{TOKEN_FORM, Token};
 use crate::duration::Duration;
 use crate::report::Report;
 use crate::yaml::{Content, Node};
@@ -236,24 +237,12 @@ fn scalar(kind: &Kind, content: &Content) -> Result<Value, String> {
         (Kind::Nanoseconds, Content::Int(_)) => int(i64::MIN, i64::MAX, content),
         (Kind::Quantity, Content::Text(text)) if is_quantity(text) => Ok(text.as_str().into()),
         (Kind::Quantity, Content::Int(int)) => Ok(int.to_string().into()),
-        (Kind::Token, Content::Text(text)) if text.is_empty() || is_token(text) => {
+        (Kind::Token, Content::Text(text)) if text.is_empty() || Token::parse(text).is_some() => {
             Ok(text.as_str().into())
         }
-        (Kind::Token, Content::Text(_)) => Err(TOKEN.to_owned()),
+        (Kind::Token, Content::Text(_)) => Err(TOKEN_FORM.to_owned()),
         (kind, content) => Err(wrong_type(kind, content)),
     }
-}
-
-/// What a bootstrap token is. The message does not repeat the token, which is secret.
-pub(crate) const TOKEN: &str =
-    "not a bootstrap token; expected 6 lower-case letters or digits, a dot, and 16 more";
-
-/// Whether this is a bootstrap token.
-pub(crate) fn is_token(text: &str) -> bool {
-    let sign = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.split_once('.').is_some_and(|(id, secret)| {
-        id.len() == 6 && secret.len() == 16 && id.bytes().chain(secret.bytes()).all(sign)
-    })
 }
 
 fn duration(text: &str) -> Result<Value, String> {

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use cluster::host::Host;
-use cluster::object::{Cni, Image, Object, read};
+use cluster::kubelet;
+use cluster::object::{Cni, Image, Object, Role, read};
 use cluster::render::render;
 use serde_json::json;
 
@@ -76,11 +77,21 @@ fn host() -> Host {
 }
 
 fn taken(text: &str) -> Object {
-    read(text, &image(), &host()).unwrap_or_else(|report| panic!("{:?}", report.mistakes))
+    let object = read(text, &image(), &host(), Role::ControlPlane);
+    object.unwrap_or_else(|report| panic!("{:?}", report.mistakes))
+}
+
+fn worker(text: &str) -> Object {
+    let object = read(text, &image(), &host(), Role::Worker);
+    object.unwrap_or_else(|report| panic!("{:?}", report.mistakes))
 }
 
 fn refused(text: &str) -> Vec<String> {
-    let report = read(text, &image(), &host()).unwrap_err();
+    refused_of(Role::ControlPlane, text)
+}
+
+fn refused_of(role: Role, text: &str) -> Vec<String> {
+    let report = read(text, &image(), &host(), role).unwrap_err();
     report.mistakes.iter().map(ToString::to_string).collect()
 }
 
@@ -280,6 +291,141 @@ fn a_repository_of_the_objects_own_takes_any_version() {
     assert!(manager.contains("path: /plugins\n"), "{manager}");
 }
 
+/// A pin, made of one digit.
+fn pin(digit: char) -> String {
+    format!("sha256:{}", String::from(digit).repeat(64))
+}
+
+fn joining(rest: &str) -> String {
+    format!(
+        "endpoint = \"api.example.test\"\n[join]\ntoken = \"abcdef.0123456789abcdef\"\nca-hashes = [\"{}\", \"{}\"]\n{rest}",
+        pin('0'),
+        pin('a')
+    )
+}
+
+#[test]
+fn a_worker_has_its_token_its_pins_and_what_its_kubelet_registers() {
+    let object = worker(&joining(
+        "[node]\ntaints = [{key = \"gpu\", value = \"a\", effect = \"NoSchedule\"}, {key = \"b\", effect = \"NoExecute\"}]\n\
+         labels = { zone = \"a\", \"node.kubernetes.io/pool\" = \"p\" }\n[kubelet.config]\nmaxPods = 50\n",
+    ));
+    let join = object.join.as_ref().unwrap();
+    assert_eq!(join.token.text(), "abcdef.0123456789abcdef");
+    assert!(!format!("{join:?}").contains("0123456789abcdef"));
+    let pins: Vec<String> = join.pins.iter().map(ToString::to_string).collect();
+    assert_eq!(pins, [pin('0'), pin('a')]);
+    assert_eq!(
+        object.config.control_plane_url(),
+        "https://api.example.test:6443"
+    );
+    assert!(object.notes.is_empty());
+    let flags = "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.5 --register-with-taints=gpu=a:NoSchedule,b:NoExecute \
+                 --node-labels=node.kubernetes.io/pool=p,zone=a\"\n";
+    assert_eq!(kubelet::arguments(&object.config, &host()).text, flags);
+    // A worker has no taint of kubeadm's.
+    let plain = worker(&joining(""));
+    let flags = "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.5\"\n";
+    assert_eq!(kubelet::arguments(&plain.config, &host()).text, flags);
+}
+
+#[test]
+fn a_joined_kubelet_has_the_clusters_configuration_with_what_its_node_needs_and_its_object_says() {
+    let object = worker(&joining("[kubelet.config]\nmaxPods = 50\n"));
+    let join = object.join.as_ref().unwrap();
+    let joined = |text: &str| kubelet::joined(&object.config, join, text);
+    let cluster = "apiVersion: kubelet.config.k8s.io/v1beta1\nclusterDNS:\n- 10.96.0.10\nkind: KubeletConfiguration\nmaxPods: 110\nvolumePluginDir: \"\"\n";
+    let file = joined(cluster).unwrap();
+    assert_eq!(file.path, "/var/lib/kubelet/config.yaml");
+    for line in [
+        "maxPods: 50\n",
+        "volumePluginDir: /plugins\n",
+        "- 10.96.0.10\n",
+    ] {
+        assert!(file.text.contains(line), "{line}: {}", file.text);
+    }
+    let own = cluster.replace("\"\"", "/its/own");
+    let file = joined(&own).unwrap();
+    assert!(
+        file.text.contains("volumePluginDir: /its/own\n"),
+        "{}",
+        file.text
+    );
+    for wrong in ["", "kind: X\n", "- a\n", "a: [\n"] {
+        let report = joined(wrong).unwrap_err();
+        assert_eq!(report.mistakes.len(), 1, "{wrong}: {report:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_join_are_named_at_once() {
+    let text = "tokens = [\"abcdef.0123456789abcdef\"]
+[join]
+token = \"abcdef.0123456789abcdeG\"
+ca-hashes = [\"sha256:00\", 3]
+cahash = 1
+[node]
+labels = { \"node-role.kubernetes.io/worker\" = \"\" }
+[api-server]
+port = 6443
+";
+    let form = "expected sha256: and 64 hexadecimal digits, the hash of an authority's public key";
+    let expected = [
+        "join.cahash: unknown field; did you mean \"ca-hashes\"? (line 5, column 10)".to_owned(),
+        "tokens: a control plane's; expected no such field on a worker (line 1, column 10)".to_owned(),
+        "api-server: a control plane's; expected no such field on a worker (line 8, column 2)".to_owned(),
+        "node.labels.node-role.kubernetes.io/worker: a kubelet may not give its node this label; \
+         expected an administrator to (line 7, column 47)".to_owned(),
+        "endpoint: expected HOST:PORT of the control plane that [join] leads to (line 2, column 2)".to_owned(),
+        "join.token: not a bootstrap token; expected 6 lower-case letters or digits, a dot, and 16 more (line 3, column 9)".to_owned(),
+        format!("join.ca-hashes: {form} (line 4, column 14)"),
+        format!("join.ca-hashes: {form} (line 4, column 27)"),
+    ];
+    assert_eq!(refused_of(Role::Worker, text), expected);
+    // A join that nothing pins is refused, and an empty table names both fields.
+    let without = joining("")
+        .lines()
+        .filter(|line| !line.starts_with("ca-"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mistakes = refused_of(Role::Worker, &without);
+    let unpinned = format!(
+        "join.ca-hashes: {form}; without it any server would be trusted (line 2, column 2)"
+    );
+    assert_eq!(mistakes, [unpinned.as_str()]);
+    let mistakes = refused_of(Role::Worker, "endpoint = \"a:1\"\n[join]\n");
+    assert_eq!(
+        mistakes,
+        [
+            "join.token: expected a bootstrap token (line 2, column 2)",
+            &unpinned
+        ]
+    );
+    let empty = joining("").replace(&format!("[\"{}\", \"{}\"]", pin('0'), pin('a')), "[]");
+    assert_eq!(
+        refused_of(Role::Worker, &empty),
+        [format!(
+            "join.ca-hashes: expected a list of {} (line 4, column 13)",
+            &form[9..]
+        )]
+    );
+}
+
+#[test]
+fn a_role_that_does_not_fit_the_object_is_named() {
+    let mistakes = refused(&joining(""));
+    let expected = "join: joining a further control plane is not there yet; expected role = \"worker\" (line 2, column 2)";
+    assert_eq!(mistakes, [expected]);
+    let mistakes = refused_of(Role::Worker, "name = \"blue\"\n");
+    let expected = "join: expected [join] with token and ca-hashes: the role of this node is worker (line 1, column 1)";
+    assert_eq!(mistakes, [expected]);
+    let mistakes = refused_of(Role::Worker, "join = 3\n");
+    assert!(
+        mistakes[0].starts_with("join: expected a table"),
+        "{mistakes:?}"
+    );
+}
+
 /// The example of the page has every field at its place.
 #[test]
 fn the_example_of_the_documentation_is_read() {
@@ -289,4 +435,7 @@ fn the_example_of_the_documentation_is_read() {
     assert_eq!(object.name(), "demo");
     assert_eq!(object.config.cluster.image_repository, "registry.k8s.io");
     assert_eq!(object.config.kube_proxy.value["mode"], "nftables");
+    let (_, rest) = rest.split_once("```toml\n").unwrap();
+    let object = worker(rest.split("```").next().unwrap());
+    assert_eq!(object.join.unwrap().pins.len(), 1);
 }

@@ -7,10 +7,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use cluster::certs::{Authority, Certificate, KeyKind, Usage};
 use cluster::config::{self, Config};
+use cluster::discovery::{Pin, Refusal, pinned};
 use cluster::host::Host;
+use cluster::identity::{self, Fault};
 use cluster::pki::{Error, KeyFile, Progress, Wanted, complete, make};
 use cluster::yaml;
 use cluster::{certs, kubeconfigs};
+use rcgen::PublicKeyData as _;
+use sha2::Digest as _;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::{Pem, parse_x509_pem};
@@ -347,4 +351,42 @@ fn files_of_another_cluster_are_refused_before_the_bootstrap() {
             "{error}"
         );
     }
+}
+
+/// The pins and the identity of a cluster's own keys.
+#[test]
+fn an_authority_is_known_by_its_public_key_and_a_node_by_its_certificate() {
+    let files = made(&config("encryptionAlgorithm: ECDSA-P256", "")).unwrap();
+    let text = |name: &str| files[&format!("/etc/kubernetes/{name}")].text.clone();
+    let key = rcgen::KeyPair::from_pem(&text("pki/ca.key")).unwrap();
+    let hash = sha2::Sha256::digest(key.subject_public_key_info());
+    let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let pin = Pin::parse(&format!("sha256:{digits}")).unwrap();
+    let (authority, other) = (text("pki/ca.crt"), text("pki/front-proxy-ca.crt"));
+    // Of a bundle those are kept that are pinned.
+    let bundle = format!("{other}{authority}");
+    let kept = pinned(&bundle, &[pin]).unwrap();
+    assert_eq!(pem(&kept).contents, pem(&authority).contents);
+    assert_eq!(kept.matches("BEGIN").count(), 1);
+    let refusal = pinned(&other, &[pin]).unwrap_err();
+    assert!(
+        matches!(&refusal, Refusal::NotPinned { expected, .. } if *expected == [pin]),
+        "{refusal}"
+    );
+    let given = kubeconfigs::read(&text("kubelet.conf")).unwrap();
+    // The kubelet's file has the key too, which may stand first.
+    let file = given.key.unwrap() + &given.certificate.unwrap();
+    let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(NOW + seconds);
+    let check = |authority: &str, node: &str, seconds: u64| {
+        identity::check(&file, authority, node, at(seconds))
+    };
+    assert_eq!(check(&bundle, "node1", 0), Ok(()));
+    let hours = 3600 * 100;
+    assert_eq!(check(&authority, "node1", hours - 1), Ok(()));
+    assert_eq!(check(&authority, "node1", hours), Err(Fault::Expired));
+    assert_eq!(check(&other, "node1", 0), Err(Fault::Foreign));
+    let another = Fault::Another("system:node:node1".to_owned());
+    assert_eq!(check(&authority, "node2", 0), Err(another));
+    let none = identity::check("", &authority, "node1", at(0));
+    assert_eq!(none, Err(Fault::Absent));
 }

@@ -24,7 +24,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("initrd", &["apply", "etcd", "net", "platform"]),
     ("dropin", &["apply", "platform"]),
     ("node", &["cluster", "etcd", "linux", "platform", "fetch"]),
-    ("slipway", &["cluster", "image", "ignition", "fetch", "platform"]),
+    (
+        "slipway",
+        &["cluster", "image", "ignition", "fetch", "platform"],
+    ),
     ("qemu-tests", &["slipway"]),
     // The measured guests are driven by the laboratory of the promises.
     ("bench", &["slipway", "qemu-tests"]),

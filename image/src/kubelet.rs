@@ -202,7 +202,7 @@ pub const GATE_COMMAND: &str = "kubelet-gate";
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
 /// The subcommand that takes the counter off the boot entry, once the kubelet is READY.
 pub const BLESS_COMMAND: &str = "bless";
-/// The unit that brings a control plane's cluster up, once the kubelet runs.
+/// The unit that brings a node of a cluster up, once the kubelet runs.
 pub const CLUSTER_UNIT: &str = "slipway-cluster.service";
 /// Its subcommand.
 pub const CLUSTER_COMMAND: &str = "cluster-up";

@@ -15,7 +15,7 @@ pub const SYSROOT: &str = "/sysroot";
 
 /// Node settings, written by the config.
 pub const NODE_SETTINGS: &str = "/etc/slipway/node.toml";
-/// The cluster object of a control plane, written by the config or baked in by the recipe. Without it the kubelet runs alone.
+/// The cluster object of a node, written by the config or baked in by the recipe. Without it the kubelet runs alone.
 pub const CLUSTER: &str = "/etc/slipway/cluster.toml";
 /// Files for the running node: manifest, report, the kubelet's bundle.
 pub const RUN: &str = "/run/slipway";

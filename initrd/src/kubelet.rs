@@ -1,5 +1,5 @@
-//! Kubelet: its unit, and through it the commands that prepare and start its container; and the unit that brings the
-//! cluster of a control plane up, once the kubelet runs.
+//! Kubelet: its unit, and through it the commands that prepare and start its container; and the unit that brings a
+//! node of a cluster up, once the kubelet runs.
 //!
 //! The unit is in `/run`, so that of another boot or another image cannot be used by mistake; drop-ins and masks in
 //! `/etc` work as with any unit. The container's files are a folder of the verified root; its bundle is written before
@@ -136,6 +136,11 @@ mod tests {
         let unit = fs::read_to_string(&cluster).unwrap();
         assert!(unit.contains("ConditionPathExists=/etc/slipway/cluster.toml\n"));
         assert!(unit.contains("After=kubelet.service\n"));
+        // A worker's bootstrap credentials are removed by it.
+        let writable = unit
+            .lines()
+            .find(|line| line.starts_with("ReadWritePaths="));
+        assert!(writable.is_some_and(|line| line.ends_with(" /etc/kubernetes")));
         assert!(unit.contains("ExecStart=/usr/lib/slipway/slipway-node cluster-up\n"));
         assert_eq!(
             unit.matches('@').count(),

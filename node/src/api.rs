@@ -1,4 +1,4 @@
-//! Requests to the API server, by a kubeconfig's certificates.
+//! Requests to the API server, by a kubeconfig's certificates, by a bootstrap token or as nobody.
 //!
 //! No client library of Kubernetes: a server-side apply is one PATCH with the object as body
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>), and the objects are JSON values here already, so
@@ -8,15 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use cluster::discovery::Token;
 use cluster::kubeconfigs;
 use reqwest::{Method, StatusCode};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    WantsVerifier,
+};
 use serde_json::Value;
 
 /// Longer than the API server lets a request take that is no watch (60 s).
 const TIMEOUT: Duration = Duration::from_secs(70);
+/// More than the largest object (etcd's limit is 1.5 MiB), and than the lists that are asked for here. A server that is not
+/// trusted yet must not fill the memory.
+const LARGEST: usize = 8 << 20;
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The media type of a server-side apply. JSON is YAML.
@@ -32,6 +41,17 @@ pub(crate) struct Api {
     runtime: tokio::runtime::Runtime,
     client: reqwest::Client,
     server: String,
+    /// The bootstrap token that every request is made with.
+    token: Option<Token>,
+}
+
+/// Whom a client trusts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trust<'a> {
+    /// Any server: what it answers has to be proven otherwise.
+    Anybody,
+    /// A server whose certificate one of these authorities signed, PEM.
+    Authority(&'a str),
 }
 
 /// An answer of the API server that is not a success.
@@ -57,7 +77,63 @@ impl Api {
     /// # Errors
     /// If the kubeconfig has no certificates, or they do not parse.
     pub(crate) fn new(kubeconfig: &str, server: &str) -> Result<Self> {
-        Self::with(tls(kubeconfig)?, server)
+        let given = kubeconfigs::read(kubeconfig).context("not a kubeconfig")?;
+        let (Some(authority), Some(certificate), Some(key)) =
+            (given.authority, given.certificate, given.key)
+        else {
+            bail!("the kubeconfig has no certificates");
+        };
+        Self::with_certificate(server, &authority, &certificate, &key)
+    }
+
+    /// A client by a certificate and its key, of a server whose certificate one of these authorities signed; all as PEM.
+    ///
+    /// # Errors
+    /// If they do not parse.
+    pub(crate) fn with_certificate(
+        server: &str,
+        authority: &str,
+        certificate: &str,
+        key: &str,
+    ) -> Result<Self> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
+            .collect::<Result<_, _>>()
+            .context("the client's certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).context("the client's key")?;
+        let tls = builder()?
+            .with_root_certificates(roots(authority)?)
+            .with_client_auth_cert(chain, key)
+            .context("the client's certificate and key")?;
+        Self::with(tls, server, TIMEOUT)
+    }
+
+    /// A client without a certificate; each of its requests may take so long.
+    ///
+    /// # Errors
+    /// If the authority does not parse.
+    pub(crate) fn without_certificate(
+        server: &str,
+        trust: Trust<'_>,
+        timeout: Duration,
+    ) -> Result<Self> {
+        let tls = match trust {
+            Trust::Authority(authority) => builder()?
+                .with_root_certificates(roots(authority)?)
+                .with_no_client_auth(),
+            Trust::Anybody => builder()?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Unverified(provider())))
+                .with_no_client_auth(),
+        };
+        Self::with(tls, server, timeout)
+    }
+
+    /// The same client with a bootstrap token in each request.
+    pub(crate) fn with_token(self, token: &Token) -> Self {
+        Self {
+            token: Some(token.clone()),
+            ..self
+        }
     }
 
     /// A client of a server that answers by plain HTTP.
@@ -66,10 +142,10 @@ impl Api {
     /// If it cannot be made.
     pub(crate) fn plain(server: &str) -> Result<Self> {
         let nobody = builder()?.with_root_certificates(RootCertStore::empty());
-        Self::with(nobody.with_no_client_auth(), server)
+        Self::with(nobody.with_no_client_auth(), server, TIMEOUT)
     }
 
-    fn with(tls: ClientConfig, server: &str) -> Result<Self> {
+    fn with(tls: ClientConfig, server: &str, timeout: Duration) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -78,14 +154,17 @@ impl Api {
             .tls_backend_preconfigured(tls)
             .user_agent(concat!("slipway-node/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
+            // The API server leads nowhere else, and a server that is not trusted must not.
+            .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT)
-            .timeout(TIMEOUT)
+            .timeout(timeout)
             .build()
             .context("making the client")?;
         Ok(Self {
             runtime,
             client,
             server: server.to_owned(),
+            token: None,
         })
     }
 
@@ -136,19 +215,30 @@ impl Api {
         let mut request = self
             .client
             .request(method.clone(), format!("{}{path}", self.server));
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token.text());
+        }
         if let Some((kind, body)) = body {
             request = request.header("Content-Type", kind).body(body.to_string());
         }
         let answer = self.runtime.block_on(async {
-            let response = request.send().await?;
-            let status = response.status();
-            Ok::<_, reqwest::Error>((status, response.bytes().await?))
+            let mut response = request.send().await?;
+            let mut body = Vec::new();
+            while body.len() <= LARGEST
+                && let Some(piece) = response.chunk().await?
+            {
+                body.extend_from_slice(&piece);
+            }
+            Ok::<_, reqwest::Error>((response.status(), body))
         });
         let (status, body) = answer
             .map_err(|error| anyhow!(chain(&error)))
             .with_context(about)?;
+        if body.len() > LARGEST {
+            return Err(anyhow!("the answer is larger than {LARGEST} bytes")).with_context(about);
+        }
         if status.is_success() {
-            return Ok(body.to_vec());
+            return Ok(body);
         }
         let message = message(&body);
         Err(Refusal { status, message }).with_context(about)
@@ -215,49 +305,65 @@ fn failed_check(line: &str) -> Option<&str> {
     line.strip_prefix("[-]")?.split_whitespace().next()
 }
 
-fn tls(kubeconfig: &str) -> Result<ClientConfig> {
-    let given = kubeconfigs::read(kubeconfig).context("not a kubeconfig")?;
-    let (Some(authority), Some(certificate), Some(key)) =
-        (given.authority, given.certificate, given.key)
-    else {
-        bail!("the kubeconfig has no certificates");
-    };
+/// The certificates of authorities, PEM.
+fn roots(authority: &str) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
         roots
             .add(certificate?)
             .context("the authority's certificate")?;
     }
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
-        .collect::<Result<_, _>>()
-        .context("the client's certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).context("the client's key")?;
-    builder()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .context("the client's certificate and key")
+    Ok(roots)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = ClientConfig::builder_with_provider(provider());
     builder
         .with_safe_default_protocol_versions()
         .context("the versions of TLS")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Takes any server that has the key of the certificate that it shows.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
 
-    #[test]
-    fn a_health_endpoint_s_failed_checks_are_one_line() {
-        let body = "[+]ping ok\n[-]poststarthook/rbac/bootstrap-roles failed: reason withheld\n[+]etcd ok\n\
-                    [-]autoregister-completion failed: reason withheld\nlivez check failed\n";
-        let expected = "failed checks: poststarthook/rbac/bootstrap-roles, autoregister-completion";
-        assert_eq!(message(body.as_bytes()), expected);
-        assert_eq!(message(b"[+]ping ok\n"), "[+]ping ok");
-        let status = br#"{"kind": "Status", "message": "nodes \"a\" not found"}"#;
-        assert_eq!(message(status), "nodes \"a\" not found");
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

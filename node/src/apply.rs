@@ -91,7 +91,7 @@ pub(crate) fn run(
 }
 
 /// The objects: first what makes `admin.conf` work.
-fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>> {
+pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>> {
     let Bootstrap { object, host } = bootstrap;
     let file = world.in_initrd(&authority(object));
     let authority =

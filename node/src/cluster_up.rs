@@ -1,30 +1,26 @@
-//! `cluster-up`: waits for the API server of this control plane, applies the objects of its cluster, and waits until the
-//! node is Ready.
+//! `cluster-up`: waits until the node is Ready. On a control plane it waits for the API server and applies the objects of
+//! the cluster before, on a worker it waits for the node's certificate.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use cluster::address::Subnet;
-use cluster::object::Cni;
-use image::paths::RUN_CLUSTER;
-use linux::atomic_file;
-use linux::log;
-use linux::waiter::Waiter;
+use anyhow::{Context, Result};
 use linux::world::World;
-use serde_json::Value;
 
-use crate::administrator::{api, node, readiness};
+use crate::administrator::api;
 use crate::api::Api;
 use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
-use crate::{apply, cni, control_plane};
+use crate::own_node::{self, node};
+use crate::waiting::{self, Limits, wait};
+use crate::{apply, control_plane, worker};
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How often they are asked.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Brings the cluster up, if this node is a control plane with a cluster object.
+const LIMITS: Limits = Limits {
+    patience: Duration::from_secs(600),
+    every: Duration::from_millis(200),
+};
+
+/// Brings the cluster up, if this node has a cluster object.
 ///
 /// # Errors
 /// What was waited for, and the last reason why it is not there.
@@ -33,11 +29,11 @@ pub(crate) fn run(world: &World) -> Result<()> {
         tracing::info!("no cluster to bring up on this node");
         return Ok(());
     };
-    let done = bring_up(world, &bootstrap);
-    if done.is_ok() {
-        atomic_file::remove(&world.in_run(RUN_CLUSTER)).context("removing the line of the wait")?;
+    match &bootstrap.object.join {
+        Some(join) => worker::bring_up(world, &bootstrap, join, LIMITS)?,
+        None => bring_up(world, &bootstrap)?,
     }
-    done
+    waiting::done(world)
 }
 
 fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
@@ -50,100 +46,25 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         .filter(|journal| journal.authority.is_some())
         .context("the keys of this control plane are not written yet: kubelet-prepare does it")?;
     let api = api(world, bootstrap)?;
-    wait(world, "the API server", || api.healthy("/livez"))?;
+    wait(world, LIMITS, "the API server", || api.healthy("/livez"))?;
     let sent = apply::run(world, &api, bootstrap, &mut journal)?;
     tracing::info!("{sent} objects of the cluster were applied");
-    let path = format!("/api/v1/nodes/{name}");
-    wait(world, &format!("node {name} to be registered"), || {
-        registered(&api, &path)
-    })?;
+    let path = own_node::path(&name);
+    own_node::registered(world, LIMITS, &api, &name)?;
     if !journal.marked {
-        wait(world, &format!("the marks of node {name}"), || {
+        wait(world, LIMITS, &format!("the marks of node {name}"), || {
             mark(&api, &path, bootstrap)
         })?;
         journal.marked = true;
         journal.write(world)?;
     }
-    if object.cni == Cni::Bridge {
-        wait(world, &format!("the pod subnets of node {name}"), || {
-            subnets(world, &api, &path)
-        })?;
-    }
-    wait(world, &format!("node {name} to be Ready"), || {
-        ready(&api, &path)
-    })?;
-    log::announce(
-        world,
-        &format!(
-            "slipway: node {name} of the cluster {} is Ready",
-            object.name()
-        ),
-    );
-    Ok(())
-}
-
-/// Tries until it succeeds; the console shows the reason every five seconds.
-fn wait(world: &World, what: &str, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
-    let mut waiter = Waiter::until(world, PATIENCE);
-    let line = world.in_run(RUN_CLUSTER);
-    let mut shown = String::new();
-    loop {
-        let Err(error) = attempt() else {
-            return Ok(());
-        };
-        if waiter.is_over() {
-            return Err(error.context(format!("waiting for {what} for {} s", PATIENCE.as_secs())));
-        }
-        let text = format!("{what}: {error:#}");
-        if text != shown {
-            // Not synced: it lies in memory, and a reader sees the old line or the new one.
-            fs::write(&line, format!("{text}\n"))
-                .with_context(|| format!("writing {}", line.display()))?;
-            shown.clone_from(&text);
-        }
-        waiter.say(&text);
-        waiter.attempted();
-        waiter.sleep(LOOK_EVERY);
-    }
-}
-
-fn registered(api: &Api, path: &str) -> Result<()> {
-    node(api, path).map(drop)
+    own_node::up(world, LIMITS, &api, object)
 }
 
 fn mark(api: &Api, path: &str, bootstrap: &Bootstrap) -> Result<()> {
     match apply::marks(&bootstrap.object, &node(api, path)?) {
         Some(change) => api.merge(path, &change),
         None => Ok(()),
-    }
-}
-
-/// Writes the network of pods with the subnets that the controller manager gave the node.
-fn subnets(world: &World, api: &Api, path: &str) -> Result<()> {
-    let node = node(api, path)?;
-    let all = node["spec"]["podCIDRs"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let given: Vec<Subnet> = all
-        .iter()
-        .filter_map(Value::as_str)
-        .filter_map(Subnet::parse)
-        .collect();
-    if given.is_empty() {
-        bail!("the controller manager has not given it one");
-    }
-    if cni::write(world, &given)? {
-        let shown: Vec<String> = given.iter().map(ToString::to_string).collect();
-        tracing::info!("the subnets of this node's pods are {}", shown.join(", "));
-    }
-    Ok(())
-}
-
-fn ready(api: &Api, path: &str) -> Result<()> {
-    match readiness(&node(api, path)?) {
-        None => Ok(()),
-        Some(reason) => bail!(reason),
     }
 }
 

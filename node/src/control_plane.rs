@@ -105,6 +105,11 @@ pub(crate) fn refuse_another(
             "this node belongs to the cluster {other:?} ({}), and {CLUSTER} names {name:?}; nothing is changed",
             journal::FILE
         );
+        ensure!(
+            !journal.joined,
+            "this node is a worker of the cluster {name:?} ({}), and its role is control-plane; nothing is changed",
+            journal::FILE
+        );
         if let Some(expected) = &journal.authority {
             let found = fingerprint(world, object)?;
             ensure!(
@@ -183,7 +188,11 @@ fn network(world: &World, object: &Object) -> Result<()> {
     Ok(())
 }
 
-fn write_changed(world: &World, path: &str, text: &str, mode: u32) -> Result<()> {
+/// Writes a file atomically, unless it is there with this text.
+///
+/// # Errors
+/// Names the file.
+pub(crate) fn write_changed(world: &World, path: &str, text: &str, mode: u32) -> Result<()> {
     let there = fs::read(world.in_initrd(path)).ok();
     if there.as_deref() == Some(text.as_bytes()) {
         return Ok(());
@@ -191,7 +200,11 @@ fn write_changed(world: &World, path: &str, text: &str, mode: u32) -> Result<()>
     write(world, path, text, mode)
 }
 
-fn write(world: &World, path: &str, text: &str, mode: u32) -> Result<()> {
+/// Writes a file atomically.
+///
+/// # Errors
+/// Names the file.
+pub(crate) fn write(world: &World, path: &str, text: &str, mode: u32) -> Result<()> {
     let file = world.in_initrd(path);
     folder(file.parent().unwrap_or(Path::new("/")), 0o755)?;
     atomic_file::write(&file, text.as_bytes(), mode)
@@ -200,37 +213,20 @@ fn write(world: &World, path: &str, text: &str, mode: u32) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    use std::path::PathBuf;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::time::Duration;
 
     use image::paths::RUN_ETCD_GATE;
 
     use super::*;
     use crate::object;
-    use crate::samples::{machine, put};
+    use crate::samples::{files, machine, put};
 
     const OBJECT: &str = "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n";
 
     fn prepared(world: &World) -> Result<()> {
         let bootstrap = object::read(world, Duration::ZERO)?.expect("a control plane");
         prepare(world, &bootstrap)
-    }
-
-    /// Every file with its inode and its content: an atomic write makes a new inode.
-    fn files(folder: &Path) -> BTreeMap<PathBuf, (u64, Vec<u8>)> {
-        let mut found = BTreeMap::new();
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                found.extend(files(&path));
-            } else {
-                let inode = path.metadata().unwrap().ino();
-                found.insert(path.clone(), (inode, fs::read(&path).unwrap()));
-            }
-        }
-        found
     }
 
     #[test]
@@ -258,11 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_a_worker_or_without_an_object_has_no_control_plane() {
+    fn a_worker_needs_a_join_and_a_node_without_an_object_is_alone() {
         let folder = tempfile::tempdir().unwrap();
         let world = machine(folder.path(), OBJECT);
         put(&world.in_run(RUN_ETCD_GATE), "{\"required\": false}");
-        assert!(object::read(&world, Duration::ZERO).unwrap().is_none());
+        let error = format!("{:#}", object::read(&world, Duration::ZERO).unwrap_err());
+        assert!(error.contains("the role of this node is worker"), "{error}");
         fs::remove_file(world.in_initrd(CLUSTER)).unwrap();
         fs::remove_file(world.in_run(RUN_ETCD_GATE)).unwrap();
         assert!(object::read(&world, Duration::ZERO).unwrap().is_none());

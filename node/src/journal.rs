@@ -1,4 +1,4 @@
-//! The journal of a control plane's bootstrap.
+//! The journal of a control plane's bootstrap, or of a worker's join.
 //!
 //! It lies in `/var/lib/slipway` and not on `state`: the keys that it speaks of are in `/etc`, whose upper layer is on
 //! `/var` as well, and a node that loses `/var` loses both.
@@ -18,7 +18,7 @@ const FOLDER: &str = "/var/lib/slipway";
 /// Version of its form.
 const VERSION: u32 = 1;
 
-/// How far the bootstrap has come.
+/// How far the bootstrap or the join has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Journal {
@@ -26,7 +26,7 @@ pub(crate) struct Journal {
     version: u32,
     /// The cluster's name.
     pub(crate) cluster: String,
-    /// SHA-256 of the certificate of the cluster's authority, hexadecimal, once all keys are written.
+    /// SHA-256 of the certificate of the cluster's authority, hexadecimal, once all its files are written.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) authority: Option<String>,
     /// The ids of the bootstrap tokens that were made: none is made twice, it would be valid for longer than it was given.
@@ -35,6 +35,9 @@ pub(crate) struct Journal {
     /// Objects by their paths in the API, to SHA-256 of what was applied last.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) applied: BTreeMap<String, String>,
+    /// Whether the node joined the cluster as a worker, and did not begin it.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(crate) joined: bool,
     /// Whether the node has its labels and taints. They are set once: an administrator may change them.
     #[serde(default)]
     pub(crate) marked: bool,
@@ -47,6 +50,14 @@ impl Journal {
             version: VERSION,
             cluster: cluster.to_owned(),
             ..Self::default()
+        }
+    }
+
+    /// The journal of a worker that joins.
+    pub(crate) fn of_worker(cluster: &str) -> Self {
+        Self {
+            joined: true,
+            ..Self::new(cluster)
         }
     }
 

@@ -12,20 +12,28 @@ mod bundle;
 mod console;
 mod containerd;
 
-// Floor: requests to the API server, the journal, the network of pods
+// Floor: requests to the API server, the journal, the network of pods, waiting
 mod api;
 mod cni;
 mod journal;
+mod waiting;
 
-// Floor: the cluster object
+// Floor: the cluster object, discovery of a cluster, a worker's identity, this node in its cluster
+mod discover;
+mod identity;
 mod object;
+mod own_node;
 
 // Floor: the control plane's files
 mod control_plane;
 
-// Floor: the cluster's objects, and its administrator
+// Floor: the cluster's objects and its administrator, a worker's files
 mod administrator;
 mod apply;
+mod join;
+
+// Floor: a worker's way to Ready
+mod worker;
 
 // Floor: one command each
 mod bless;
@@ -66,7 +74,7 @@ const COMMANDS: [Command; 5] = [
     ),
     (
         PREPARE_COMMAND,
-        "makes folders, writes the container's bundle, waits for the clock",
+        "makes folders, joins the cluster or begins it, writes the container's bundle, waits for the clock",
         prepare::run,
     ),
     (
@@ -76,7 +84,7 @@ const COMMANDS: [Command; 5] = [
     ),
     (
         CLUSTER_COMMAND,
-        "brings the cluster of this control plane up, until the node is Ready",
+        "brings this node of a cluster up, until it is Ready",
         cluster_up::run,
     ),
 ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use cluster::host::{CA_FOLDERS, Host};
-use cluster::object::{self, Image, Object};
+use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
 use image::kubelet::{MOUNTS, RUNTIME_SOCKET, UNIT};
 use image::manifest::Manifest;
@@ -39,8 +39,8 @@ pub(crate) struct Bootstrap {
     pub(crate) host: Host,
 }
 
-/// The cluster object, if this node is a control plane that has one. A machine without a default route is waited for
-/// so long, unless the object names its address.
+/// The cluster object, if this node has one. A machine without a default route is waited for so long, unless the object
+/// names its address.
 ///
 /// # Errors
 /// All mistakes of the object, each with its position.
@@ -50,16 +50,13 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
     let Some(text) = text else {
         return Ok(None);
     };
-    if !is_control_plane(world)? {
-        tracing::info!("{CLUSTER} is not used: this node is not a control plane");
-        return Ok(None);
-    }
+    let role = role(world)?;
     let text = String::from_utf8(text).with_context(|| format!("{CLUSTER} is not UTF-8"))?;
     let image = image(world)?;
     let mut waiter = Waiter::until(world, patience);
     loop {
         let host = host(world)?;
-        match object::read(&text, &image, &host) {
+        match object::read(&text, &image, &host, role) {
             Ok(object) => return Ok(Some(Bootstrap { object, host })),
             Err(report) if lacks_address(&report, &host) && !waiter.is_over() => {
                 waiter.say("a default route");
@@ -85,13 +82,16 @@ fn refused(report: &Report) -> anyhow::Error {
     anyhow!("{CLUSTER} is refused:\n  {}", lines.join("\n  "))
 }
 
-/// Whether this node is a control plane: slipway-init requires the etcd volume of no other.
-fn is_control_plane(world: &World) -> Result<bool> {
+/// The role of this node: slipway-init requires the etcd volume of a control plane alone.
+fn role(world: &World) -> Result<Role> {
     let file = world.in_run(RUN_ETCD_GATE);
     let about = || format!("reading {}", file.display());
     let text = fs::read(&file).with_context(about)?;
     let gate: EtcdGate = serde_json::from_slice(&text).with_context(about)?;
-    Ok(gate.required)
+    Ok(match gate.required {
+        true => Role::ControlPlane,
+        false => Role::Worker,
+    })
 }
 
 /// What the image brings, by its manifest.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::bundle;
-use crate::{control_plane, object};
+use crate::{control_plane, join, object};
 use linux::waiter::Waiter;
 use linux::world::World;
 
@@ -17,8 +17,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// systemd-timesyncd makes this file once a server has answered (systemd-timesyncd.service(8)).
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
-/// Makes the folders that the container expects, and the files of a control plane with a cluster object; writes its bundle, and waits for the clock if the kubelet has an
-/// identity: it then connects to an API server by TLS.
+/// Makes the folders that the container expects, and the files of a node with a cluster object; writes the container's
+/// bundle, and waits for the clock if the kubelet has an identity: it then connects to an API server by TLS.
 pub(crate) fn run(world: &World) -> Result<()> {
     let root: &Path = &world.initrd;
     bundle::make_folders(root)?;
@@ -27,10 +27,16 @@ pub(crate) fn run(world: &World) -> Result<()> {
         for note in &bootstrap.object.notes {
             tracing::info!("{note}");
         }
-        control_plane::prepare(world, bootstrap)?;
+        match &bootstrap.object.join {
+            // Its certificates are made by its own clock, which is not compared with another one.
+            None => control_plane::prepare(world, bootstrap)?,
+            Some(join) => {
+                wait_for_clock(world);
+                join::prepare(world, bootstrap, join, join::LIMITS, join::REQUEST)?;
+            }
+        }
     }
     bundle::write(world)?;
-    // The certificates of a control plane are made by its own clock, which is not compared with another one.
     if bootstrap.is_none() && bundle::has_identity(world) {
         wait_for_clock(world);
     }

@@ -6,14 +6,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use cluster::object::Join;
 use image::paths::RUN_CLUSTER;
 use linux::world::World;
 use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 
-use crate::administrator::{api, node, readiness};
+use crate::administrator::api;
 use crate::api::Api;
 use crate::object::{self, Bootstrap};
+use crate::own_node::{self, node, readiness};
+use crate::{identity, worker};
 
 /// The command's name.
 pub(crate) const COMMAND: &str = "status";
@@ -35,8 +38,9 @@ struct Status {
     cluster: Option<String>,
     kubernetes: Option<String>,
     kubelet: Health,
-    /// None on a node without a control plane, as the API server and the node's own readiness.
+    /// None on a node without a control plane.
     etcd: Option<Health>,
+    /// None on a node without a cluster, as the node's own readiness.
     api_server: Option<Health>,
     node: Option<Health>,
     waits_for: Option<String>,
@@ -55,6 +59,13 @@ impl Health {
         Self {
             healthy: result.is_ok(),
             reason: result.err().map(|error| format!("{error:#}")),
+        }
+    }
+
+    fn not(reason: String) -> Self {
+        Self {
+            healthy: false,
+            reason: Some(reason),
         }
     }
 }
@@ -84,8 +95,16 @@ fn status(world: &World) -> Result<Status> {
     let line = fs::read_to_string(world.in_run(RUN_CLUSTER)).ok();
     let refused = bootstrap.as_ref().err().map(|error| format!("{error:#}"));
     let bootstrap = bootstrap.ok().flatten();
+    let joins = bootstrap
+        .as_ref()
+        .is_some_and(|bootstrap| bootstrap.object.join.is_some());
     let server = bootstrap.as_ref().map(|bootstrap| server(world, bootstrap));
     let (api_server, node) = server.unzip();
+    // The bring-up begins after the kubelet has its certificate: what a worker waits for before is nobody's line.
+    let waits = node
+        .as_ref()
+        .filter(|_| joins)
+        .and_then(|node: &Health| node.reason.clone());
     let config = bootstrap.as_ref().map(|bootstrap| &bootstrap.object.config);
     Ok(Status {
         name: object::name(world)?,
@@ -94,11 +113,14 @@ fn status(world: &World) -> Result<Status> {
         kubernetes: config.map(|config| config.cluster.kubernetes_version.clone()),
         kubelet: Health::of(plain_health(KUBELET)),
         etcd: config
-            .filter(|config| config.cluster.etcd.local.is_some())
+            .filter(|config| config.cluster.etcd.local.is_some() && !joins)
             .map(|_| Health::of(plain_health(ETCD))),
         api_server,
         node,
-        waits_for: refused.or(line).map(|line| line.trim().to_owned()),
+        waits_for: refused
+            .or(line)
+            .or(waits)
+            .map(|line| line.trim().to_owned()),
     })
 }
 
@@ -109,20 +131,35 @@ fn plain_health((server, path): (&str, &str)) -> Result<()> {
 /// The health of the API server, and the readiness of this node.
 fn server(world: &World, bootstrap: &Bootstrap) -> (Health, Health) {
     let name = &bootstrap.object.config.init.node_registration.name;
-    let api = match api(world, bootstrap) {
+    let api = match &bootstrap.object.join {
+        None => api(world, bootstrap),
+        Some(join) => match identity::read(world, name) {
+            Ok(Ok(identity)) => identity.api(),
+            // Until the node has a certificate its token is the only way to ask.
+            Ok(Err(reason)) => return joining(world, name, join, &reason),
+            Err(error) => Err(error),
+        },
+    };
+    let api = match api {
         Ok(api) => api,
         Err(error) => {
             let reason = format!("{error:#}");
-            let unknown = || Health {
-                healthy: false,
-                reason: Some(reason.clone()),
-            };
-            return (unknown(), unknown());
+            return (Health::not(reason.clone()), Health::not(reason));
         }
     };
-    let node = node(&api, &format!("/api/v1/nodes/{name}"))
+    let node = node(&api, &own_node::path(name))
         .and_then(|node| readiness(&node).map_or(Ok(()), |reason| Err(anyhow::Error::msg(reason))));
     (Health::of(api.healthy("/readyz")), Health::of(node))
+}
+
+/// The same of a worker without a certificate: what becomes of its request for one.
+fn joining(world: &World, name: &str, join: &Join, reason: &str) -> (Health, Health) {
+    let server = worker::bootstrap_api(world, join).and_then(|api| api.healthy("/readyz"));
+    let request = match worker::requested(world, name, join) {
+        Ok(state) => format!("{reason}: {state}"),
+        Err(_) => reason.to_owned(),
+    };
+    (Health::of(server), Health::not(request))
 }
 
 /// The addresses of this machine, without those of loopback and link-local ones.
@@ -179,5 +216,97 @@ fn shown(health: &Health) -> String {
     match &health.reason {
         None => "healthy".to_owned(),
         Some(reason) => reason.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::join;
+    use crate::samples::{Answer, ControlPlane, put, serve_by_tls, worker};
+    use crate::waiting::Limits;
+
+    const ONCE: Limits = Limits {
+        patience: Duration::from_secs(1),
+        every: Duration::from_secs(1),
+    };
+
+    /// What a worker waits for, and whether its API server is well.
+    fn waits(world: &World) -> (String, Option<String>) {
+        let status = status(world).unwrap();
+        assert!(status.etcd.is_none());
+        assert_eq!(status.cluster.as_deref(), Some("blue"));
+        let server = status.api_server.unwrap();
+        (status.waits_for.unwrap_or_default(), server.reason)
+    }
+
+    #[test]
+    fn a_worker_says_what_it_waits_for() {
+        let plane = ControlPlane::new();
+        let identity = plane.file("/etc/kubernetes/kubelet.conf");
+        let folder = tempfile::tempdir().unwrap();
+        let world = worker(folder.path(), &plane.worker());
+        let absent = "/etc/kubernetes/kubelet.conf does not exist";
+        let (waits_for, server) = waits(&world);
+        assert_eq!(waits_for, absent);
+        assert!(server.unwrap().contains("bootstrap-kubelet.conf"));
+        let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+        let join_of = bootstrap.object.join.as_ref().unwrap();
+        // The endpoint is the fixture's and nobody answers behind it: the line of the wait says it.
+        let (listener, pair) = (plane.listener(), plane.certificate());
+        let prepared = || {
+            join::prepare(
+                &world,
+                &bootstrap,
+                join_of,
+                ONCE,
+                Duration::from_millis(100),
+            )
+        };
+        prepared().unwrap_err();
+        let (waits_for, _) = waits(&world);
+        assert!(
+            waits_for.starts_with("the cluster at https://127.0.0.1:"),
+            "{waits_for}"
+        );
+        let mut ready = json!({"type": "Ready", "status": "False", "reason": "NotReady", "message": "no network"});
+        let _requests = serve_by_tls(
+            listener,
+            move || pair.clone(),
+            move |request| {
+                let full = |value: Value| Answer::Full(200, value.to_string());
+                match request.line.as_str() {
+                    "GET /readyz" => Answer::Full(200, "ok".to_owned()),
+                    "GET /api/v1/nodes/node1" => {
+                        let node = full(json!({"status": {"conditions": [ready]}}));
+                        ready["status"] = "True".into();
+                        node
+                    }
+                    line if line.contains("certificatesigningrequests") => {
+                        full(json!({"items": []}))
+                    }
+                    _ => plane.answer(request),
+                }
+            },
+        );
+        prepared().unwrap();
+        let well = |waits_for: &str| (waits_for.to_owned(), None);
+        let expected = format!("{absent}: the kubelet has not requested one");
+        assert_eq!(waits(&world), well(&expected));
+        put(
+            &world.in_initrd("/etc/kubernetes/kubelet.conf"),
+            &fits(&world, &identity),
+        );
+        assert_eq!(waits(&world), well("NotReady: no network"));
+        assert_eq!(waits(&world), well(""));
+    }
+
+    /// A control plane's kubeconfig of its kubelet, which leads to its own address, with the endpoint of this worker.
+    fn fits(world: &World, identity: &str) -> String {
+        let bootstrap = object::read(world, Duration::ZERO).unwrap().unwrap();
+        let server = bootstrap.object.config.control_plane_url();
+        identity.replace("https://10.0.0.7:6443", &server)
     }
 }

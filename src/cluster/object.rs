@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use cluster::config::Config;
 use cluster::host::Host;
-use cluster::object::{self, Image};
+use cluster::object::{self, Image, Role};
 use serde_json::{Map, Value};
 
 use crate::host::atomic_file;
@@ -56,10 +56,11 @@ impl ClusterFile {
     /// # Errors
     /// All of its mistakes, each with line and column.
     pub fn parse(path: &Path, text: &str) -> Result<Self> {
-        let object = object::read(text, &image(), &host()).map_err(|report| {
-            let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
-            anyhow::anyhow!("{} is refused:\n  {}", path.display(), lines.join("\n  "))
-        })?;
+        let object =
+            object::read(text, &image(), &host(), Role::ControlPlane).map_err(|report| {
+                let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
+                anyhow::anyhow!("{} is refused:\n  {}", path.display(), lines.join("\n  "))
+            })?;
         let fields = if text.trim_start().starts_with('{') {
             serde_json::from_str(text)?
         } else {

@@ -68,6 +68,8 @@ pub(super) const WORDS: &[Word] = &[
     word("image-repository", Same, Cluster, "imageRepository"),
     own("cni"),
     own("feature-gates"),
+    own("join.token"),
+    own("join.ca-hashes"),
     word("tokens", Tokens, Init, "bootstrapTokens"),
     word("networks.pods", Subnets, Cluster, "networking.podSubnet"),
     word(

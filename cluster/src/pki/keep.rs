@@ -85,7 +85,7 @@ impl Maker<'_> {
             return Ok(false);
         }
         match (given.certificate, given.key) {
-            _ if given.elsewhere => Ok(true),
+            _ if given.certificate_file.is_some() => Ok(true),
             (Some(text), Some(key)) => self.is_valid(path, &text, &key, &wanted.certificate),
             _ => Ok(false),
         }

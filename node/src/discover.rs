@@ -1,0 +1,56 @@
+//! Discovery of a cluster by a worker: without trust, by the token's signature, by the pinned authority, with the token
+//! (<https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/>).
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use cluster::discovery::{ClusterInfo, cluster_info};
+use cluster::object::{Join, Object};
+
+use crate::api::{Api, Trust};
+
+/// What a cluster shows to everybody.
+pub(crate) const INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+/// The configuration of its kubelets, for nodes and those that join.
+pub(crate) const KUBELET: &str = "/api/v1/namespaces/kube-system/configmaps/kubelet-config";
+
+/// What a worker needs of its cluster.
+#[derive(Debug)]
+pub(crate) struct Discovered {
+    /// The control plane and its authority.
+    pub(crate) info: ClusterInfo,
+    /// The configuration of all kubelets, YAML.
+    pub(crate) kubelet: String,
+}
+
+/// Asks the control plane once; each request may take so long. The token goes to a server of the pinned authority alone.
+///
+/// # Errors
+/// The first reason not to trust or not to join the cluster.
+pub(crate) fn discover(object: &Object, join: &Join, timeout: Duration) -> Result<Discovered> {
+    let endpoint = object.config.control_plane_url();
+    let unverified = Api::without_certificate(&endpoint, Trust::Anybody, timeout)?;
+    let info = info(&unverified, join)?;
+    let pinned = Trust::Authority(&info.pinned);
+    let verified = Api::without_certificate(&endpoint, pinned, timeout)?;
+    let again = self::info(&verified, join).context("by TLS with the pinned authority")?;
+    ensure!(
+        again.kubeconfig == info.kubeconfig,
+        "cluster-info is another one by TLS with the pinned authority: somebody changed it on the way, or it has just changed"
+    );
+    let authority = Trust::Authority(&info.authority);
+    let api = Api::without_certificate(&info.server, authority, timeout)?.with_token(&join.token);
+    let map = api.get(KUBELET)?;
+    let kubelet = map.as_ref().and_then(|map| map["data"]["kubelet"].as_str());
+    let kubelet = kubelet.context("the cluster has no map kube-system/kubelet-config")?;
+    Ok(Discovered {
+        kubelet: kubelet.to_owned(),
+        info,
+    })
+}
+
+fn info(api: &Api, join: &Join) -> Result<ClusterInfo> {
+    let map = api.get(INFO)?;
+    let map = map.context("the cluster has no map kube-public/cluster-info")?;
+    Ok(cluster_info(&map, &join.token, &join.pins)?)
+}

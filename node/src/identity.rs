@@ -1,0 +1,95 @@
+//! The identity of a worker: the kubelet's kubeconfig with the certificate that the cluster gave it.
+
+use std::fs;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use cluster::identity::{Fault, check};
+use cluster::kubeconfigs::{self, Given};
+use image::kubelet::KUBECONFIG;
+use linux::atomic_file;
+use linux::world::World;
+
+use crate::api::Api;
+
+/// The authorities of the worker's cluster, where kubeadm has them.
+pub(crate) const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
+
+/// An identity that is valid.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    server: String,
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Identity {
+    /// The client of the control plane with this identity.
+    ///
+    /// # Errors
+    /// If the certificates or the key do not parse.
+    pub(crate) fn api(&self) -> Result<Api> {
+        Api::with_certificate(&self.server, &self.authority, &self.certificate, &self.key)
+            .with_context(|| format!("reading {KUBECONFIG}"))
+    }
+}
+
+/// The identity of the node with this name, or the reason why it has to get one.
+///
+/// # Errors
+/// If it is another node's or another cluster's.
+pub(crate) fn read(world: &World, node: &str) -> Result<Result<Identity, String>> {
+    let Some(text) = text(world, KUBECONFIG)? else {
+        return Ok(Err(format!("{KUBECONFIG} does not exist")));
+    };
+    let Some(given) = kubeconfigs::read(&text) else {
+        return Ok(Err(format!("{KUBECONFIG} is not a kubeconfig")));
+    };
+    let Some((certificate, key)) = pair(world, &given)? else {
+        return Ok(Err(format!("{KUBECONFIG} has no certificate")));
+    };
+    let known = self::text(world, AUTHORITY)?.unwrap_or_default();
+    let authority = given.authority.unwrap_or_else(|| known.clone());
+    match check(
+        &certificate,
+        &format!("{authority}\n{known}"),
+        node,
+        SystemTime::now(),
+    ) {
+        Ok(()) => Ok(Ok(Identity {
+            server: given.server,
+            authority,
+            certificate,
+            key,
+        })),
+        Err(fault @ (Fault::Absent | Fault::Expired)) => {
+            Ok(Err(format!("the certificate of {KUBECONFIG} {fault}")))
+        }
+        Err(fault) => bail!(
+            "the certificate of {KUBECONFIG} {fault}, and this is node {node:?}; nothing is changed"
+        ),
+    }
+}
+
+/// The certificate and its key, PEM: of the kubeconfig, or of the files that it names.
+fn pair(world: &World, given: &Given) -> Result<Option<(String, String)>> {
+    let part = |data: &Option<String>, file: &Option<String>| match (data, file) {
+        (Some(data), _) => Ok(Some(data.clone())),
+        (None, Some(file)) => text(world, file),
+        (None, None) => Ok(None),
+    };
+    let certificate = part(&given.certificate, &given.certificate_file)?;
+    Ok(certificate.zip(part(&given.key, &given.key_file)?))
+}
+
+fn text(world: &World, path: &str) -> Result<Option<String>> {
+    let file = world.in_initrd(path);
+    let about = || format!("reading {}", file.display());
+    // The kubelet's certificate is a link.
+    let Ok(file) = fs::canonicalize(&file) else {
+        return Ok(None);
+    };
+    let text = atomic_file::read(&file).with_context(about)?;
+    text.map(String::from_utf8).transpose().with_context(about)
+}

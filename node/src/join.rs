@@ -1,0 +1,132 @@
+//! The files of a worker: its cluster's authority, the kubelet's configuration, and the credentials with which the kubelet
+//! requests its certificate.
+//!
+//! Nothing is written before the cluster is proven to be the one that the object pins; then the journal, before the first
+//! file, and the credentials last, as they are what the kubelet begins with. A cut at any point begins anew.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use cluster::discovery::pinned;
+use cluster::kubeconfigs;
+use cluster::kubelet;
+use cluster::object::{Join, Object};
+use image::kubelet::{BOOTSTRAP_KUBECONFIG, JOINED_CONFIG};
+use image::paths::CLUSTER;
+use linux::atomic_file;
+use linux::world::World;
+
+use crate::control_plane::{hexadecimal, write_changed};
+use crate::discover::{Discovered, discover};
+use crate::identity::{self, AUTHORITY};
+use crate::journal::{self, Journal};
+use crate::object::Bootstrap;
+use crate::waiting::{self, Limits, wait};
+
+/// How long one run waits for the control plane: less than systemd lets the kubelet's start take, with what comes before.
+/// systemd starts the unit anew afterwards, without limit.
+pub(crate) const LIMITS: Limits = Limits {
+    patience: Duration::from_secs(180),
+    every: Duration::from_secs(1),
+};
+/// How long a request may take.
+pub(crate) const REQUEST: Duration = Duration::from_secs(10);
+
+/// Joins the cluster, unless the node has an identity that is valid; `request` limits each request.
+///
+/// # Errors
+/// The last reason why the cluster is not to be trusted or does not answer, and a node of another cluster: nothing is
+/// changed then.
+pub(crate) fn prepare(
+    world: &World,
+    bootstrap: &Bootstrap,
+    join: &Join,
+    limits: Limits,
+    request: Duration,
+) -> Result<()> {
+    let Bootstrap { object, host } = bootstrap;
+    let journal = Journal::read(world)?;
+    refuse_another(world, object, join, journal.as_ref())?;
+    let name = &object.config.init.node_registration.name;
+    match identity::read(world, name)? {
+        Ok(_) if world.in_initrd(JOINED_CONFIG).exists() => {}
+        found => {
+            let reason = found.err();
+            let reason = reason.unwrap_or_else(|| format!("{JOINED_CONFIG} does not exist"));
+            let endpoint = object.config.control_plane_url();
+            tracing::info!("joining the cluster at {endpoint}: {reason}");
+            let what = format!("the cluster at {endpoint}");
+            let found = wait(world, limits, &what, || discover(object, join, request))?;
+            write(world, bootstrap, join, &found)?;
+            waiting::done(world)?;
+        }
+    }
+    let file = kubelet::arguments(&object.config, host);
+    write_changed(world, &file.path, &file.text, 0o644)
+}
+
+/// Writes what discovery found.
+fn write(world: &World, bootstrap: &Bootstrap, join: &Join, found: &Discovered) -> Result<()> {
+    let object = &bootstrap.object;
+    let info = &found.info;
+    let config = kubelet::joined(&object.config, join, &found.kubelet).map_err(|report| {
+        let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
+        anyhow!(
+            "the map kube-system/kubelet-config is refused: {}",
+            lines.join("; ")
+        )
+    })?;
+    let mut journal = Journal::of_worker(object.name());
+    journal.write(world)?;
+    let arguments = kubelet::arguments(&object.config, &bootstrap.host);
+    let token = join.token.text();
+    let credentials = kubeconfigs::bootstrap(object.name(), &info.server, &info.authority, &token);
+    for (path, text, mode) in [
+        (AUTHORITY, &info.authority, 0o644),
+        (config.path.as_str(), &config.text, 0o644),
+        (arguments.path.as_str(), &arguments.text, 0o644),
+        (BOOTSTRAP_KUBECONFIG, &credentials, 0o600),
+    ] {
+        write_changed(world, path, text, mode)?;
+    }
+    journal.authority = Some(hexadecimal(info.authority.as_bytes()));
+    journal.write(world)
+}
+
+/// Refuses to join where another cluster, or a control plane, is.
+///
+/// # Errors
+/// Names it, and where it was found.
+pub(crate) fn refuse_another(
+    world: &World,
+    object: &Object,
+    join: &Join,
+    journal: Option<&Journal>,
+) -> Result<()> {
+    let name = object.name();
+    if let Some(journal) = journal {
+        let other = &journal.cluster;
+        ensure!(
+            other == name,
+            "this node belongs to the cluster {other:?} ({}), and {CLUSTER} names {name:?}; nothing is changed",
+            journal::FILE
+        );
+        ensure!(
+            journal.joined,
+            "this node is a control plane of the cluster {name:?} ({}), and its role is worker; nothing is changed",
+            journal::FILE
+        );
+    }
+    let file = world.in_initrd(AUTHORITY);
+    let there = atomic_file::read(&file).with_context(|| format!("reading {AUTHORITY}"))?;
+    let there = there.map(|text| String::from_utf8_lossy(&text).into_owned());
+    match there.map(|text| pinned(&text, &join.pins)) {
+        Some(Err(refusal)) => {
+            bail!("{AUTHORITY} is another cluster's: {refusal}; nothing is changed")
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+//! Joins of a control plane on loopback that answers by TLS as the API server does, faults included.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use data_encoding::BASE64;
+use serde_json::json;
+
+use super::*;
+use crate::discover::{INFO, KUBELET};
+use crate::object;
+use crate::samples::{
+    Answer, ControlPlane, Request, TOKEN, files, machine, put, serve_by_tls, worker,
+};
+
+/// The files of a worker in the order in which they are written, with their modes.
+const FILES: [(&str, u32); 5] = [
+    (journal::FILE, 0o600),
+    (AUTHORITY, 0o644),
+    (JOINED_CONFIG, 0o644),
+    ("/var/lib/kubelet/kubeadm-flags.env", 0o644),
+    (BOOTSTRAP_KUBECONFIG, 0o600),
+];
+/// Six attempts, and requests that are given up soon.
+const SHORT: Limits = Limits {
+    patience: Duration::from_secs(5),
+    every: Duration::from_secs(1),
+};
+const SOON: Duration = Duration::from_millis(400);
+const ATTEMPTS: usize = 6;
+
+fn prepared(world: &World) -> Result<()> {
+    let bootstrap = object::read(world, Duration::ZERO)?.unwrap();
+    let join = bootstrap.object.join.as_ref().unwrap();
+    prepare(world, &bootstrap, join, SHORT, SOON)
+}
+
+/// The error of a preparation that must change nothing but the line of what is waited for.
+fn refused(world: &World, root: &Path) -> String {
+    let line = world.in_run(image::paths::RUN_CLUSTER);
+    let before = files(root);
+    let error = format!("{:#}", prepared(world).unwrap_err());
+    drop(fs::remove_file(line));
+    assert!(files(root) == before, "{error}: something was written");
+    error
+}
+
+fn read(world: &World, path: &str) -> String {
+    fs::read_to_string(world.in_initrd(path)).unwrap()
+}
+
+/// The lines of the requests, and whether each had the token.
+fn seen(requests: &Receiver<Request>) -> Vec<(String, bool)> {
+    let token = format!("Bearer {TOKEN}");
+    let seen = |request: Request| (request.line, request.authorization == token);
+    requests.try_iter().map(seen).collect()
+}
+
+/// A control plane that gives each answer to this function first.
+fn serving(
+    change: impl Fn(&ControlPlane, &Request, usize) -> Option<Answer> + Send + 'static,
+) -> (String, Receiver<Request>) {
+    let plane = ControlPlane::new();
+    let (object, pair) = (plane.worker(), plane.certificate());
+    let mut number = 0;
+    let requests = serve_by_tls(
+        plane.listener(),
+        move || pair.clone(),
+        move |request| {
+            number += 1;
+            change(&plane, request, number).unwrap_or_else(|| plane.answer(request))
+        },
+    );
+    (object, requests)
+}
+
+#[test]
+fn a_worker_joins_by_a_pinned_authority_and_asks_nobody_once_it_has_its_certificate() {
+    let plane = ControlPlane::new();
+    let authority = plane.file(AUTHORITY);
+    let identity = plane.file("/etc/kubernetes/kubelet.conf");
+    let folder = tempfile::tempdir().unwrap();
+    let object = plane.worker() + "[kubelet.config]\nmaxPods = 50\n";
+    let world = worker(folder.path(), &object);
+    let requests = serving_plane(plane);
+    prepared(&world).unwrap();
+    let get = |path: &str, token: bool| (format!("GET {path}"), token);
+    let expected = [get(INFO, false), get(INFO, false), get(KUBELET, true)];
+    assert_eq!(seen(&requests), expected);
+    for (path, mode) in FILES {
+        let metadata = world.in_initrd(path).metadata().unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, mode, "{path}");
+    }
+    assert_eq!(read(&world, AUTHORITY), authority);
+    let config = read(&world, JOINED_CONFIG);
+    for line in [
+        "rotateCertificates: true\n",
+        "maxPods: 50\n",
+        "kubeletCgroups: ",
+    ] {
+        assert!(config.contains(line), "{line}: {config}");
+    }
+    let flags = read(&world, "/var/lib/kubelet/kubeadm-flags.env");
+    assert_eq!(flags, "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.8\"\n");
+    let credentials = read(&world, BOOTSTRAP_KUBECONFIG);
+    assert!(
+        credentials.contains(&format!("token: {TOKEN}\n")),
+        "{credentials}"
+    );
+    let journal = Journal::read(&world).unwrap().unwrap();
+    assert!(journal.joined && journal.authority == Some(hexadecimal(authority.as_bytes())));
+    // The kubelet has got its certificate.
+    put(&world.in_initrd("/etc/kubernetes/kubelet.conf"), &identity);
+    fs::remove_file(world.in_initrd(BOOTSTRAP_KUBECONFIG)).unwrap();
+    let before = files(folder.path());
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(files(folder.path()) == before, "a file was written again");
+    // What the kubelet is started with follows the object; an identity without a certificate is none.
+    let renamed = object.replace("10.0.0.8", "10.0.0.9");
+    put(&world.in_initrd(image::paths::CLUSTER), &renamed);
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    let flags = read(&world, "/var/lib/kubelet/kubeadm-flags.env");
+    assert!(flags.contains("--node-ip=10.0.0.9"), "{flags}");
+    assert!(!world.in_initrd(BOOTSTRAP_KUBECONFIG).exists());
+    assert_eq!(seen(&requests), []);
+    let without = identity.replace("client-certificate-data", "client-certificate");
+    put(&world.in_initrd("/etc/kubernetes/kubelet.conf"), &without);
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(world.in_initrd(BOOTSTRAP_KUBECONFIG).exists());
+    assert_eq!(seen(&requests).len(), 3);
+}
+
+/// Serves a whole control plane as it is.
+fn serving_plane(plane: ControlPlane) -> Receiver<Request> {
+    let pair = plane.certificate();
+    serve_by_tls(
+        plane.listener(),
+        move || pair.clone(),
+        move |request| plane.answer(request),
+    )
+}
+
+/// What an object has in place of its right value, how a request of a path is answered, and what the error says.
+type Case<'a> = (
+    Option<(&'a str, &'a str)>,
+    Option<(&'static str, u16, String)>,
+    &'static str,
+);
+
+/// Joins, and wants it to be refused with nothing written, and the token sent nowhere but to the verified server.
+fn refuse((wrong, answer, expected): Case<'_>) {
+    let (object, requests) = serving(move |_, request, _| {
+        let (path, status, body) = answer.as_ref()?;
+        let asked = request.line.contains(path);
+        asked.then(|| Answer::Full(*status, body.clone()))
+    });
+    let object = match wrong {
+        Some((right, wrong)) => object.replace(right, wrong),
+        None => object,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &object);
+    let error = refused(&world, folder.path());
+    assert!(error.contains(expected), "{expected}: {error}");
+    let seen = seen(&requests);
+    assert!(!seen.is_empty(), "{expected}");
+    for (line, token) in seen {
+        assert_eq!(line.contains(KUBELET), token, "{expected}: {line}");
+    }
+}
+
+#[test]
+fn a_cluster_that_is_not_proven_is_named_and_nothing_is_written() {
+    let said = |message: &str| json!({"kind": "Status", "message": message}).to_string();
+    let map = |text: &str| json!({"data": {"kubelet": text}}).to_string();
+    let cases: [Case<'_>; 8] = [
+        (
+            Some((TOKEN, "abcdef.0000000000000000")),
+            None,
+            "but not with the secret in join.token",
+        ),
+        (
+            Some((TOKEN, "zzzzzz.0123456789abcdef")),
+            None,
+            "not signed for the token \"zzzzzz\": it is not a token of this cluster, or expired (signed for abcdef)",
+        ),
+        (
+            None,
+            Some((INFO, 403, said("no reader"))),
+            "403 Forbidden: no reader",
+        ),
+        (
+            None,
+            Some((KUBELET, 401, said("Unauthorized"))),
+            "401 Unauthorized: Unauthorized",
+        ),
+        (
+            None,
+            Some((INFO, 404, String::new())),
+            "no map kube-public/cluster-info",
+        ),
+        (
+            None,
+            Some((KUBELET, 404, String::new())),
+            "no map kube-system/kubelet-config",
+        ),
+        (
+            None,
+            Some((INFO, 200, "x".repeat(9 << 20))),
+            "is larger than",
+        ),
+        (
+            None,
+            Some((KUBELET, 200, map("kind: X\n"))),
+            "expected KubeletConfiguration",
+        ),
+    ];
+    cases.into_iter().for_each(refuse);
+}
+
+#[test]
+fn an_authority_that_is_not_pinned_is_named_with_its_public_key() {
+    let (object, requests) = serving(|_, _, _| None);
+    let mut texts = object.split('"');
+    let right = texts.find(|text| text.starts_with("sha256:")).unwrap();
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &object.replace(right, &wrong));
+    let error = refused(&world, folder.path());
+    let expected = format!(
+        "the cluster's authority has the public key {right}, expected {wrong} (join.ca-hashes)"
+    );
+    assert!(error.ends_with(&expected), "{error}");
+    let expected = vec![(format!("GET {INFO}"), false); ATTEMPTS];
+    assert_eq!(seen(&requests), expected);
+}
+
+#[test]
+fn another_authority_or_another_answer_behind_the_first_request_is_refused() {
+    // An attacker on the way passes the first request on, which is signed, and cannot prove to be of the pinned authority.
+    let (plane, other) = (ControlPlane::new(), ControlPlane::new());
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &plane.worker());
+    let pairs = [plane.certificate(), other.certificate()];
+    let listener = plane.listener();
+    let mut number = 0;
+    let requests = serve_by_tls(
+        listener,
+        move || {
+            number += 1;
+            pairs[(number + 1) % 2].clone()
+        },
+        move |request| plane.answer(request),
+    );
+    let error = refused(&world, folder.path());
+    assert!(error.contains("invalid peer certificate"), "{error}");
+    let all = seen(&requests);
+    assert_eq!(all.len(), ATTEMPTS, "{all:?}");
+    assert!(
+        all.iter()
+            .all(|(line, token)| line.contains(INFO) && !token)
+    );
+    // The signed answers to both requests differ.
+    let (object, requests) = serving(move |plane, request, number| {
+        let changed = request.line.contains(INFO) && number % 2 == 0;
+        changed.then(|| {
+            Answer::Full(
+                200,
+                plane
+                    .signed(&format!("{}\n# x\n", plane.info()))
+                    .to_string(),
+            )
+        })
+    });
+    let world = worker(folder.path(), &object);
+    let error = refused(&world, folder.path());
+    assert!(
+        error.contains("cluster-info is another one by TLS"),
+        "{error}"
+    );
+    assert!(seen(&requests).iter().all(|(_, token)| !token));
+}
+
+#[test]
+fn a_control_plane_that_is_late_slow_or_cut_is_waited_for() {
+    // Nobody listens there.
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let plane = ControlPlane::new();
+    let folder = tempfile::tempdir().unwrap();
+    let right = plane.worker();
+    let listening = plane.listener().local_addr().unwrap().to_string();
+    let world = worker(folder.path(), &right.replace(&listening, &free.to_string()));
+    let error = refused(&world, folder.path());
+    assert!(
+        error.contains("waiting for the cluster at https://127.0.0.1:"),
+        "{error}"
+    );
+    assert!(
+        error.ends_with("Connection refused (os error 111)"),
+        "{error}"
+    );
+    // Nothing, half of an answer, no roles yet, no signature yet; then all.
+    let (object, requests) = serving(|plane, _, number| match number {
+        1 => Some(Answer::Nothing),
+        2 => Some(Answer::Half(plane.object(INFO).to_string())),
+        3 => Some(Answer::Full(
+            403,
+            json!({"message": "RBAC: role not found"}).to_string(),
+        )),
+        4 => {
+            let mut map = plane.object(INFO);
+            map["data"] = json!({"kubeconfig": plane.info()});
+            Some(Answer::Full(200, map.to_string()))
+        }
+        _ => None,
+    });
+    let world = worker(folder.path(), &object);
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(seen(&requests).len(), 7);
+    assert!(!world.in_run(image::paths::RUN_CLUSTER).exists());
+    assert!(FILES.iter().all(|(path, _)| world.in_initrd(path).exists()));
+}
+
+#[test]
+fn a_join_that_was_cut_after_any_file_is_completed() {
+    let (object, _requests) = serving(|_, _, _| None);
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &object);
+    prepared(&world).unwrap();
+    let whole: Vec<String> = FILES.iter().map(|(path, _)| read(&world, path)).collect();
+    for cut in 0..FILES.len() {
+        for (path, _) in &FILES[cut..] {
+            fs::remove_file(world.in_initrd(path)).unwrap();
+        }
+        if cut > 0 {
+            Journal::of_worker("blue").write(&world).unwrap();
+        }
+        prepared(&world).unwrap_or_else(|error| panic!("{cut}: {error:#}"));
+        let found: Vec<String> = FILES.iter().map(|(path, _)| read(&world, path)).collect();
+        assert_eq!(found, whole, "{cut}");
+    }
+}
+
+#[test]
+fn a_worker_of_another_cluster_is_named_and_nobody_is_asked() {
+    let plane = ControlPlane::new();
+    let other = ControlPlane::new();
+    let identity = plane.file("/etc/kubernetes/kubelet.conf");
+    let (object, authority) = (plane.worker(), plane.file(AUTHORITY));
+    let foreign = (
+        other.file("/etc/kubernetes/kubelet.conf"),
+        other.file(AUTHORITY),
+    );
+    let requests = serving_plane(plane);
+    let begun = |name: &str| serde_json::to_string(&Journal::new(name)).unwrap();
+    let joined = |name: &str| serde_json::to_string(&Journal::of_worker(name)).unwrap();
+    let kubeconfig = "/etc/kubernetes/kubelet.conf";
+    let cases = [
+        (
+            vec![(journal::FILE, joined("red"))],
+            "belongs to the cluster \"red\"",
+        ),
+        (
+            vec![(journal::FILE, begun("blue"))],
+            "is a control plane of the cluster \"blue\"",
+        ),
+        (
+            vec![(AUTHORITY, foreign.1.clone())],
+            "ca.crt is another cluster's: the cluster's authority has the public key sha256:",
+        ),
+        (
+            vec![(AUTHORITY, "x".to_owned())],
+            "ca.crt is another cluster's: cluster-info has no certificate",
+        ),
+        (
+            vec![
+                (AUTHORITY, authority.clone()),
+                (kubeconfig, identity.clone()),
+            ],
+            "is the certificate of \"system:node:node1\", and this is node \"other\"",
+        ),
+    ];
+    for (there, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let object = match expected.contains("\"other\"") {
+            true => object.replace("[node]", "[node]\nname = \"other\""),
+            false => object.clone(),
+        };
+        let world = worker(folder.path(), &object);
+        for (path, text) in there {
+            put(&world.in_initrd(path), &text);
+        }
+        let error = refused(&world, folder.path());
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    // A certificate that the pinned authority has not signed, in a kubeconfig that says it has.
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &object);
+    put(&world.in_initrd(AUTHORITY), &authority);
+    let right = BASE64.encode(authority.as_bytes());
+    let wrong = BASE64.encode(foreign.1.as_bytes());
+    put(
+        &world.in_initrd(kubeconfig),
+        &foreign.0.replace(&wrong, &right),
+    );
+    let error = refused(&world, folder.path());
+    assert!(
+        error.contains("is not signed by this cluster's authority"),
+        "{error}"
+    );
+    assert_eq!(seen(&requests), []);
+    // The other way round: a worker does not begin a control plane.
+    let world = machine(
+        folder.path(),
+        "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n",
+    );
+    fs::remove_dir_all(world.in_initrd("/etc/kubernetes")).unwrap();
+    Journal::of_worker("blue").write(&world).unwrap();
+    let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+    let error = crate::control_plane::prepare(&world, &bootstrap).unwrap_err();
+    assert!(
+        format!("{error:#}").contains("is a worker of the cluster \"blue\""),
+        "{error:#}"
+    );
+    assert!(!world.in_initrd("/etc/kubernetes").exists());
+}

@@ -1,0 +1,93 @@
+//! This node as the API server has it, until it is Ready.
+
+use anyhow::{Context, Result, bail};
+use cluster::address::Subnet;
+use cluster::object::{Cni, Object};
+use linux::log;
+use linux::world::World;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::cni;
+use crate::waiting::{Limits, wait};
+
+/// The path of a node in the API.
+pub(crate) fn path(name: &str) -> String {
+    format!("/api/v1/nodes/{name}")
+}
+
+/// Waits until the kubelet has registered the node.
+///
+/// # Errors
+/// The last reason why it has not.
+pub(crate) fn registered(world: &World, limits: Limits, api: &Api, name: &str) -> Result<()> {
+    let what = format!("node {name} to be registered");
+    wait(world, limits, &what, || node(api, &path(name)).map(drop))
+}
+
+/// Sets up the network of the node's pods, and waits until the node is Ready.
+///
+/// # Errors
+/// What was waited for, and the last reason why it is not there.
+pub(crate) fn up(world: &World, limits: Limits, api: &Api, object: &Object) -> Result<()> {
+    let name = &object.config.init.node_registration.name;
+    let path = path(name);
+    if object.cni == Cni::Bridge {
+        let what = format!("the pod subnets of node {name}");
+        wait(world, limits, &what, || subnets(world, api, &path))?;
+    }
+    let what = format!("node {name} to be Ready");
+    wait(world, limits, &what, || ready(api, &path))?;
+    let cluster = object.name();
+    let line = format!("slipway: node {name} of the cluster {cluster} is Ready");
+    log::announce(world, &line);
+    Ok(())
+}
+
+/// The node's object.
+///
+/// # Errors
+/// If there is none, or the API server does not give it.
+pub(crate) fn node(api: &Api, path: &str) -> Result<Value> {
+    api.get(path)?.context("the kubelet has not registered it")
+}
+
+/// Why a node is not Ready; none if it is.
+pub(crate) fn readiness(node: &Value) -> Option<String> {
+    let conditions = node["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let Some(ready) = conditions.find(|condition| condition["type"] == "Ready") else {
+        return Some("it has no condition yet".to_owned());
+    };
+    let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
+    (ready["status"] != "True").then(|| format!("{}: {}", text("reason"), text("message")))
+}
+
+/// Writes the network of pods with the subnets that the controller manager gave the node.
+fn subnets(world: &World, api: &Api, path: &str) -> Result<()> {
+    let node = node(api, path)?;
+    let all = node["spec"]["podCIDRs"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let given: Vec<Subnet> = all
+        .iter()
+        .filter_map(Value::as_str)
+        .filter_map(Subnet::parse)
+        .collect();
+    if given.is_empty() {
+        bail!("the controller manager has not given it one");
+    }
+    if cni::write(world, &given)? {
+        let shown: Vec<String> = given.iter().map(ToString::to_string).collect();
+        tracing::info!("the subnets of this node's pods are {}", shown.join(", "));
+    }
+    Ok(())
+}
+
+fn ready(api: &Api, path: &str) -> Result<()> {
+    match readiness(&node(api, path)?) {
+        None => Ok(()),
+        Some(reason) => bail!(reason),
+    }
+}
