@@ -10,12 +10,16 @@ pub mod random;
 pub mod disk_content;
 pub mod disk_fault;
 pub mod etcd;
+pub mod full_fat;
 pub mod http;
 pub mod switch;
 pub mod timeouts;
 pub mod write_log;
 
 // Floor: the machine
+pub mod running;
+
+// Floor: the lab that starts it
 pub mod lab;
 
 // Floor: the order of the promises

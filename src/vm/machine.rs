@@ -48,6 +48,8 @@ pub enum Clock {
     /// Virtual time: it advances with executed instructions, so that a boot takes the same time on every host.
     /// Only with [`Accel::Tcg`].
     Virtual,
+    /// That of a machine whose battery is empty: the power-on is the beginning of 1970.
+    Lost,
 }
 
 /// The start of the machine.
@@ -233,11 +235,11 @@ impl Machine {
             (Accel::Kvm, Clock::Virtual) => {
                 bail!("virtual time needs software emulation: --accel tcg")
             }
-            (Accel::Kvm, Clock::Real) => {
+            (Accel::Kvm, Clock::Real | Clock::Lost) => {
                 line.arg("-accel", "kvm");
                 line.arg("-cpu", "host");
             }
-            (Accel::Tcg, Clock::Real) => {
+            (Accel::Tcg, Clock::Real | Clock::Lost) => {
                 line.arg("-accel", "tcg,thread=multi");
                 line.arg("-cpu", "max");
             }
@@ -248,6 +250,9 @@ impl Machine {
                 line.arg("-rtc", "base=2026-01-01T00:00:00,clock=vm");
                 line.arg("-seed", "1");
             }
+        }
+        if self.clock == Clock::Lost {
+            line.arg("-rtc", "base=1970-01-01T00:00:00");
         }
         line.arg("-smp", self.cpus.to_string());
         line.arg("-m", self.memory.to_string());

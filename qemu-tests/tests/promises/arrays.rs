@@ -1,7 +1,8 @@
 //! RAID arrays of each level.
 
 use anyhow::{Context, Result};
-use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use image::paths::CLUSTER;
-use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;

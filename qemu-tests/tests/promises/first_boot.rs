@@ -15,7 +15,8 @@ use image::paths::{
     STATE_LEDGER, STATE_MACHINE_ID, STATE_PROVISIONED, STATE_TIMELINES,
 };
 use qemu_tests::disk_content::{debugfs, dump, ext4_identity, partitions, same, unformatted};
-use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use qemu_tests::write_log::{Writes, clear};
 use serde_json::{Value, json};

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use image::layout::LABEL_ESP;
-use qemu_tests::lab::{HEALTH, Lab};
+use qemu_tests::lab::Lab;
+use qemu_tests::running::HEALTH;
 use qemu_tests::timeouts;
 use slipway::format::fat;
 use slipway::vm::disks::partition;

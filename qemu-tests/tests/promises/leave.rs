@@ -66,7 +66,7 @@ pub(crate) fn slipway_run_leaves_no_process_and_no_disk(lab: &mut Lab) -> Result
 
 /// The program `slipway` beside the tests. Cargo builds it for `cargo test --workspace`, not for this package alone: one that is
 /// older than its source would prove nothing.
-fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let mut places = tests.ancestors().map(|folder| folder.join("slipway"));
     let program = places.find(|path| path.is_file());

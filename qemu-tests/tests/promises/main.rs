@@ -4,8 +4,10 @@
 mod arrays;
 mod boot;
 mod clevis;
+mod clock;
 mod cluster;
 mod disks;
+mod esp;
 mod etcd_disk;
 mod etcd_writes;
 mod faults;
@@ -21,11 +23,14 @@ mod pxe;
 mod recipes;
 mod report;
 mod secrets;
+mod spool;
 mod stack;
 mod state;
 mod timeline;
+mod upgrade;
 mod verity;
 mod watchdog;
+mod workstation;
 
 use std::process::ExitCode;
 
@@ -83,6 +88,7 @@ const PROMISES: &[Promise] = promises![
 /// The long ones, each with several boots or waits of its own, and the matrix of arrays and volumes, of which CI proves what
 /// has most in it (an encrypted mirror at `/var`): `just promises-long`.
 const LONG: &[Promise] = promises![
+    workstation::the_commands_run_a_cluster_with_a_worker,
     etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
@@ -94,6 +100,10 @@ const LONG: &[Promise] = promises![
     state::damage_is_repaired_or_reported_and_nothing_is_formatted,
     disks::an_image_for_large_sectors_boots_on_such_disks_alone,
     filesystems::each_kind_is_made_once_kept_and_replaced_with_consent_alone,
+    spool::a_file_larger_than_memory_is_verified_before_the_first_write,
+    esp::a_full_esp_is_named_and_the_node_keeps_booting,
+    clock::a_clock_of_1970_is_raised_so_that_certificates_count,
+    upgrade::an_earlier_disk_is_kept_and_a_later_one_is_refused,
     clevis::volumes_open_with_a_tang_server_and_with_two_pins,
     stack::a_mirror_survives_the_loss_of_a_disk,
     arrays::each_level_bears_the_loss_that_it_promises,

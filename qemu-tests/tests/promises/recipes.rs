@@ -3,7 +3,8 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
-use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::run::Image;

@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::IGNITION_PROGRAM;

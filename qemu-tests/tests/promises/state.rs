@@ -8,7 +8,8 @@ use image::layout::{GIB, LABEL_STATE, LABEL_VAR};
 use image::paths::{NODE_SETTINGS, STATE, STATE_PROVISIONED};
 use image::report::{LINE, Report};
 use qemu_tests::disk_content::{ext4_identity, partitions, wipe_superblocks};
-use qemu_tests::lab::{BootOptions, Lab, Running};
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use serde_json::json;
 use slipway::vm::agent::data_url;
@@ -25,7 +26,7 @@ const ENOUGH: usize = 3;
 /// After a disk grew between two boots, its partition table is corrected and `var` has the new space.
 pub(crate) fn var_grows_with_its_disk(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
-    let size = |running: &qemu_tests::lab::Running| -> Result<u64> {
+    let size = |running: &qemu_tests::running::Running| -> Result<u64> {
         let text = running.run("findmnt -bno SIZE /var")?;
         text.trim()
             .parse()

@@ -63,6 +63,25 @@ fn files_are_named_by_where_they_are_inside() {
 }
 
 #[test]
+fn a_lost_clock_begins_in_1970_and_runs_on() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (clock, begin) in [
+        (Clock::Real, None),
+        (Clock::Virtual, Some("base=2026-01-01T00:00:00,clock=vm")),
+        (Clock::Lost, Some("base=1970-01-01T00:00:00")),
+    ] {
+        let machine = Machine {
+            clock,
+            ..machine(folder.path())
+        };
+        let args = machine.line(place.path()).unwrap().args;
+        let at = args.iter().position(|arg| arg == "-rtc");
+        assert_eq!(at.map(|at| args[at + 1].as_str()), begin, "{clock:?}");
+    }
+}
+
+#[test]
 fn a_tpm_is_reached_by_its_socket() {
     let place = tempfile::tempdir().unwrap();
     let folder = tempfile::tempdir().unwrap();
