@@ -9,6 +9,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::Pem;
 
 use crate::report::Report;
@@ -87,6 +88,19 @@ impl Pin {
             *byte = u8::from_str_radix(digits.get(2 * number..2 * number + 2)?, 16).ok()?;
         }
         Some(Self(bytes))
+    }
+
+    /// The pin of a certificate in PEM; none if the text is not one.
+    #[must_use]
+    pub fn of_pem(certificate: &str) -> Option<Self> {
+        let pem = Pem::iter_from_buffer(certificate.as_bytes()).next()?.ok()?;
+        pem.parse_x509()
+            .ok()
+            .map(|certificate| Self::of(&certificate))
+    }
+
+    fn of(certificate: &X509Certificate<'_>) -> Self {
+        Self(Sha256::digest(certificate.public_key().raw).into())
     }
 }
 
@@ -238,7 +252,7 @@ pub fn pinned(authority: &str, pins: &[Pin]) -> Result<String, Refusal> {
         let Ok(certificate) = pem.parse_x509() else {
             continue;
         };
-        let pin = Pin(Sha256::digest(certificate.public_key().raw).into());
+        let pin = Pin::of(&certificate);
         if pins.contains(&pin) {
             kept += &text(&pem.contents);
         }
@@ -271,6 +285,29 @@ mod tests {
     use super::*;
 
     /// Kubernetes' own case (`cluster-bootstrap/token/jws`), whose id and secret are longer than a token's.
+    /// Made by `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=kubernetes`; the pin by `openssl x509
+    /// -pubkey -noout | openssl pkey -pubin -outform DER | sha256sum`.
+    const CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBgjCCASegAwIBAgIUAk0AzPiNbLGcmJMHPUbANji5fKQwCgYIKoZIzj0EAwIw
+FTETMBEGA1UEAwwKa3ViZXJuZXRlczAgFw0yNjExMjMwMzU5MTlaGA8yMTI2MTAz
+MDAzNTkxOVowFTETMBEGA1UEAwwKa3ViZXJuZXRlczBZMBMGByqGSM49AgEGCCqG
+SM49AwEHA0IABAll/0bCV92oZ8YvWZw/A4/zqeHPRUK9BvdTYHW+moh7eNd/ZLDm
+V4Yk82a3so3psCKCa4g+N0G2Z19q8wJsGpSjUzBRMB0GA1UdDgQWBBSiAGh7MKvH
+CkkktZYq4xfdZTV+9DAfBgNVHSMEGDAWgBSiAGh7MKvHCkkktZYq4xfdZTV+9DAP
+BgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA0kAMEYCIQDeSDSqwCkgIXRtqKWH
+/0uOxxorBRzmZN66FQkHNli11AIhAI215A4qE3YnqTU31qcXhSIEEm8JMAd14m8x
+fbR126rb
+-----END CERTIFICATE-----";
+    const PIN: &str = "sha256:27f078b18e8ac51fd4f5e975c9c5ca2b3c087fb55d946efdd2fc405111419f05";
+
+    #[test]
+    fn a_pin_is_what_kubeadm_documents() {
+        let pin = Pin::of_pem(CERTIFICATE).map(|pin| pin.to_string());
+        assert_eq!(pin.as_deref(), Some(PIN));
+        assert_eq!(Pin::of_pem("no certificate"), None);
+    }
+
     #[test]
     fn a_signature_is_kubernetes_own() {
         let jws =

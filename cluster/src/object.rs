@@ -194,6 +194,8 @@ fn complete(translation: &mut Translation, kubeadm: &Kubeadm, image: &Image) -> 
                 notes.push(format!("{name} is left out: the image does not bring it"));
             }
         }
+        // The image's kube-proxy has nft beside it and no iptables.
+        translation.set(Document::Proxy, "mode", "nftables".into());
     }
     for (name, value) in &image.kubelet {
         translation.set(Document::Kubelet, name, value.clone());

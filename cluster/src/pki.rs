@@ -3,7 +3,6 @@
 //! Keys are of elliptic curves: the library makes no RSA keys, and says so.
 
 mod keep;
-mod pin;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,8 +16,6 @@ use time::{Duration, OffsetDateTime};
 
 use crate::certs::{Authority, Certificate, CertificateFile, KeyKind, Usage};
 use crate::kubeconfigs::{Credentials, Kubeconfig};
-
-pub use pin::pin;
 
 /// Certificates are valid from a moment before: clocks of other machines may be behind.
 const BEFORE: Duration = Duration::minutes(5);

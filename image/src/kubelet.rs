@@ -190,6 +190,8 @@ pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 pub const BOOTSTRAP_KUBECONFIG: &str = "/etc/kubernetes/bootstrap-kubelet.conf";
 /// Manifests of static pods.
 pub const STATIC_PODS: &str = "/etc/kubernetes/manifests";
+/// The file of etcd's static pod there.
+pub const ETCD_POD: &str = "etcd.yaml";
 /// containerd's socket.
 pub const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The image of a pod's first container, baked in.

@@ -1,12 +1,15 @@
 //! Preparations before each start of the kubelet: folders, the container's bundle, the clock.
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
 
 use crate::bundle;
 use crate::{control_plane, join, object};
+use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
 
@@ -31,6 +34,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
             // Its certificates are made by its own clock, which is not compared with another one.
             None => control_plane::prepare(world, bootstrap)?,
             Some(join) => {
+                remove_etcd(world)?;
                 wait_for_clock(world);
                 join::prepare(world, bootstrap, join, join::LIMITS, join::REQUEST)?;
             }
@@ -39,6 +43,19 @@ pub(crate) fn run(world: &World) -> Result<()> {
     bundle::write(world)?;
     if bootstrap.is_none() && bundle::has_identity(world) {
         wait_for_clock(world);
+    }
+    Ok(())
+}
+
+/// Removes the static pod of etcd that an image for control planes brings: on a worker it would wait for ever for a volume.
+/// One of the config stays.
+fn remove_etcd(world: &World) -> Result<()> {
+    let file = world.in_initrd(STATIC_PODS).join(ETCD_POD);
+    let text = atomic_file::read(&file).with_context(|| format!("reading {}", file.display()))?;
+    let of_image = text.is_some_and(|text| String::from_utf8_lossy(&text).contains(ETCD_IMAGE));
+    if of_image {
+        fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+        tracing::info!("{} is removed: this node is a worker", file.display());
     }
     Ok(())
 }
@@ -66,8 +83,25 @@ fn wait_for_clock(world: &World) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::put;
     use image::kubelet::KUBECONFIG;
     use linux::world::Clock;
+
+    #[test]
+    fn a_worker_runs_no_etcd_of_the_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        remove_etcd(&world).unwrap();
+        let file = world.in_initrd(STATIC_PODS).join(ETCD_POD);
+        for (text, stays) in [
+            (format!("image: {ETCD_IMAGE}\n"), false),
+            ("image: other/etcd:3\n".to_owned(), true),
+        ] {
+            put(&file, &text);
+            remove_etcd(&world).unwrap();
+            assert_eq!(file.exists(), stays, "{text}");
+        }
+    }
 
     #[test]
     fn only_a_node_with_an_identity_waits_for_the_clock() {

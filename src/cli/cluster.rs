@@ -147,7 +147,8 @@ fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     let session = &output.session(interrupt)?;
     let file = ClusterFile::read(&args.object.file)?;
     let secrets = args.identity.secrets(&file)?;
-    let (image, tools, bus) = commands::image_or_demo(session, args.image.as_deref(), &args.out)?;
+    let (image, tools, bus) =
+        commands::image_or_cluster(session, args.image.as_deref(), &args.out)?;
     let mut options = args.machine.options();
     options.bus = bus;
     let cluster = Cluster {
@@ -180,6 +181,7 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
         "building the image; {} has the details",
         folder.log().display()
     ));
+    let mut said = String::new();
     loop {
         if let Some(status) = child.try_wait()? {
             bail!(
@@ -198,8 +200,11 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
                 step.made(None);
                 return told(&folder, &state, output);
             }
-            Some(state) => step.note(&state.waits_for),
-            None => {}
+            Some(state) if state.waits_for != said => {
+                step.note(&state.waits_for);
+                said = state.waits_for;
+            }
+            _ => {}
         }
         std::thread::sleep(LOOK);
     }

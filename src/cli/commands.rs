@@ -183,15 +183,15 @@ fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, 
     Ok((run::Image::open(&built.out)?, tools, bus))
 }
 
-/// The image that is given, or the demo's.
-pub(crate) fn image_or_demo(
+/// The image that is given, or that of a cluster's nodes.
+pub(crate) fn image_or_cluster(
     session: &Session,
     given: Option<&Path>,
     output: &Path,
 ) -> Result<(run::Image, Tools, Bus)> {
     match given {
         Some(given) => image(session, given, output),
-        None => image(session, &recipe::carried::demo(&session.cache)?, output),
+        None => image(session, &recipe::carried::cluster(&session.cache)?, output),
     }
 }
 

@@ -114,6 +114,9 @@ mod tests {
     use std::path::Path;
     use std::time::SystemTime;
 
+    use cluster::host::Host;
+    use cluster::object::{self, Image};
+
     use super::*;
     use crate::recipe::node_config;
 
@@ -160,7 +163,21 @@ mod tests {
                 "join": {"token": secrets.token, "ca-hashes": [pin]},
             })
         );
-        assert!(pin.starts_with("sha256:") && pin.len() == 71, "{pin}");
+        let own = content(&config, CLUSTER).unwrap();
+        let host = Host {
+            address: Some([10, 0, 0, 7].into()),
+            ..Host::debian("w1")
+        };
+        object::read(
+            &own,
+            &Image {
+                version: "v1.36.0".to_owned(),
+                ..Image::default()
+            },
+            &host,
+            object::Role::Worker,
+        )
+        .unwrap();
         assert_eq!(content(&config, HOSTNAME).unwrap(), "w1\n");
         assert_eq!(
             content(&config, NODE_SETTINGS).unwrap(),

@@ -12,6 +12,7 @@ use age::x25519::{Identity, Recipient};
 use anyhow::{Context, Result, ensure};
 use cluster::certs::{self, Authority, KeyKind, Usage};
 use cluster::config::Config;
+use cluster::discovery::Pin;
 use cluster::pki::{self, Wanted};
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +144,9 @@ impl Secrets {
     /// If the secrets have no certificate.
     pub fn pin(&self) -> Result<String> {
         let certificate = self.pki(&format!("{}.crt", Authority::Kubernetes.file()))?;
-        pki::pin(certificate).context("the certificate of the cluster's authority cannot be read")
+        Pin::of_pem(certificate)
+            .map(|pin| pin.to_string())
+            .context("the certificate of the cluster's authority cannot be read")
     }
 }
 

@@ -41,7 +41,7 @@ const NODES: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -
 /// Nodes and pods, for people.
 const PODS: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A -o wide";
 /// What a node waits for.
-const STATUS: &str = "slipway-node status --json";
+const STATUS: &str = "/usr/lib/slipway/slipway-node status --json";
 
 /// What a cluster on this host consists of.
 #[derive(Debug)]
@@ -184,8 +184,8 @@ fn attend(
         if state.waits_for != waits {
             state.waits_for.clone_from(&waits);
             folder.keep(state)?;
+            step.note(&waits);
         }
-        step.note(&waits);
         if Instant::now() >= until {
             bail!("not all nodes are Ready: {waits}");
         }

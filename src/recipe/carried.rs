@@ -2,19 +2,21 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
 use crate::host::atomic_file;
 use crate::host::cache::Cache;
 
-/// The embedded recipes: (file name, text). The demo with its parent, and a recipe for tools only.
-const RECIPES: [(&str, &str); 3] = [
+/// The embedded recipes: (file name, text). The demo with its parent, the nodes of a cluster, and a recipe for tools only.
+const RECIPES: [(&str, &str); 4] = [
+    (CLUSTER, include_str!("../../recipes/cluster.toml")),
     (DEMO, include_str!("../../recipes/demo.toml")),
     ("node.toml", include_str!("../../recipes/node.toml")),
     (TOOLS, include_str!("carried/tools.toml")),
 ];
+const CLUSTER: &str = "cluster.toml";
 const DEMO: &str = "demo.toml";
 const TOOLS: &str = "tools.toml";
 
@@ -24,11 +26,23 @@ const TOOLS: &str = "tools.toml";
 /// # Errors
 /// If the cache cannot be written.
 pub fn demo(cache: &Cache) -> Result<PathBuf> {
-    let here = PathBuf::from("recipes/demo.toml");
+    here_or_written(cache, DEMO)
+}
+
+/// The recipe of a cluster's nodes, found as the demo's.
+///
+/// # Errors
+/// If the cache cannot be written.
+pub fn cluster(cache: &Cache) -> Result<PathBuf> {
+    here_or_written(cache, CLUSTER)
+}
+
+fn here_or_written(cache: &Cache, name: &str) -> Result<PathBuf> {
+    let here = Path::new("recipes").join(name);
     if here.is_file() {
         return Ok(here);
     }
-    Ok(write(cache)?.join(DEMO))
+    Ok(write(cache)?.join(name))
 }
 
 /// A recipe for the tools trees only: its lock has no kubelet.
@@ -63,7 +77,7 @@ mod tests {
         for (name, text) in RECIPES {
             fs::write(folder.path().join(name), text).unwrap();
         }
-        for name in [DEMO, TOOLS] {
+        for name in [CLUSTER, DEMO, TOOLS] {
             let recipe = crate::recipe::load(&folder.path().join(name))
                 .unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
             // A command that needs only QEMU must not compile a kubelet.

@@ -294,6 +294,17 @@ fn hashed(recipe: &Recipe) -> (String, String) {
 }
 
 #[test]
+fn images_without_the_one_of_pods_are_refused() {
+    let text = format!(
+        "{SMALL}\nkubernetes = {{ version = '1.36', kubelet = [{{ go-module = true }}] }}\ncontainers.images = ['etcd']"
+    );
+    let report = written(&[("a.toml", &text)]).unwrap_err();
+    assert!(report.contains("expected \"pause\" among them"), "{report}");
+    let text = text.replace("['etcd']", "[]");
+    assert!(written(&[("a.toml", &text)]).is_ok());
+}
+
+#[test]
 fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_digest() {
     let parent =
         format!("{SMALL}\nkubernetes = {{ version = '1.36', kubelet = [{{ go-module = true }}] }}");
@@ -312,7 +323,7 @@ fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_dige
         ("debian.backports = ['nano']", true, true),
         ("kernel.package = 'linux-image-cloud-amd64'", true, true),
         ("kubernetes.version = '1.35'", true, true),
-        ("containers.images = ['etcd']", true, true),
+        ("containers.images = ['pause', 'etcd']", true, true),
         ("debian.docs = true", true, false),
         ("disk.var-minimum = '8 GiB'", true, false),
         ("artifacts = [{ kind = 'aws' }]", true, false),

@@ -125,7 +125,7 @@ pub(crate) struct ToArgs {
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) object: FileArgs,
-    /// The image of the nodes: a recipe, or an output folder of `slipway build` [default: the demo's recipe]
+    /// The image of the nodes: a recipe, or an output folder of `slipway build` [default: that of recipes/cluster.toml]
     #[arg(long, value_hint = ValueHint::AnyPath)]
     pub(crate) image: Option<PathBuf>,
     /// How many workers

@@ -39,6 +39,8 @@ pub enum ContainerImage {
     KubeControllerManager,
     /// Its scheduler.
     KubeScheduler,
+    /// The way to services on each node, by nftables.
+    KubeProxy,
 }
 
 impl ContainerImage {
@@ -49,6 +51,7 @@ impl ContainerImage {
             Self::Pause => &["catatonit"],
             Self::Etcd => &["etcd-server"],
             Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler => &[],
+            Self::KubeProxy => &["nftables"],
         }
     }
 
@@ -61,13 +64,17 @@ impl ContainerImage {
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
+            Self::KubeProxy => "kube-proxy",
         }
     }
 
-    /// The program of the Kubernetes release that the image consists of, if it is such an image.
+    /// The program of the Kubernetes release that is in the image, if there is one.
     #[must_use]
-    pub fn component(self) -> Option<&'static str> {
-        self.packages().is_empty().then(|| self.name())
+    pub const fn component(self) -> Option<&'static str> {
+        match self {
+            Self::Pause | Self::Etcd => None,
+            _ => Some(self.name()),
+        }
     }
 }
 
@@ -84,6 +91,18 @@ impl Check<'_> {
                 &place,
                 "container images without a kubelet that runs them",
                 "expected a table [kubernetes], or no images",
+            ));
+        }
+        // What no list inherits, it has to name itself.
+        if let Some(node) = self.find("containers.images")
+            && !images.is_empty()
+            && !images.contains(&ContainerImage::Pause)
+        {
+            let place = node.place.clone();
+            self.add(Mistake::at(
+                &place,
+                "container images without the one that holds each pod's namespaces",
+                "expected \"pause\" among them: no pod starts without it",
             ));
         }
         images

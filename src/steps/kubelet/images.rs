@@ -1,7 +1,7 @@
 //! The container images of the recipe, made of Debian packages and of programs of the Kubernetes release: a folder of the
 //! root for each, and the list by which the node tells containerd of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -41,17 +41,30 @@ pub(super) struct Images {
     pub references: BTreeMap<String, String>,
 }
 
-/// What an image is made of.
-enum Content<'a> {
-    /// Paths of Debian packages.
-    Packages {
-        /// The packages.
-        debs: Vec<Deb>,
-        /// Which of their paths.
-        keep: fn(&str) -> bool,
-    },
-    /// One static program of the release.
-    Program(&'a Program),
+/// What nft consists of: a library that is missing in this list fails the build.
+const NFT: &[&str] = &[
+    "libbsd0",
+    "libc6",
+    "libedit2",
+    "libgmp10",
+    "libjansson4",
+    "libmd0",
+    "libmnl0",
+    "libnftables1",
+    "libnftnl11",
+    "libtinfo6",
+    "libxtables12",
+    "nftables",
+];
+
+/// What an image is made of: paths of Debian packages, a static program of the release, or both.
+struct Content<'a> {
+    /// The packages.
+    debs: Vec<Deb>,
+    /// Which of their paths.
+    keep: fn(&str) -> bool,
+    /// The program, which is the entry point.
+    program: Option<&'a Program>,
 }
 
 /// An image to make.
@@ -61,8 +74,8 @@ struct Wanted<'a> {
     names: Vec<String>,
     content: Content<'a>,
     entrypoint: Vec<String>,
-    /// The command that checks at build time that its program starts.
-    proof: Vec<String>,
+    /// The commands that check at build time that its programs start.
+    proofs: Vec<Vec<String>>,
 }
 
 /// The documents of a made image.
@@ -145,60 +158,92 @@ fn wanted<'a>(
             .cloned()
             .with_context(|| format!("the lock's set has no package {name}"))
     };
+    let packages = |names: &[&str], keep| -> Result<Content<'a>> {
+        Ok(Content {
+            debs: names.iter().map(|name| deb(name)).collect::<Result<_>>()?,
+            keep,
+            program: None,
+        })
+    };
     Ok(match image {
         ContainerImage::Pause => Wanted {
             image,
             names: vec![PAUSE_IMAGE.to_owned()],
-            content: Content::Packages {
-                debs: vec![deb("catatonit")?],
-                keep: is_pause,
-            },
+            content: packages(&["catatonit"], is_pause)?,
             entrypoint: words(&["/usr/bin/catatonit", "-P"]),
-            proof: words(&["/usr/bin/catatonit", "--version"]),
+            proofs: vec![words(&["/usr/bin/catatonit", "--version"])],
         },
         ContainerImage::Etcd => {
-            let server = deb("etcd-server")?;
             // Kubernetes' tools choose etcd's options by the release in the tag, and write it with a build number.
+            let server = deb("etcd-server")?;
             let release = upstream(&server.package.version);
             let tagged = format!("{REGISTRY}/{}:{release}-0", image.name());
             Wanted {
                 image,
                 names: vec![tagged, ETCD_IMAGE.to_owned()],
-                content: Content::Packages {
-                    debs: vec![server, deb("libc6")?],
-                    keep: is_etcd,
-                },
+                content: packages(&["etcd-server", "libc6"], is_etcd)?,
                 entrypoint: words(&["/usr/bin/etcd"]),
-                proof: words(&["/usr/bin/etcd", "--version"]),
+                proofs: vec![words(&["/usr/bin/etcd", "--version"])],
             }
         }
         ContainerImage::KubeApiserver
         | ContainerImage::KubeControllerManager
         | ContainerImage::KubeScheduler => {
-            let name = image.name();
-            let program = components
-                .get(name)
-                .with_context(|| format!("the lock has no program {name}"))?;
-            let path = format!("/usr/bin/{name}");
-            Wanted {
-                image,
-                names: vec![format!("{REGISTRY}/{name}:{}", program.version)],
-                content: Content::Program(program),
-                proof: vec![path.clone(), "--version".to_owned()],
-                entrypoint: vec![path],
-            }
+            of_release(image, "/usr/bin", packages(&[], is_nothing)?, components)?
+        }
+        ContainerImage::KubeProxy => {
+            // Where upstream's image has it, and kubeadm's DaemonSet looks for it.
+            let content = packages(NFT, is_nft)?;
+            let mut wanted = of_release(image, "/usr/local/bin", content, components)?;
+            wanted.proofs.push(words(&["/usr/sbin/nft", "--version"]));
+            wanted
         }
     })
+}
+
+/// An image of a program of the release, with what it needs beside it.
+fn of_release<'a>(
+    image: ContainerImage,
+    folder: &str,
+    content: Content<'a>,
+    components: &'a BTreeMap<String, Program>,
+) -> Result<Wanted<'a>> {
+    let name = image.name();
+    let program = components
+        .get(name)
+        .with_context(|| format!("the lock has no program {name}"))?;
+    let path = format!("{folder}/{name}");
+    Ok(Wanted {
+        image,
+        names: vec![format!("{REGISTRY}/{name}:{}", program.version)],
+        content: Content {
+            program: Some(program),
+            ..content
+        },
+        proofs: vec![vec![path.clone(), "--version".to_owned()]],
+        entrypoint: vec![path],
+    })
+}
+
+fn is_nothing(_: &str) -> bool {
+    false
 }
 
 fn is_pause(path: &str) -> bool {
     path == "/usr/bin/catatonit"
 }
 
-/// Of the C library, only the files for a program without locales and converters.
 fn is_etcd(path: &str) -> bool {
-    path == "/usr/bin/etcd"
-        || path == "/usr/lib64"
+    path == "/usr/bin/etcd" || is_library(path)
+}
+
+fn is_nft(path: &str) -> bool {
+    path == "/usr/sbin/nft" || is_library(path)
+}
+
+/// Of the C library, only the files for a program without locales and converters.
+fn is_library(path: &str) -> bool {
+    path == "/usr/lib64"
         || path.starts_with("/usr/lib64/")
         || (path.starts_with("/usr/lib/") && path.contains(".so") && !path.contains("/gconv/"))
 }
@@ -223,19 +268,18 @@ fn make(
         .text("image", wanted.image.name())
         .text("architecture", architecture)
         .bytes("created", &created.to_le_bytes());
-    match &wanted.content {
-        Content::Packages { debs, .. } => {
-            for deb in debs {
-                key = key.text(&deb.package.name, &deb.package.sha256);
-            }
-        }
-        Content::Program(program) => key = key.text("program", &program.sha256),
+    for deb in &wanted.content.debs {
+        key = key.text(&deb.package.name, &deb.package.sha256);
+    }
+    if let Some(program) = wanted.content.program {
+        key = key.text("program", &program.sha256);
     }
     let key = key.finish();
     let made = session.cache.step("image", &key, |out| {
         let scratch = session.cache.scratch()?;
         let files = out.join(FILES);
-        if let Content::Packages { debs, keep } = &wanted.content {
+        let Content { debs, keep, .. } = &wanted.content;
+        if !debs.is_empty() {
             unpack(debs, *keep, scratch.path(), &files)?;
         }
         let entries = files_in(&wanted.content, &wanted.entrypoint, out)?;
@@ -279,15 +323,18 @@ fn unpack(debs: &[Deb], keep: fn(&str) -> bool, scratch: &Path, files: &Path) ->
 
 /// The image's files as entries below `/`, of the step's folder `made`.
 fn files_in(content: &Content<'_>, entrypoint: &[String], made: &Path) -> Result<Vec<Entry>> {
-    match content {
-        Content::Packages { .. } => kept(&made.join(FILES), |_| true),
-        Content::Program(program) => {
-            let path = entrypoint.first().context("an image's program")?;
-            let mut entries = parents(path);
-            entries.push(Entry::copy(path, 0o755, &program.path));
-            Ok(entries)
-        }
+    let mut entries = match content.debs.is_empty() {
+        true => Vec::new(),
+        false => kept(&made.join(FILES), |_| true)?,
+    };
+    if let Some(program) = content.program {
+        let path = entrypoint.first().context("an image's program")?;
+        let there: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
+        let parents = parents(path).into_iter();
+        entries.extend(parents.filter(|parent| !there.contains(&parent.path)));
+        entries.push(Entry::copy(path, 0o755, &program.path));
     }
+    Ok(entries)
 }
 
 /// The same below the image's folder of the root.
@@ -308,12 +355,14 @@ fn files(
 /// Runs the image's program from the image's layer: a missing library fails the build, not the node.
 fn prove(wanted: &Wanted<'_>, layer: &oci::Blob, tree: &Path) -> Result<()> {
     tar::Archive::new(fs::File::open(&layer.path)?).unpack(tree)?;
-    let (program, arguments) = wanted.proof.split_first().context("an image's proof")?;
-    Sandbox::new(tree)
-        .command(program)
-        .args(arguments)
-        .run()
-        .context("running it in its own image")?;
+    for proof in &wanted.proofs {
+        let (program, arguments) = proof.split_first().context("an image's proof")?;
+        Sandbox::new(tree)
+            .command(program)
+            .args(arguments)
+            .run()
+            .with_context(|| format!("running {program} in its own image"))?;
+    }
     Ok(())
 }
 

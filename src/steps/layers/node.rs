@@ -2,7 +2,9 @@
 //! `slipway-node`, whose commands the units run.
 
 use anyhow::Result;
-use image::kubelet::{CONFIG, ETCD_IMAGE, FOLDERS, PAUSE_IMAGE, RUNTIME_SOCKET, STATIC_PODS, UNIT};
+use image::kubelet::{
+    CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, PAUSE_IMAGE, RUNTIME_SOCKET, STATIC_PODS, UNIT,
+};
 use image::node::Role;
 use image::paths::{ETCD, NODE_PROGRAM};
 
@@ -15,6 +17,8 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
     let mut entries = vec![
         Entry::directory("/usr/lib/slipway", 0o755),
         Entry::file(NODE_PROGRAM, 0o755, program),
+        // For people: `slipway-node status`.
+        Entry::symlink("/usr/bin/slipway-node", NODE_PROGRAM),
         Entry::directory("/usr/lib/sysctl.d", 0o755),
         Entry::file(
             "/usr/lib/sysctl.d/50-slipway.conf",
@@ -70,7 +74,7 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
         if recipe.containers.contains(&ContainerImage::Etcd)
             && recipe.node.role == Role::ControlPlane
         {
-            let pod = format!("{STATIC_PODS}/etcd.yaml");
+            let pod = format!("{STATIC_PODS}/{ETCD_POD}");
             entries.push(Entry::file(pod, 0o600, etcd_pod()));
         }
     }
