@@ -129,6 +129,14 @@ pub fn certificates(config: &Config) -> Vec<CertificateFile> {
         .collect()
 }
 
+/// The certificates of the authorities alone.
+#[must_use]
+pub fn authorities(config: &Config) -> Vec<CertificateFile> {
+    let mut all = certificates(config);
+    all.retain(|file| file.certificate.usage == Usage::Authority);
+    all
+}
+
 /// A client's certificate of the cluster's own authority.
 pub(crate) fn client(config: &Config, name: &str, organisation: Option<&str>) -> Certificate {
     let mut certificate = leaf(config, name, Authority::Kubernetes, Usage::Client);

@@ -24,7 +24,7 @@ use linux::world::World;
 use sha2::{Digest as _, Sha256};
 
 use crate::cni;
-use crate::journal::{self, Journal};
+use crate::journal::Journal;
 use crate::object::Bootstrap;
 
 /// The folder of etcd's data below its `data-dir`.
@@ -99,17 +99,7 @@ pub(crate) fn refuse_another(
 ) -> Result<()> {
     let name = object.name();
     if let Some(journal) = journal {
-        let other = &journal.cluster;
-        ensure!(
-            other == name,
-            "this node belongs to the cluster {other:?} ({}), and {CLUSTER} names {name:?}; nothing is changed",
-            journal::FILE
-        );
-        ensure!(
-            !journal.joined,
-            "this node is a worker of the cluster {name:?} ({}), and its role is control-plane; nothing is changed",
-            journal::FILE
-        );
+        journal.refuse_another(name, false)?;
         if let Some(expected) = &journal.authority {
             let found = fingerprint(world, object)?;
             ensure!(
@@ -219,6 +209,7 @@ mod tests {
     use image::paths::RUN_ETCD_GATE;
 
     use super::*;
+    use crate::journal;
     use crate::object;
     use crate::samples::{files, machine, put};
 

@@ -6,20 +6,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use cluster::discovery::pinned;
 use cluster::kubeconfigs;
 use cluster::kubelet;
 use cluster::object::{Join, Object};
 use image::kubelet::{BOOTSTRAP_KUBECONFIG, JOINED_CONFIG};
-use image::paths::CLUSTER;
 use linux::atomic_file;
 use linux::world::World;
 
 use crate::control_plane::{hexadecimal, write_changed};
 use crate::discover::{Discovered, discover};
 use crate::identity::{self, AUTHORITY};
-use crate::journal::{self, Journal};
+use crate::journal::Journal;
 use crate::object::Bootstrap;
 use crate::waiting::{self, Limits, wait};
 
@@ -105,17 +104,7 @@ pub(crate) fn refuse_another(
 ) -> Result<()> {
     let name = object.name();
     if let Some(journal) = journal {
-        let other = &journal.cluster;
-        ensure!(
-            other == name,
-            "this node belongs to the cluster {other:?} ({}), and {CLUSTER} names {name:?}; nothing is changed",
-            journal::FILE
-        );
-        ensure!(
-            journal.joined,
-            "this node is a control plane of the cluster {name:?} ({}), and its role is worker; nothing is changed",
-            journal::FILE
-        );
+        journal.refuse_another(name, true)?;
     }
     let file = world.in_initrd(AUTHORITY);
     let there = atomic_file::read(&file).with_context(|| format!("reading {AUTHORITY}"))?;

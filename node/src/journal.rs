@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
+use image::paths::CLUSTER;
 use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
@@ -51,6 +52,27 @@ impl Journal {
             cluster: cluster.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Refuses a node of another cluster, or of this one in the other role: `joined` as in the journal.
+    ///
+    /// # Errors
+    /// What the node is, and what it is to be.
+    pub(crate) fn refuse_another(&self, cluster: &str, joined: bool) -> Result<()> {
+        let other = &self.cluster;
+        ensure!(
+            other == cluster,
+            "this node belongs to the cluster {other:?} ({FILE}), and {CLUSTER} names {cluster:?}; nothing is changed"
+        );
+        let (found, wanted) = match joined {
+            true => ("control plane", "worker"),
+            false => ("worker", "control-plane"),
+        };
+        ensure!(
+            self.joined == joined,
+            "this node is a {found} of the cluster {cluster:?} ({FILE}), and its role is {wanted}; nothing is changed"
+        );
+        Ok(())
     }
 
     /// The journal of a worker that joins.

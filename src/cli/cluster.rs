@@ -168,7 +168,7 @@ fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
 fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let session = output.session(interrupt)?;
     let file = ClusterFile::read(&args.object.file)?;
-    // Mistakes are told here, and not in a log.
+    // Errors of the arguments go to the terminal; those of the background process only to its log file.
     args.identity.secrets(&file)?;
     let folder = Folder::of(file.path());
     drop(folder.hold()?);

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use cluster::certs::{self, KeyKind, Usage};
+use cluster::certs::{self, KeyKind};
 use cluster::kubeconfigs::{self, Kubeconfig};
 use cluster::pki::{self, Progress, Wanted};
 
@@ -25,8 +25,7 @@ pub fn kubeconfig(
 ) -> Result<String> {
     let config = file.config();
     let folder = &config.cluster.certificates_dir;
-    let mut authorities = certs::certificates(config);
-    authorities.retain(|file| file.certificate.usage == Usage::Authority);
+    let authorities = certs::authorities(config);
     let wanted = Wanted {
         folder,
         accounts: KeyKind::of(&config.cluster.encryption_algorithm),

@@ -20,11 +20,11 @@ const OF_CONTROL_PLANES: [&str; 5] = [
     "scheduler",
     "etcd",
 ];
-/// Where the node finds its authorities, unless its object says otherwise.
+/// Modes of files: keys, and all others.
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// What a node is told beside the object.
+/// The name and the address of one node; they are not in the cluster object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// Its name, which becomes its host name; without it the machine's.

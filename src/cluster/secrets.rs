@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use age::secrecy::ExposeSecret as _;
 use age::x25519::{Identity, Recipient};
 use anyhow::{Context, Result, ensure};
-use cluster::certs::{self, Authority, KeyKind, Usage};
+use cluster::certs::{self, Authority, KeyKind};
 use cluster::config::Config;
 use cluster::discovery::Pin;
 use cluster::pki::{self, Wanted};
@@ -56,8 +56,7 @@ impl Secrets {
     /// If the object asks for keys that cannot be made.
     pub fn make(config: &Config, now: SystemTime) -> Result<Self> {
         let folder = &config.cluster.certificates_dir;
-        let mut authorities = certs::certificates(config);
-        authorities.retain(|file| file.certificate.usage == Usage::Authority);
+        let authorities = certs::authorities(config);
         let wanted = Wanted {
             folder,
             accounts: KeyKind::of(&config.cluster.encryption_algorithm),

@@ -40,7 +40,9 @@ impl Folder {
     /// The folder beside a cluster object.
     #[must_use]
     pub fn of(object: &Path) -> Self {
-        Self(object.with_extension(ENDING))
+        let folder = object.with_extension(ENDING);
+        // The path is printed for use in other folders; only an empty one has no absolute form.
+        Self(std::path::absolute(&folder).unwrap_or(folder))
     }
 
     /// Its path.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use image::node::Role;
+use image::paths::NODE_PROGRAM;
 use serde_json::Value;
 
 use super::administrator;
@@ -40,8 +41,6 @@ const POWER_OFF: Duration = Duration::from_secs(15);
 const NODES: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json";
 /// Nodes and pods, for people.
 const PODS: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A -o wide";
-/// What a node waits for.
-const STATUS: &str = "/usr/lib/slipway/slipway-node status --json";
 
 /// What a cluster on this host consists of.
 #[derive(Debug)]
@@ -251,7 +250,9 @@ fn waits(running: &[Running]) -> Result<String> {
     for machine in running {
         let name = &machine.member.name;
         if !ready.contains(name) {
-            let status = machine.ask(STATUS)?.and_then(|text| waits_for(&text));
+            let status = machine
+                .ask(&format!("{NODE_PROGRAM} status --json"))?
+                .and_then(|text| waits_for(&text));
             lines.push(format!(
                 "{name}: {}",
                 status.as_deref().unwrap_or("not Ready")

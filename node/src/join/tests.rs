@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::*;
 use crate::discover::{INFO, KUBELET};
+use crate::journal;
 use crate::object;
 use crate::samples::{
     Answer, ControlPlane, Request, TOKEN, files, machine, put, serve_by_tls, worker,
