@@ -39,7 +39,7 @@ pub struct Image {
 /// The network of pods that the node sets up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cni {
-    /// A bridge, for a cluster of one node.
+    /// A bridge on each node, and routes between them, for nodes on one network.
     Bridge,
     /// None: an addon brings it.
     None,

@@ -23,7 +23,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("platform", &["ignition", "fetch"]),
     ("initrd", &["apply", "etcd", "net", "platform"]),
     ("dropin", &["apply", "platform"]),
-    ("node", &["cluster", "etcd", "linux", "platform", "fetch"]),
+    (
+        "node",
+        &["cluster", "etcd", "linux", "net", "platform", "fetch"],
+    ),
     (
         "slipway",
         &["cluster", "image", "ignition", "fetch", "platform"],

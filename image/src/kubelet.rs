@@ -208,6 +208,12 @@ pub const BLESS_COMMAND: &str = "bless";
 pub const CLUSTER_UNIT: &str = "slipway-cluster.service";
 /// Its subcommand.
 pub const CLUSTER_COMMAND: &str = "cluster-up";
+/// The unit that keeps the routes to the pods of other nodes.
+pub const ROUTES_UNIT: &str = "slipway-routes.service";
+/// What starts it again and again.
+pub const ROUTES_TIMER: &str = "slipway-routes.timer";
+/// Its subcommand.
+pub const ROUTES_COMMAND: &str = "routes";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
 //! The network of the initrd: from `ip=` on the kernel command line to configured links, and the hand-over to
-//! systemd-networkd.
+//! systemd-networkd. And the routes of a running node to other nodes' pods.
 
 // Floor: netlink's messages, the log
 mod log_once;
@@ -12,6 +12,7 @@ mod netlink;
 mod address;
 mod link;
 mod route;
+pub mod routes;
 
 // Floor: leases
 mod identity;

@@ -1,4 +1,5 @@
-//! The network of pods of one node: a bridge, addresses of the node's subnets, and ports of the host.
+//! The network of a node's own pods: a bridge, addresses of the node's subnets, and ports of the host. [`crate::routes`] leads to
+//! the pods of other nodes.
 
 use anyhow::{Context, Result};
 use cluster::address::Subnet;

@@ -42,6 +42,7 @@ mod container_images;
 mod gate;
 mod prepare;
 mod render;
+mod routes;
 mod status;
 
 use std::io::Write as _;
@@ -50,7 +51,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
-use image::kubelet::{BLESS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
+use image::kubelet::{
+    BLESS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PREPARE_COMMAND, ROUTES_COMMAND,
+};
 use linux::log;
 use linux::world::World;
 
@@ -61,7 +64,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 5] = [
+const COMMANDS: [Command; 6] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -86,6 +89,11 @@ const COMMANDS: [Command; 5] = [
         CLUSTER_COMMAND,
         "brings this node of a cluster up, until it is Ready",
         cluster_up::run,
+    ),
+    (
+        ROUTES_COMMAND,
+        "sets the routes to the pods of other nodes, with cni = \"bridge\"",
+        routes::run,
     ),
 ];
 

@@ -19,11 +19,14 @@ use dhcproto::{Decodable, Decoder};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::lease::Lease;
 use crate::link::{Advertised, Link};
 use crate::netlink::Netlink;
 use crate::progress::{Candidate, Progress};
+use crate::routes::{Behind, Changes, keep};
 use crate::worker::resolv_conf;
 use linux::world::Clock;
 
@@ -287,6 +290,57 @@ fn a_route_that_no_kernel_takes_does_not_hold_a_link_up() {
         for line in ["eth0\t00000000\t0108090A", "eth0\t0000060A\t0908090A"] {
             assert!(routes.contains(line), "{line}:\n{routes}");
         }
+    });
+}
+
+/// A node that comes, one that goes, one whose address moves, and one that is on no network of this machine.
+#[test]
+fn routes_to_other_nodes_are_kept_and_no_other_is_touched() {
+    let name = "network::tests::routes_to_other_nodes_are_kept_and_no_other_is_touched";
+    with_peer(name, |netlink, world| {
+        let plan = words("ip=10.9.8.7::10.9.8.1:24::eth0:off");
+        let worker = brought_up(world, &plan);
+        let own = by_name(netlink, "eth0").index;
+        netlink
+            .add_address(own, "fd09::7".parse().unwrap(), 64)
+            .unwrap();
+        let behind = |network: &str, prefix, gateway: &str| Behind {
+            network: network.parse().unwrap(),
+            prefix,
+            gateway: gateway.parse().unwrap(),
+        };
+        let first = behind("10.244.1.0", 24, "10.9.8.8");
+        let second = behind("fd01::", 64, "fd09::8");
+        let far = behind("10.244.9.0", 24, "192.0.2.1");
+        let both = BTreeSet::from([first, second]);
+        assert_eq!(keep(&both).unwrap().added, [first, second]);
+        assert_eq!(keep(&both).unwrap(), Changes::default());
+        let routes = || std::fs::read_to_string("/proc/thread-self/net/route").unwrap();
+        assert!(
+            routes().contains("eth0\t0001F40A\t0808090A"),
+            "{}",
+            routes()
+        );
+
+        let moved = behind("10.244.1.0", 24, "10.9.8.9");
+        let changes = keep(&BTreeSet::from([moved, far])).unwrap();
+        assert_eq!(changes.added, [moved]);
+        assert_eq!(changes.removed, [first, second]);
+        // 192.0.2.1 is behind the default gateway, and no gateway itself.
+        assert_eq!(changes.refused.len(), 1, "{changes:?}");
+        assert_eq!(changes.refused[0].0, far);
+        assert!(
+            routes().contains("eth0\t0001F40A\t0908090A"),
+            "{}",
+            routes()
+        );
+        assert_eq!(keep(&BTreeSet::new()).unwrap().removed, [moved]);
+        assert!(
+            routes().contains("eth0\t00000000\t0108090A"),
+            "{}",
+            routes()
+        );
+        flush_links(&worker.links, &plan).unwrap();
     });
 }
 

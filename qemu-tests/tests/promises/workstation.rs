@@ -4,6 +4,7 @@
     reason = "the tool itself is what is tested here, as a user starts it, and a real kubectl"
 )]
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +22,7 @@ use crate::leave;
 
 /// How long the nodes may take to run what they were told to.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Two pods, one a node, of an image that the nodes have.
+/// Two pods, one a node, of an image that the nodes have: they answer by HTTP at their own addresses.
 const PODS: &str = r#"{
     "apiVersion": "apps/v1",
     "kind": "DaemonSet",
@@ -32,7 +33,17 @@ const PODS: &str = r#"{
             "metadata": {"labels": {"app": "probe"}},
             "spec": {
                 "tolerations": [{"operator": "Exists"}],
-                "containers": [{"name": "pause", "image": "slipway.local/pause:baked", "imagePullPolicy": "Never"}]
+                "containers": [{
+                    "name": "etcd",
+                    "image": "slipway.local/etcd:baked",
+                    "imagePullPolicy": "Never",
+                    "command": [
+                        "/usr/bin/etcd",
+                        "--listen-client-urls=http://0.0.0.0:2379",
+                        "--advertise-client-urls=http://127.0.0.1:2379"
+                    ],
+                    "startupProbe": {"httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 2, "failureThreshold": 60}
+                }]
             }
         }
     }
@@ -46,7 +57,7 @@ struct Cluster {
 }
 
 /// `new`, `up`, `status`, `kubeconfig` and `down`: a control plane and a worker become Ready, kubectl on this host reaches them,
-/// pods run on both, kube-proxy leads to the API server's service, and nothing is left.
+/// pods run on both and are reached across the nodes, kube-proxy leads to the API server's service, and nothing is left.
 pub(crate) fn the_commands_run_a_cluster_with_a_worker(lab: &mut Lab) -> Result<()> {
     let image = lab.builder().build("recipes/cluster")?.out;
     let folder = lab.folder().join("cluster");
@@ -140,48 +151,52 @@ impl Cluster {
         fs::write(self.folder.join("pods.json"), PODS).context("writing pods")?;
         self.kubectl(&["apply", "-f", "pods.json"])?;
         for (space, name) in [("default", "probe"), ("kube-system", "kube-proxy")] {
+            let ready = "jsonpath={.status.numberReady}";
             self.until(
-                &[
-                    "-n",
-                    space,
-                    "get",
-                    "daemonset",
-                    name,
-                    "-o",
-                    "jsonpath={.status.numberReady}",
-                ],
-                "2",
+                &["-n", space, "get", "daemonset", name, "-o", ready],
+                |found| found == "2",
             )?;
         }
+        self.pods_answer_across_nodes()?;
         // By exec, in a kube-proxy: the address of the API server's service leads somewhere.
-        let rules = self.kubectl(&[
-            "-n",
-            "kube-system",
-            "exec",
-            "daemonset/kube-proxy",
-            "--",
-            "nft",
-            "list",
-            "ruleset",
-        ])?;
+        let rules = "-n kube-system exec daemonset/kube-proxy -- nft list ruleset";
+        let rules: Vec<&str> = rules.split(' ').collect();
+        self.until(&rules, |found| found.contains("10.96.0.1 . tcp . 443"))
+    }
+
+    /// The API server, on the control plane, reaches the pod of each node: one of them by a route to the other node.
+    fn pods_answer_across_nodes(&self) -> Result<()> {
+        let names = "jsonpath={range .items[*]}{.spec.nodeName}={.metadata.name} {end}";
+        let pods = self.kubectl(&["get", "pods", "-l", "app=probe", "-o", names])?;
+        let mut nodes = BTreeSet::new();
+        for (node, pod) in pods
+            .split_whitespace()
+            .filter_map(|pair| pair.split_once('='))
+        {
+            let path = format!("/api/v1/namespaces/default/pods/{pod}:2379/proxy/health");
+            self.until(&["get", "--raw", &path], |found| {
+                found.contains(r#""health":"true""#)
+            })?;
+            nodes.insert(node);
+        }
         ensure!(
-            rules.contains("10.96.0.1 . tcp . 443"),
-            "kube-proxy has no rule for 10.96.0.1:\n{rules}"
+            nodes == BTreeSet::from(["cp1", "w1"]),
+            "the pods are {pods:?}"
         );
         Ok(())
     }
 
-    /// Asks until the answer is the expected one.
-    fn until(&self, arguments: &[&str], expected: &str) -> Result<()> {
+    /// Asks until the answer is as expected. An answer may be an error of what is not there yet.
+    fn until(&self, arguments: &[&str], expected: impl Fn(&str) -> bool) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let found = self.kubectl(arguments)?;
-            if found == expected {
+            let found = self.kubectl(arguments);
+            if found.as_ref().is_ok_and(|found| expected(found)) {
                 return Ok(());
             }
             ensure!(
                 Instant::now() < end,
-                "kubectl {arguments:?} answers {found:?}, expected {expected:?}"
+                "kubectl {arguments:?} answers {found:?}"
             );
             std::thread::sleep(Duration::from_secs(2));
         }

@@ -3,10 +3,11 @@
 
 use anyhow::Result;
 use image::kubelet::{
-    CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, PAUSE_IMAGE, RUNTIME_SOCKET, STATIC_PODS, UNIT,
+    CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG, PAUSE_IMAGE, ROUTES_COMMAND, ROUTES_TIMER,
+    ROUTES_UNIT, RUNTIME_SOCKET, STATIC_PODS, UNIT,
 };
 use image::node::Role;
-use image::paths::{ETCD, NODE_PROGRAM};
+use image::paths::{CLUSTER, ETCD, NODE_PROGRAM};
 
 use crate::host::cache::Cache;
 use crate::layer::{Entry, Layer};
@@ -70,6 +71,21 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
                 include_str!("node/logind.conf"),
             ),
             Entry::file(CONFIG, 0o644, kubelet()),
+            Entry::file(
+                format!("/usr/lib/systemd/system/{ROUTES_UNIT}"),
+                0o644,
+                routes(include_str!("node/slipway-routes.service")),
+            ),
+            Entry::file(
+                format!("/usr/lib/systemd/system/{ROUTES_TIMER}"),
+                0o644,
+                routes(include_str!("node/slipway-routes.timer")),
+            ),
+            Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
+            Entry::symlink(
+                format!("/usr/lib/systemd/system/timers.target.wants/{ROUTES_TIMER}"),
+                format!("../{ROUTES_TIMER}"),
+            ),
         ]);
         if recipe.containers.contains(&ContainerImage::Etcd)
             && recipe.node.role == Role::ControlPlane
@@ -92,6 +108,14 @@ fn kubelet() -> String {
         .replace("@SOCKET@", RUNTIME_SOCKET)
         .replace("@STATIC_PODS@", STATIC_PODS)
         .replace("@UNIT@", UNIT)
+}
+
+/// A unit of the routes to other nodes' pods.
+fn routes(text: &str) -> String {
+    text.replace("@CLUSTER@", CLUSTER)
+        .replace("@KUBECONFIG@", KUBECONFIG)
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", ROUTES_COMMAND)
 }
 
 /// The pod of a single-member etcd, reachable from this machine only.
