@@ -12,8 +12,9 @@ pub mod secrets;
 pub mod administrator;
 pub mod node;
 
-// Floor: machines on this host
+// Floor: a running cluster anywhere, machines on this host
 pub mod machines;
+pub mod validate;
 
 // Floor: the running cluster
 pub mod up;

@@ -14,6 +14,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("image", &[]),
     ("cluster", &[]),
     ("house", &[]),
+    ("api", &["cluster"]),
     ("linux", &["image"]),
     ("ignition", &["image"]),
     ("fetch", &["image"]),
@@ -25,11 +26,11 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("dropin", &["apply", "platform"]),
     (
         "node",
-        &["cluster", "etcd", "linux", "net", "platform", "fetch"],
+        &["api", "etcd", "linux", "net", "platform", "fetch"],
     ),
     (
         "slipway",
-        &["cluster", "image", "ignition", "fetch", "platform"],
+        &["api", "image", "ignition", "fetch", "platform"],
     ),
     ("qemu-tests", &["slipway"]),
     // The measured guests are driven by the laboratory of the promises.

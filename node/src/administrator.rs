@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use linux::world::World;
 
-use crate::api::Api;
 use crate::object::Bootstrap;
+use api::Api;
 
 /// The administrator's kubeconfigs: the first one works before any role is bound, and may be taken away afterwards.
 const KUBECONFIGS: [&str; 2] = [

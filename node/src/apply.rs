@@ -13,10 +13,10 @@ use linux::waiter::Waiter;
 use linux::world::World;
 use serde_json::Value;
 
-use crate::api::{Api, is_temporary};
 use crate::control_plane::{authority, hexadecimal};
 use crate::journal::Journal;
 use crate::object::Bootstrap;
+use api::{Api, is_temporary};
 
 /// How long the API server may refuse an object that it takes later.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use linux::world::World;
 
 use crate::administrator::api;
-use crate::api::Api;
 use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::waiting::{self, Limits, wait};
 use crate::{apply, control_plane, worker};
+use api::Api;
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
 const LIMITS: Limits = Limits {

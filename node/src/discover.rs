@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use cluster::discovery::{ClusterInfo, cluster_info};
 use cluster::object::{Join, Object};
 
-use crate::api::{Api, Trust};
+use api::{Api, Trust};
 
 /// What a cluster shows to everybody.
 pub(crate) const INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";

@@ -10,7 +10,7 @@ use image::kubelet::KUBECONFIG;
 use linux::atomic_file;
 use linux::world::World;
 
-use crate::api::Api;
+use api::Api;
 
 /// The authorities of the worker's cluster, where kubeadm has them.
 pub(crate) const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";

@@ -12,8 +12,7 @@ mod bundle;
 mod console;
 mod containerd;
 
-// Floor: requests to the API server, the journal, the network of pods, waiting
-mod api;
+// Floor: the journal, the network of pods, waiting
 mod cni;
 mod journal;
 mod waiting;

@@ -7,9 +7,9 @@ use linux::log;
 use linux::world::World;
 use serde_json::Value;
 
-use crate::api::Api;
 use crate::cni;
 use crate::waiting::{Limits, wait};
+use api::Api;
 
 /// The path of a node in the API.
 pub(crate) fn path(name: &str) -> String {

@@ -13,10 +13,10 @@ use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 
 use crate::administrator::api;
-use crate::api::Api;
 use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node, readiness};
 use crate::{identity, worker};
+use api::Api;
 
 /// The command's name.
 pub(crate) const COMMAND: &str = "status";

@@ -12,13 +12,13 @@ use linux::atomic_file;
 use linux::world::World;
 use serde_json::Value;
 
-use crate::api::{Api, Trust};
 use crate::identity::{self, Identity};
 use crate::join::{self, REQUEST};
 use crate::journal::Journal;
 use crate::object::Bootstrap;
 use crate::own_node;
 use crate::waiting::{Limits, wait};
+use api::{Api, Trust};
 
 /// The requests of kubelets for their certificates.
 pub(crate) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests\

@@ -15,6 +15,7 @@ use slipway::cluster::object::ClusterFile;
 use slipway::cluster::secrets::{self, Secrets};
 use slipway::cluster::state::{Folder, State};
 use slipway::cluster::up::{self, Cluster};
+use slipway::cluster::validate;
 use slipway::host::atomic_file;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::sandbox::background;
@@ -22,13 +23,15 @@ use slipway::host::session::Session;
 
 use super::arguments::cluster::{
     ClusterCommand, DownArgs, FileArgs, IdentityArgs, JoinArgs, KubeconfigArgs, NewArgs, ToArgs,
-    UpArgs,
+    UpArgs, ValidateArgs,
 };
 use super::arguments::{self, Output};
 use super::commands;
 
 /// How often the state of machines in the background is looked at.
 const LOOK: Duration = Duration::from_millis(300);
+/// How often a cluster that is not valid yet is asked again.
+const ASK_EVERY: Duration = Duration::from_secs(3);
 /// How long the machines may take to end: their power-off, and what is before it.
 const END: Duration = Duration::from_secs(45);
 /// Bytes of the log that an error shows.
@@ -46,6 +49,7 @@ pub(crate) fn run(
         ClusterCommand::Up(args) if args.foreground => foreground(args, output, interrupt),
         ClusterCommand::Up(args) => background(args, output, interrupt),
         ClusterCommand::Status(args) => status(args, output),
+        ClusterCommand::Validate(args) => validate(args, output, interrupt),
         ClusterCommand::Down(args) => down(args, output, interrupt),
     }
 }
@@ -130,17 +134,59 @@ fn join_config(args: &JoinArgs) -> Result<ExitCode> {
 }
 
 fn kubeconfig(args: &KubeconfigArgs) -> Result<ExitCode> {
-    let file = ClusterFile::read(&args.object.file)?;
-    let folder = Folder::of(file.path());
-    let text = if args.server.is_none() && folder.is_held()? {
-        let path = folder.kubeconfig();
-        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?
-    } else {
-        let secrets = args.identity.secrets(&file)?;
-        administrator::kubeconfig(&file, &secrets, args.server.as_deref(), SystemTime::now())?
-    };
+    let text = access(&args.object, args.server.as_deref(), &args.identity)?;
     args.to.write(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The administrator's kubeconfig: for this server, else for the cluster on this host, else for the object's endpoint.
+fn access(object: &FileArgs, server: Option<&str>, identity: &IdentityArgs) -> Result<String> {
+    let file = ClusterFile::read(&object.file)?;
+    let folder = Folder::of(file.path());
+    if server.is_none() && folder.is_held()? {
+        let path = folder.kubeconfig();
+        return fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
+    }
+    let secrets = identity.secrets(&file)?;
+    administrator::kubeconfig(&file, &secrets, server, SystemTime::now())
+}
+
+fn validate(args: &ValidateArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let kubeconfig = access(&args.object, args.server.as_deref(), &args.identity)?;
+    let until = Instant::now() + Duration::from_secs(args.wait);
+    let session = output.session(interrupt)?;
+    let step = session.progress.step("validate");
+    let mut said = None;
+    let report = loop {
+        let report = validate::validate(&kubeconfig, args.nodes)?;
+        if report.valid || Instant::now() >= until {
+            break report;
+        }
+        let lines = report.lines();
+        let first = lines.into_iter().find(|line| !line.contains("  Ready  "));
+        if let Some(line) = first.filter(|line| said.as_ref() != Some(line)) {
+            step.note(&line);
+            said = Some(line);
+        }
+        pause(interrupt, ASK_EVERY)?;
+    };
+    step.made(None);
+    if output.json {
+        arguments::print_json(&report)?;
+    } else {
+        arguments::print(&(report.lines().join("\n") + "\n"))?;
+    }
+    Ok(ExitCode::from(u8::from(!report.valid)))
+}
+
+/// Waits, but not on if the user interrupts.
+fn pause(interrupt: &Interrupt, time: Duration) -> Result<()> {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        ensure!(!interrupt.requested(), "interrupted");
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {

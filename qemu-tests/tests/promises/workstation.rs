@@ -161,7 +161,23 @@ impl Cluster {
         // By exec, in a kube-proxy: the address of the API server's service leads somewhere.
         let rules = "-n kube-system exec daemonset/kube-proxy -- nft list ruleset";
         let rules: Vec<&str> = rules.split(' ').collect();
-        self.until(&rules, |found| found.contains("10.96.0.1 . tcp . 443"))
+        self.until(&rules, |found| found.contains("10.96.0.1 . tcp . 443"))?;
+        self.is_validated()
+    }
+
+    /// `validate` calls the cluster valid, and names what is missing where more nodes are expected.
+    fn is_validated(&self) -> Result<()> {
+        let said = self.slipway(["validate", "blue.toml", "--nodes=2", "--wait=300"])?;
+        for node in ["cp1  Ready", "w1   Ready"] {
+            ensure!(said.contains(node), "`validate` says:\n{said}");
+        }
+        let error = self.slipway(["validate", "blue.toml", "--nodes=3"]);
+        let error = format!("{:#}", error.err().context("a third node is there")?);
+        ensure!(
+            error.contains("missing nodes: 1"),
+            "`validate` says:\n{error}"
+        );
+        Ok(())
     }
 
     /// The API server, on the control plane, reaches the pod of each node: one of them by a route to the other node.

@@ -19,6 +19,8 @@ pub(crate) enum ClusterCommand {
     Up(UpArgs),
     /// Say how far a cluster on this host is; exit code 1 if not all of its nodes are Ready
     Status(FileArgs),
+    /// Ask a running cluster whether its nodes are Ready and its own pods are well; exit code 1 if not
+    Validate(ValidateArgs),
     /// End a cluster on this host, and remove its machines' disks
     Down(DownArgs),
 }
@@ -108,6 +110,24 @@ pub(crate) struct KubeconfigArgs {
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) to: ToArgs,
+    #[command(flatten)]
+    pub(crate) identity: IdentityArgs,
+}
+
+/// `slipway cluster validate`
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    #[command(flatten)]
+    pub(crate) object: FileArgs,
+    /// The URL of the API server [default: the object's endpoint, or that of the cluster that runs on this host]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// How many nodes there should be at least
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) nodes: usize,
+    /// Wait so many seconds for the cluster to become valid
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) wait: u64,
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
 }

@@ -1,4 +1,5 @@
-//! Requests to the API server, by a kubeconfig's certificates, by a bootstrap token or as nobody.
+//! Requests to the API server of Kubernetes, on a node and on the workstation: by a kubeconfig's certificates, by a bootstrap
+//! token or as nobody.
 //!
 //! No client library of Kubernetes: a server-side apply is one PATCH with the object as body
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>), and the objects are JSON values here already, so
@@ -37,7 +38,7 @@ const MANAGER: &str = "slipway";
 
 /// A client of one API server.
 #[derive(Debug)]
-pub(crate) struct Api {
+pub struct Api {
     runtime: tokio::runtime::Runtime,
     client: reqwest::Client,
     server: String,
@@ -47,7 +48,7 @@ pub(crate) struct Api {
 
 /// Whom a client trusts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Trust<'a> {
+pub enum Trust<'a> {
     /// Any server: what it answers has to be proven otherwise.
     Anybody,
     /// A server whose certificate one of these authorities signed, PEM.
@@ -56,9 +57,9 @@ pub(crate) enum Trust<'a> {
 
 /// An answer of the API server that is not a success.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The status.
-    pub(crate) status: StatusCode,
+    pub status: StatusCode,
     /// The server's message.
     message: String,
 }
@@ -76,7 +77,7 @@ impl Api {
     ///
     /// # Errors
     /// If the kubeconfig has no certificates, or they do not parse.
-    pub(crate) fn new(kubeconfig: &str, server: &str) -> Result<Self> {
+    pub fn new(kubeconfig: &str, server: &str) -> Result<Self> {
         let given = kubeconfigs::read(kubeconfig).context("not a kubeconfig")?;
         let (Some(authority), Some(certificate), Some(key)) =
             (given.authority, given.certificate, given.key)
@@ -90,7 +91,7 @@ impl Api {
     ///
     /// # Errors
     /// If they do not parse.
-    pub(crate) fn with_certificate(
+    pub fn with_certificate(
         server: &str,
         authority: &str,
         certificate: &str,
@@ -111,11 +112,7 @@ impl Api {
     ///
     /// # Errors
     /// If the authority does not parse.
-    pub(crate) fn without_certificate(
-        server: &str,
-        trust: Trust<'_>,
-        timeout: Duration,
-    ) -> Result<Self> {
+    pub fn without_certificate(server: &str, trust: Trust<'_>, timeout: Duration) -> Result<Self> {
         let tls = match trust {
             Trust::Authority(authority) => builder()?
                 .with_root_certificates(roots(authority)?)
@@ -129,7 +126,7 @@ impl Api {
     }
 
     /// The same client with a bootstrap token in each request.
-    pub(crate) fn with_token(self, token: &Token) -> Self {
+    pub fn with_token(self, token: &Token) -> Self {
         Self {
             token: Some(token.clone()),
             ..self
@@ -140,7 +137,7 @@ impl Api {
     ///
     /// # Errors
     /// If it cannot be made.
-    pub(crate) fn plain(server: &str) -> Result<Self> {
+    pub fn plain(server: &str) -> Result<Self> {
         let nobody = builder()?.with_root_certificates(RootCertStore::empty());
         Self::with(nobody.with_no_client_auth(), server, TIMEOUT)
     }
@@ -152,7 +149,7 @@ impl Api {
             .context("starting the client's runtime")?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            .user_agent(concat!("slipway-node/", env!("CARGO_PKG_VERSION")))
+            .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
             .no_proxy()
             // The API server leads nowhere else, and a server that is not trusted must not.
             .redirect(reqwest::redirect::Policy::none())
@@ -172,7 +169,7 @@ impl Api {
     ///
     /// # Errors
     /// Why it does not.
-    pub(crate) fn healthy(&self, path: &str) -> Result<()> {
+    pub fn healthy(&self, path: &str) -> Result<()> {
         self.send(Method::GET, path, None).map(drop)
     }
 
@@ -180,7 +177,7 @@ impl Api {
     ///
     /// # Errors
     /// If the server does not answer, or refuses.
-    pub(crate) fn get(&self, path: &str) -> Result<Option<Value>> {
+    pub fn get(&self, path: &str) -> Result<Option<Value>> {
         match self.send(Method::GET, path, None) {
             Ok(body) => serde_json::from_slice(&body)
                 .with_context(|| format!("reading {path}"))
@@ -194,7 +191,7 @@ impl Api {
     ///
     /// # Errors
     /// If the server does not answer, or refuses.
-    pub(crate) fn apply(&self, path: &str, object: &Value) -> Result<()> {
+    pub fn apply(&self, path: &str, object: &Value) -> Result<()> {
         let path = format!("{path}?fieldManager={MANAGER}&force=true");
         self.send(Method::PATCH, &path, Some((APPLY, object)))
             .map(drop)
@@ -204,7 +201,7 @@ impl Api {
     ///
     /// # Errors
     /// If the server does not answer, or refuses.
-    pub(crate) fn merge(&self, path: &str, change: &Value) -> Result<()> {
+    pub fn merge(&self, path: &str, change: &Value) -> Result<()> {
         let path = format!("{path}?fieldManager={MANAGER}");
         self.send(Method::PATCH, &path, Some((MERGE, change)))
             .map(drop)
@@ -246,14 +243,14 @@ impl Api {
 }
 
 /// The status of a refusal, if this error is one.
-pub(crate) fn status(error: &anyhow::Error) -> Option<StatusCode> {
+pub fn status(error: &anyhow::Error) -> Option<StatusCode> {
     error
         .downcast_ref::<Refusal>()
         .map(|refusal| refusal.status)
 }
 
 /// Whether the same request may succeed later: the server does not answer, is overloaded or not complete yet.
-pub(crate) fn is_temporary(error: &anyhow::Error) -> bool {
+pub fn is_temporary(error: &anyhow::Error) -> bool {
     let Some(status) = status(error) else {
         return true;
     };
