@@ -40,8 +40,8 @@ fuzz TARGET SECONDS="600":
     cd fuzz && RUSTFLAGS="{{fuzz_flags}}" cargo build --release --bin {{TARGET}} --target {{arch()}}-unknown-linux-gnu
     fuzz/target/{{arch()}}-unknown-linux-gnu/release/{{TARGET}} -max_total_time={{SECONDS}} -timeout=10 -artifact_prefix=fuzz/found/ fuzz/found/{{TARGET}} fuzz/corpus/{{TARGET}}
 
-# The same for the parsers that only the init has, by their tests.
+# The same for the parsers that only a node has, by their tests.
 fuzz-init SECONDS="600":
-    SLIPWAY_FUZZ_SECONDS={{SECONDS}} cargo test --release -p initrd -- damage --nocapture
+    SLIPWAY_FUZZ_SECONDS={{SECONDS}} cargo test --release -p linux -p net -- damage --nocapture
 
 fuzz_flags := "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"

@@ -56,15 +56,21 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Names of the functions in all Rust files, and those of the tests in a virtual machine as `module::name`.
+/// Names of the test functions in all Rust files, and those of the tests in a virtual machine as `module::name`.
 fn functions() -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut all, mut virtual_machine) = (BTreeSet::new(), BTreeSet::new());
     for (path, text) in sources() {
+        let mut is_test = false;
         for line in text.lines() {
             let line = line.trim_start();
+            is_test |= line == "#[test]";
             if let Some(rest) = line.strip_prefix("fn ") {
                 let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-                all.insert(rest[..end.unwrap_or(rest.len())].to_owned());
+                let name = rest[..end.unwrap_or(rest.len())].to_owned();
+                // A helper of tests holds no promise.
+                if std::mem::take(&mut is_test) {
+                    all.insert(name);
+                }
             }
             if path.ends_with("promises/main.rs")
                 && line.contains("::")
@@ -87,6 +93,7 @@ fn a_test_skips_by_the_one_function_that_fails_in_ci() {
     let words = [
         prints[0].clone(),
         prints[1].clone(),
+        ["stderr(),", "\"skip"].concat(),
         ["if!nix::unistd::geteuid()", ".is_root(){"].concat(),
     ];
     let own: Vec<PathBuf> = sources()

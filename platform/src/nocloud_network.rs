@@ -49,6 +49,7 @@ pub(crate) fn of_document(
         "2" => version_2::read(document, &mut data),
         other => data.wrong("version", other, "1 or 2"),
     }
+    notes.extend(data.left_out.iter().map(|line| format!("{name}: {line}")));
     let described = match data.wrong.is_empty() {
         true => Described::read(data.into_text(), name),
         false => Err(data

@@ -1,87 +1,136 @@
-//! XML as far as vendors' small documents need it: the texts of elements, and escapes in both directions. Not a parser:
-//! attributes whose value holds a `>` and CDATA are not understood.
+//! The XML of vendors' small documents: the texts of elements, the attributes of elements, a document without some of its
+//! elements, and escapes.
 
-/// The texts of the elements with this name, whatever its prefix, in the order of the document; without empty ones.
-pub(crate) fn texts(xml: &str, name: &str) -> Vec<String> {
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use quick_xml::Reader;
+use quick_xml::errors::SyntaxError;
+use quick_xml::escape::{resolve_predefined_entity, unescape};
+use quick_xml::events::{BytesRef, BytesStart, Event};
+
+/// Attributes by their names without prefixes.
+pub(crate) type Attributes = BTreeMap<String, String>;
+
+/// The texts of the elements with this name, whatever its prefix, in the order of their ends; without empty ones.
+///
+/// # Errors
+/// If it is no whole document.
+pub(crate) fn texts(xml: &str, name: &str) -> Result<Vec<String>, String> {
     let mut out = Vec::new();
-    let mut rest = xml;
-    while let Some((_, after)) = rest.split_once('<') {
-        if let Some(comment) = after.strip_prefix("!--") {
-            rest = comment.split_once("-->").map_or("", |(_, after)| after);
-            continue;
-        }
-        let Some((tag, content)) = after.split_once('>') else {
-            break;
+    let mut open: Vec<(bool, String)> = Vec::new();
+    walk(xml, |event, _| {
+        let text = match event {
+            Event::Start(start) => {
+                open.push((start.local_name().as_ref() == name, String::new()));
+                return Ok(());
+            }
+            Event::End(_) => {
+                let ended = open.pop().filter(|(is_meant, _)| *is_meant);
+                out.extend(ended.map(|(_, text)| text.trim().to_owned()));
+                return Ok(());
+            }
+            Event::Text(text) => text.xml10_content().into_owned(),
+            Event::CData(text) => text.xml10_content().into_owned(),
+            Event::GeneralRef(reference) => resolved(reference)?,
+            _ => return Ok(()),
         };
-        rest = content;
-        let own = tag.split(char::is_whitespace).next().unwrap_or_default();
-        let text = content.split('<').next().unwrap_or_default().trim();
-        let is_start = !tag.starts_with('/') && !tag.ends_with('/');
-        let is_meant = is_start && own.rsplit(':').next() == Some(name);
-        if is_meant && !text.is_empty() {
-            out.push(unescaped(text));
+        if let Some((_, all)) = open.last_mut() {
+            all.push_str(&text);
         }
+        Ok(())
+    })?;
+    out.retain(|text| !text.is_empty());
+    Ok(out)
+}
+
+/// The elements with this name, whatever its prefix: their attributes, and the bytes of the document that they are.
+///
+/// # Errors
+/// If it is no whole document.
+pub(crate) fn elements(xml: &str, name: &str) -> Result<Vec<(Attributes, Range<usize>)>, String> {
+    let mut out = Vec::new();
+    let mut open: Vec<Option<(Attributes, usize)>> = Vec::new();
+    let meant = |start: &BytesStart<'_>, at: usize| {
+        let is_meant = start.local_name().as_ref() == name;
+        match is_meant {
+            true => Ok::<_, String>(Some((attributes(start)?, at))),
+            false => Ok(None),
+        }
+    };
+    walk(xml, |event, range| {
+        let ended = match event {
+            Event::Start(start) => {
+                open.push(meant(start, range.start)?);
+                None
+            }
+            Event::Empty(start) => meant(start, range.start)?,
+            Event::End(_) => open.pop().flatten(),
+            _ => None,
+        };
+        out.extend(ended.map(|(attributes, from)| (attributes, from..range.end)));
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Calls `each` with every event and its bytes.
+fn walk(
+    xml: &str,
+    mut each: impl FnMut(&Event<'_>, Range<usize>) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut reader = Reader::from_str(xml);
+    let mut depth = 0_usize;
+    loop {
+        let from = position(&reader);
+        let wrong = |what: String| format!("byte {from}: {what}");
+        let event = reader.read_event().map_err(|why| wrong(why.to_string()))?;
+        match &event {
+            Event::Start(_) => depth += 1,
+            // The reader has compared its name.
+            Event::End(_) => depth -= 1,
+            Event::Eof if depth == 0 => return Ok(()),
+            Event::Eof => return Err(wrong(SyntaxError::UnclosedTag.to_string())),
+            _ => {}
+        }
+        each(&event, from..position(&reader)).map_err(wrong)?;
     }
-    out
+}
+
+fn position(reader: &Reader<&[u8]>) -> usize {
+    usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
+}
+
+fn attributes(start: &BytesStart<'_>) -> Result<Attributes, String> {
+    let read = start.attributes().map(|attribute| {
+        let attribute = attribute.map_err(|why| why.to_string())?;
+        // As it stands: line breaks of a config are not made spaces.
+        let value = unescape(&attribute.value).map_err(|why| why.to_string())?;
+        let name = attribute.key.local_name();
+        Ok((name.as_ref().to_owned(), value.into_owned()))
+    });
+    read.collect()
+}
+
+fn resolved(reference: &BytesRef<'_>) -> Result<String, String> {
+    if let Some(found) = reference
+        .resolve_char_ref()
+        .map_err(|why| why.to_string())?
+    {
+        return Ok(found.to_string());
+    }
+    let name = reference.xml10_content();
+    let known = resolve_predefined_entity(&name).map(str::to_owned);
+    known.ok_or_else(|| format!("&{name}; is not known"))
 }
 
 /// A text as it stands in an element or in quotes. Control characters, which XML 1.0 has no form for, become spaces.
 pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Decodes XML's five named entities and its character references.
-pub(crate) fn unescaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('&') {
-        out.push_str(before);
-        let (name, next) = after.split_once(';').unwrap_or((after, ""));
-        let number = |digits: &str, radix| {
-            // `from_str_radix` alone takes a sign.
-            digits.chars().all(|c| c.is_digit(radix)).then_some(())?;
-            u32::from_str_radix(digits, radix)
-                .ok()
-                .and_then(char::from_u32)
-        };
-        let c = match name {
-            "lt" => Some('<'),
-            "gt" => Some('>'),
-            "amp" => Some('&'),
-            "quot" => Some('"'),
-            "apos" => Some('\''),
-            _ => match name.strip_prefix('#') {
-                Some(digits) => match digits.strip_prefix(['x', 'X']) {
-                    Some(digits) => number(digits, 16),
-                    None => number(digits, 10),
-                },
-                None => None,
-            },
-        };
-        match c {
-            Some(c) => {
-                out.push(c);
-                rest = next;
-            }
-            None => {
-                out.push('&');
-                rest = after;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
+    let plain: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    quick_xml::escape::escape(plain).into_owned()
 }
 
 #[cfg(test)]
@@ -90,20 +139,57 @@ mod tests {
 
     #[test]
     fn texts_are_found_by_the_name_of_their_element() {
-        let xml = "<?xml version=\"1.0\"?><!-- <Id>no</Id> --><a:State x='1'>\n <Id> 1&amp;2 </Id><Id/>\
-                   <Id></Id><IdList><b:Id y=\"2\">three</b:Id>no</IdList></a:State>";
-        assert_eq!(texts(xml, "Id"), ["1&2", "three"]);
-        assert!(texts(xml, "State").is_empty());
-        for broken in ["", "<", "<Id", "<Id>", "<!-- <Id>x</Id>", "<Id/><é"] {
-            assert!(texts(broken, "Id").is_empty(), "{broken}");
+        let xml = "<?xml version=\"1.0\"?><!-- <Id>no</Id> --><a:State x='1>2'>\n <Id> 1&amp;&#x32; </Id><Id/>\
+                   <Id></Id><IdList><b:Id y=\"2\">three</b:Id>no</IdList><Id><![CDATA[<Id>&amp;]]></Id></a:State>";
+        assert_eq!(texts(xml, "Id").unwrap(), ["1&2", "three", "<Id>&amp;"]);
+        assert!(texts(xml, "State").unwrap().is_empty());
+        assert!(texts("", "Id").unwrap().is_empty());
+        for broken in [
+            "<",
+            "<Id",
+            "<Id>",
+            "<Id>x</Id",
+            "<a><Id>x</Id>",
+            "<!-- <Id>x</Id>",
+            "<Id>x</Ib>",
+            "<Id/><é",
+            "<Id>&x;</Id>",
+        ] {
+            assert!(texts(broken, "Id").is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn elements_have_their_attributes_and_their_bytes() {
+        let one = "<oe:P oe:key='a' v=\"x&#10;&gt;\n>\"><P key='b'/>text</oe:P>";
+        let xml = format!("<E><!-- <P key='no'/> --><![CDATA[<P key='no'/>]]>{one} </E>");
+        let found = elements(&xml, "P").unwrap();
+        let of = |number: usize| {
+            (
+                found[number].0["key"].as_str(),
+                &xml[found[number].1.clone()],
+            )
+        };
+        assert_eq!(of(0), ("b", "<P key='b'/>"));
+        assert_eq!(of(1), ("a", one));
+        assert_eq!(found[1].0["v"], "x\n>\n>");
+        assert_eq!(found.len(), 2);
+        for broken in [
+            "<P",
+            "<P key='a'",
+            "<P key='a' key='b'/>",
+            "<P key=a/>",
+            "<P key='&x;'/>",
+        ] {
+            assert!(elements(broken, "P").is_err(), "{broken}");
         }
     }
 
     #[test]
     fn what_is_escaped_is_read_again() {
-        let text = "a <b> & \"c\" ü";
-        assert_eq!(unescaped(&escaped(text)), text);
+        let text = "a <b> & \"c\" 'd' ü";
+        let xml = format!("<a>{}</a>", escaped(text));
+        assert_eq!(texts(&xml, "a").unwrap(), [text]);
         assert_eq!(escaped("a\n\u{7}b"), "a  b");
-        assert_eq!(unescaped("&#x41;&#66;&#+67;&#x+a;"), "AB&#+67;&#x+a;");
     }
 }

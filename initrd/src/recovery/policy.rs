@@ -24,7 +24,7 @@ pub(super) struct Counter {
     done: u32,
 }
 
-/// The policy of DESIGN.md. While the loader counts, it takes another slot sooner or later, and a reboot lets it; once it
+/// While the loader counts, it takes another slot sooner or later, and a reboot lets it; once it
 /// has none left, or does not count, the third failure in a row for one reason (`ledger`, if it is readable) stays up.
 pub(super) fn policy(ledger: Option<usize>, counter: Option<Counter>) -> Policy {
     if counter.is_some_and(loader_may_choose_another) {

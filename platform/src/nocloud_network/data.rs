@@ -9,6 +9,8 @@ pub(super) struct Data {
     networks: Vec<Value>,
     services: Vec<Value>,
     pub(super) wrong: Vec<String>,
+    /// What is left out, with its place.
+    pub(super) left_out: Vec<String>,
 }
 
 impl Data {

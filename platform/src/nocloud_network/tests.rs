@@ -387,14 +387,6 @@ fn mistakes_are_noted_all_at_once_and_the_file_is_ignored() {
         ("version: 1\nconfig:\n- type: bridge\n", "\"bridge\""),
         ("version: 2\nbridges: {b: {}}\n", "bridges"),
         (
-            "version: 2\nethernets: {a: {dhcp4: true, match: {driver: virtio_net}}}\n",
-            "ethernets.a.match",
-        ),
-        (
-            "version: 2\nethernets: {a: {dhcp4: true, match: {name: 'en*'}}}\n",
-            "ethernets.a.match.name: found \"en*\"",
-        ),
-        (
             "version: 2\nethernets: {a/b: {dhcp4: true}}\n",
             "links[0].name",
         ),
@@ -425,4 +417,28 @@ fn mistakes_are_noted_all_at_once_and_the_file_is_ignored() {
     ] {
         assert_eq!(read_text(text).unwrap_err(), [""; 0], "{text:?}");
     }
+}
+
+#[test]
+fn a_device_by_a_pattern_is_left_out_and_the_rest_counts() {
+    for matched in ["{name: 'en*'}", "{driver: virtio_net}", "{}"] {
+        let text = format!(
+            "version: 2\nethernets: {{a: {{dhcp4: true, match: {matched}}}, eth1: {{addresses: [192.0.2.6/24]}}}}\n"
+        );
+        let mut notes = Vec::new();
+        let found = read(text.as_bytes(), "network-config", &mut notes).unwrap();
+        assert_eq!(found.plan().interfaces.len(), 1);
+        assert_eq!(found.plan().interfaces[0].name.as_deref(), Some("eth1"));
+        assert_eq!(
+            notes,
+            [
+                "network-config: ethernets.a is left out: its match names neither one interface nor a macaddress"
+            ]
+        );
+    }
+    // Nothing is left: the network is the usual one, DHCP on every link.
+    let mut notes = Vec::new();
+    let text = "version: 2\nethernets: {a: {dhcp4: true, match: {name: 'en*'}}}\n";
+    assert!(read(text.as_bytes(), "network-config", &mut notes).is_none());
+    assert_eq!(notes.len(), 1, "{notes:?}");
 }

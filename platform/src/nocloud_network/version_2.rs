@@ -19,7 +19,9 @@ pub(super) fn read(document: &Value, data: &mut Data) {
     }
     let of_kind = |kind: &str| document[kind].as_object().into_iter().flatten();
     for (id, device) in of_kind("ethernets") {
-        let known = known_by(id, &device["match"], data);
+        let Some(known) = known_by(id, &device["match"], data) else {
+            continue;
+        };
         if known == ("", LOOPBACK) {
             data.name_servers(&device["nameservers"]["addresses"]);
             continue;
@@ -41,25 +43,21 @@ pub(super) fn read(document: &Value, data: &mut Data) {
 }
 
 /// The Ethernet address and the name by which a device is known: the key is its name where nothing else is given
-/// (<https://netplan.readthedocs.io/en/stable/netplan-yaml/#properties-for-physical-device-types>).
-fn known_by<'d>(id: &'d str, matched: &'d Value, data: &mut Data) -> (&'d str, &'d str) {
+/// (<https://netplan.readthedocs.io/en/stable/netplan-yaml/#properties-for-physical-device-types>). None for devices that are known
+/// by a pattern or a driver: which they are, only the running node knows.
+fn known_by<'d>(id: &'d str, matched: &'d Value, data: &mut Data) -> Option<(&'d str, &'d str)> {
+    if !matched.is_object() {
+        return Some(("", id));
+    }
     let (mac, name) = (text_of(matched, "macaddress"), text_of(matched, "name"));
-    let at = format!("ethernets.{id}.match");
-    if matched.is_object() && mac.is_empty() && name.is_empty() {
-        data.wrong(&at, "neither", "macaddress or name");
+    let is_open = name.is_empty() || name.contains(['*', '?', '[']);
+    if mac.is_empty() && is_open {
+        data.left_out.push(format!(
+            "ethernets.{id} is left out: its match names neither one interface nor a macaddress"
+        ));
+        return None;
     }
-    // Which of them, only the running node knows.
-    if mac.is_empty() && name.contains(['*', '?', '[']) {
-        data.wrong(
-            &format!("{at}.name"),
-            name,
-            "one interface's name, or macaddress",
-        );
-    }
-    match matched.is_object() {
-        true => (mac, name),
-        false => ("", id),
-    }
+    Some((mac, name))
 }
 
 /// How a device of any kind gets its addresses, and its routes and name servers.

@@ -3,6 +3,11 @@ use super::*;
 use std::fs;
 
 fn accounts() -> Accounts {
+    accounts_with("# x\nSHELL=/bin/sh\n")
+}
+
+/// With these defaults of `useradd`.
+fn accounts_with(defaults: &str) -> Accounts {
     let folder = tempfile::tempdir().unwrap();
     let etc = folder.path().join("etc");
     fs::create_dir_all(etc.join("default")).unwrap();
@@ -19,7 +24,7 @@ fn accounts() -> Accounts {
             "login.defs",
             "UID_MIN\t\t 1000\nHOME_MODE\t0700\n#UMASK 022\n",
         ),
-        ("default/useradd", "# x\nSHELL=/bin/sh\n"),
+        ("default/useradd", defaults),
     ] {
         fs::write(etc.join(name), text).unwrap();
     }
@@ -217,4 +222,12 @@ fn groups_are_made_changed_and_removed() {
         })
         .unwrap_err();
     assert!(error.contains("primary group of the user root"), "{error}");
+}
+
+#[test]
+fn without_useradds_defaults_the_shell_is_the_one_that_it_has_compiled_in() {
+    let mut accounts = accounts_with("");
+    accounts.apply_user(&user("core")).unwrap();
+    let line = accounts.passwd.get("core").unwrap().join(":");
+    assert!(line.ends_with(":/bin/bash"), "{line}");
 }

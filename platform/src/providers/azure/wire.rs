@@ -94,7 +94,7 @@ fn get(service: &Service<'_>, path: &str, left: Duration) -> Result<String, Prob
 }
 
 fn check_protocol(versions: &str) -> Result<(), Problem> {
-    let known = texts(versions, "Version");
+    let known = texts(versions, "Version").map_err(not_xml)?;
     match known.iter().any(|version| version == PROTOCOL) {
         true => Ok(()),
         false => Err(Problem::remote(format!(
@@ -103,10 +103,15 @@ fn check_protocol(versions: &str) -> Result<(), Problem> {
     }
 }
 
+fn not_xml(why: String) -> Problem {
+    Problem::remote(format!("the answer of Azure's wire server: {why}"))
+}
+
 fn goal_state(xml: &str) -> Result<GoalState, Problem> {
     let first = |name: &str| {
         let missing = || Problem::remote(format!("Azure's goal state has no {name}"));
-        texts(xml, name).into_iter().next().ok_or_else(missing)
+        let texts = texts(xml, name).map_err(not_xml)?;
+        texts.into_iter().next().ok_or_else(missing)
     };
     Ok(GoalState {
         incarnation: first("Incarnation")?,

@@ -27,11 +27,13 @@ use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::provider::{Detection, Provider};
 use crate::userdata::{self, Foreign, LIMIT};
-use crate::xml::unescaped;
+use crate::xml::{Attributes, elements};
 
 const DATA: &str = "guestinfo.ignition.config.data";
 const ENCODING: &str = "guestinfo.ignition.config.data.encoding";
 const OVF: &str = "guestinfo.ovfEnv";
+/// The element of an OVF environment that holds a key and its value.
+const PROPERTY: &str = "Property";
 /// Words of the kernel command line for the network, where DHCP does not give it, as Afterburn reads them
 /// (<https://coreos.github.io/afterburn/usage/initrd-network-cmdline/>).
 const NETWORK: &str = "guestinfo.afterburn.initrd.network-kargs";
@@ -117,7 +119,9 @@ fn deletions(read: Read<'_>) -> Result<Vec<(&'static str, Vec<u8>)>, Problem> {
         let value = read(name).map_err(|why| Problem::local(format!("reading {name}: {why}")))?;
         let value = value.unwrap_or_default();
         let rest = match name {
-            OVF => without(&String::from_utf8_lossy(&value), &[DATA, ENCODING]).into_bytes(),
+            OVF => without(&String::from_utf8_lossy(&value), &[DATA, ENCODING])
+                .map_err(|why| Problem::local(format!("{OVF}: {why}")))?
+                .into_bytes(),
             _ => Vec::new(),
         };
         if rest != value {
@@ -169,9 +173,10 @@ fn from_variables(read: Read<'_>) -> Result<Found, Problem> {
         Ok(value) => Ok(value.filter(|value| !value.is_empty())),
         Err(why) => Err(Problem::local(format!("reading {name}: {why}"))),
     };
-    let properties = get(OVF)?
-        .map(|xml| properties(&String::from_utf8_lossy(&xml)))
-        .unwrap_or_default();
+    let properties = get(OVF)?.map(|xml| properties(&String::from_utf8_lossy(&xml)));
+    let properties = properties
+        .unwrap_or_else(|| Ok(BTreeMap::new()))
+        .map_err(|why| Problem::local(format!("{OVF}: {why}")))?;
     let property = |name: &str| properties.get(name).map(|text| text.clone().into_bytes());
     let mut value = |name: &str| match get(name)? {
         None => Ok::<_, Problem>(property(name)),
@@ -252,121 +257,34 @@ fn decoded(
 }
 
 /// The `Property` elements of an OVF environment (DSP0243): `oe:key` and `oe:value`, with any prefix.
-fn properties(xml: &str) -> BTreeMap<String, String> {
-    let mut out = BTreeMap::new();
-    let mut rest = xml;
-    while let Some(begin) = rest.find('<') {
-        rest = &rest[begin + 1..];
-        if let Some(comment) = rest.strip_prefix("!--") {
-            rest = comment.split_once("-->").map_or("", |(_, after)| after);
-            continue;
-        }
-        let (attributes, after) = element(rest);
-        rest = after;
-        let local = |name: &str| name.rsplit(':').next().unwrap_or_default().to_owned();
-        let mut found: BTreeMap<String, String> = BTreeMap::new();
-        let Some((kind, pairs)) = attributes.split_first() else {
-            continue;
-        };
-        if local(&kind.0) != "Property" {
-            continue;
-        }
-        for (name, value) in pairs {
-            found.insert(local(name), unescaped(value));
-        }
-        if let (Some(key), Some(value)) = (found.remove("key"), found.remove("value")) {
-            out.insert(key, value);
-        }
-    }
-    out
+fn properties(xml: &str) -> Result<BTreeMap<String, String>, String> {
+    let found = elements(xml, PROPERTY)?.into_iter();
+    let pair = |mut of: Attributes| Some((of.remove("key")?, of.remove("value")?));
+    Ok(found.filter_map(|(of, _)| pair(of)).collect())
 }
 
 /// An OVF environment without the properties of these keys.
-fn without(xml: &str, keys: &[&str]) -> String {
-    let mut out = String::new();
-    let mut rest = xml;
-    while let Some(at) = rest.find('<') {
-        let (before, tag) = rest.split_at(at);
-        out.push_str(before);
-        let comment = tag
-            .strip_prefix("<!--")
-            .and_then(|text| text.split_once("-->"));
-        let after = comment.map_or_else(|| element(&tag[1..]).1, |(_, after)| after);
-        let whole = &tag[..tag.len() - after.len()];
-        rest = after;
-        if comment.is_some()
-            || !properties(whole)
-                .keys()
-                .any(|key| keys.contains(&key.as_str()))
-        {
-            out.push_str(whole);
-        } else if !whole.ends_with("/>") {
-            rest = behind_end(after);
+fn without(xml: &str, keys: &[&str]) -> Result<String, String> {
+    let mut rest = xml.to_owned();
+    let found = elements(xml, PROPERTY)?.into_iter();
+    let has = |of: &Attributes| {
+        of.get("key")
+            .is_some_and(|key| keys.contains(&key.as_str()))
+    };
+    let mut ranges: Vec<_> = found
+        .filter(|(of, _)| has(of))
+        .map(|(_, range)| range)
+        .collect();
+    // From the last one on, so that the others keep their places; one inside of another goes with it.
+    ranges.sort_by_key(|range| std::cmp::Reverse((range.end, std::cmp::Reverse(range.start))));
+    let mut from = rest.len();
+    for range in ranges {
+        if range.end <= from {
+            from = range.start;
+            rest.replace_range(range, "");
         }
     }
-    out + rest
-}
-
-/// The text behind the end of the element whose content begins here: other elements may be inside (descriptions).
-fn behind_end(content: &str) -> &str {
-    let mut rest = content;
-    let mut open = 1;
-    while let Some(at) = rest.find('<') {
-        let tag = &rest[at..];
-        let opaque = [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")];
-        let opaque = opaque.iter().find(|(begin, _)| tag.starts_with(begin));
-        if let Some((_, end)) = opaque {
-            rest = tag.split_once(end).map_or("", |(_, after)| after);
-            continue;
-        }
-        let after = element(&tag[1..]).1;
-        let whole = &tag[..tag.len() - after.len()];
-        rest = after;
-        match (whole.starts_with("</"), whole.ends_with("/>")) {
-            (true, _) => open -= 1,
-            (false, true) => {}
-            (false, false) => open += 1,
-        }
-        if open == 0 {
-            return rest;
-        }
-    }
-    ""
-}
-
-/// The tag's name (with an empty value) and its attributes, and the text after the tag.
-fn element(text: &str) -> (Vec<(String, String)>, &str) {
-    let mut out = Vec::new();
-    let mut rest = text;
-    let is_end = |c: char| c.is_whitespace() || matches!(c, '>' | '/' | '=');
-    let name = rest.find(is_end).unwrap_or(rest.len());
-    out.push((rest[..name].to_owned(), String::new()));
-    rest = &rest[name..];
-    loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '/');
-        if rest.is_empty() || rest.starts_with('>') {
-            return (out, rest.strip_prefix('>').unwrap_or(rest));
-        }
-        let end = rest.find(is_end).unwrap_or(rest.len()).max(1);
-        let end = (end..=rest.len())
-            .find(|at| rest.is_char_boundary(*at))
-            .unwrap_or(rest.len());
-        let name = rest[..end].to_owned();
-        rest = rest[end..].trim_start();
-        let Some(value) = rest.strip_prefix('=').map(str::trim_start) else {
-            continue;
-        };
-        rest = value;
-        for quote in ['"', '\''] {
-            if let Some((inner, after)) = value
-                .strip_prefix(quote)
-                .and_then(|value| value.split_once(quote))
-            {
-                out.push((name.clone(), inner.to_owned()));
-                rest = after;
-            }
-        }
-    }
+    Ok(rest)
 }
 
 #[cfg(test)]

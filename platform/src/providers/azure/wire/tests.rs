@@ -72,7 +72,7 @@ fn a_machine_that_is_provisioned_is_ready() {
         ("InstanceId", "MachineRole_IN_0"),
         ("State", "Ready"),
     ] {
-        assert_eq!(texts(&body, name), [expected], "{body}");
+        assert_eq!(texts(&body, name).unwrap(), [expected], "{body}");
     }
     assert!(!body.contains("Details"), "{body}");
 }
@@ -83,9 +83,9 @@ fn a_failure_is_reported_with_its_reason() {
     let why = format!("files[0].path: \"a\" < b & c\n{}", "é".repeat(600));
     send(&bench(&server), Outcome::Failed(&why)).unwrap();
     let body = posted(&server);
-    assert_eq!(texts(&body, "State"), ["NotReady"]);
-    assert_eq!(texts(&body, "SubStatus"), ["ProvisioningFailed"]);
-    let description = &texts(&body, "Description")[0];
+    assert_eq!(texts(&body, "State").unwrap(), ["NotReady"]);
+    assert_eq!(texts(&body, "SubStatus").unwrap(), ["ProvisioningFailed"]);
+    let description = &texts(&body, "Description").unwrap()[0];
     assert!(
         description.starts_with("files[0].path: \"a\" < b & c é"),
         "{body}"
@@ -108,7 +108,7 @@ fn a_server_that_throttles_or_is_updated_is_asked_again() {
     ];
     let server = vendor(faults);
     send(&bench(&server), Outcome::Ready).unwrap();
-    assert_eq!(texts(&posted(&server), "State"), ["Ready"]);
+    assert_eq!(texts(&posted(&server), "State").unwrap(), ["Ready"]);
 }
 
 #[test]
@@ -122,7 +122,10 @@ fn a_report_on_a_goal_state_that_was_replaced_is_made_anew() {
     let server = vendor(faults);
     let bench = bench(&server);
     send(&bench, Outcome::Ready).unwrap();
-    assert_eq!(texts(&posted(&server), "GoalStateIncarnation"), ["2"]);
+    assert_eq!(
+        texts(&posted(&server), "GoalStateIncarnation").unwrap(),
+        ["2"]
+    );
     assert!(bench.has_said("has been replaced"));
 }
 
