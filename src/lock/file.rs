@@ -53,7 +53,7 @@ pub struct LockedSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LockedProgram {
-    /// Release, as `v1.36.3`.
+    /// Release, as `v1.36.3`; for CoreDNS its own.
     pub version: String,
     /// SHA-256 of the program, hexadecimal.
     pub sha256: String,

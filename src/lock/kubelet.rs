@@ -2,6 +2,7 @@
 //! has them all, and fetched again by their digests.
 
 // Floor: a kubelet as a file
+mod coredns;
 mod program;
 mod version;
 
@@ -102,7 +103,15 @@ fn pin_from(
         );
     }
     match source {
-        KubeletSource::Release { url } => release::pin(url, request, session, locked, step),
+        KubeletSource::Release { url } => {
+            let mut of_release = request.clone();
+            let wants_coredns = of_release.components.remove(coredns::NAME);
+            let mut pinned = release::pin(url, &of_release, session, locked, step)?;
+            if wants_coredns {
+                module::add_coredns(&mut pinned, session, locked, step)?;
+            }
+            Ok(pinned)
+        }
         KubeletSource::File { path } => prebuilt::pin_file(path, session, locked),
         KubeletSource::Oci { reference } => prebuilt::pin_image(reference, session, locked, step),
         KubeletSource::GoModule => module::pin(request, session, locked, step),
@@ -149,6 +158,12 @@ fn modules_of(locked: &LockedRecipe) -> Result<Modules<'_>> {
     }
 }
 
+/// The release of Kubernetes.
+fn release_of(locked: &LockedRecipe) -> Result<&str> {
+    let kubelet = locked.lock.kubelet.as_ref();
+    Ok(&kubelet.context("the lock has no kubelet")?.version)
+}
+
 fn obtain_one(
     session: &Session,
     locked: &LockedRecipe,
@@ -168,18 +183,18 @@ fn obtain_one(
             }
             LockedFrom::GoModule { go_mod, go_sum } => {
                 let modules = Modules { go_mod, go_sum };
-                module::fetch(Content::Kubelet, modules, program, session, locked, &step)
+                let content = match name {
+                    coredns::NAME => Content::CoreDns,
+                    _ => Content::Kubelet,
+                };
+                let release = release_of(locked)?;
+                module::fetch(content, modules, release, program, session, locked, &step)
             }
             LockedFrom::KubeletModule => {
                 let modules = modules_of(locked)?;
-                module::fetch(
-                    Content::Components,
-                    modules,
-                    program,
-                    session,
-                    locked,
-                    &step,
-                )
+                let content = Content::Components;
+                let release = release_of(locked)?;
+                module::fetch(content, modules, release, program, session, locked, &step)
             }
         }
         .with_context(about)?;

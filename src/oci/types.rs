@@ -21,10 +21,13 @@ pub(super) const IMAGE_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// Media type of an uncompressed layer.
 pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// Entry point, variables and labels of an image.
+/// User, entry point, variables and labels of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct RunConfig {
+    /// User and group as numbers, `1000:1000`; root if it is empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub user: String,
     /// Program and first arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,

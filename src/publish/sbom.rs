@@ -132,9 +132,7 @@ pub fn list(locked: &LockedRecipe, identity: &Identity, kubelet: &Kubelet) -> Re
         std::iter::once(("kubelet", &programs.kubelet)).chain(others)
     });
     let programs = programs.map(|(name, program)| {
-        let version = &program.version;
-        let purl = format!("pkg:golang/k8s.io/kubernetes@{version}#cmd/{name}");
-        Component::program(name, version, &purl, &program.sha256)
+        Component::program(name, &program.version, &program.purl(name), &program.sha256)
     });
     let components = components.chain(programs);
     text(&identity.manifest.image, locked.lock.epoch, components)

@@ -305,6 +305,24 @@ fn images_without_the_one_of_pods_are_refused() {
 }
 
 #[test]
+fn coredns_wants_a_source_that_compiles() {
+    let text = |sources: &str, image: &str| {
+        let text = format!(
+            "{SMALL}\nkubernetes = {{ version = '1.36', kubelet = [{sources}] }}\ncontainers.images = ['pause', '{image}']"
+        );
+        written(&[("a.toml", &text)])
+    };
+    let server = "{ release = 'https://k8s.example/{version}/{program}' }";
+    let report = text(server, "coredns").unwrap_err();
+    assert!(report.contains("expected { go-module = true }"), "{report}");
+    let recipe = text(&format!("{server}, {{ go-module = true }}"), "coredns").unwrap();
+    assert_eq!(recipe.components(), ["coredns".to_owned()].into());
+    assert!(text(server, "kube-proxy").is_ok());
+    let report = text(server, "core-dns").unwrap_err();
+    assert!(report.contains("`coredns`"), "{report}");
+}
+
+#[test]
 fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_digest() {
     let parent =
         format!("{SMALL}\nkubernetes = {{ version = '1.36', kubelet = [{{ go-module = true }}] }}");

@@ -1,4 +1,5 @@
-//! The kubelet and the other components, compiled from their Go module, for machines without access to a release server.
+//! The kubelet, the other components and CoreDNS, compiled from their Go modules, for machines without access to a release
+//! server, and CoreDNS for all.
 //!
 //! `go install k8s.io/kubernetes/cmd/kubelet@…` cannot work: that module replaces its staging modules by local folders,
 //! and Go ignores replacements in a dependency. So a module of ours requires it, with each staging module
@@ -12,6 +13,7 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::coredns;
 use super::program::{Pinned, ask_version, go, keep};
 use super::version;
 use crate::host::cache::{Cache, Key};
@@ -37,27 +39,32 @@ const TAIL: usize = 12;
 pub(super) enum Content {
     /// The kubelet alone: it starts faster and in less memory than a program that is more.
     Kubelet,
-    /// All other components in one program, which acts as the one by whose name it is called: they share most of their
-    /// code.
+    /// All other components and CoreDNS in one program, which acts as the one by whose name it is called: they share most of
+    /// their code.
     Components,
+    /// CoreDNS alone, where the others are not compiled.
+    CoreDns,
 }
 
 impl Content {
-    const ALL: [Self; 2] = [Self::Kubelet, Self::Components];
+    const ALL: [Self; 3] = [Self::Kubelet, Self::Components, Self::CoreDns];
 
     /// The name of the package's folder and of the program.
     const fn name(self) -> &'static str {
         match self {
             Self::Kubelet => "kubelet",
             Self::Components => "components",
+            Self::CoreDns => coredns::NAME,
         }
     }
 
-    /// The source of the program.
-    const fn main(self) -> &'static str {
+    /// The sources of the program: (file name, text).
+    const fn sources(self) -> &'static [(&'static str, &'static str)] {
+        const COREDNS: (&str, &str) = ("coredns.go", include_str!("module/coredns.go"));
         match self {
-            Self::Kubelet => include_str!("module/kubelet.go"),
-            Self::Components => include_str!("module/components.go"),
+            Self::Kubelet => &[("main.go", include_str!("module/kubelet.go"))],
+            Self::Components => &[("main.go", include_str!("module/components.go")), COREDNS],
+            Self::CoreDns => &[("main.go", include_str!("module/coredns_main.go")), COREDNS],
         }
     }
 }
@@ -95,10 +102,48 @@ pub(super) fn pin(
     if !request.components.is_empty() {
         let (program, hit) = pin_one(&go, Content::Components, &release, modules, session, step)?;
         pinned.hit &= hit;
-        let names = request.components.iter().cloned();
-        pinned.components = names.map(|name| (name, program.clone())).collect();
+        for name in &request.components {
+            let program = LockedProgram {
+                version: version_of(name, &release, modules)?,
+                ..program.clone()
+            };
+            pinned.components.insert(name.clone(), program);
+        }
     }
     Ok(pinned)
+}
+
+/// Adds CoreDNS to programs of a release that came from elsewhere.
+pub(super) fn add_coredns(
+    pinned: &mut Pinned,
+    session: &Session,
+    locked: &LockedRecipe,
+    step: &Step,
+) -> Result<()> {
+    let go = Go::new(go(session, locked)?, &session.cache)?;
+    let release = &pinned.kubelet.version;
+    let (go_mod, go_sum) = resolve(&go, release, &session.cache, step)?;
+    let modules = Modules {
+        go_mod: &go_mod,
+        go_sum: &go_sum,
+    };
+    let (program, hit) = pin_one(&go, Content::CoreDns, release, modules, session, step)?;
+    pinned.hit &= hit;
+    let version = version_of(coredns::NAME, release, modules)?;
+    let program = LockedProgram { version, ..program };
+    pinned.components.insert(coredns::NAME.to_owned(), program);
+    Ok(())
+}
+
+/// The version of a compiled program: the release, or CoreDNS's own.
+fn version_of(name: &str, release: &str, modules: Modules<'_>) -> Result<String> {
+    let version = match name {
+        coredns::NAME => coredns::version_in(modules.go_mod),
+        _ => Some(release),
+    };
+    version
+        .map(str::to_owned)
+        .context("the modules have no CoreDNS")
 }
 
 /// Compiles a program for a lock; tells whether it came from the cache.
@@ -113,7 +158,7 @@ fn pin_one(
     let (program, hit) = compile(go, content, release, modules, &session.cache, step)?;
     let (sha256, size) = keep(&session.cache, &program)?;
     let source = match content {
-        Content::Kubelet => LockedFrom::GoModule {
+        Content::Kubelet | Content::CoreDns => LockedFrom::GoModule {
             go_mod: modules.go_mod.to_owned(),
             go_sum: modules.go_sum.to_owned(),
         },
@@ -131,14 +176,17 @@ fn pin_one(
 /// `go.mod` and `go.sum` of our module, for all programs: a kubelet is the same with and without the components, and
 /// compiled once. A published release never changes, so they are made once.
 fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String, String)> {
-    let key = Key::of("kubelet modules", 2)
+    let coredns = coredns::version_for(release);
+    let mut key = Key::of("kubelet modules", 3)
         .key("go", &go.tools.key)
-        .text("kubelet", Content::Kubelet.main())
-        .text("components", Content::Components.main())
         .text("release", release)
-        .finish();
+        .text("coredns", coredns.unwrap_or_default());
+    for (name, text) in Content::ALL.iter().flat_map(|content| content.sources()) {
+        key = key.text(name, text);
+    }
+    let key = key.finish();
     let made = cache.step("kubelet-modules", &key, |folder| {
-        let ours = go_mod(&go.module_file(release)?, release)?;
+        let ours = go_mod(&go.module_file(release)?, release, coredns)?;
         go.write(&ours, None)?;
         step.note("resolving modules");
         go.online(&["mod", "tidy"])?;
@@ -151,17 +199,18 @@ fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String
     Ok((read("go.mod")?, read("go.sum")?))
 }
 
-/// Compiles a locked program again and compares the digests.
+/// Compiles a locked program of a release again and compares the digests.
 pub(super) fn fetch(
     content: Content,
     modules: Modules<'_>,
+    release: &str,
     program: &LockedProgram,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<()> {
+    knows_coredns(content, modules)?;
     let go = Go::new(go(session, locked)?, &session.cache)?;
-    let release = &program.version;
     let (file, _) = compile(&go, content, release, modules, &session.cache, step)?;
     let (sha256, _) = keep(&session.cache, &file)?;
     ensure!(
@@ -169,6 +218,15 @@ pub(super) fn fetch(
         "the compiled program has SHA-256 {sha256}, expected {} as the lock says: it was made \
          with another Go, or by another version of Slipway; `slipway lock --renew` makes it anew",
         program.sha256
+    );
+    Ok(())
+}
+
+/// Refuses the modules of a lock that is older than CoreDNS's place beside the components.
+fn knows_coredns(content: Content, modules: Modules<'_>) -> Result<()> {
+    ensure!(
+        content == Content::Kubelet || coredns::version_in(modules.go_mod).is_some(),
+        "the lock was made by a version of Slipway that did not compile CoreDNS; `slipway lock --renew` makes it anew"
     );
     Ok(())
 }
@@ -186,9 +244,11 @@ fn compile(
     let flags = link_flags(release)?;
     let name = content.name();
     let package = format!("./{name}");
-    let key = Key::of("kubelet", 3)
-        .key("go", &go.tools.key)
-        .text("main.go", content.main())
+    let mut key = Key::of("kubelet", 3).key("go", &go.tools.key);
+    for (name, text) in content.sources() {
+        key = key.text(name, text);
+    }
+    let key = key
         .text("go.mod", modules.go_mod)
         .text("go.sum", modules.go_sum)
         .text("flags", &flags)
@@ -259,8 +319,8 @@ fn link_flags(release: &str) -> Result<String> {
     Ok(flags)
 }
 
-/// `go.mod` of our module, derived from that of the release.
-fn go_mod(theirs: &str, release: &str) -> Result<String> {
+/// `go.mod` of our module, derived from that of the release; without a version of CoreDNS it is for Go to choose the newest.
+fn go_mod(theirs: &str, release: &str, coredns: Option<&str>) -> Result<String> {
     let staged = release
         .strip_prefix("v1.")
         .map(|rest| format!("v0.{rest}"))
@@ -269,8 +329,11 @@ fn go_mod(theirs: &str, release: &str) -> Result<String> {
         .lines()
         .find(|line| line.starts_with("go "))
         .context("the release's go.mod names no Go version")?;
-    let mut text =
-        format!("module slipway/kubelet\n\n{go}\n\nrequire {MODULE} {release}\n\nreplace (\n");
+    let mut text = format!("module slipway/kubelet\n\n{go}\n\nrequire {MODULE} {release}\n");
+    if let Some(version) = coredns {
+        writeln!(text, "require {} {version}", coredns::MODULE)?;
+    }
+    text.push_str("\nreplace (\n");
     let mut count = 0;
     for line in theirs.lines() {
         let line = line.trim().trim_start_matches("replace ");
@@ -332,7 +395,9 @@ impl Go {
         for content in Content::ALL {
             let package = folder.join(content.name());
             fs::create_dir_all(&package)?;
-            fs::write(package.join("main.go"), content.main())?;
+            for (name, text) in content.sources() {
+                fs::write(package.join(name), text)?;
+            }
         }
         fs::write(folder.join("go.mod"), go_mod)?;
         if let Some(go_sum) = go_sum {
@@ -436,14 +501,43 @@ mod tests {
                       ./staging/src/k8s.io/mount-utils\n\tother => other v1\n)\n\nreplace k8s.io/x => \
                       ./staging/src/k8s.io/x\n";
         assert_eq!(
-            go_mod(theirs, "v1.36.3").unwrap(),
-            "module slipway/kubelet\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n\nreplace (\n\tk8s.io/api => \
-             k8s.io/api v0.36.3\n\tk8s.io/mount-utils => k8s.io/mount-utils v0.36.3\n\tk8s.io/x => k8s.io/x \
+            go_mod(theirs, "v1.36.3", Some("v1.14.2")).unwrap(),
+            "module slipway/kubelet\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\nrequire \
+             github.com/coredns/coredns v1.14.2\n\nreplace (\n\tk8s.io/api => k8s.io/api v0.36.3\n\tk8s.io/mount-utils => k8s.io/mount-utils v0.36.3\n\tk8s.io/x => k8s.io/x \
              v0.36.3\n)\n"
         );
-        let error = go_mod("module m\ngo 1.26\n", "v1.36.3").unwrap_err();
+        let error = go_mod("module m\ngo 1.26\n", "v1.36.3", None).unwrap_err();
         assert!(error.to_string().contains("staging"), "{error}");
-        assert!(go_mod(theirs, "v2.0.0").is_err());
+        assert!(go_mod(theirs, "v2.0.0", None).is_err());
+        let newest = go_mod(theirs, "v1.36.3", None).unwrap();
+        assert!(!newest.contains(coredns::MODULE), "{newest}");
+    }
+
+    #[test]
+    fn a_lock_without_coredns_names_its_renewal() {
+        let modules = |go_mod| Modules { go_mod, go_sum: "" };
+        let old = "require k8s.io/kubernetes v1.36.3\n";
+        for content in [Content::Components, Content::CoreDns] {
+            let error = knows_coredns(content, modules(old)).unwrap_err();
+            assert!(error.to_string().contains("lock --renew"), "{error}");
+            knows_coredns(
+                content,
+                modules("require github.com/coredns/coredns v1.14.2"),
+            )
+            .unwrap();
+        }
+        knows_coredns(Content::Kubelet, modules(old)).unwrap();
+    }
+
+    #[test]
+    fn coredns_has_its_own_version() {
+        let modules = Modules {
+            go_mod: "require github.com/coredns/coredns v1.14.2",
+            go_sum: "",
+        };
+        for (name, version) in [("coredns", "v1.14.2"), ("kube-proxy", "v1.36.3")] {
+            assert_eq!(version_of(name, "v1.36.3", modules).unwrap(), version);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::version;
+use super::{coredns, version};
 use crate::format::digest;
 use crate::host::atomic_file;
 use crate::host::cache::Cache;
@@ -24,12 +24,24 @@ pub(super) const LIMIT: u64 = 512 << 20;
 /// A program of a release as a file.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Release, as `v1.36.3`.
+    /// Release, as `v1.36.3`; for CoreDNS its own.
     pub version: String,
     /// SHA-256, hexadecimal.
     pub sha256: String,
     /// The file's path.
     pub path: PathBuf,
+}
+
+impl Program {
+    /// The package URL of the program of this name (<https://github.com/package-url/purl-spec>).
+    #[must_use]
+    pub fn purl(&self, name: &str) -> String {
+        let version = &self.version;
+        match name {
+            coredns::NAME => format!("pkg:golang/{}@{version}", coredns::MODULE),
+            _ => format!("pkg:golang/k8s.io/kubernetes@{version}#cmd/{name}"),
+        }
+    }
 }
 
 /// The pinned programs of a release.
@@ -107,4 +119,27 @@ pub(super) fn ask_version(cache: &Cache, program: &Path) -> Result<String> {
         said.trim()
     );
     Ok(version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_listed_by_its_own_module() {
+        let program = Program {
+            version: "v1.14.2".to_owned(),
+            sha256: String::new(),
+            path: PathBuf::new(),
+        };
+        for (name, purl) in [
+            ("coredns", "pkg:golang/github.com/coredns/coredns@v1.14.2"),
+            (
+                "kubectl",
+                "pkg:golang/k8s.io/kubernetes@v1.14.2#cmd/kubectl",
+            ),
+        ] {
+            assert_eq!(program.purl(name), purl);
+        }
+    }
 }

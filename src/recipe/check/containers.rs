@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Check;
 use crate::recipe::mistakes::Mistake;
+use crate::recipe::tree::Node;
 
 /// Container images that are baked into the image.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -41,6 +42,8 @@ pub enum ContainerImage {
     KubeScheduler,
     /// The way to services on each node, by nftables.
     KubeProxy,
+    /// The cluster's name server, compiled from its Go module: it is in no Kubernetes release.
+    Coredns,
 }
 
 impl ContainerImage {
@@ -50,7 +53,10 @@ impl ContainerImage {
         match self {
             Self::Pause => &["catatonit"],
             Self::Etcd => &["etcd-server"],
-            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler => &[],
+            Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Coredns => &[],
             Self::KubeProxy => &["nftables"],
         }
     }
@@ -65,10 +71,11 @@ impl ContainerImage {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::KubeProxy => "kube-proxy",
+            Self::Coredns => "coredns",
         }
     }
 
-    /// The program of the Kubernetes release that is in the image, if there is one.
+    /// The program that is in the image, if it is of no package: one of the Kubernetes release, or CoreDNS.
     #[must_use]
     pub const fn component(self) -> Option<&'static str> {
         match self {
@@ -105,6 +112,27 @@ impl Check<'_> {
                 "expected \"pause\" among them: no pod starts without it",
             ));
         }
+        if images.contains(&ContainerImage::Coredns) {
+            self.compiled();
+        }
         images
+    }
+
+    /// CoreDNS needs the toolchain of Go, wherever the kubelet comes from.
+    fn compiled(&mut self) {
+        let sources = self.find("kubernetes.kubelet");
+        let sources = sources.map_or(&[][..], Node::items);
+        let from_module = |source: &Node| source.at(&["go-module"]).is_some();
+        if sources.is_empty() || sources.iter().any(from_module) {
+            return;
+        }
+        if let Some(node) = self.find("containers.images") {
+            let place = node.place.clone();
+            self.add(Mistake::at(
+                &place,
+                "the image coredns is in no Kubernetes release: it is compiled",
+                "expected { go-module = true } among the sources of the kubelet",
+            ));
+        }
     }
 }

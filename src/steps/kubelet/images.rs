@@ -41,6 +41,9 @@ pub(super) struct Images {
     pub references: BTreeMap<String, String>,
 }
 
+/// Who runs CoreDNS, as in upstream's image. Its port is below 1024, which containerd's configuration allows.
+const NOBODY: &str = "65532:65532";
+
 /// What nft consists of: a library that is missing in this list fails the build.
 const NFT: &[&str] = &[
     "libbsd0",
@@ -74,6 +77,8 @@ struct Wanted<'a> {
     names: Vec<String>,
     content: Content<'a>,
     entrypoint: Vec<String>,
+    /// User and group of its programs; empty for root.
+    user: &'static str,
     /// The commands that check at build time that its programs start.
     proofs: Vec<Vec<String>>,
 }
@@ -171,6 +176,7 @@ fn wanted<'a>(
             names: vec![PAUSE_IMAGE.to_owned()],
             content: packages(&["catatonit"], is_pause)?,
             entrypoint: words(&["/usr/bin/catatonit", "-P"]),
+            user: "",
             proofs: vec![words(&["/usr/bin/catatonit", "--version"])],
         },
         ContainerImage::Etcd => {
@@ -183,6 +189,7 @@ fn wanted<'a>(
                 names: vec![tagged, ETCD_IMAGE.to_owned()],
                 content: packages(&["etcd-server", "libc6"], is_etcd)?,
                 entrypoint: words(&["/usr/bin/etcd"]),
+                user: "",
                 proofs: vec![words(&["/usr/bin/etcd", "--version"])],
             }
         }
@@ -197,6 +204,13 @@ fn wanted<'a>(
             let mut wanted = of_release(image, "/usr/local/bin", content, components)?;
             wanted.proofs.push(words(&["/usr/sbin/nft", "--version"]));
             wanted
+        }
+        ContainerImage::Coredns => {
+            let content = packages(&[], is_nothing)?;
+            Wanted {
+                user: NOBODY,
+                ..of_release(image, "", content, components)?
+            }
         }
     })
 }
@@ -222,6 +236,7 @@ fn of_release<'a>(
         },
         proofs: vec![vec![path.clone(), "--version".to_owned()]],
         entrypoint: vec![path],
+        user: "",
     })
 }
 
@@ -274,6 +289,9 @@ fn make(
     if let Some(program) = wanted.content.program {
         key = key.text("program", &program.sha256);
     }
+    if !wanted.user.is_empty() {
+        key = key.text("user", wanted.user);
+    }
     let key = key.finish();
     let made = session.cache.step("image", &key, |out| {
         let scratch = session.cache.scratch()?;
@@ -289,6 +307,7 @@ fn make(
             name: wanted.names[0].clone(),
             architecture: architecture.to_owned(),
             run: RunConfig {
+                user: wanted.user.to_owned(),
                 entrypoint: wanted.entrypoint.clone(),
                 env: vec!["PATH=/usr/sbin:/usr/bin".to_owned()],
                 ..RunConfig::default()
@@ -437,6 +456,37 @@ mod tests {
                 ("/usr/bin/catatonit", 0o755)
             ]
         );
+    }
+
+    #[test]
+    fn coredns_is_where_upstream_has_it_under_its_own_version_and_not_root() {
+        let program = |version: &str| Program {
+            version: version.to_owned(),
+            sha256: "0".to_owned(),
+            path: "/components".into(),
+        };
+        let components = BTreeMap::from([
+            ("coredns".to_owned(), program("v1.14.2")),
+            ("kube-scheduler".to_owned(), program("v1.36.3")),
+        ]);
+        let made = wanted(ContainerImage::Coredns, &[], &components).unwrap();
+        assert_eq!(made.names, ["slipway.local/coredns:v1.14.2"]);
+        assert_eq!(
+            (made.entrypoint, made.user),
+            (vec!["/coredns".to_owned()], "65532:65532")
+        );
+        let files = files_in(&made.content, &["/coredns".to_owned()], Path::new("/")).unwrap();
+        let paths: Vec<_> = files.iter().map(|entry| entry.path.as_str()).collect();
+        assert_eq!(paths, ["/coredns"]);
+        let made = wanted(ContainerImage::KubeScheduler, &[], &components).unwrap();
+        assert_eq!(
+            (made.names[0].as_str(), made.user),
+            ("slipway.local/kube-scheduler:v1.36.3", "")
+        );
+        let error = wanted(ContainerImage::Coredns, &[], &BTreeMap::new())
+            .err()
+            .unwrap();
+        assert_eq!(error.to_string(), "the lock has no program coredns");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-// All components of a release but the kubelet as one program, which acts as the one by whose name it is called: they share
-// most of their code. Each entry is what upstream's main of that component consists of.
+// All components of a release but the kubelet, and CoreDNS, as one program, which acts as the one by whose name it is called:
+// they share most of their code. Each entry is what upstream's main of that component consists of.
 package main
 
 import (
@@ -32,6 +32,7 @@ func server(command func() *cobra.Command) func() {
 }
 
 var programs = map[string]func(){
+	"coredns":                 coredns,
 	"kube-apiserver":          server(apiserver.NewAPIServerCommand),
 	"kube-controller-manager": server(controllermanager.NewControllerManagerCommand),
 	"kube-proxy":              server(proxy.NewProxyCommand),
@@ -52,6 +53,9 @@ func main() {
 	if !known {
 		fmt.Fprintf(os.Stderr, "%s: not the name of a component of Kubernetes\n", name)
 		os.Exit(2)
+	}
+	if name != "coredns" {
+		options(false)
 	}
 	run()
 }

@@ -1,0 +1,4 @@
+// CoreDNS alone, for a kubelet and components that come from elsewhere.
+package main
+
+func main() { coredns() }
