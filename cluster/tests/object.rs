@@ -70,6 +70,14 @@ fn image() -> Image {
     }
 }
 
+/// The same with a name server.
+fn image_with_coredns() -> Image {
+    let mut image = image();
+    let reference = "slipway.local/coredns:v1.14.2".to_owned();
+    image.images.insert("coredns".to_owned(), reference);
+    image
+}
+
 fn host() -> Host {
     let mut host = Host::debian("node1");
     host.address = Some([10, 0, 0, 5].into());
@@ -95,22 +103,57 @@ fn refused_of(role: Role, text: &str) -> Vec<String> {
     report.mistakes.iter().map(ToString::to_string).collect()
 }
 
+/// A moment of which nothing is asked but constants.
+struct Moment;
+
+impl cluster::objects::Moment for Moment {
+    fn authority(&self) -> String {
+        "X".to_owned()
+    }
+    fn expiry(&self, _: cluster::duration::Duration) -> String {
+        "X".to_owned()
+    }
+    fn token(&self) -> String {
+        panic!("every token is named")
+    }
+}
+
 /// The manifests by the names of their pods.
 fn pods(object: &Object) -> BTreeMap<String, String> {
-    struct Moment;
-    impl cluster::objects::Moment for Moment {
-        fn authority(&self) -> String {
-            "X".to_owned()
-        }
-        fn expiry(&self, _: cluster::duration::Duration) -> String {
-            "X".to_owned()
-        }
-        fn token(&self) -> String {
-            panic!("every token is named")
-        }
-    }
     let files = render(&object.config, &host(), &Moment).files.into_iter();
     files.map(|file| (file.path, file.text)).collect()
+}
+
+#[test]
+fn the_images_coredns_answers_in_the_cluster() {
+    let mut host = host();
+    host.resolved = true;
+    let object = read("", &image_with_coredns(), &host, Role::ControlPlane).unwrap();
+    assert!(object.notes.is_empty(), "{:?}", object.notes);
+    // The stub on the loopback interface would be CoreDNS itself in its pod.
+    let kubelet = &object.config.kubelet.value;
+    assert_eq!(kubelet["resolvConf"], "/run/systemd/resolve/resolv.conf");
+    assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));
+    let objects = render(&object.config, &host, &Moment).objects;
+    let mut deployments = objects
+        .iter()
+        .filter(|object| object.value["kind"] == "Deployment");
+    let container = &deployments.next().unwrap().value["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "slipway.local/coredns:v1.14.2");
+    assert_eq!(container["imagePullPolicy"], "IfNotPresent");
+    assert!(deployments.next().is_none());
+    let off = read(
+        "[dns]\nenabled = false\n",
+        &image_with_coredns(),
+        &host,
+        Role::ControlPlane,
+    );
+    let objects = render(&off.unwrap().config, &host, &Moment).objects;
+    assert!(
+        objects
+            .iter()
+            .all(|object| object.value["kind"] != "Deployment")
+    );
 }
 
 #[test]

@@ -7,9 +7,11 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -49,6 +51,12 @@ const PODS: &str = r#"{
     }
 }"#;
 
+/// The name of the API server's service, and its address: the first of the services' subnet.
+const API: (&str, Ipv4Addr) = (
+    "kubernetes.default.svc.cluster.local",
+    Ipv4Addr::new(10, 96, 0, 1),
+);
+
 /// The files and programs of a cluster.
 struct Cluster {
     slipway: PathBuf,
@@ -57,7 +65,8 @@ struct Cluster {
 }
 
 /// `new`, `up`, `status`, `kubeconfig` and `down`: a control plane and a worker become Ready, kubectl on this host reaches them,
-/// pods run on both and are reached across the nodes, kube-proxy leads to the API server's service, and nothing is left.
+/// pods run on both and are reached across the nodes, CoreDNS names the API server's service, kube-proxy leads to both services,
+/// and nothing is left.
 pub(crate) fn the_commands_run_a_cluster_with_a_worker(lab: &mut Lab) -> Result<()> {
     let image = lab.builder().build("recipes/cluster")?.out;
     let folder = lab.folder().join("cluster");
@@ -150,19 +159,67 @@ impl Cluster {
         ensure!(nodes == "cp1 w1", "the nodes are {nodes:?}");
         fs::write(self.folder.join("pods.json"), PODS).context("writing pods")?;
         self.kubectl(&["apply", "-f", "pods.json"])?;
-        for (space, name) in [("default", "probe"), ("kube-system", "kube-proxy")] {
-            let ready = "jsonpath={.status.numberReady}";
-            self.until(
-                &["-n", space, "get", "daemonset", name, "-o", ready],
-                |found| found == "2",
-            )?;
+        for (space, kind, name, field) in [
+            ("default", "daemonset", "probe", "numberReady"),
+            ("kube-system", "daemonset", "kube-proxy", "numberReady"),
+            ("kube-system", "deployment", "coredns", "readyReplicas"),
+        ] {
+            let path = format!("-o=jsonpath={{.status.{field}}}");
+            self.until(&["-n", space, "get", kind, name, &path], |found| {
+                found == "2"
+            })?;
         }
         self.pods_answer_across_nodes()?;
-        // By exec, in a kube-proxy: the address of the API server's service leads somewhere.
+        self.resolve()?;
+        // By exec, in a kube-proxy: the addresses of both services lead somewhere.
         let rules = "-n kube-system exec daemonset/kube-proxy -- nft list ruleset";
-        let rules: Vec<&str> = rules.split(' ').collect();
-        self.until(&rules, |found| found.contains("10.96.0.1 . tcp . 443"))?;
+        let rules: Vec<_> = rules.split(' ').collect();
+        self.until(&rules, |rules| {
+            ["10.96.0.1 . tcp . 443", "10.96.0.10 . udp . 53"]
+                .iter()
+                .all(|rule| rules.contains(rule))
+        })?;
         self.is_validated()
+    }
+
+    /// Asks CoreDNS for the API server's service, through a port of this host.
+    fn resolve(&self) -> Result<()> {
+        let (name, address) = API;
+        let (_forward, port) = self.forward("service/kube-dns", 53)?;
+        let answer = ask(port, name)?;
+        // RFC 1035, section 4.1.1: the lowest bits of the flags are the error, then follows the number of questions and of answers.
+        let [error, answers] = [answer[3] & 0xf, answer[7]];
+        ensure!(
+            error == 0 && answers == 1 && answer.ends_with(&address.octets()),
+            "CoreDNS answers {answer:x?} for {name}, expected {address}"
+        );
+        Ok(())
+    }
+
+    /// A port of this host that leads to a service's pod, as long as the first value lives.
+    fn forward(&self, service: &str, port: u16) -> Result<(Ended, u16)> {
+        let mut child = Command::new(&self.kubectl)
+            .args([
+                "--kubeconfig",
+                "admin",
+                "-n",
+                "kube-system",
+                "port-forward",
+                service,
+            ])
+            .arg(format!(":{port}"))
+            .current_dir(&self.folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("running kubectl port-forward")?;
+        let stdout = child.stdout.take();
+        let child = Ended(child);
+        let mut line = String::new();
+        BufReader::new(stdout.context("what kubectl says")?).read_line(&mut line)?;
+        // Forwarding from 127.0.0.1:40001 -> 53
+        let port = line.split([':', ' ']).find_map(|word| word.parse().ok());
+        let port = port.with_context(|| format!("kubectl port-forward says {line:?}"))?;
+        Ok((child, port))
     }
 
     /// `validate` calls the cluster valid, and names what is missing where more nodes are expected.
@@ -217,4 +274,39 @@ impl Cluster {
             std::thread::sleep(Duration::from_secs(2));
         }
     }
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended before.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The answer of a name server on a port of this host to a question for a name's IPv4 addresses (RFC 1035, sections 4.1 and
+/// 4.2.2).
+fn ask(port: u16, name: &str) -> Result<Vec<u8>> {
+    let mut question = vec![0x51, 0x1b, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.').chain([""]) {
+        question.push(u8::try_from(label.len())?);
+        question.extend(label.as_bytes());
+    }
+    question.extend([0, 1, 0, 1]);
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(&u16::try_from(question.len())?.to_be_bytes())?;
+    stream.write_all(&question)?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length)?;
+    let mut answer = vec![0; u16::from_be_bytes(length).into()];
+    stream.read_exact(&mut answer)?;
+    ensure!(
+        answer.len() >= question.len() && answer[..2] == question[..2],
+        "the name server answers {answer:x?}"
+    );
+    Ok(answer)
 }
