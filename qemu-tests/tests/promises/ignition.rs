@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 use image::layout::LABEL_VAR;
 use image::paths::ETC_UPPER;
 use image::report::{HANDOFF_LINE, Handoff, LINE};
-use qemu_tests::disk_content::{debugfs, dump};
+use qemu_tests::disk_content::dump;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
