@@ -127,6 +127,7 @@ impl Node {
             bus,
             serial: SYSTEM_SERIAL.into(),
             sector: sector.unwrap_or_default(),
+            read_only: false,
         })
     }
 
@@ -144,6 +145,7 @@ impl Node {
             bus,
             serial: ETCD_SERIAL.into(),
             sector: SectorSize::default(),
+            read_only: false,
         })
     }
 }

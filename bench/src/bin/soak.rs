@@ -264,6 +264,7 @@ fn insert(machine: &mut Machine, draw: &Draw, decoys: &[PathBuf]) {
             bus: draw.bus,
             serial: format!("decoy{number}"),
             sector: SectorSize::B512,
+            read_only: false,
         };
         machine.disks.insert(place + 1, disk);
     }

@@ -41,6 +41,7 @@ pub(crate) fn disk(node: &Node, serial: &str) -> Result<Disk> {
         bus: Bus::Virtio,
         serial: serial.to_owned(),
         sector: SectorSize::default(),
+        read_only: false,
     })
 }
 
@@ -301,7 +302,7 @@ pub(crate) fn a_mismatch_is_refused_and_no_disk_changes(lab: &mut Lab) -> Result
 }
 
 /// Disks that look like those of clouds and of hardware: serial number, controller, properties, the name that the config uses.
-const NAMED: [(&str, Bus, &str, &str); 6] = [
+const NAMED: [(&str, Bus, &str, &str); 10] = [
     (
         "hc",
         Bus::Scsi,
@@ -323,6 +324,31 @@ const NAMED: [(&str, Bus, &str, &str); 6] = [
         "ata-ST4000_sata",
     ),
     ("virtio", Bus::Virtio, "", "virtio-virtio"),
+    // DigitalOcean, Scaleway, Compute Engine and Proxmox VE, whose disk has the name of its slot.
+    (
+        "do",
+        Bus::Scsi,
+        "vendor=DO,product=Volume,device_id=etcd-1",
+        "scsi-0DO_Volume_etcd-1",
+    ),
+    (
+        "scw",
+        Bus::Scsi,
+        "vendor=SCW,product=b_ssd,device_id=volume-0a1b",
+        "scsi-0SCW_b_ssd_volume-0a1b",
+    ),
+    (
+        "google",
+        Bus::Scsi,
+        "vendor=Google,product=PersistentDisk,device_id=etcd-1",
+        "scsi-0Google_PersistentDisk_etcd-1",
+    ),
+    (
+        "slot",
+        Bus::Scsi,
+        "device_id=drive-scsi1",
+        "scsi-0QEMU_QEMU_HARDDISK_drive-scsi1",
+    ),
     ("last", Bus::Nvme, "", "nvme-QEMU_NVMe_Ctrl_last"),
 ];
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use image::guid::Guid;
-use image::paths::ETCD;
+use image::paths::{ETCD, NODE_SETTINGS};
 use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::{Content, digest, ext4_identity, remove};
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
+use serde_json::json;
+use slipway::vm::agent::data_url;
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, copy_sparse};
 use slipway::vm::machine::Start;
@@ -188,6 +190,88 @@ pub(crate) fn a_node_takes_no_other_volume_than_its_own(lab: &mut Lab) -> Result
     fs::rename(&own, node.etcd())?;
     refused(lab, &node, &plan, &["not this node's", &uuid, &others])
         .context("the former volume of a node that adopted another one")
+}
+
+/// The settings of a control plane of the cluster `demo`, with this way to its volume.
+fn settings(etcd: &str) -> BootOptions {
+    let text = format!("role = \"control-plane\"\n[etcd]\n{etcd}\n");
+    let file = json!({
+        "path": NODE_SETTINGS,
+        "overwrite": true,
+        "contents": { "source": data_url(text.as_bytes()) },
+    });
+    BootOptions {
+        config: Some(json!({
+            "ignition": { "version": "3.4.0" },
+            "storage": { "files": [file] },
+        })),
+        ..BootOptions::default()
+    }
+}
+
+/// A blank disk is not formatted without consent, nor one that is smaller than the settings want; a volume that cannot be
+/// written to, and one of another cluster, are refused; none of them changes. A volume is found by its label too, and the file
+/// system grows with its disk.
+pub(crate) fn the_settings_and_the_disk_decide(lab: &mut Lab) -> Result<()> {
+    const MORE: u64 = 256 << 20;
+    let by_serial = "serial = \"etcd\"\ncluster = \"demo\"";
+    for (rest, words) in [
+        (
+            "format = \"never\"",
+            ["does not allow formatting", "if-blank"],
+        ),
+        (
+            "format = \"if-blank\"\nminimum-size = 1099511627776",
+            ["is too small", "1048576 MiB"],
+        ),
+    ] {
+        let plan = settings(&format!("{by_serial}\n{rest}"));
+        let node = lab.node()?;
+        refused(lab, &node, &plan, &words).with_context(|| rest.to_owned())?;
+    }
+    let first = lab.node()?;
+    accepted(lab, &first, "")?;
+    let mut another = || -> Result<Node> {
+        let node = lab.node()?;
+        copy_sparse(&first.etcd(), &node.etcd())?;
+        Ok(node)
+    };
+    let [locked, stranger, labelled] = [another()?, another()?, another()?];
+    let disk = Disk {
+        read_only: true,
+        ..locked.etcd_disk(Bus::Virtio)?
+    };
+    let plan = BootOptions {
+        etcd: false,
+        more: vec![disk],
+        ..BootOptions::default()
+    };
+    refused(
+        lab,
+        &locked,
+        &plan,
+        &["etcd volume is read-only", "accepts writes"],
+    )?;
+    let plan = settings("serial = \"etcd\"\ncluster = \"other\"");
+    let words = ["belongs to another cluster", "\"other\"", "\"demo\""];
+    refused(lab, &stranger, &plan, &words)?;
+    let file = fs::File::options().write(true).open(labelled.etcd())?;
+    let before = file.metadata()?.len();
+    file.set_len(before + MORE)?;
+    let plan = settings("label = \"etcd\"\ncluster = \"demo\"");
+    let running = lab.boot(&labelled, &plan)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    let size = running.run("findmnt -bnro SIZE /var/lib/etcd")?;
+    running.power_off()?;
+    // What ext4 itself needs is less than what was added.
+    let size: u64 = size.trim().parse().context("the size of /var/lib/etcd")?;
+    ensure!(
+        size > before,
+        "the volume has {size} bytes on a disk of {}",
+        before + MORE
+    );
+    Ok(())
 }
 
 /// Boots to the handoff with these words behind the command line, and cuts the power.

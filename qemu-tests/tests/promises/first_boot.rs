@@ -155,6 +155,7 @@ impl Disks {
             bus: Bus::Virtio,
             serial: (*serial).to_owned(),
             sector: SectorSize::default(),
+            read_only: false,
         };
         machine.disks = self.parts.iter().map(disk).collect();
     }

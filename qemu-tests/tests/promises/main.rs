@@ -90,6 +90,7 @@ const PROMISES: &[Promise] = promises![
 const LONG: &[Promise] = promises![
     workstation::the_commands_run_a_cluster_with_a_worker,
     etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,
+    etcd_disk::the_settings_and_the_disk_decide,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
     boot::a_locked_down_kernel_loads_signed_modules,

@@ -81,6 +81,8 @@ pub struct Disk {
     pub serial: String,
     /// Its logical and physical sectors.
     pub sector: SectorSize,
+    /// Whether the machine cannot write to it.
+    pub read_only: bool,
 }
 
 impl Disk {
@@ -136,6 +138,9 @@ impl Disk {
         };
         // A node without flushes passes none to the rules below it.
         let mut options = range;
+        if self.read_only {
+            options.push_str(",read-only=on");
+        }
         if let Some(rules) = fault {
             let rules = escape(&line.inside(rules)?);
             line.arg(

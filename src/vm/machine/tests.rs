@@ -26,6 +26,7 @@ fn machine(folder: &Path) -> Machine {
             bus: Bus::Scsi,
             serial: "system".into(),
             sector: SectorSize::default(),
+            read_only: false,
         }],
         names: BTreeMap::new(),
         faults: BTreeMap::new(),
