@@ -188,6 +188,10 @@ pub const JOINED_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 /// The credentials with which it requests its identity (TLS bootstrapping).
 pub const BOOTSTRAP_KUBECONFIG: &str = "/etc/kubernetes/bootstrap-kubelet.conf";
+/// The administrator's kubeconfig on a control plane.
+pub const ADMIN_KUBECONFIG: &str = "/etc/kubernetes/admin.conf";
+/// The kubeconfig of the first administrator, which works before any role is bound.
+pub const FIRST_KUBECONFIG: &str = "/etc/kubernetes/super-admin.conf";
 /// Manifests of static pods.
 pub const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 /// The file of etcd's static pod there.

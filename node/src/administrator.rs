@@ -3,16 +3,14 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail};
+use image::kubelet::{ADMIN_KUBECONFIG, FIRST_KUBECONFIG};
 use linux::world::World;
 
 use crate::object::Bootstrap;
 use api::Api;
 
 /// The administrator's kubeconfigs: the first one works before any role is bound, and may be taken away afterwards.
-const KUBECONFIGS: [&str; 2] = [
-    "/etc/kubernetes/super-admin.conf",
-    "/etc/kubernetes/admin.conf",
-];
+const KUBECONFIGS: [&str; 2] = [FIRST_KUBECONFIG, ADMIN_KUBECONFIG];
 
 /// The client of the API server on this node.
 ///

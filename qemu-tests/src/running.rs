@@ -105,7 +105,7 @@ impl Running {
         };
         let how = match self.vm.console().wait(timeout, all) {
             Waited::Found(text) => return Ok(text),
-            Waited::Closed => "when the machine ended".to_owned(),
+            Waited::Closed => format!("when the machine ended{}", self.vm.last_words()),
             Waited::Late => format!("within {} s", timeout.as_secs()),
         };
         let text = self.vm.console().text();
@@ -124,7 +124,7 @@ impl Running {
         });
         match found {
             Waited::Found(line) => Ok(line),
-            Waited::Closed => bail!("the machine ended without a report"),
+            Waited::Closed => bail!("the machine ended without a report{}", self.vm.last_words()),
             Waited::Late => bail!("no report within {} s", timeout.as_secs()),
         }
     }
@@ -144,7 +144,10 @@ impl Running {
         match found {
             Waited::Found(Ok(())) => Ok(()),
             Waited::Found(Err(report)) => bail!("the init reports a failure: {report}"),
-            Waited::Closed => bail!("the machine ended before the handoff"),
+            Waited::Closed => bail!(
+                "the machine ended before the handoff{}",
+                self.vm.last_words()
+            ),
             Waited::Late => bail!("no handoff within {} s", timeout.as_secs()),
         }
     }

@@ -20,7 +20,7 @@ use crate::host::atomic_file;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::vm::accel;
-use crate::vm::agent::{Agent, PORT, Secret};
+use crate::vm::agent::{self, Agent, PORT, Secret};
 use crate::vm::disks::Node;
 use crate::vm::hub::{Hub, Peer};
 use crate::vm::machine::Forward;
@@ -38,9 +38,9 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How long the nodes may take to power off.
 const POWER_OFF: Duration = Duration::from_secs(15);
 /// Nodes, as the API server knows them.
-const NODES: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json";
+const NODES: &str = "get nodes -o json";
 /// Nodes and pods, for people.
-const PODS: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A -o wide";
+const PODS: &str = "get nodes,pods -A -o wide";
 
 /// What a cluster on this host consists of.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ fn attend(
     }
     step.made(None);
     let first = running.first().context("a cluster without machines")?;
-    state.cluster = first.ask(PODS)?.unwrap_or_default();
+    state.cluster = first.ask(&agent::kubectl(PODS))?.unwrap_or_default();
     state.ready = true;
     state.waits_for.clear();
     folder.keep(state)?;
@@ -244,7 +244,7 @@ fn wait_agents(session: &Session, running: &mut [Running]) -> Result<()> {
 /// What the nodes wait for; empty when all are Ready.
 fn waits(running: &[Running]) -> Result<String> {
     let first = running.first().context("a cluster without machines")?;
-    let answer = first.ask(NODES)?;
+    let answer = first.ask(&agent::kubectl(NODES))?;
     let ready = answer.map(|text| ready(&text)).unwrap_or_default();
     let mut lines = Vec::new();
     for machine in running {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use data_encoding::HEXLOWER;
+use image::kubelet::ADMIN_KUBECONFIG;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -211,6 +212,12 @@ impl<'a> Agent<'a> {
             output: String::from_utf8_lossy(&output).trim_end().to_owned(),
         })
     }
+}
+
+/// A script that asks the API server of a control plane as its administrator, with these words behind `kubectl`.
+#[must_use]
+pub fn kubectl(words: &str) -> String {
+    format!("kubectl --kubeconfig {ADMIN_KUBECONFIG} {words}")
 }
 
 fn random() -> Result<String> {

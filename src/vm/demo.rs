@@ -103,7 +103,7 @@ printf '%s\t%s\n' node "$unit"
 [[ $unit == active/exited ]]
 "#;
 /// Prints nodes and pods.
-const PODS: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A";
+const PODS: &str = "get nodes,pods -A";
 
 /// [`HEALTH`] of a node of a cluster: its etcd talks to strangers on another port only.
 fn health_in_a_cluster() -> String {
@@ -197,7 +197,7 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
         format!("its unit {}", fact(facts, "node").unwrap_or("unknown"))
     })?;
     let ready_seconds = begin.elapsed().as_secs_f64();
-    let cluster = agent.ask(PODS, QUESTION)?;
+    let cluster = agent.ask(&agent::kubectl(PODS), QUESTION)?;
     if cluster.code != 0 {
         bail!("the node is Ready, but kubectl fails: {}", cluster.output);
     }
@@ -261,7 +261,10 @@ fn wait_console(session: &Session, vm: &Vm, words: &[&str], patience: Duration) 
             Waited::Found(Ok(())) => return Ok(()),
             Waited::Found(Err(report)) => bail!("the init reports a failure: {report}"),
             Waited::Closed => {
-                bail!("the machine ended before its console showed any of {words:?}")
+                bail!(
+                    "the machine ended before its console showed any of {words:?}{}",
+                    vm.last_words()
+                )
             }
             Waited::Late if session.interrupt.requested() => bail!("interrupted"),
             Waited::Late if Instant::now() >= until => bail!(

@@ -201,6 +201,17 @@ impl Vm {
         Ok(self.ended)
     }
 
+    /// What is known of an end that nobody asked for, behind a colon: the last event, and QEMU's own message.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        let event = self.events().pop();
+        let event = event.map_or_else(String::new, |event| {
+            let reason = event.reason.unwrap_or_default();
+            format!(": {} {reason}", event.name).trim_end().to_owned()
+        });
+        event + &complaint(&self.place)
+    }
+
     /// Waits until QEMU ends by itself, as after the guest's power-off.
     ///
     /// # Errors
