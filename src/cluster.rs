@@ -14,6 +14,7 @@ pub mod node;
 
 // Floor: a running cluster anywhere, machines on this host
 pub mod machines;
+pub mod token;
 pub mod validate;
 
 // Floor: the running cluster

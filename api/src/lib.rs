@@ -242,6 +242,23 @@ impl Api {
     }
 }
 
+/// The path of an object in the API.
+#[must_use]
+pub fn path(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let group = match text(&object["apiVersion"]) {
+        core if core.contains('/') => format!("/apis/{core}"),
+        core => format!("/api/{core}"),
+    };
+    let namespace = match &object["metadata"]["namespace"] {
+        Value::String(namespace) => format!("/namespaces/{namespace}"),
+        _ => String::new(),
+    };
+    let kind = text(&object["kind"]).to_lowercase();
+    let name = text(&object["metadata"]["name"]);
+    format!("{group}{namespace}/{kind}s/{name}")
+}
+
 /// The status of a refusal, if this error is one.
 pub fn status(error: &anyhow::Error) -> Option<StatusCode> {
     error

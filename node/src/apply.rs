@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::control_plane::{authority, hexadecimal};
 use crate::journal::Journal;
 use crate::object::Bootstrap;
-use api::{Api, is_temporary};
+use api::{Api, is_temporary, path};
 
 /// How long the API server may refuse an object that it takes later.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -135,22 +135,6 @@ fn send(world: &World, api: &Api, path: &str, object: &Value) -> Result<()> {
             result => return result,
         }
     }
-}
-
-/// The path of an object in the API.
-pub(crate) fn path(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let group = match text(&object["apiVersion"]) {
-        core if core.contains('/') => format!("/apis/{core}"),
-        core => format!("/api/{core}"),
-    };
-    let namespace = match &object["metadata"]["namespace"] {
-        Value::String(namespace) => format!("/namespaces/{namespace}"),
-        _ => String::new(),
-    };
-    let kind = text(&object["kind"]).to_lowercase();
-    let name = text(&object["metadata"]["name"]);
-    format!("{group}{namespace}/{kind}s/{name}")
 }
 
 /// The change that gives a node the labels and taints of a control plane; none if it has them.

@@ -277,7 +277,7 @@ impl ControlPlane {
 
     fn applied(&self, path: &str) -> Value {
         let mut all = self.objects.iter();
-        let found = all.find(|object| apply::path(object) == path);
+        let found = all.find(|object| api::path(object) == path);
         found.unwrap_or_else(|| panic!("no {path}")).clone()
     }
 

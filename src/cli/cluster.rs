@@ -14,6 +14,7 @@ use slipway::cluster::node::{self, Own};
 use slipway::cluster::object::ClusterFile;
 use slipway::cluster::secrets::{self, Secrets};
 use slipway::cluster::state::{Folder, State};
+use slipway::cluster::token;
 use slipway::cluster::up::{self, Cluster};
 use slipway::cluster::validate;
 use slipway::host::atomic_file;
@@ -127,7 +128,11 @@ fn join_config(args: &JoinArgs) -> Result<ExitCode> {
         name: args.name.clone(),
         address: args.address.clone(),
     };
-    let secrets = args.identity.secrets(&file)?;
+    let mut secrets = args.identity.secrets(&file)?;
+    if args.fresh_token {
+        let kubeconfig = access(&args.object, args.server.as_deref(), &args.identity)?;
+        secrets.token = token::fresh(&file, &secrets, &kubeconfig)?;
+    }
     let config = node::config(&file, &secrets, args.role.into(), &own)?;
     args.to.write(&format!("{config}\n"))?;
     Ok(ExitCode::SUCCESS)

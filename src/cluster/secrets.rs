@@ -150,7 +150,7 @@ impl Secrets {
 }
 
 /// A bootstrap token, as kubeadm's.
-fn token() -> Result<String> {
+pub(super) fn token() -> Result<String> {
     let mut random = fs::File::open("/dev/urandom").context("opening the host's random numbers")?;
     let mut part = |length| -> Result<String> {
         let mut text = String::new();

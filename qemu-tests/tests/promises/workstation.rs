@@ -179,6 +179,7 @@ impl Cluster {
                 .iter()
                 .all(|rule| rules.contains(rule))
         })?;
+        self.makes_a_token()?;
         self.is_validated()
     }
 
@@ -220,6 +221,26 @@ impl Cluster {
         let port = line.split([':', ' ']).find_map(|word| word.parse().ok());
         let port = port.with_context(|| format!("kubectl port-forward says {line:?}"))?;
         Ok((child, port))
+    }
+
+    /// A config for another worker, with a token that the cluster knows from then on.
+    fn makes_a_token(&self) -> Result<()> {
+        let config =
+            self.slipway(["join-config", "blue.toml", "--role=worker", "--fresh-token"])?;
+        let names = "jsonpath={.items[*].metadata.name}";
+        let names = self.kubectl(&["-n", "kube-system", "get", "secrets", "-o", names])?;
+        let ids = names.split_whitespace();
+        let ids: Vec<&str> = ids
+            .filter_map(|name| name.strip_prefix("bootstrap-token-"))
+            .collect();
+        ensure!(ids.len() == 2, "the cluster has the secrets {names}");
+        // In a data URL, where the dot between id and secret is escaped.
+        let is_of = |id: &&str| config.contains(&format!("{id}%2E"));
+        ensure!(
+            ids.iter().any(is_of),
+            "the config has no token of the cluster"
+        );
+        Ok(())
     }
 
     /// `validate` calls the cluster valid, and names what is missing where more nodes are expected.

@@ -94,6 +94,13 @@ pub(crate) struct JoinArgs {
     /// The node's address [default: that of the interface with the default route]
     #[arg(long)]
     pub(crate) address: Option<String>,
+    /// Make a new bootstrap token in the running cluster: the first one is valid for 24 hours from its beginning
+    #[arg(long)]
+    pub(crate) fresh_token: bool,
+    /// With a fresh token, the URL of the API server [default: the object's endpoint, or that of the cluster that runs on
+    /// this host]
+    #[arg(long, value_name = "URL", requires = "fresh_token")]
+    pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) to: ToArgs,
     #[command(flatten)]
