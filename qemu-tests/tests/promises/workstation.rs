@@ -186,8 +186,18 @@ impl Cluster {
     /// Asks CoreDNS for the API server's service, through a port of this host.
     fn resolve(&self) -> Result<()> {
         let (name, address) = API;
-        let (_forward, port) = self.forward("service/kube-dns", 53)?;
-        let answer = ask(port, name)?;
+        let end = Instant::now() + PATIENCE;
+        // The first connections to a busy node's pod may be cut on their way through four programs.
+        let answer = loop {
+            let answer = self
+                .forward("service/kube-dns", 53)
+                .and_then(|(_forward, port)| ask(port, name));
+            match answer {
+                Ok(answer) => break answer,
+                Err(error) if Instant::now() >= end => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_secs(2)),
+            }
+        };
         // RFC 1035, section 4.1.1: the lowest bits of the flags are the error, then follows the number of questions and of answers.
         let [error, answers] = [answer[3] & 0xf, answer[7]];
         ensure!(
