@@ -130,6 +130,8 @@ fn join_config(args: &JoinArgs) -> Result<ExitCode> {
     };
     let mut secrets = args.identity.secrets(&file)?;
     if args.fresh_token {
+        // No token for a config that cannot be made.
+        node::config(&file, &secrets, args.role.into(), &own)?;
         let kubeconfig = access(&args.object, args.server.as_deref(), &args.identity)?;
         secrets.token = token::fresh(&file, &secrets, &kubeconfig)?;
     }

@@ -80,6 +80,13 @@ pub(crate) fn the_commands_run_a_cluster_with_a_worker(lab: &mut Lab) -> Result<
         folder,
     };
     cluster.slipway(["new", "blue.toml"])?;
+    // What a worker on another host would be told; `up` has its own.
+    let object = cluster.folder.join("blue.toml");
+    let text = fs::read_to_string(&object)?;
+    fs::write(
+        &object,
+        format!("endpoint = \"api.example.test:6443\"\n{text}"),
+    )?;
     let up = cluster.slipway([
         OsStr::new("up"),
         "blue.toml".as_ref(),
