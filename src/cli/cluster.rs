@@ -226,6 +226,8 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     let folder = Folder::of(file.path());
     drop(folder.hold()?);
     folder.forget()?;
+    // Ctrl-C ends the machines before it ends this process.
+    let _guard = interrupt.guard();
     let log = fs::File::create(folder.log())
         .with_context(|| format!("making {}", folder.log().display()))?;
     let mut child = background::start_again(&["--foreground"], &log)?;
