@@ -129,7 +129,7 @@ impl Disks {
 
     /// Restores the disks in `file` to their content before the first boot, except the image's own partitions: they are most
     /// of the data, and no boot writes to them.
-    fn reset(&self, file: &File) -> Result<()> {
+    pub(crate) fn reset(&self, file: &File) -> Result<()> {
         let (before, image) = (File::open(&self.file)?, self.image()?);
         let size = before.metadata()?.len();
         for stretch in [0..image.start, image.end..size] {
@@ -140,7 +140,7 @@ impl Disks {
     }
 
     /// Whether the image's own partitions in `file` are unchanged.
-    fn has_image(&self, file: &Path) -> Result<bool> {
+    pub(crate) fn has_image(&self, file: &Path) -> Result<bool> {
         same(&File::open(&self.file)?, &File::open(file)?, self.image()?)
     }
 
@@ -450,6 +450,14 @@ impl Recorded {
         change: impl FnOnce(&mut Machine),
     ) -> Result<Running> {
         start(lab, &self.node, &self.disks, &self.file, change)
+    }
+
+    /// Boots the disks of [`Recorded::before`] to the handoff, and gives the log of the writes.
+    pub(crate) fn recovery(&self, lab: &mut Lab) -> Result<Writes> {
+        let record = self.node.folder().join("record-again");
+        File::create(&record)?;
+        boot(lab, &self.node, &self.disks, &self.file, Some(&record))?;
+        Writes::open(&record)
     }
 
     /// Boots disks that a first boot left incomplete, with the same config: the result is the expected one, and no file

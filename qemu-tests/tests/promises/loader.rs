@@ -28,6 +28,38 @@ ls
 cd /
 umount /run/esp"#;
 
+/// Names an entry that is not there as the loader's default, as `bootctl set-default` does
+/// (<https://systemd.io/BOOT_LOADER_INTERFACE/>): attributes, then the name in UTF-16.
+const SET_DEFAULT: &str = r#"set -e
+folder=/sys/firmware/efi/efivars
+mountpoint -q $folder || mount -t efivarfs efivarfs $folder
+printf '\007\0\0\0g\0o\0n\0e\0.\0e\0f\0i\0\0\0' > $folder/LoaderEntryDefault-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"#;
+/// Prints the default's bytes.
+const SHOW_DEFAULT: &str = r#"set -e
+folder=/sys/firmware/efi/efivars
+mountpoint -q $folder || mount -t efivarfs efivarfs $folder
+wc -c < $folder/LoaderEntryDefault-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"#;
+
+/// A default in the firmware's variables that names an entry which an update has removed does not keep a node from booting.
+pub(crate) fn a_default_that_is_gone_is_passed_over(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let plan = BootOptions {
+        direct: false,
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    running.run(SET_DEFAULT)?;
+    running.power_off()?;
+    let running = lab.boot(&node, &plan)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    let bytes = running.run(SHOW_DEFAULT)?;
+    ensure!(bytes == "22", "the variable has {bytes} bytes");
+    running.power_off()
+}
+
 /// An image that fails at its last try gives way to the other entry by itself, whatever the failure policy has counted; one
 /// that the loader starts again although it has no tries left is the last one, and stays up with its report.
 pub(crate) fn a_broken_image_gives_way_to_the_other_entry(lab: &mut Lab) -> Result<()> {

@@ -10,6 +10,8 @@ use crate::first_boot::Recorded;
 
 /// Number of power cuts.
 const CUTS: usize = 20;
+/// Number of cuts of a first boot whose recovery is cut as often.
+const AGAIN: usize = 3;
 
 /// The power is cut at twenty moments, spread over all writes of the first boot, at its flushes and in between; the next
 /// boot gives the same result as an undisturbed one, and creates no file system twice.
@@ -57,6 +59,30 @@ pub(crate) fn a_first_boot_whose_disks_lose_unflushed_writes_converges(
         recorded.converges(lab).with_context(|| cut)?;
     }
     ensure!(lost > CUTS, "only {lost} writes were lost or torn");
+    recorded.has_image()
+}
+
+/// The power is cut during the first boot, and again at several moments of the boot that completes it; the third boot gives the
+/// same result as an undisturbed one, and creates no file system twice.
+pub(crate) fn a_recovery_that_is_cut_off_converges(lab: &mut Lab) -> Result<()> {
+    let recorded = Recorded::new(lab)?;
+    let mut cuts = 0;
+    for first in recorded.writes.spread(AGAIN) {
+        let copy = recorded.before()?;
+        recorded.writes.replay(0..first, &copy)?;
+        let about = || format!("the power was cut after {first} writes and flushes");
+        let recovery = recorded.recovery(lab).with_context(about)?;
+        for second in recovery.spread(AGAIN) {
+            let copy = recorded.before()?;
+            recorded.writes.replay(0..first, &copy)?;
+            recovery.replay(0..second, &copy)?;
+            recorded
+                .converges(lab)
+                .with_context(|| format!("{}, and after {second} of the next boot", about()))?;
+            cuts += 1;
+        }
+    }
+    ensure!(cuts > AGAIN, "the recoveries had only {cuts} moments");
     recorded.has_image()
 }
 

@@ -5,20 +5,39 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use image::layout::MIB;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
+use qemu_tests::write_log::Writes;
 use serde_json::{Value, json};
 use slipway::IGNITION_PROGRAM;
 use slipway::vm::agent::data_url;
-use slipway::vm::disks::Node;
+use slipway::vm::disks::{ETCD_SERIAL, ETCD_SIZE, Node, copy_sparse};
 use slipway::vm::machine::OnReset;
 use slipway::vm::machine::disk::Disk;
 
 use crate::disks::{boot_and_wait, disk, expect_answers, mount_unit};
+use crate::first_boot::Disks;
 
 /// The content of a file: long enough that it cannot be on a disk by accident.
 const WRITTEN: &str = "slipway wrote these words into a file";
+/// What a node says of `/var` on an encrypted mirror.
+const VAULT: [(&str, &str); 3] = [
+    ("cat /etc/probe", WRITTEN),
+    (
+        "test $(stat -c %Hd:%Ld /var) = $(stat -L -c %Hr:%Lr /dev/mapper/vault) && echo same",
+        "same",
+    ),
+    (
+        "cat /sys/dev/block/$(stat -c %Hd:%Ld /var)/slaves/md*/md/level",
+        "raid1",
+    ),
+];
+/// Size of a disk of the mirror whose making is cut off, bytes.
+const MEMBER: u64 = 512 * MIB;
+/// Number of cuts.
+const CUTS: usize = 8;
 /// The key of a volume.
 const KEY: &str = "planted-key-8c1f2a7e";
 
@@ -164,6 +183,56 @@ fn encrypted_mirror(path: &str, file: &str) -> Value {
     })
 }
 
+/// The power is cut at moments spread over a first boot that makes a mirror, an encrypted volume on it and `/var` there: the next
+/// boot completes them all, and the one after it has them.
+pub(crate) fn an_encrypted_mirror_that_was_cut_off_is_completed(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    let more = [
+        (ETCD_SERIAL, ETCD_SIZE),
+        ("left", MEMBER),
+        ("right", MEMBER),
+    ];
+    let disks = Disks::new(&node, &more)?;
+    let [file, record] = ["disks.raw", "record"].map(|name| node.folder().join(name));
+    File::create(&record)?;
+    copy_sparse(&disks.file, &file)?;
+    let boot = |lab: &mut Lab, record: Option<&Path>| -> Result<Running> {
+        let plan = BootOptions {
+            etcd: false,
+            ..BootOptions::default()
+        };
+        let mut machine = lab.machine(&node, &plan)?;
+        disks.give(&mut machine, &file);
+        machine.record = record.map(Path::to_owned);
+        let config = encrypted_mirror("/var", "/etc/probe");
+        let running = lab.start(&node, machine, Some(config))?;
+        running.wait_handoff(timeouts::HANDOFF)?;
+        Ok(running)
+    };
+    boot(lab, Some(&record))?.vm.pull_plug();
+    let writes = Writes::open(&record)?;
+    let moments = writes.spread(CUTS);
+    ensure!(moments.len() == CUTS, "the boot has {moments:?} moments");
+    for moment in moments {
+        let about = || format!("the power was cut after {moment} writes and flushes");
+        let copy = File::options().read(true).write(true).open(&file)?;
+        disks.reset(&copy)?;
+        writes.replay(0..moment, &copy)?;
+        for which in ["next", "third"] {
+            let about = || format!("{}, {which} boot", about());
+            let running = boot(lab, None).with_context(about)?;
+            running.wait_agent().with_context(about)?;
+            expect_answers(&running, &VAULT).with_context(about)?;
+            running.vm.pull_plug();
+        }
+    }
+    ensure!(
+        disks.has_image(&file)?,
+        "a boot wrote to the image's own partitions"
+    );
+    Ok(())
+}
+
 /// `/var` on an encrypted volume on a mirror: the init starts both at every later boot, without a config.
 pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
@@ -173,25 +242,15 @@ pub(crate) fn an_encrypted_mirror_serves_as_var(lab: &mut Lab) -> Result<()> {
         more: vec![disk(&node, "left")?, disk(&node, "right")?],
         ..BootOptions::default()
     };
-    let answers = [
-        ("cat /etc/probe", WRITTEN),
-        (
-            "test $(stat -c %Hd:%Ld /var) = $(stat -L -c %Hr:%Lr /dev/mapper/vault) && echo same",
-            "same",
-        ),
-        (
-            "cat /sys/dev/block/$(stat -c %Hd:%Ld /var)/slaves/md*/md/level",
-            "raid1",
-        ),
-        (
-            "systemctl is-active systemd-cryptsetup@vault.service",
-            "active",
-        ),
-    ];
+    let active = (
+        "systemctl is-active systemd-cryptsetup@vault.service",
+        "active",
+    );
     for boot in ["first", "second"] {
         let running = boot_and_wait(lab, &node, &plan, &["/dev/mapper/vault"])?;
         running.wait_services()?;
-        expect_answers(&running, &answers).with_context(|| format!("after the {boot} boot"))?;
+        expect_answers(&running, &VAULT).with_context(|| format!("after the {boot} boot"))?;
+        expect_answers(&running, &[active]).with_context(|| format!("after the {boot} boot"))?;
         running.power_off()?;
     }
     for disk in &plan.more {
