@@ -8,9 +8,10 @@ pub mod state;
 // Floor: its secrets
 pub mod secrets;
 
-// Floor: what a node and an administrator get
+// Floor: questions for a new one, what a node and an administrator get
 pub mod administrator;
 pub mod node;
+pub mod wizard;
 
 // Floor: a running cluster anywhere, machines on this host
 pub mod machines;

@@ -17,6 +17,7 @@ use slipway::cluster::state::{Folder, State};
 use slipway::cluster::token;
 use slipway::cluster::up::{self, Cluster};
 use slipway::cluster::validate;
+use slipway::cluster::wizard;
 use slipway::host::atomic_file;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::sandbox::background;
@@ -106,7 +107,16 @@ fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
     );
     let identity = args.identity.file()?;
     let recipient = secrets::identity(&identity)?.to_public();
-    let file = ClusterFile::create(path, name)?;
+    let text = match args.wizard {
+        true => wizard::ask(
+            path,
+            name,
+            &mut std::io::stdin().lock(),
+            &mut std::io::stderr(),
+        )?,
+        false => ClusterFile::template(name)?,
+    };
+    let file = ClusterFile::create(path, &text)?;
     let secret = Secrets::make(file.config(), SystemTime::now())?.write(path, &recipient)?;
     if output.json {
         let files = serde_json::json!({"object": path, "secrets": secret, "identity": identity});

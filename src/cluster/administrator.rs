@@ -63,7 +63,7 @@ mod tests {
     fn a_kubeconfig_is_signed_by_the_cluster_s_authority() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blue.toml");
-        let file = ClusterFile::create(&path, "blue").unwrap();
+        let file = ClusterFile::create(&path, &ClusterFile::template("blue").unwrap()).unwrap();
         let now = SystemTime::now();
         let secrets = Secrets::make(file.config(), now).unwrap();
         let error = kubeconfig(&file, &secrets, None, now)

@@ -29,14 +29,22 @@ pub struct ClusterFile {
 }
 
 impl ClusterFile {
-    /// Writes a new object with comments.
+    /// The text of a new object, with comments.
     ///
     /// # Errors
-    /// A name that no cluster can have, a file that is there already.
-    pub fn create(path: &Path, name: &str) -> Result<Self> {
+    /// A name that no cluster can have.
+    pub fn template(name: &str) -> Result<String> {
         check_name(name)?;
+        Ok(TEMPLATE.replace("NAME", name))
+    }
+
+    /// Writes a new object.
+    ///
+    /// # Errors
+    /// Its mistakes, a file that is there already.
+    pub fn create(path: &Path, text: &str) -> Result<Self> {
         ensure!(!path.exists(), "{} is there already", path.display());
-        let text = TEMPLATE.replace("NAME", name);
+        Self::parse(path, text)?;
         atomic_file::write(path, 0o666, |file| Ok(file.write_all(text.as_bytes())?))?;
         Self::read(path)
     }
@@ -152,13 +160,14 @@ mod tests {
     fn a_new_object_is_right_and_takes_the_place_of_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blue.toml");
-        let file = ClusterFile::create(&path, "blue").unwrap();
+        let text = ClusterFile::template("blue").unwrap();
+        let file = ClusterFile::create(&path, &text).unwrap();
         assert_eq!(file.name(), "blue");
         let error = file.endpoint().unwrap_err().to_string();
         assert!(error.contains("names no endpoint"), "{error}");
-        let error = ClusterFile::create(&path, "red").unwrap_err().to_string();
+        let error = ClusterFile::create(&path, &text).unwrap_err().to_string();
         assert!(error.ends_with("blue.toml is there already"), "{error}");
-        let error = ClusterFile::create(&folder.path().join("x"), "Blue_1").unwrap_err();
+        let error = ClusterFile::template("Blue_1").unwrap_err();
         assert!(
             error.to_string().contains("\"Blue_1\" is not a name"),
             "{error}"

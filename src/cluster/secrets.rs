@@ -216,7 +216,7 @@ mod tests {
     fn secrets_are_kept_for_their_identity_and_their_cluster_alone() {
         let folder = tempfile::tempdir().unwrap();
         let object = folder.path().join("blue.toml");
-        let config = ClusterFile::create(&object, "blue")
+        let config = ClusterFile::create(&object, &ClusterFile::template("blue").unwrap())
             .unwrap()
             .config()
             .clone();

@@ -58,6 +58,9 @@ pub(crate) struct NewArgs {
     /// The cluster's name [default: the file's]
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Ask for the most important fields, on standard input
+    #[arg(long)]
+    pub(crate) wizard: bool,
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
 }
