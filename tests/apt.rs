@@ -67,7 +67,7 @@ fn run() -> Result<()> {
     recipes.sort_by(|a, b| a.path.cmp(&b.path));
     ensure!(!recipes.is_empty(), "there is no recipe to ask apt about");
     let session = Session::open(Kind::Quiet)?;
-    let oracle = Oracle::new(&session, &recipes[0])?;
+    let mut oracle = Oracle::new(&session, &recipes[0])?;
     oracle.has_the_pinned_keys(&folder.join("src/debian/keys"))?;
     println!("test {KEYS_TEST} ... ok");
     let mut asked: Vec<SetRequest> = Vec::new();
@@ -81,11 +81,11 @@ fn run() -> Result<()> {
         if requests.is_empty() {
             continue;
         }
-        let chosen = lock::resolve(&session, recipe, &requests)?.lock;
-        for request in &requests {
-            oracle
-                .agrees(request, &chosen)
-                .with_context(|| format!("set {} of {}", request.name, recipe.path.display()))?;
+        if let Err(error) = agree(&session, &oracle, recipe, &requests) {
+            // The archive may have been updated between apt's reading and ours: then both read it again, and once is enough.
+            println!("{error:#}; the indexes are read again");
+            oracle = Oracle::new(&session, recipe)?;
+            agree(&session, &oracle, recipe, &requests)?;
         }
         asked.extend(requests);
     }
@@ -94,6 +94,22 @@ fn run() -> Result<()> {
         asked.len(),
         recipes.len()
     );
+    Ok(())
+}
+
+/// Chooses the sets, and asks apt about each.
+fn agree(
+    session: &Session,
+    oracle: &Oracle,
+    recipe: &Recipe,
+    requests: &[SetRequest],
+) -> Result<()> {
+    let chosen = lock::resolve(session, recipe, requests)?.lock;
+    for request in requests {
+        oracle
+            .agrees(request, &chosen)
+            .with_context(|| format!("set {} of {}", request.name, recipe.path.display()))?;
+    }
     Ok(())
 }
 

@@ -33,6 +33,7 @@ umount /run/esp"#;
 const SET_DEFAULT: &str = r#"set -e
 folder=/sys/firmware/efi/efivars
 mountpoint -q $folder || mount -t efivarfs efivarfs $folder
+mount -o remount,rw $folder
 printf '\007\0\0\0g\0o\0n\0e\0.\0e\0f\0i\0\0\0' > $folder/LoaderEntryDefault-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"#;
 /// Prints the default's bytes.
 const SHOW_DEFAULT: &str = r#"set -e
