@@ -33,6 +33,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const APPLY: &str = "application/apply-patch+yaml";
 /// The media type of a merge patch (RFC 7386).
 const MERGE: &str = "application/merge-patch+json";
+/// The media type of JSON.
+const JSON: &str = "application/json";
 /// The owner of the fields that are applied.
 const MANAGER: &str = "slipway";
 
@@ -205,6 +207,15 @@ impl Api {
         let path = format!("{path}?fieldManager={MANAGER}");
         self.send(Method::PATCH, &path, Some((MERGE, change)))
             .map(drop)
+    }
+
+    /// The answer to a request with a body of JSON.
+    ///
+    /// # Errors
+    /// If the server does not answer, refuses, or answers otherwise than with JSON.
+    pub fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let answer = self.send(Method::POST, path, Some((JSON, body)))?;
+        serde_json::from_slice(&answer).with_context(|| format!("reading the answer of {path}"))
     }
 
     fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Vec<u8>> {

@@ -35,6 +35,8 @@ pub struct Config {
     pub kubernetes: Version,
     /// The flags of etcd.
     pub etcd_flags: EtcdFlags,
+    /// The members, as `NAME=URL,…`, of an etcd that this node's joins; none if it is the first member.
+    pub etcd_members: Option<String>,
     /// What kubeadm takes with a warning.
     pub warnings: Vec<Mistake>,
 }
@@ -94,6 +96,7 @@ pub(crate) fn complete(
         uploaded,
         kubeadm: kubeadm.clone(),
         etcd_flags: kubeadm.release.etcd_flags,
+        etcd_members: None,
         warnings: report.warnings.clone(),
     })
 }

@@ -28,9 +28,11 @@ mod wording;
 // Floor: YAML
 pub mod yaml;
 
-// Floor: versions, what a node learns of a cluster before it trusts it
+// Floor: versions, what a node learns of a cluster before it trusts it, and as a further control plane
 pub mod discovery;
+pub mod etcd_members;
 pub mod release;
+pub mod shared_keys;
 
 // Floor: fields
 mod schema;

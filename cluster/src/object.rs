@@ -19,6 +19,7 @@ use crate::discovery::{Pin, Token};
 use crate::host::Host;
 use crate::release::{EtcdFlags, Kubeadm};
 use crate::report::{Mistake, Report};
+use crate::shared_keys::CertificateKey;
 use crate::yaml::{Content, Node};
 use translate::{Translation, translate};
 use words::{CNI, Document, Shape, WORDS};
@@ -67,6 +68,13 @@ pub struct Join {
     pub system: Map<String, Value>,
 }
 
+/// How a control plane joins its cluster: `[join]`.
+#[derive(Clone, Debug)]
+pub struct Further {
+    /// How it gets the keys of the cluster's authorities from the cluster; without this its config brings them.
+    pub fetched: Option<(Join, CertificateKey)>,
+}
+
 /// A cluster object, complete and valid.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -78,6 +86,8 @@ pub struct Object {
     pub labels: BTreeMap<String, String>,
     /// How it joins a cluster, if it is a worker.
     pub join: Option<Join>,
+    /// How it joins a cluster, if it is a further control plane.
+    pub further: Option<Further>,
     /// What is left out, and why.
     pub notes: Vec<String>,
 }
@@ -92,7 +102,10 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         return Err(report);
     };
     let mut translation = translate(&root, image, &mut report);
-    let join = join::read(&root, role, image, &mut report);
+    let (join, further) = match role {
+        Role::Worker => (join::worker(&root, image, &mut report), None),
+        Role::ControlPlane => (None, join::control_plane(&root, image, &mut report)),
+    };
     let Some(kubeadm) = kubeadm(&translation, &root, image, &mut report) else {
         return Err(report);
     };
@@ -128,6 +141,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         cni: translation.cni,
         labels: translation.labels,
         join,
+        further,
         notes,
     })
 }

@@ -25,6 +25,9 @@ pub struct File {
     pub text: String,
 }
 
+/// The file of etcd's manifest.
+pub const ETCD: &str = "/etc/kubernetes/manifests/etcd.yaml";
+
 /// The manifests.
 #[must_use]
 pub fn static_pods(config: &Config, host: &Host) -> Vec<File> {
@@ -49,6 +52,12 @@ pub fn static_pods(config: &Config, host: &Host) -> Vec<File> {
         .filter_map(|(pod, _)| pod)
         .map(|pod| pod.file())
         .collect()
+}
+
+/// Where the other members of etcd reach this node's.
+#[must_use]
+pub fn etcd_peer_url(config: &Config) -> String {
+    etcd::peer_url(config)
 }
 
 /// What is special to one static pod.

@@ -457,8 +457,14 @@ port = 6443
 #[test]
 fn a_role_that_does_not_fit_the_object_is_named() {
     let mistakes = refused(&joining(""));
-    let expected = "join: joining a further control plane is not there yet; expected role = \"worker\" (line 2, column 2)";
-    assert_eq!(mistakes, [expected]);
+    let expected = "on a control plane it goes with certificate-key; expected both, or neither and the authorities' keys in the node's config";
+    assert_eq!(
+        mistakes,
+        [
+            format!("join.token: {expected} (line 3, column 9)"),
+            format!("join.ca-hashes: {expected} (line 4, column 13)"),
+        ]
+    );
     let mistakes = refused_of(Role::Worker, "name = \"blue\"\n");
     let expected = "join: expected [join] with token and ca-hashes: the role of this node is worker (line 1, column 1)";
     assert_eq!(mistakes, [expected]);
@@ -467,6 +473,35 @@ fn a_role_that_does_not_fit_the_object_is_named() {
         mistakes[0].starts_with("join: expected a table"),
         "{mistakes:?}"
     );
+}
+
+#[test]
+fn a_further_control_plane_brings_its_keys_or_fetches_them() {
+    let brought = taken("name = \"blue\"\nendpoint = \"api.example.test\"\n[join]\n");
+    assert!(brought.join.is_none());
+    assert!(
+        brought
+            .further
+            .is_some_and(|further| further.fetched.is_none())
+    );
+    assert!(taken("name = \"blue\"\n").further.is_none());
+    let key = "0f".repeat(32);
+    let fetched = taken(&joining(&format!("certificate-key = \"{key}\"\n")));
+    let (join, _) = fetched.further.unwrap().fetched.unwrap();
+    assert_eq!(join.token.id(), "abcdef");
+    let mistakes = refused(&joining("certificate-key = \"0f\"\n"));
+    let expected = "join.certificate-key: not a certificate key; expected 64 hexadecimal digits (line 5, column 19)";
+    assert_eq!(mistakes, [expected]);
+    let mistakes = refused("[join]\n");
+    let expected =
+        "endpoint: expected HOST:PORT of the control plane that [join] leads to (line 1, column 2)";
+    assert_eq!(mistakes, [expected]);
+    let mistakes = refused_of(
+        Role::Worker,
+        &joining(&format!("certificate-key = \"{key}\"\n")),
+    );
+    let expected = "join.certificate-key: a control plane's; expected no such field on a worker (line 5, column 19)";
+    assert_eq!(mistakes, [expected]);
 }
 
 /// The example of the page has every field at its place.

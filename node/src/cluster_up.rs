@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::waiting::{self, Limits, wait};
-use crate::{apply, control_plane, worker};
+use crate::{apply, control_plane, further, worker};
 use api::Api;
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
@@ -45,10 +45,16 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     let mut journal = journal
         .filter(|journal| journal.authority.is_some())
         .context("the keys of this control plane are not written yet: kubelet-prepare does it")?;
+    if object.further.is_some() {
+        further::promote(world, bootstrap, &mut journal, LIMITS)?;
+    }
     let api = api(world, bootstrap)?;
     wait(world, LIMITS, "the API server", || api.healthy("/livez"))?;
-    let sent = apply::run(world, &api, bootstrap, &mut journal)?;
-    tracing::info!("{sent} objects of the cluster were applied");
+    // Those of a further control plane are there.
+    if object.further.is_none() {
+        let sent = apply::run(world, &api, bootstrap, &mut journal)?;
+        tracing::info!("{sent} objects of the cluster were applied");
+    }
     let path = own_node::path(&name);
     own_node::registered(world, LIMITS, &api, &name)?;
     if !journal.marked {

@@ -14,7 +14,7 @@ use cluster::kubeconfigs::kubeconfigs;
 use cluster::kubelet;
 use cluster::object::{Cni, Object};
 use cluster::pki::{self, KeyFile, Progress, Wanted};
-use cluster::static_pods::{File, static_pods};
+use cluster::static_pods::{ETCD as ETCD_MANIFEST, File, static_pods};
 
 use image::node::EtcdIdentity;
 use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY};
@@ -27,6 +27,8 @@ use crate::cni;
 use crate::journal::Journal;
 use crate::object::Bootstrap;
 
+/// The kubeconfig of a cluster's first moments, below `/etc/kubernetes`.
+const FIRST: &str = "super-admin.conf";
 /// The folder of etcd's data below its `data-dir`.
 const MEMBER: &str = "member";
 
@@ -35,7 +37,7 @@ const MEMBER: &str = "member";
 /// # Errors
 /// Keys or data of another cluster: nothing is changed then.
 pub(crate) fn prepare(world: &World, bootstrap: &Bootstrap) -> Result<()> {
-    let Bootstrap { object, host } = bootstrap;
+    let object = &bootstrap.object;
     let journal = Journal::read(world)?;
     let progress = match &journal {
         None => Progress::Fresh,
@@ -43,8 +45,24 @@ pub(crate) fn prepare(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         Some(_) => Progress::Done,
     };
     refuse_another(world, object, journal.as_ref())?;
-    let keys = keys(world, object, progress)?;
     let mut journal = journal.unwrap_or_else(|| Journal::new(object.name()));
+    files(world, bootstrap, progress, &mut journal)?;
+    // Last: the kubelet starts what it finds here.
+    manifests(world, bootstrap, &journal)
+}
+
+/// Writes all files but the static pods.
+///
+/// # Errors
+/// What is there and cannot be kept.
+pub(crate) fn files(
+    world: &World,
+    bootstrap: &Bootstrap,
+    progress: Progress,
+    journal: &mut Journal,
+) -> Result<()> {
+    let Bootstrap { object, host } = bootstrap;
+    let keys = keys(world, object, progress)?;
     if progress == Progress::Fresh {
         journal.write(world)?;
     }
@@ -64,9 +82,22 @@ pub(crate) fn prepare(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     for File { path, text } in kubelet::files(&object.config, host) {
         write_changed(world, &path, &text, 0o644)?;
     }
-    // Last: the kubelet starts what it finds here.
-    for File { path, text } in static_pods(&object.config, host) {
-        write_changed(world, &path, &text, 0o600)?;
+    Ok(())
+}
+
+/// Writes the static pods: of a further control plane whose member of etcd does not vote yet, etcd's alone.
+///
+/// # Errors
+/// Names the file.
+pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal) -> Result<()> {
+    let member = journal.member.as_ref();
+    let mut config = bootstrap.object.config.clone();
+    config.etcd_members = member.map(|member| member.initial_cluster.clone());
+    let only_etcd = member.is_some_and(|member| !member.promoted);
+    for File { path, text } in static_pods(&config, &bootstrap.host) {
+        if path == ETCD_MANIFEST || !only_etcd {
+            write_changed(world, &path, &text, 0o600)?;
+        }
     }
     Ok(())
 }
@@ -74,12 +105,17 @@ pub(crate) fn prepare(world: &World, bootstrap: &Bootstrap) -> Result<()> {
 /// The keys, certificates and kubeconfigs that have to be written.
 fn keys(world: &World, object: &Object, progress: Progress) -> Result<Vec<KeyFile>> {
     let config = &object.config;
+    let mut kubeconfigs = kubeconfigs(config);
+    if object.further.is_some() {
+        // It works before any role is bound, which the first control plane has done.
+        kubeconfigs.retain(|kubeconfig| kubeconfig.file != FIRST);
+    }
     let there = |path: &str| fs::read_to_string(world.in_initrd(path)).ok();
     let wanted = Wanted {
         folder: &config.cluster.certificates_dir,
         accounts: KeyKind::of(&config.cluster.encryption_algorithm),
         certificates: &certificates(config),
-        kubeconfigs: &kubeconfigs(config),
+        kubeconfigs: &kubeconfigs,
     };
     let files = pki::complete(wanted, SystemTime::now(), progress, &there)?;
     for file in files.iter().filter(|_| progress == Progress::Done) {

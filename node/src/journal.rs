@@ -39,9 +39,24 @@ pub(crate) struct Journal {
     /// Whether the node joined the cluster as a worker, and did not begin it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) joined: bool,
+    /// Its place among etcd's members, if the node is a further control plane that has one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) member: Option<Member>,
     /// Whether the node has its labels and taints. They are set once: an administrator may change them.
     #[serde(default)]
     pub(crate) marked: bool,
+}
+
+/// The place of a further control plane among etcd's members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Member {
+    /// The member's id.
+    pub(crate) id: u64,
+    /// The members that its etcd was started with, as `NAME=URL,…`.
+    pub(crate) initial_cluster: String,
+    /// Whether it votes.
+    pub(crate) promoted: bool,
 }
 
 impl Journal {

@@ -26,10 +26,14 @@ mod own_node;
 // Floor: the control plane's files
 mod control_plane;
 
-// Floor: the cluster's objects and its administrator, a worker's files
+// Floor: the cluster's objects and its administrator, a worker's files, a member of etcd
 mod administrator;
 mod apply;
+mod etcd_member;
 mod join;
+
+// Floor: a further control plane's files
+mod further;
 
 // Floor: a worker's way to Ready
 mod worker;

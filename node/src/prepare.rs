@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
 
 use crate::bundle;
-use crate::{control_plane, join, object};
+use crate::object::{self, Bootstrap};
+use crate::{control_plane, further, join};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
@@ -30,21 +31,31 @@ pub(crate) fn run(world: &World) -> Result<()> {
         for note in &bootstrap.object.notes {
             tracing::info!("{note}");
         }
-        match &bootstrap.object.join {
-            // Its certificates are made by its own clock, which is not compared with another one.
-            None => control_plane::prepare(world, bootstrap)?,
-            Some(join) => {
-                remove_etcd(world)?;
-                wait_for_clock(world);
-                join::prepare(world, bootstrap, join, join::LIMITS, join::REQUEST)?;
-            }
-        }
+        files(world, bootstrap)?;
     }
     bundle::write(world)?;
     if bootstrap.is_none() && bundle::has_identity(world) {
         wait_for_clock(world);
     }
     Ok(())
+}
+
+/// The files of this node in its cluster.
+fn files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
+    let (limits, request) = (join::LIMITS, join::REQUEST);
+    match (&bootstrap.object.join, &bootstrap.object.further) {
+        (Some(join), _) => {
+            remove_etcd(world)?;
+            wait_for_clock(world);
+            join::prepare(world, bootstrap, join, limits, request)
+        }
+        (None, Some(further)) => {
+            wait_for_clock(world);
+            further::prepare(world, bootstrap, further.fetched.as_ref(), limits, request)
+        }
+        // Its certificates are made by its own clock, which is not compared with another one.
+        (None, None) => control_plane::prepare(world, bootstrap),
+    }
 }
 
 /// Removes the static pod of etcd that an image for control planes brings: on a worker it would wait for ever for a volume.

@@ -220,6 +220,7 @@ fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
         image: &image,
         tools: &tools,
         options: &options,
+        control_planes: args.control_planes,
         workers: args.workers,
         port: args.port,
     };

@@ -1,10 +1,9 @@
 //! The machines of a cluster on this host: each with a card for the network between them, and its config.
 
 use anyhow::{Context, Result, ensure};
-use image::node::Role;
 use serde_json::{Value, json};
 
-use super::node::{self, Own};
+use super::node::{self, Own, Part};
 use super::object::ClusterFile;
 use super::secrets::Secrets;
 use crate::vm::agent::{Secret, Start, data_url};
@@ -25,36 +24,43 @@ const NETWORK_FILE: &str = "/etc/systemd/network/05-slipway-peers.network";
 pub struct Member {
     /// Its name and its node's.
     pub name: String,
-    /// Its role.
-    pub role: Role,
+    /// What it is in the cluster.
+    pub part: Part,
     /// Its address between the machines.
     pub address: String,
     /// The Ethernet address of its card there.
     pub mac: String,
 }
 
-/// The machines: the control plane, then the workers.
+/// The machines: the control planes, then the workers.
 ///
 /// # Errors
-/// If they are too many.
-pub fn members(workers: u8) -> Result<Vec<Member>> {
+/// If there is no control plane, or they are too many.
+pub fn members(control_planes: u8, workers: u8) -> Result<Vec<Member>> {
+    ensure!(control_planes > 0, "a cluster has a control plane at least");
+    let all = control_planes.saturating_add(workers);
     ensure!(
-        workers < MOST,
-        "{workers} workers are too many for one host; expected at most {}",
-        MOST - 1
+        all <= MOST,
+        "{all} machines are too many for one host; expected at most {MOST}"
     );
-    let control_plane = Member::new(0, "cp1".to_owned(), Role::ControlPlane);
-    let workers =
-        (1..=workers).map(|number| Member::new(number, format!("w{number}"), Role::Worker));
-    Ok([control_plane].into_iter().chain(workers).collect())
+    let part = |number| match number {
+        0 => (Part::First, "cp1".to_owned()),
+        number if number < control_planes => (Part::Further, format!("cp{}", number + 1)),
+        number => (Part::Worker, format!("w{}", number - control_planes + 1)),
+    };
+    let members = (0..all).map(|number| {
+        let (part, name) = part(number);
+        Member::new(number, name, part)
+    });
+    Ok(members.collect())
 }
 
 impl Member {
-    fn new(number: u8, name: String, role: Role) -> Self {
+    fn new(number: u8, name: String, part: Part) -> Self {
         let ([a, b, c], _) = NETWORK;
         Self {
             name,
-            role,
+            part,
             address: format!("{a}.{b}.{c}.{}", FIRST + number),
             mac: format!("52:54:00:51:1c:{:02x}", FIRST + number),
         }
@@ -69,7 +75,7 @@ impl Member {
             name: Some(self.name.clone()),
             address: Some(self.address.clone()),
         };
-        let mut config = node::config(file, secrets, self.role, &own)?;
+        let mut config = node::config(file, secrets, self.part, &own)?;
         let network = json!({
             "path": NETWORK_FILE,
             "mode": 0o644,
@@ -125,7 +131,7 @@ pub fn local(file: &ClusterFile) -> Result<ClusterFile> {
         let host = cluster::address::host_and_port(endpoint).map_or(endpoint, |(host, _)| host);
         names.push(json!(host));
     }
-    let first = Member::new(0, String::new(), Role::ControlPlane);
+    let first = Member::new(0, String::new(), Part::First);
     fields.insert(
         "endpoint".to_owned(),
         json!(format!("{}:{port}", first.address)),
@@ -151,7 +157,7 @@ mod tests {
         assert_eq!(file.endpoint().unwrap(), "10.77.0.11:6443");
         let sans = &file.config().cluster.api_server.cert_sans;
         assert_eq!(*sans, ["localhost", "127.0.0.1", "api.example.test"]);
-        let members = members(2).unwrap();
+        let members = members(2, 2).unwrap();
         let named: Vec<_> = members
             .iter()
             .map(|member| (member.name.as_str(), member.address.as_str()))
@@ -160,8 +166,9 @@ mod tests {
             named,
             [
                 ("cp1", "10.77.0.11"),
-                ("w1", "10.77.0.12"),
-                ("w2", "10.77.0.13")
+                ("cp2", "10.77.0.12"),
+                ("w1", "10.77.0.13"),
+                ("w2", "10.77.0.14")
             ]
         );
         let agent = Secret::new().unwrap();
@@ -175,7 +182,17 @@ mod tests {
             );
         }
         assert!(members[1].network().contains("Address=10.77.0.12/24"));
-        let error = super::members(20).unwrap_err().to_string();
-        assert!(error.contains("at most 19"), "{error}");
+        let parts: Vec<Part> = members.iter().map(|member| member.part).collect();
+        assert_eq!(
+            parts,
+            [Part::First, Part::Further, Part::Worker, Part::Worker]
+        );
+        for (control_planes, workers) in [(1, 20), (200, 200)] {
+            let error = super::members(control_planes, workers)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("at most 20"), "{error}");
+        }
+        assert!(super::members(0, 1).is_err());
     }
 }

@@ -24,6 +24,17 @@ const OF_CONTROL_PLANES: [&str; 5] = [
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
+/// What a node is in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The control plane that begins the cluster.
+    First,
+    /// A control plane that joins it.
+    Further,
+    /// A node that runs workloads.
+    Worker,
+}
+
 /// The name and the address of one node; they are not in the cluster object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
@@ -36,14 +47,19 @@ pub struct Own {
 /// The Ignition config of a node.
 ///
 /// # Errors
-/// If the object names no endpoint, which a worker needs, or the secrets lack a file.
-pub fn config(file: &ClusterFile, secrets: &Secrets, role: Role, own: &Own) -> Result<Value> {
-    let mut files = vec![entry(NODE_SETTINGS, &settings(file, role), PUBLIC)];
+/// If the object names no endpoint, which a node that joins needs, or the secrets lack a file.
+pub fn config(file: &ClusterFile, secrets: &Secrets, part: Part, own: &Own) -> Result<Value> {
+    let mut files = vec![entry(NODE_SETTINGS, &settings(file, part.role()), PUBLIC)];
     let mut object = file.fields();
     set_own(&mut object, own)?;
-    match role {
-        Role::ControlPlane => {
-            object.insert("tokens".to_owned(), json!([secrets.token]));
+    match part {
+        Part::First | Part::Further => {
+            if part == Part::First {
+                object.insert("tokens".to_owned(), json!([secrets.token]));
+            } else {
+                file.endpoint()?;
+                object.insert("join".to_owned(), json!({}));
+            }
             let folder = &file.config().cluster.certificates_dir;
             for (path, text) in &secrets.pki {
                 let mode = if path.ends_with(".key") {
@@ -54,7 +70,7 @@ pub fn config(file: &ClusterFile, secrets: &Secrets, role: Role, own: &Own) -> R
                 files.push(entry(&format!("{folder}/{path}"), text, mode));
             }
         }
-        Role::Worker => {
+        Part::Worker => {
             file.endpoint()?;
             object.retain(|field, _| !OF_CONTROL_PLANES.contains(&field.as_str()));
             let join = json!({"token": secrets.token, "ca-hashes": [secrets.pin()?]});
@@ -70,6 +86,17 @@ pub fn config(file: &ClusterFile, secrets: &Secrets, role: Role, own: &Own) -> R
         "ignition": {"version": VERSION},
         "storage": {"files": files},
     }))
+}
+
+impl Part {
+    /// Its role in the node's settings.
+    #[must_use]
+    pub fn role(self) -> Role {
+        match self {
+            Self::First | Self::Further => Role::ControlPlane,
+            Self::Worker => Role::Worker,
+        }
+    }
 }
 
 /// The node settings: its role, and of a control plane the cluster that its etcd volume belongs to.
@@ -149,7 +176,7 @@ mod tests {
             name: Some("w1".to_owned()),
             address: None,
         };
-        let config = config(&file, &secrets, Role::Worker, &own).unwrap();
+        let config = config(&file, &secrets, Part::Worker, &own).unwrap();
         let text = config.to_string();
         assert!(!text.contains("PRIVATE") && !text.contains("pki"), "{text}");
         let object: Value = serde_json::from_str(&content(&config, CLUSTER).unwrap()).unwrap();
@@ -190,7 +217,7 @@ mod tests {
     #[test]
     fn a_control_plane_gets_its_authorities_and_the_token() {
         let (file, secrets) = cluster();
-        let config = config(&file, &secrets, Role::ControlPlane, &Own::default()).unwrap();
+        let config = config(&file, &secrets, Part::First, &Own::default()).unwrap();
         let object: Value = serde_json::from_str(&content(&config, CLUSTER).unwrap()).unwrap();
         assert_eq!(object["tokens"], json!([secrets.token]));
         assert_eq!(object["api-server"]["sans"], json!(["x.test"]));
@@ -208,10 +235,45 @@ mod tests {
     }
 
     #[test]
+    fn a_further_control_plane_gets_the_shared_keys_and_no_token() {
+        let (file, secrets) = cluster();
+        let own = Own {
+            name: Some("cp2".to_owned()),
+            address: None,
+        };
+        let config = config(&file, &secrets, Part::Further, &own).unwrap();
+        for path in cluster::shared_keys::FILES {
+            let there = content(&config, &format!("/etc/kubernetes/pki/{path}"));
+            assert_eq!(there.as_ref(), secrets.pki.get(path), "{path}");
+        }
+        assert!(!config.to_string().contains(&secrets.token));
+        let host = Host {
+            address: Some([10, 0, 0, 8].into()),
+            ..Host::debian("cp2")
+        };
+        let image = Image {
+            version: "v1.36.0".to_owned(),
+            ..Image::default()
+        };
+        let text = content(&config, CLUSTER).unwrap();
+        let object = object::read(&text, &image, &host, object::Role::ControlPlane).unwrap();
+        assert!(
+            object
+                .further
+                .is_some_and(|further| further.fetched.is_none())
+        );
+        assert!(
+            content(&config, NODE_SETTINGS)
+                .unwrap()
+                .contains("role = \"control-plane\"")
+        );
+    }
+
+    #[test]
     fn a_worker_needs_to_know_where_the_cluster_is() {
         let file = ClusterFile::parse(Path::new("blue.toml"), "name = \"blue\"\n").unwrap();
         let secrets = Secrets::make(file.config(), SystemTime::now()).unwrap();
-        let error = config(&file, &secrets, Role::Worker, &Own::default()).unwrap_err();
+        let error = config(&file, &secrets, Part::Worker, &Own::default()).unwrap_err();
         assert!(
             error.to_string().contains("blue.toml names no endpoint"),
             "{error}"

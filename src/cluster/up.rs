@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::administrator;
 use super::machines::{self, Member};
+use super::node::Part;
 use super::object::ClusterFile;
 use super::secrets::Secrets;
 use super::state::{Folder, State};
@@ -55,6 +56,8 @@ pub struct Cluster<'a> {
     pub tools: &'a Tools,
     /// The machines' size and acceleration.
     pub options: &'a Options,
+    /// How many control planes it has, at least one.
+    pub control_planes: u8,
     /// How many workers it has.
     pub workers: u8,
     /// The port of this host that leads to the API server; 0 for a free one.
@@ -121,7 +124,7 @@ fn start(
     }
     let hub = Hub::default();
     let mut running = Vec::new();
-    for member in machines::members(cluster.workers)? {
+    for member in machines::members(cluster.control_planes, cluster.workers)? {
         let node = Node::prepare(
             &folder.join(&member.name),
             &cluster.image.disk,
@@ -134,10 +137,10 @@ fn start(
             let text = member.config(file, cluster.secrets, &secret)?.to_string();
             atomic_file::write(&config, 0o600, |file| Ok(file.write_all(text.as_bytes())?))?;
         }
-        let is_first = member.role == Role::ControlPlane;
+        let is_first = member.part == Part::First;
         let options = Options {
             ignition: Some(config),
-            etcd: is_first,
+            etcd: member.part.role() == Role::ControlPlane,
             forwards: forwards(file, port)
                 .filter(|_| is_first)
                 .into_iter()

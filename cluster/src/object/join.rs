@@ -1,13 +1,14 @@
-//! `[join]`: the cluster that a worker joins, and by what it trusts it.
+//! `[join]`: the cluster that a worker or a further control plane joins, and by what it trusts it.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Image, Join, Role};
+use super::{Further, Image, Join};
 use crate::config::{Arg, Config};
 use crate::discovery::{PIN_FORM, Pin, TOKEN_FORM, Token};
 use crate::report::Report;
+use crate::shared_keys::{CertificateKey, FORM};
 use crate::types::argument;
 use crate::yaml::{Content, Node};
 
@@ -16,6 +17,7 @@ const TABLE: &str = "join";
 /// Its fields.
 const TOKEN: &str = "join.token";
 const HASHES: &str = "join.ca-hashes";
+const CERTIFICATE_KEY: &str = "join.certificate-key";
 /// The fields and tables of a control plane alone. What else a worker does not need describes the whole cluster.
 const CONTROL_PLANES: [&str; 5] = [
     "tokens",
@@ -41,38 +43,63 @@ const LABELS: [&str; 10] = [
 /// (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction>).
 const PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Reads the table. Nothing on a control plane, and where it is refused.
-pub(super) fn read(root: &Node, role: Role, image: &Image, report: &mut Report) -> Option<Join> {
-    match (role, root.get(TABLE)) {
-        (Role::ControlPlane, None) => None,
-        (Role::ControlPlane, Some(table)) => {
-            let message =
-                "joining a further control plane is not there yet; expected role = \"worker\"";
-            report.refuse_at(TABLE, table.at, message);
-            None
-        }
-        (Role::Worker, None) => {
-            let message =
-                "expected [join] with token and ca-hashes: the role of this node is worker";
-            report.refuse_at(TABLE, root.at, message);
-            None
-        }
-        (Role::Worker, Some(table)) => {
-            control_planes_fields(root, report);
-            labels(root, report);
-            if root.get("endpoint").is_none() {
-                let message = "expected HOST:PORT of the control plane that [join] leads to";
-                report.refuse_at("endpoint", table.at, message);
-            }
-            let (token, pins) = (token(table, report), pins(table, report));
-            Some(Join {
-                token: token?,
-                pins: pins?,
-                kubelet: kubelet(root),
-                system: image.kubelet.clone(),
-            })
-        }
+/// Reads the table of a worker. Nothing where it is refused.
+pub(super) fn worker(root: &Node, image: &Image, report: &mut Report) -> Option<Join> {
+    let Some(table) = root.get(TABLE) else {
+        let message = "expected [join] with token and ca-hashes: the role of this node is worker";
+        report.refuse_at(TABLE, root.at, message);
+        return None;
+    };
+    control_planes_fields(root, report);
+    labels(root, report);
+    if let Some(node) = table.get("certificate-key") {
+        let message = "a control plane's; expected no such field on a worker";
+        report.refuse_at(CERTIFICATE_KEY, node.at, message);
     }
+    endpoint(root, table, report);
+    join(root, table, image, report)
+}
+
+/// Reads the table of a control plane. Nothing on the first one, and where it is refused. With `certificate-key` the node
+/// fetches what its config does not bring, and trusts the cluster as a worker does.
+pub(super) fn control_plane(root: &Node, image: &Image, report: &mut Report) -> Option<Further> {
+    let table = root.get(TABLE)?;
+    endpoint(root, table, report);
+    let Some(node) = table.get("certificate-key") else {
+        for (name, path) in [("token", TOKEN), ("ca-hashes", HASHES)] {
+            if let Some(node) = table.get(name) {
+                let message = "on a control plane it goes with certificate-key; expected both, or neither and the \
+                               authorities' keys in the node's config";
+                report.refuse_at(path, node.at, message);
+            }
+        }
+        return Some(Further { fetched: None });
+    };
+    let key = node.text().and_then(CertificateKey::parse);
+    if key.is_none() {
+        report.refuse_at(CERTIFICATE_KEY, node.at, FORM);
+    }
+    let join = join(root, table, image, report);
+    Some(Further {
+        fetched: Some((join?, key?)),
+    })
+}
+
+fn endpoint(root: &Node, table: &Node, report: &mut Report) {
+    if root.get("endpoint").is_none() {
+        let message = "expected HOST:PORT of the control plane that [join] leads to";
+        report.refuse_at("endpoint", table.at, message);
+    }
+}
+
+fn join(root: &Node, table: &Node, image: &Image, report: &mut Report) -> Option<Join> {
+    let (token, pins) = (token(table, report), pins(table, report));
+    Some(Join {
+        token: token?,
+        pins: pins?,
+        kubelet: kubelet(root),
+        system: image.kubelet.clone(),
+    })
 }
 
 /// Refuses what only a control plane has.

@@ -129,7 +129,7 @@ impl Translation {
             "cni" => self.cni = cni(node, report),
             "feature-gates" => self.gates(node, report),
             // A table that is read as a whole, `super::join`.
-            "join.token" | "join.ca-hashes" => {}
+            "join.token" | "join.ca-hashes" | "join.certificate-key" => {}
             _ => self.labels = labels(name, node, report),
         }
     }

@@ -70,6 +70,7 @@ pub(super) const WORDS: &[Word] = &[
     own("feature-gates"),
     own("join.token"),
     own("join.ca-hashes"),
+    own("join.certificate-key"),
     word("tokens", Tokens, Init, "bootstrapTokens"),
     word("networks.pods", Subnets, Cluster, "networking.podSubnet"),
     word(

@@ -21,6 +21,11 @@ const PEERS: u16 = 2380;
 /// The port of metrics, and of the probes.
 const METRICS: u16 = 2381;
 
+/// Where other members reach this one.
+pub(super) fn peer_url(config: &Config) -> String {
+    url(config, PEERS)
+}
+
 pub(super) fn pod(config: &Config, local: &LocalEtcd) -> Pod {
     let certificates = format!("{}/etcd", config.cluster.certificates_dir);
     let (data_volume, data_mount) = writable("etcd-data", &local.data_dir);
@@ -56,13 +61,17 @@ fn own(config: &Config, local: &LocalEtcd) -> Vec<Arg> {
     let loopback = config.init.local_api_endpoint.loopback();
     let name = &config.init.node_registration.name;
     let (clients, peers) = (url(config, CLIENTS), url(config, PEERS));
+    let initial_cluster = match &config.etcd_members {
+        Some(members) => members.clone(),
+        None => format!("{name}={peers}"),
+    };
     let mut arguments = vec![
         arg("advertise-client-urls", &clients),
         arg("cert-file", file("server.crt")),
         arg("client-cert-auth", "true"),
         arg("data-dir", &local.data_dir),
         arg("initial-advertise-peer-urls", &peers),
-        arg("initial-cluster", format!("{name}={peers}")),
+        arg("initial-cluster", initial_cluster),
         arg("key-file", file("server.key")),
         arg(
             "listen-client-urls",
@@ -81,6 +90,9 @@ fn own(config: &Config, local: &LocalEtcd) -> Vec<Arg> {
         arg("snapshot-count", "10000"),
         arg("trusted-ca-file", file("ca.crt")),
     ];
+    if config.etcd_members.is_some() {
+        arguments.push(arg("initial-cluster-state", "existing"));
+    }
     arguments.extend(checks(config));
     arguments
 }

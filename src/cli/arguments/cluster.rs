@@ -68,16 +68,19 @@ pub(crate) struct NewArgs {
 /// A node's role.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Role {
-    /// The cluster's first control plane, with the keys of its authorities
+    /// The control plane that begins the cluster, with the keys of its authorities
     ControlPlane,
+    /// A control plane that joins it, with these keys and a member of etcd
+    FurtherControlPlane,
     /// A node that runs workloads, with the bootstrap token
     Worker,
 }
 
-impl From<Role> for image::node::Role {
+impl From<Role> for slipway::cluster::node::Part {
     fn from(role: Role) -> Self {
         match role {
-            Role::ControlPlane => Self::ControlPlane,
+            Role::ControlPlane => Self::First,
+            Role::FurtherControlPlane => Self::Further,
             Role::Worker => Self::Worker,
         }
     }
@@ -158,6 +161,9 @@ pub(crate) struct UpArgs {
     /// The image of the nodes: a recipe, or an output folder of `slipway build` [default: that of recipes/cluster.toml]
     #[arg(long, value_hint = ValueHint::AnyPath)]
     pub(crate) image: Option<PathBuf>,
+    /// How many control planes; each has a member of etcd
+    #[arg(long, default_value_t = 1)]
+    pub(crate) control_planes: u8,
     /// How many workers
     #[arg(long, default_value_t = 1)]
     pub(crate) workers: u8,

@@ -1,0 +1,219 @@
+//! The members of a cluster's etcd, as its JSON gateway lists them, and what a node that joins them has to do
+//! (<https://etcd.io/docs/v3.6/op-guide/runtime-configuration/>).
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// The paths of etcd's JSON gateway, each for a POST.
+pub const LIST: &str = "/v3/cluster/member/list";
+/// Adds a member.
+pub const ADD: &str = "/v3/cluster/member/add";
+/// Makes a learner a member that votes.
+pub const PROMOTE: &str = "/v3/cluster/member/promote";
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id, 64 bits.
+    pub id: u64,
+    /// Its name; empty until it has started for the first time.
+    pub name: String,
+    /// Where other members reach it.
+    pub peers: Vec<String>,
+    /// Whether it does not vote yet.
+    pub learner: bool,
+}
+
+/// What a node has to do to be a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask to be added as a learner.
+    Add,
+    /// It is a member already, by an attempt that was cut off or before this boot.
+    Resume(Member),
+}
+
+/// Why a node cannot be a member as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its data are gone: the member of this id is at its address, and has started.
+    DataLost(u64),
+    /// It has the data of a member that the cluster has removed.
+    Removed,
+    /// A member of the same name is at another address.
+    NameTaken(String, Vec<String>),
+    /// Another member has been added and not started yet.
+    AnotherStarts(Vec<String>),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DataLost(id) => write!(
+                f,
+                "etcd has a member at this node's address, and its data are not on this node's volume; \
+                 remove that member (etcdctl member remove {id:x}) so that the node is added anew, or give it its volume back"
+            ),
+            Self::Removed => f.write_str(
+                "this node has the data of an etcd member, and the cluster's etcd has none at its address: it was removed; \
+                 give the node an empty etcd volume",
+            ),
+            Self::NameTaken(name, peers) => write!(
+                f,
+                "etcd has a member {name:?} at {}; expected another name for this node, or that the other one is removed",
+                peers.join(", ")
+            ),
+            Self::AnotherStarts(peers) => write!(
+                f,
+                "etcd's member at {} has been added and has not started yet; it goes first",
+                peers.join(", ")
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Refusal {
+    /// Whether it passes by itself.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::AnotherStarts(_))
+    }
+}
+
+/// The members of an answer to [`LIST`] or [`ADD`]. The gateway writes 64-bit numbers as text, and leaves out what is empty
+/// or false.
+#[must_use]
+pub fn members(answer: &Value) -> Vec<Member> {
+    let items = answer["members"].as_array().into_iter().flatten();
+    items.filter_map(member).collect()
+}
+
+fn member(value: &Value) -> Option<Member> {
+    let peers = value["peerURLs"].as_array().into_iter().flatten();
+    Some(Member {
+        id: value["ID"].as_str()?.parse().ok()?,
+        name: value["name"].as_str().unwrap_or_default().to_owned(),
+        peers: peers.filter_map(Value::as_str).map(str::to_owned).collect(),
+        learner: value["isLearner"].as_bool().unwrap_or_default(),
+    })
+}
+
+/// What a node with this name and peer URL has to do; `has_data` says whether its volume has a member's data.
+///
+/// # Errors
+/// Why it cannot be a member.
+pub fn step(members: &[Member], name: &str, peer: &str, has_data: bool) -> Result<Step, Refusal> {
+    let own = members
+        .iter()
+        .find(|member| member.peers.iter().any(|url| url == peer));
+    if let Some(own) = own {
+        return match own.name.is_empty() || has_data {
+            true => Ok(Step::Resume(own.clone())),
+            false => Err(Refusal::DataLost(own.id)),
+        };
+    }
+    if has_data {
+        return Err(Refusal::Removed);
+    }
+    if let Some(other) = members.iter().find(|member| member.name == name) {
+        return Err(Refusal::NameTaken(name.to_owned(), other.peers.clone()));
+    }
+    match members.iter().find(|member| member.name.is_empty()) {
+        Some(other) => Err(Refusal::AnotherStarts(other.peers.clone())),
+        None => Ok(Step::Add),
+    }
+}
+
+/// etcd's argument `initial-cluster` for a node of this name, which has not started yet.
+#[must_use]
+pub fn initial_cluster(members: &[Member], name: &str) -> String {
+    let mut all: Vec<String> = members
+        .iter()
+        .flat_map(|member| {
+            let name = if member.name.is_empty() {
+                name
+            } else {
+                &member.name
+            };
+            member.peers.iter().map(move |url| format!("{name}={url}"))
+        })
+        .collect();
+    all.sort();
+    all.join(",")
+}
+
+/// The body of [`ADD`] for a learner.
+#[must_use]
+pub fn learner(peer: &str) -> Value {
+    json!({"peerURLs": [peer], "isLearner": true})
+}
+
+/// The body of [`PROMOTE`].
+#[must_use]
+pub fn promotion(id: u64) -> Value {
+    json!({"ID": id.to_string()})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: &str = "https://10.0.0.8:2380";
+
+    fn cluster(more: &Value) -> Vec<Member> {
+        let mut all = vec![json!({
+            "ID": "9372538179322589801",
+            "name": "cp1",
+            "peerURLs": ["https://10.0.0.7:2380"],
+            "clientURLs": ["https://10.0.0.7:2379"],
+        })];
+        all.extend(more.as_array().cloned().unwrap_or_default());
+        members(&json!({"header": {}, "members": all}))
+    }
+
+    #[test]
+    fn a_node_is_added_once_and_goes_on_where_it_was_cut_off() {
+        let alone = cluster(&json!([]));
+        assert_eq!(alone[0].id, 9_372_538_179_322_589_801);
+        assert_eq!(step(&alone, "cp2", PEER, false), Ok(Step::Add));
+        for (name, has_data) in [("", false), ("", true), ("cp2", true)] {
+            let all = cluster(
+                &json!([{"ID": "17", "name": name, "peerURLs": [PEER], "isLearner": true}]),
+            );
+            assert_eq!(
+                step(&all, "cp2", PEER, has_data),
+                Ok(Step::Resume(all[1].clone()))
+            );
+            assert!(all[1].learner);
+            assert_eq!(
+                initial_cluster(&all, "cp2"),
+                "cp1=https://10.0.0.7:2380,cp2=https://10.0.0.8:2380"
+            );
+        }
+    }
+
+    #[test]
+    fn a_member_without_its_data_and_data_without_their_member_are_refused() {
+        let all = cluster(&json!([{"ID": "255", "name": "cp2", "peerURLs": [PEER]}]));
+        let refusal = step(&all, "cp2", PEER, false).unwrap_err();
+        assert_eq!(refusal, Refusal::DataLost(255));
+        assert!(refusal.to_string().contains("etcdctl member remove ff"));
+        let alone = cluster(&json!([]));
+        assert_eq!(step(&alone, "cp2", PEER, true), Err(Refusal::Removed));
+        let taken = step(&alone, "cp1", PEER, false).unwrap_err();
+        assert!(taken.to_string().contains("10.0.0.7:2380"), "{taken}");
+        assert!(!taken.passes());
+        let other = json!([{"ID": "3", "peerURLs": ["https://10.0.0.9:2380"], "isLearner": true}]);
+        let waits = step(&cluster(&other), "cp2", PEER, false).unwrap_err();
+        assert!(waits.passes(), "{waits}");
+    }
+
+    #[test]
+    fn ids_are_written_as_the_gateway_reads_them() {
+        assert_eq!(promotion(u64::MAX), json!({"ID": "18446744073709551615"}));
+        assert_eq!(learner(PEER)["isLearner"], true);
+    }
+}

@@ -1,0 +1,160 @@
+//! The files of a further control plane: the keys that all control planes share, its own certificates, and a place among
+//! etcd's members.
+//!
+//! The journal is written before the first file. The static pod of etcd is written once etcd has this node as a learner, the
+//! others by the bring-up, once its member votes: an API server beside a learner answers nothing. A cut at any point goes on.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use cluster::discovery::pinned;
+use cluster::object::{Join, Object};
+use cluster::pki::Progress;
+use cluster::shared_keys::{self, CertificateKey};
+use image::kubelet::ADMIN_KUBECONFIG;
+use linux::atomic_file;
+use linux::world::World;
+
+use crate::control_plane::{self, write_changed};
+use crate::discover::discover;
+use crate::etcd_member;
+use crate::journal::{Journal, Member};
+use crate::object::Bootstrap;
+use crate::waiting::{self, Limits, wait};
+use api::{Api, Trust};
+
+/// The secret with the shared keys, for nodes that join within two hours of its upload.
+pub(crate) const SHARED: &str = "/api/v1/namespaces/kube-system/secrets/kubeadm-certs";
+
+/// Writes the files of a further control plane that are not there or not up to date; `request` limits each request for the
+/// shared keys.
+///
+/// # Errors
+/// Another cluster's keys or data: nothing is changed then. A cluster that is not proven, that does not answer, or whose
+/// etcd does not take this node.
+pub(crate) fn prepare(
+    world: &World,
+    bootstrap: &Bootstrap,
+    fetched: Option<&(Join, CertificateKey)>,
+    limits: Limits,
+    request: Duration,
+) -> Result<()> {
+    let object = &bootstrap.object;
+    let journal = Journal::read(world)?;
+    control_plane::refuse_another(world, object, journal.as_ref())?;
+    let mut journal = match journal {
+        Some(journal) => journal,
+        None => begin(world, object, fetched, limits, request)?,
+    };
+    control_plane::files(world, bootstrap, Progress::Done, &mut journal)?;
+    if journal.member.is_none() {
+        journal.member = Some(member(world, object, limits)?);
+        journal.write(world)?;
+    }
+    control_plane::manifests(world, bootstrap, &journal)?;
+    waiting::done(world)
+}
+
+/// Begins the journal once the shared keys are known to be the cluster's. Fetched ones are written behind it.
+fn begin(
+    world: &World,
+    object: &Object,
+    fetched: Option<&(Join, CertificateKey)>,
+    limits: Limits,
+    request: Duration,
+) -> Result<Journal> {
+    let journal = Journal::new(object.name());
+    let folder = &object.config.cluster.certificates_dir;
+    let Some((join, key)) = fetched else {
+        for file in shared_keys::FILES {
+            let path = format!("{folder}/{file}");
+            ensure!(
+                world.in_initrd(&path).exists(),
+                "{path} does not exist: a further control plane needs the cluster's shared keys, from its config or by \
+                 join.certificate-key; nothing is changed"
+            );
+        }
+        journal.write(world)?;
+        return Ok(journal);
+    };
+    refuse_another_authority(world, object, join)?;
+    let endpoint = object.config.control_plane_url();
+    let what = format!("the keys of the cluster at {endpoint}");
+    let files = wait(world, limits, &what, || {
+        let info = discover(object, join, request)?.info;
+        let authority = Trust::Authority(&info.authority);
+        let api = Api::without_certificate(&info.server, authority, request)?;
+        let secret = api.with_token(&join.token).get(SHARED)?;
+        let secret = secret.context(
+            "the cluster has no secret kubeadm-certs: it is removed two hours after its upload",
+        )?;
+        Ok(shared_keys::open(&secret, key)?)
+    })?;
+    for (file, text) in files {
+        let mode = if file.ends_with(".key") { 0o600 } else { 0o644 };
+        write_changed(world, &format!("{folder}/{file}"), &text, mode)?;
+    }
+    journal.write(world)?;
+    Ok(journal)
+}
+
+/// Refuses to fetch keys over those of another cluster.
+fn refuse_another_authority(world: &World, object: &Object, join: &Join) -> Result<()> {
+    let path = control_plane::authority(object);
+    let there = atomic_file::read(&world.in_initrd(&path));
+    let there = there.with_context(|| format!("reading {path}"))?;
+    let there = there.map(|text| String::from_utf8_lossy(&text).into_owned());
+    if let Some(Err(refusal)) = there.map(|text| pinned(&text, &join.pins)) {
+        bail!("{path} is another cluster's: {refusal}; nothing is changed");
+    }
+    Ok(())
+}
+
+/// The administrator's client of the cluster's endpoint: this node's API server does not run yet.
+fn server(world: &World, endpoint: &str) -> Result<Api> {
+    let file = world.in_initrd(ADMIN_KUBECONFIG);
+    let about = || format!("reading {}", file.display());
+    let text = fs::read_to_string(&file).with_context(about)?;
+    Api::new(&text, endpoint).with_context(about)
+}
+
+/// Waits for a place among etcd's members.
+fn member(world: &World, object: &Object, limits: Limits) -> Result<Member> {
+    let endpoint = object.config.control_plane_url();
+    let server = server(world, &endpoint)?;
+    let what = format!("a place among the members of etcd by {endpoint}");
+    wait(world, limits, &what, || {
+        match etcd_member::add(world, &object.config, &server) {
+            // It does not pass by waiting.
+            Err(error) if etcd_member::refused(&error) => Ok(Err(error)),
+            other => other.map(Ok),
+        }
+    })?
+}
+
+/// Waits until this node's member of etcd votes, and then writes the static pods beside it.
+///
+/// # Errors
+/// Why it does not vote.
+pub(crate) fn promote(
+    world: &World,
+    bootstrap: &Bootstrap,
+    journal: &mut Journal,
+    limits: Limits,
+) -> Result<()> {
+    let object = &bootstrap.object;
+    let Some(member) = journal.member.as_mut().filter(|member| !member.promoted) else {
+        return Ok(());
+    };
+    let server = server(world, &object.config.control_plane_url())?;
+    wait(world, limits, "etcd's member on this node to vote", || {
+        etcd_member::promote(world, &object.config, &server, member.id)
+    })?;
+    member.promoted = true;
+    journal.write(world)?;
+    control_plane::manifests(world, bootstrap, journal)
+}
+
+#[cfg(test)]
+mod tests;

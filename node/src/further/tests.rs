@@ -1,0 +1,309 @@
+//! A further control plane against a control plane and a member of etcd on loopback.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+
+use base64_of::sealed;
+use linux::world::Clock;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::object;
+use crate::samples::{Answer, ControlPlane, Request, TOKEN, files, machine, put, serve_by_tls};
+
+const LIMITS: Limits = Limits {
+    patience: Duration::from_secs(30),
+    every: Duration::from_secs(1),
+};
+const REQUEST: Duration = Duration::from_secs(5);
+const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+/// The folder of the certificates.
+const PKI: &str = "/etc/kubernetes/pki";
+
+/// Seals as kubeadm does.
+mod base64_of {
+    use data_encoding::BASE64;
+    use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+
+    pub(super) fn sealed(text: &str) -> String {
+        let key: Vec<u8> = (0..32).collect();
+        let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).unwrap());
+        let nonce = [7; 12];
+        let mut bytes = text.as_bytes().to_vec();
+        let own = Nonce::assume_unique_for_key(nonce);
+        key.seal_in_place_append_tag(own, Aad::empty(), &mut bytes)
+            .unwrap();
+        BASE64.encode(&[&nonce[..], &bytes].concat())
+    }
+}
+
+/// Paths to inodes and contents.
+type Files = BTreeMap<PathBuf, (u64, Vec<u8>)>;
+
+/// The first control plane, its etcd, and what they were asked.
+struct Cluster {
+    plane: Arc<ControlPlane>,
+    asked: Receiver<Request>,
+    etcd: Receiver<Request>,
+    members: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Cluster {
+    /// `late` requests to be promoted are refused before one succeeds.
+    fn new(late: usize) -> Self {
+        let plane = Arc::new(ControlPlane::new());
+        let members = Arc::new(Mutex::new(vec![json!({
+            "ID": "7", "name": "node1", "peerURLs": ["https://10.0.0.7:2380"],
+        })]));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let of_etcd = ["crt", "key"].map(|end| plane.file(&format!("{PKI}/etcd/server.{end}")));
+        let [certificate, key] = of_etcd;
+        let known = Arc::clone(&members);
+        let refused = AtomicUsize::new(0);
+        let etcd = serve_by_tls(
+            listener,
+            move || (certificate.clone(), key.clone()),
+            move |request| {
+                let mut members = known.lock().unwrap();
+                let late = || refused.fetch_add(1, Ordering::Relaxed) < late;
+                etcd(&mut members, request, late)
+            },
+        );
+        let (certificates, answers) = (Arc::clone(&plane), Arc::clone(&plane));
+        let asked = serve_by_tls(
+            plane.listener(),
+            move || certificates.certificate(),
+            move |request| kubernetes(&answers, &url, request),
+        );
+        Self {
+            plane,
+            asked,
+            etcd,
+            members,
+        }
+    }
+
+    /// The object of the node `node2`, with these fields of `[join]`.
+    fn object(&self, join: &str) -> String {
+        format!(
+            "name = \"blue\"\nendpoint = \"{}\"\n[join]\n{join}\n[node]\nname = \"node2\"\naddress = \"10.0.0.8\"\n",
+            self.plane.listener().local_addr().unwrap()
+        )
+    }
+
+    fn fetching(&self) -> String {
+        self.object(&format!(
+            "token = \"{TOKEN}\"\nca-hashes = [\"{}\"]\ncertificate-key = \"{KEY}\"",
+            self.plane.pin()
+        ))
+    }
+}
+
+fn kubernetes(plane: &ControlPlane, etcd: &str, request: &Request) -> Answer {
+    let ok = |value: &Value| Answer::Full(200, value.to_string());
+    match request.line.strip_prefix("GET ") {
+        Some(etcd_member::PODS) => {
+            let annotation = "kubeadm.kubernetes.io/etcd.advertise-client-urls";
+            ok(&json!({"items": [{"metadata": {"annotations": {annotation: etcd}}}]}))
+        }
+        Some(SHARED) if request.authorization == format!("Bearer {TOKEN}") => {
+            let data = shared_keys::FILES.map(|file| {
+                let text = plane.file(&format!("{PKI}/{file}"));
+                (file.replace('/', "-"), Value::from(sealed(&text)))
+            });
+            ok(&json!({"data": data.into_iter().collect::<serde_json::Map<_, _>>()}))
+        }
+        _ => plane.answer(request),
+    }
+}
+
+fn etcd(members: &mut Vec<Value>, request: &Request, late: impl Fn() -> bool) -> Answer {
+    let body: Value = serde_json::from_str(&request.body).unwrap();
+    match request.line.as_str() {
+        "POST /v3/cluster/member/list" => {}
+        "POST /v3/cluster/member/add" => {
+            assert_eq!(body["isLearner"], true);
+            members.push(json!({"ID": "9", "peerURLs": body["peerURLs"], "isLearner": true}));
+        }
+        "POST /v3/cluster/member/promote" if late() => {
+            let message =
+                "etcdserver: can only promote a learner member which is in sync with leader";
+            return Answer::Full(412, json!({"message": message}).to_string());
+        }
+        "POST /v3/cluster/member/promote" => {
+            assert_eq!(body["ID"], "9");
+            members[1].as_object_mut().unwrap().remove("isLearner");
+        }
+        other => panic!("{other}"),
+    }
+    Answer::Full(200, json!({"members": members}).to_string())
+}
+
+fn node(root: &Path, object: &str) -> World {
+    machine(root, object);
+    World::below(root, Clock::Fake(AtomicI64::new(0)))
+}
+
+fn prepared(world: &World) -> Result<()> {
+    let bootstrap = object::read(world, Duration::ZERO)?.expect("a cluster");
+    let further = bootstrap.object.further.clone().expect("a further one");
+    prepare(world, &bootstrap, further.fetched.as_ref(), LIMITS, REQUEST)
+}
+
+/// The lines of what was asked since the last call.
+fn lines(asked: &Receiver<Request>) -> Vec<String> {
+    asked.try_iter().map(|request| request.line).collect()
+}
+
+fn manifests(world: &World) -> Vec<String> {
+    let folder = fs::read_dir(world.in_initrd("/etc/kubernetes/manifests")).unwrap();
+    let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+fn unchanged(before: &Files, folder: &Path) {
+    let after = files(folder);
+    let paths = before.keys().chain(after.keys());
+    let changed: Vec<_> = paths
+        .filter(|path| !path.starts_with(folder.join("run")))
+        .filter(|path| before.get(*path) != after.get(*path))
+        .collect();
+    assert!(changed.is_empty(), "written again: {changed:?}");
+}
+
+#[test]
+fn a_further_control_plane_is_a_learner_first_and_has_an_api_server_once_it_votes() {
+    let cluster = Cluster::new(2);
+    let folder = tempfile::tempdir().unwrap();
+    let world = node(folder.path(), &cluster.fetching());
+    prepared(&world).unwrap();
+    assert_eq!(manifests(&world), ["etcd.yaml"]);
+    let read = |path: &str| fs::read_to_string(world.in_initrd(path)).unwrap();
+    let etcd = read("/etc/kubernetes/manifests/etcd.yaml");
+    for argument in [
+        "--initial-cluster-state=existing",
+        "--initial-cluster=node1=https://10.0.0.7:2380,node2=https://10.0.0.8:2380",
+        "--name=node2",
+    ] {
+        assert!(etcd.contains(argument), "{argument} is not in {etcd}");
+    }
+    for file in shared_keys::FILES {
+        let path = format!("{PKI}/{file}");
+        assert_eq!(read(&path), cluster.plane.file(&path), "{file}");
+    }
+    let own = format!("{PKI}/apiserver.crt");
+    assert_ne!(read(&own), cluster.plane.file(&own));
+    assert!(!world.in_initrd("/etc/kubernetes/super-admin.conf").exists());
+    lines(&cluster.asked);
+    lines(&cluster.etcd);
+    // A second boot before it votes.
+    let before = files(folder.path());
+    prepared(&world).unwrap();
+    unchanged(&before, folder.path());
+    assert!(lines(&cluster.asked).is_empty() && lines(&cluster.etcd).is_empty());
+
+    cluster.members.lock().unwrap()[1]["name"] = "node2".into();
+    let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+    let mut journal = Journal::read(&world).unwrap().unwrap();
+    promote(&world, &bootstrap, &mut journal, LIMITS).unwrap();
+    assert_eq!(manifests(&world).len(), 4);
+    let asked = lines(&cluster.etcd);
+    let promotions = asked.iter().filter(|line| line.ends_with("promote"));
+    assert_eq!(promotions.count(), 3, "{asked:?}");
+    // And after.
+    let before = files(folder.path());
+    prepared(&world).unwrap();
+    unchanged(&before, folder.path());
+    promote(&world, &bootstrap, &mut journal, LIMITS).unwrap();
+    assert!(lines(&cluster.etcd).is_empty());
+}
+
+#[test]
+fn a_join_that_is_cut_off_is_not_added_a_second_time() {
+    let cluster = Cluster::new(0);
+    let folder = tempfile::tempdir().unwrap();
+    let world = node(folder.path(), &cluster.fetching());
+    prepared(&world).unwrap();
+    // As after a cut between etcd's answer and the journal.
+    let mut journal = Journal::read(&world).unwrap().unwrap();
+    journal.member = None;
+    journal.write(&world).unwrap();
+    fs::remove_file(world.in_initrd("/etc/kubernetes/manifests/etcd.yaml")).unwrap();
+    prepared(&world).unwrap();
+    let asked = lines(&cluster.etcd);
+    let added = asked.iter().filter(|line| line.ends_with("/add"));
+    assert_eq!(added.count(), 1, "{asked:?}");
+    assert_eq!(manifests(&world), ["etcd.yaml"]);
+}
+
+/// The error of a preparation after which nothing but the line of the wait is there that was not before.
+fn refused(world: &World, root: &Path) -> String {
+    let of_node = || {
+        let mut files = files(root);
+        files.retain(|path, _| !path.starts_with(root.join("run")));
+        files
+    };
+    let before = of_node();
+    let error = format!("{:#}", prepared(world).unwrap_err());
+    assert!(of_node() == before, "{error}: something was written");
+    error
+}
+
+#[test]
+fn keys_that_are_missing_sealed_otherwise_or_of_another_cluster_are_named() {
+    let cluster = Cluster::new(0);
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let world = node(root, &cluster.object(""));
+    let error = refused(&world, root);
+    assert!(
+        error.contains("/etc/kubernetes/pki/ca.crt does not exist"),
+        "{error}"
+    );
+    let other = cluster.fetching().replace("000102", "ffffff");
+    put(&world.in_initrd(image::paths::CLUSTER), &other);
+    let error = refused(&world, root);
+    assert!(
+        error.contains("the certificate key does not open ca.crt"),
+        "{error}"
+    );
+    // Keys of another cluster, brought by the config: its endpoint does not have them.
+    let stranger = ControlPlane::new();
+    for file in shared_keys::FILES {
+        let path = format!("{PKI}/{file}");
+        put(&world.in_initrd(&path), &stranger.file(&path));
+    }
+    put(&world.in_initrd(image::paths::CLUSTER), &cluster.fetching());
+    let error = refused(&world, root);
+    assert!(error.contains("ca.crt is another cluster's"), "{error}");
+    put(&world.in_initrd(image::paths::CLUSTER), &cluster.object(""));
+    let error = format!("{:#}", prepared(&world).unwrap_err());
+    assert!(error.contains("invalid peer certificate"), "{error}");
+    assert!(lines(&cluster.etcd).is_empty());
+}
+
+#[test]
+fn a_member_that_lost_its_data_is_refused_at_once() {
+    let cluster = Cluster::new(0);
+    cluster.members.lock().unwrap().push(json!({
+        "ID": "255", "name": "node2", "peerURLs": ["https://10.0.0.8:2380"],
+    }));
+    let folder = tempfile::tempdir().unwrap();
+    let world = node(folder.path(), &cluster.object(""));
+    for file in shared_keys::FILES {
+        let path = format!("{PKI}/{file}");
+        put(&world.in_initrd(&path), &cluster.plane.file(&path));
+    }
+    let error = format!("{:#}", prepared(&world).unwrap_err());
+    assert!(error.contains("etcdctl member remove ff"), "{error}");
+    assert_eq!(lines(&cluster.etcd).len(), 1);
+    assert!(!world.in_initrd("/etc/kubernetes/manifests").exists());
+}
