@@ -28,6 +28,9 @@ mod wording;
 // Floor: YAML
 pub mod yaml;
 
+// Floor: TOML as a tree of YAML's
+mod source;
+
 // Floor: versions, what a node learns of a cluster before it trusts it, and as a further control plane
 pub mod discovery;
 pub mod etcd_members;

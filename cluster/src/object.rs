@@ -4,7 +4,6 @@
 //! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
 
 mod join;
-mod source;
 mod translate;
 mod words;
 
@@ -20,6 +19,7 @@ use crate::host::Host;
 use crate::release::{EtcdFlags, Kubeadm};
 use crate::report::{Mistake, Report};
 use crate::shared_keys::CertificateKey;
+use crate::source;
 use crate::yaml::{Content, Node};
 use translate::{Translation, translate};
 use words::{CNI, Document, Shape, WORDS};

@@ -1,4 +1,4 @@
-//! The text of a cluster object, TOML or JSON, as a tree with positions.
+//! The text of a cluster object or of an addon's settings, TOML or JSON, as a tree with positions.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::report::{Mistake, Position, Report};
 use crate::yaml::{self, Content, Node};
 
 /// Reads TOML, or JSON if the text begins with a brace. Nothing if it is neither: the report says why.
-pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
+pub(crate) fn read(text: &str, report: &mut Report) -> Option<Node> {
     if text.trim_start().starts_with('{') {
         let found = report.warnings.len();
         let root = yaml::document(text, 0, report);
