@@ -79,6 +79,9 @@ pub mod identity;
 pub mod kubeconfigs;
 pub mod kubelet;
 
+// Floor: manifests of a cluster's addons
+pub mod manifests;
+
 // Floor: keys and certificates
 pub mod pki;
 
