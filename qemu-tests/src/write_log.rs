@@ -159,6 +159,17 @@ impl Writes {
             .collect()
     }
 
+    /// The points right after each write to a range of bytes, as numbers of operations, in order.
+    #[must_use]
+    pub fn moments_in(&self, range: &Range<u64>) -> Vec<usize> {
+        let to = |operation: &Operation| matches!(operation, Operation::Written { at, .. } if range.contains(at));
+        let numbers = self.operations.iter().enumerate();
+        numbers
+            .filter(|(_, operation)| to(operation))
+            .map(|(number, _)| number + 1)
+            .collect()
+    }
+
     /// Replays these operations on a copy of the disks in their state before the first of them.
     ///
     /// # Errors

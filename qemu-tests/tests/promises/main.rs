@@ -6,6 +6,7 @@ mod boot;
 mod clevis;
 mod clock;
 mod cluster;
+mod copies;
 mod disks;
 mod esp;
 mod etcd_disk;
@@ -89,9 +90,12 @@ const PROMISES: &[Promise] = promises![
 /// has most in it (an encrypted mirror at `/var`): `just promises-long`.
 const LONG: &[Promise] = promises![
     workstation::the_commands_run_a_cluster_with_a_worker,
+    workstation::a_second_control_plane_joins_the_cluster,
     etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,
     etcd_disk::the_settings_and_the_disk_decide,
     loader::a_default_that_is_gone_is_passed_over,
+    loader::an_image_that_is_cut_short_gives_way_to_the_other_entry,
+    copies::disks_that_are_there_twice_are_refused,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
@@ -106,6 +110,7 @@ const LONG: &[Promise] = promises![
     filesystems::each_kind_is_made_once_kept_and_replaced_with_consent_alone,
     spool::a_file_larger_than_memory_is_verified_before_the_first_write,
     esp::a_full_esp_is_named_and_the_node_keeps_booting,
+    esp::kernel_arguments_whose_writing_is_cut_off_converge,
     clock::a_clock_of_1970_is_raised_so_that_certificates_count,
     upgrade::an_earlier_disk_is_kept_and_a_later_one_is_refused,
     clevis::volumes_open_with_a_tang_server_and_with_two_pins,

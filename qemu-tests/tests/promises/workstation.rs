@@ -68,6 +68,22 @@ struct Cluster {
 /// pods run on both and are reached across the nodes, CoreDNS names the API server's service, kube-proxy leads to both services,
 /// and nothing is left.
 pub(crate) fn the_commands_run_a_cluster_with_a_worker(lab: &mut Lab) -> Result<()> {
+    with_cluster(lab, &["--workers=1"], Cluster::use_it)
+}
+
+/// A second control plane joins: both nodes become Ready, its own API server is ready, which it is with a member of
+/// etcd that votes, and both are marked as control planes.
+pub(crate) fn a_second_control_plane_joins_the_cluster(lab: &mut Lab) -> Result<()> {
+    let arguments = ["--control-planes=2", "--workers=0"];
+    with_cluster(lab, &arguments, Cluster::use_second)
+}
+
+/// Makes a cluster with these arguments of `up`, uses it, and ends it without a trace.
+fn with_cluster(
+    lab: &mut Lab,
+    arguments: &[&str],
+    using: impl FnOnce(&Cluster) -> Result<()>,
+) -> Result<()> {
     let image = lab.builder().build("recipes/cluster")?.out;
     let folder = lab.folder().join("cluster");
     if folder.exists() {
@@ -80,20 +96,18 @@ pub(crate) fn the_commands_run_a_cluster_with_a_worker(lab: &mut Lab) -> Result<
         folder,
     };
     cluster.slipway(["new", "blue.toml"])?;
-    // What a worker on another host would be told; `up` has its own.
+    // What a node on another host would be told; `up` has its own.
     let object = cluster.folder.join("blue.toml");
     let text = fs::read_to_string(&object)?;
     fs::write(
         &object,
         format!("endpoint = \"api.example.test:6443\"\n{text}"),
     )?;
-    let up = cluster.slipway([
-        OsStr::new("up"),
-        "blue.toml".as_ref(),
-        "--image".as_ref(),
-        image.as_os_str(),
-    ]);
-    let used = up.and_then(|_| cluster.use_it());
+    let up = ["up", "blue.toml", "--image"].map(OsStr::new);
+    let arguments = arguments.iter().map(OsStr::new);
+    let up = up.into_iter().chain([image.as_os_str()]).chain(arguments);
+    let up = cluster.slipway(up);
+    let used = up.and_then(|_| using(&cluster));
     let log = fs::read_to_string(cluster.folder.join("blue.machines/log")).unwrap_or_default();
     let down = cluster.slipway(["down", "blue.toml"]);
     used.with_context(|| format!("the machines' process said:\n{log}"))?;
@@ -188,6 +202,34 @@ impl Cluster {
         })?;
         self.makes_a_token()?;
         self.is_validated()
+    }
+
+    fn use_second(&self) -> Result<()> {
+        self.slipway(["kubeconfig", "blue.toml", "--output", "admin"])?;
+        let nodes = self.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
+        ensure!(nodes == "cp1 cp2", "the nodes are {nodes:?}");
+        let selected = "node-role.kubernetes.io/control-plane";
+        let marked = ["get", "nodes", "-l", selected, "-o", "name"];
+        self.until(&marked, |found| found.lines().count() == 2)?;
+        for pod in ["etcd-cp2", "kube-apiserver-cp2", "kube-scheduler-cp2"] {
+            let ready = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+            let arguments = ["-n", "kube-system", "get", "pod", pod, "-o", ready];
+            self.until(&arguments, |found| found == "True")?;
+        }
+        // Its API server is ready only if its own member of etcd answers, which a learner does not.
+        let second = "/api/v1/namespaces/kube-system/pods/https:kube-apiserver-cp2:6443/proxy";
+        self.until(
+            &["get", "--raw", &format!("{second}/readyz?verbose")],
+            |found| found.contains("[+]etcd-readiness ok"),
+        )?;
+        let manifest = "-n kube-system get pod etcd-cp2 -o jsonpath={.spec.containers[0].command}";
+        let manifest: Vec<_> = manifest.split(' ').collect();
+        let command = self.kubectl(&manifest)?;
+        ensure!(
+            command.contains("--initial-cluster-state=existing") && command.contains("cp1=https"),
+            "etcd of cp2 runs {command}"
+        );
+        Ok(())
     }
 
     /// Asks CoreDNS for the API server's service, through a port of this host.
