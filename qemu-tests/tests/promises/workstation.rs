@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -235,18 +235,8 @@ impl Cluster {
     /// Asks CoreDNS for the API server's service, through a port of this host.
     fn resolve(&self) -> Result<()> {
         let (name, address) = API;
-        let end = Instant::now() + PATIENCE;
-        // The first connections to a busy node's pod may be cut on their way through four programs.
-        let answer = loop {
-            let answer = self
-                .forward("service/kube-dns", 53)
-                .and_then(|(_forward, port)| ask(port, name));
-            match answer {
-                Ok(answer) => break answer,
-                Err(error) if Instant::now() >= end => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_secs(2)),
-            }
-        };
+        let (_forward, port) = self.forward("service/kube-dns", 53)?;
+        let answer = ask(port, name)?;
         // RFC 1035, section 4.1.1: the lowest bits of the flags are the error, then follows the number of questions and of answers.
         let [error, answers] = [answer[3] & 0xf, answer[7]];
         ensure!(
@@ -272,10 +262,10 @@ impl Cluster {
             .stdout(Stdio::piped())
             .spawn()
             .context("running kubectl port-forward")?;
-        let stdout = child.stdout.take();
-        let child = Ended(child);
+        let stdout = child.stdout.take().context("what kubectl says")?;
+        let mut child = Ended(child, BufReader::new(stdout));
         let mut line = String::new();
-        BufReader::new(stdout.context("what kubectl says")?).read_line(&mut line)?;
+        child.1.read_line(&mut line)?;
         // Forwarding from 127.0.0.1:40001 -> 53
         let port = line.split([':', ' ']).find_map(|word| word.parse().ok());
         let port = port.with_context(|| format!("kubectl port-forward says {line:?}"))?;
@@ -356,8 +346,9 @@ impl Cluster {
     }
 }
 
-/// A process that ends with the test.
-struct Ended(Child);
+/// A process that ends with the test, and what it says: kubectl has a line for each connection, and would be ended by the
+/// closed pipe.
+struct Ended(Child, BufReader<ChildStdout>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
