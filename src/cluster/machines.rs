@@ -1,7 +1,7 @@
 //! The machines of a cluster on this host: each with a card for the network between them, and its config.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::node::{self, Own, Part};
 use super::object::ClusterFile;
@@ -16,6 +16,12 @@ const FIRST: u8 = 11;
 pub const MOST: u8 = 20;
 /// The port of the API server unless the object names another one.
 pub const API: u16 = 6443;
+/// etcd's times, ms; the second is at least five times the first
+/// (<https://etcd.io/docs/v3.6/tuning/#time-parameters>). The defaults are 100 and 1000.
+const PATIENT: [(&str, &str); 2] = [
+    ("heartbeat-interval", "1000"),
+    ("election-timeout", "10000"),
+];
 /// The network's configuration on a node, before the image's own for all cards.
 const NETWORK_FILE: &str = "/etc/systemd/network/05-slipway-peers.network";
 
@@ -108,12 +114,17 @@ impl Member {
 }
 
 /// The object as the machines are given it: its endpoint is the control plane's address between them, and the API server's
-/// certificate is for the endpoint of the file and for this host too.
+/// certificate is for the endpoint of the file and for this host too. Several members of etcd wait longer for each other than
+/// by default, unless the file says how long: they share this host's processors, under software emulation at a twentieth of
+/// their speed.
 ///
 /// # Errors
 /// If the file's fields are of other types than its rules say.
-pub fn local(file: &ClusterFile) -> Result<ClusterFile> {
+pub fn local(file: &ClusterFile, control_planes: u8) -> Result<ClusterFile> {
     let mut fields = file.fields();
+    if control_planes > 1 {
+        patient(&mut fields)?;
+    }
     let server = fields.entry("api-server").or_insert_with(|| json!({}));
     let server = server
         .as_object_mut()
@@ -140,6 +151,20 @@ pub fn local(file: &ClusterFile) -> Result<ClusterFile> {
     ClusterFile::parse(file.path(), &text)
 }
 
+/// Gives etcd the longer times.
+fn patient(fields: &mut Map<String, Value>) -> Result<()> {
+    let etcd = fields.entry("etcd").or_insert_with(|| json!({}));
+    let etcd = etcd.as_object_mut().context("etcd is not a table")?;
+    let arguments = etcd.entry("args").or_insert_with(|| json!({}));
+    let arguments = arguments
+        .as_object_mut()
+        .context("etcd.args is not a table")?;
+    for (name, milliseconds) in PATIENT {
+        arguments.entry(name).or_insert_with(|| json!(milliseconds));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -153,7 +178,13 @@ mod tests {
         let text = "name = \"blue\"\nendpoint = \"api.example.test\"\n";
         let file = ClusterFile::parse(Path::new("blue.toml"), text).unwrap();
         let secrets = Secrets::make(file.config(), SystemTime::now()).unwrap();
-        let file = local(&file).unwrap();
+        let alone = local(&file, 1).unwrap();
+        assert_eq!(alone.fields().get("etcd"), None);
+        let file = local(&file, 2).unwrap();
+        assert_eq!(
+            file.fields()["etcd"]["args"]["election-timeout"],
+            json!("10000")
+        );
         assert_eq!(file.endpoint().unwrap(), "10.77.0.11:6443");
         let sans = &file.config().cluster.api_server.cert_sans;
         assert_eq!(*sans, ["localhost", "127.0.0.1", "api.example.test"]);

@@ -39,7 +39,7 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How long the nodes may take to power off.
 const POWER_OFF: Duration = Duration::from_secs(15);
 /// Nodes, as the API server knows them.
-const NODES: &str = "get nodes -o json";
+const NODES: &str = "get nodes -o json --request-timeout=20s";
 /// Nodes and pods, for people.
 const PODS: &str = "get nodes,pods -A -o wide";
 
@@ -85,7 +85,7 @@ pub fn run(session: &Session, cluster: &Cluster<'_>, folder: &Folder) -> Result<
         ..State::default()
     };
     folder.keep(&state)?;
-    let file = machines::local(cluster.file)?;
+    let file = machines::local(cluster.file, cluster.control_planes)?;
     let port = free(cluster.port)?;
     let server = format!("https://127.0.0.1:{port}");
     let kubeconfig =
@@ -195,7 +195,11 @@ fn attend(
     }
     step.made(None);
     let first = running.first().context("a cluster without machines")?;
-    state.cluster = first.ask(&agent::kubectl(PODS))?.unwrap_or_default();
+    state.cluster = first
+        .ask(&agent::kubectl(PODS))
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     state.ready = true;
     state.waits_for.clear();
     folder.keep(state)?;
@@ -247,14 +251,16 @@ fn wait_agents(session: &Session, running: &mut [Running]) -> Result<()> {
 /// What the nodes wait for; empty when all are Ready.
 fn waits(running: &[Running]) -> Result<String> {
     let first = running.first().context("a cluster without machines")?;
-    let answer = first.ask(&agent::kubectl(NODES))?;
+    // A loaded node may not answer in time; it is asked again, and the deadline of all counts.
+    let answer = first.ask(&agent::kubectl(NODES)).unwrap_or_default();
     let ready = answer.map(|text| ready(&text)).unwrap_or_default();
     let mut lines = Vec::new();
     for machine in running {
         let name = &machine.member.name;
         if !ready.contains(name) {
             let status = machine
-                .ask(&format!("{NODE_PROGRAM} status --json"))?
+                .ask(&format!("{NODE_PROGRAM} status --json"))
+                .unwrap_or_default()
                 .and_then(|text| waits_for(&text));
             lines.push(format!(
                 "{name}: {}",
