@@ -20,7 +20,7 @@ use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
     WantsVerifier,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Longer than the API server lets a request take that is no watch (60 s).
 const TIMEOUT: Duration = Duration::from_secs(70);
@@ -216,6 +216,33 @@ impl Api {
     pub fn post(&self, path: &str, body: &Value) -> Result<Value> {
         let answer = self.send(Method::POST, path, Some((JSON, body)))?;
         serde_json::from_slice(&answer).with_context(|| format!("reading the answer of {path}"))
+    }
+
+    /// Replaces an object. The server refuses it with 409 if the object has another `resourceVersion` by now. Returns the new one.
+    ///
+    /// # Errors
+    /// If the server does not answer, refuses, or answers otherwise than with JSON.
+    pub fn put(&self, path: &str, object: &Value) -> Result<Value> {
+        let answer = self.send(Method::PUT, path, Some((JSON, object)))?;
+        serde_json::from_slice(&answer).with_context(|| format!("reading the answer of {path}"))
+    }
+
+    /// Deletes an object if it is still the one with this `metadata.uid`; what it owns is deleted behind it. Nothing if there
+    /// is none.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
+    pub fn delete(&self, path: &str, uid: &str) -> Result<()> {
+        let options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": uid},
+        });
+        match self.send(Method::DELETE, path, Some((JSON, &options))) {
+            Err(error) if status(&error) == Some(StatusCode::NOT_FOUND) => Ok(()),
+            result => result.map(drop),
+        }
     }
 
     fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Vec<u8>> {
