@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::release::Version;
 use crate::report::{Mistake, Position, Report};
 use crate::wording::nearest;
 use objects::Placed;
@@ -126,6 +127,13 @@ pub struct Refused {
     pub source: Source,
     /// All its mistakes.
     pub mistakes: Vec<FileMistake>,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.mistakes.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
 }
 
 /// The addons of a node.
@@ -273,7 +281,8 @@ fn find_twins(readings: &mut BTreeMap<String, Reading>) {
 }
 
 /// What tells an object from every other: group, kind, namespace and name.
-fn identity(object: &Value) -> [String; 4] {
+#[must_use]
+pub fn identity(object: &Value) -> [String; 4] {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let version = text(&object["apiVersion"]);
     let group = version.split_once('/').map_or("", |(group, _)| group);
@@ -364,6 +373,16 @@ fn finished(reading: Reading) -> Result<Addon, Refused> {
         settings,
         objects,
     })
+}
+
+impl Addon {
+    /// Why the addon is not for this version of Kubernetes; none if it is.
+    #[must_use]
+    pub fn outside(&self, kubernetes: &Version) -> Option<String> {
+        let range = self.settings.kubernetes.as_ref()?;
+        (!range.contains(kubernetes))
+            .then(|| format!("it is for Kubernetes {range}, this node's is {kubernetes}"))
+    }
 }
 
 fn hash(objects: &[Value]) -> String {

@@ -212,6 +212,12 @@ pub const BLESS_COMMAND: &str = "bless";
 pub const CLUSTER_UNIT: &str = "slipway-cluster.service";
 /// Its subcommand.
 pub const CLUSTER_COMMAND: &str = "cluster-up";
+/// The unit that applies the cluster's addons, on control planes.
+pub const ADDONS_UNIT: &str = "slipway-addons.service";
+/// Its subcommand.
+pub const ADDONS_COMMAND: &str = "addons-up";
+/// Its exit code where another attempt is of no use.
+pub const PERMANENT: u8 = 3;
 /// The unit that keeps the routes to the pods of other nodes.
 pub const ROUTES_UNIT: &str = "slipway-routes.service";
 /// What starts it again and again.

@@ -17,6 +17,10 @@ pub const SYSROOT: &str = "/sysroot";
 pub const NODE_SETTINGS: &str = "/etc/slipway/node.toml";
 /// The cluster object of a node, written by the config or baked in by the recipe. Without it the kubelet runs alone.
 pub const CLUSTER: &str = "/etc/slipway/cluster.toml";
+/// Addons of the image, a folder of manifests each, in the verified root. The recipe brings them.
+pub const ADDONS: &str = "/usr/lib/slipway/addons";
+/// Addons of the config; one hides that of the image with the same name.
+pub const CONFIG_ADDONS: &str = "/etc/slipway/addons";
 /// Files for the running node: manifest, report, the kubelet's bundle.
 pub const RUN: &str = "/run/slipway";
 /// The manifest as the running node sees it.
@@ -43,6 +47,10 @@ pub const RUN_RESOLVER: &str = "/run/systemd/resolve/stub-resolv.conf";
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
 /// What the bring-up of the cluster waits for: one line, as long as it waits.
 pub const RUN_CLUSTER: &str = "/run/slipway/cluster";
+/// What the addons of the cluster wait for: one line, as long as they wait.
+pub const RUN_ADDONS: &str = "/run/slipway/addons";
+/// How the addons came out when they were applied last on this boot (JSON).
+pub const RUN_ADDON_STATES: &str = "/run/slipway/addons.json";
 /// udev's rules for the links to the disk that the root is on, written at every boot.
 pub const RUN_BOOT_DISK: &str = "/run/udev/rules.d/70-slipway-boot-disk.rules";
 /// The platform's metadata as an environment file, with the names of Afterburn (<https://coreos.github.io/afterburn/>).

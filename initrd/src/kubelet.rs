@@ -1,5 +1,5 @@
-//! Kubelet: its unit, and through it the commands that prepare and start its container; and the unit that brings a
-//! node of a cluster up, once the kubelet runs.
+//! Kubelet: its unit, and through it the commands that prepare and start its container; and the units that bring a
+//! node of a cluster up, once the kubelet runs, and apply the cluster's addons.
 //!
 //! The unit is in `/run`, so that of another boot or another image cannot be used by mistake; drop-ins and masks in
 //! `/etc` work as with any unit. The container's files are a folder of the verified root; its bundle is written before
@@ -11,8 +11,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::kubelet::{
-    BLESS_COMMAND, CLUSTER_COMMAND, CLUSTER_UNIT, CONTAINER, GATE_COMMAND, PREPARE_COMMAND, STATE,
-    UNIT,
+    ADDONS_COMMAND, ADDONS_UNIT, BLESS_COMMAND, CLUSTER_COMMAND, CLUSTER_UNIT, CONTAINER,
+    GATE_COMMAND, PERMANENT, PREPARE_COMMAND, STATE, UNIT,
 };
 use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use linux::mount::folder;
@@ -56,6 +56,7 @@ fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
             CLUSTER_UNIT,
             include_str!("kubelet/slipway-cluster.service"),
         ),
+        (ADDONS_UNIT, include_str!("kubelet/slipway-addons.service")),
     ] {
         let file = units.join(name);
         fs::write(&file, filled(text)).with_context(|| format!("writing {}", file.display()))?;
@@ -103,6 +104,9 @@ fn filled(text: &str) -> String {
     text.replace("@UNIT@", UNIT)
         .replace("@CLUSTER_UNIT@", CLUSTER_UNIT)
         .replace("@CLUSTER_COMMAND@", CLUSTER_COMMAND)
+        .replace("@ADDONS_UNIT@", ADDONS_UNIT)
+        .replace("@ADDONS_COMMAND@", ADDONS_COMMAND)
+        .replace("@PERMANENT@", &PERMANENT.to_string())
         .replace("@CLUSTER@", CLUSTER)
         .replace("@STATE@", STATE)
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
@@ -146,6 +150,12 @@ mod tests {
             unit.matches('@').count(),
             unit.matches("@system-service").count()
         );
+        let addons = fs::read_to_string(link.with_file_name("slipway-addons.service")).unwrap();
+        // Neither waits for the other: a node without a network of pods becomes Ready by an addon.
+        assert!(addons.contains("ExecStart=/usr/lib/slipway/slipway-node addons-up\n"));
+        assert!(addons.contains("RestartPreventExitStatus=3\n"));
+        assert!(!addons.contains("slipway-cluster") && !unit.contains("slipway-addons"));
+        assert_eq!(addons.matches('@').count(), 1);
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");
         fs::create_dir_all(&presets).unwrap();

@@ -32,13 +32,20 @@ mod apply;
 mod etcd_member;
 mod join;
 
-// Floor: a further control plane's files
+// Floor: a further control plane's files; the files, requests and states of addons
+mod addon_files;
+mod addon_requests;
+mod addon_states;
 mod further;
+
+// Floor: applying addons
+mod addons;
 
 // Floor: a worker's way to Ready
 mod worker;
 
 // Floor: one command each
+mod addon_commands;
 mod bless;
 mod cluster_up;
 mod container_images;
@@ -55,7 +62,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
-    BLESS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PREPARE_COMMAND, ROUTES_COMMAND,
+    ADDONS_COMMAND, BLESS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PERMANENT, PREPARE_COMMAND,
+    ROUTES_COMMAND,
 };
 use linux::log;
 use linux::world::World;
@@ -67,7 +75,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 6] = [
+const COMMANDS: [Command; 7] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -94,6 +102,11 @@ const COMMANDS: [Command; 6] = [
         cluster_up::run,
     ),
     (
+        ADDONS_COMMAND,
+        "applies the cluster's addons, on a control plane",
+        addon_commands::up,
+    ),
+    (
         ROUTES_COMMAND,
         "sets the routes to the pods of other nodes, with cni = \"bridge\"",
         routes::run,
@@ -114,13 +127,18 @@ fn main() -> ExitCode {
         }
         [status::COMMAND] => status::run(NAME, false),
         [status::COMMAND, "--json"] => status::run(NAME, true),
-        [render::COMMAND, "--batch", file] => render::batch(NAME, Path::new(file)),
-        _ => {
-            let found = arguments.join(" ");
-            eprint!("{NAME}: expected one command, found {found:?}\n{}", usage());
-            ExitCode::from(USAGE)
+        [addon_commands::COMMAND, ref options @ ..] => {
+            addon_commands::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
+        [render::COMMAND, "--batch", file] => render::batch(NAME, Path::new(file)),
+        _ => wrong(&arguments),
     }
+}
+
+fn wrong(arguments: &[&str]) -> ExitCode {
+    let found = arguments.join(" ");
+    eprint!("{NAME}: expected one command, found {found:?}\n{}", usage());
+    ExitCode::from(USAGE)
 }
 
 fn run((name, _, command): &Command) -> ExitCode {
@@ -133,7 +151,10 @@ fn run((name, _, command): &Command) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             console::warn(&world, &format!("{name}: {error:#}"));
-            ExitCode::FAILURE
+            match error.is::<addon_commands::Permanent>() {
+                true => ExitCode::from(PERMANENT),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -144,6 +165,11 @@ fn usage() -> String {
         out += &format!("  {name:16} {description}\n");
     }
     out += &format!("  {:16} {}\n", status::COMMAND, status::DESCRIPTION);
+    out += &format!(
+        "  {:16} {}\n",
+        addon_commands::COMMAND,
+        addon_commands::DESCRIPTION
+    );
     out += &format!("  {:16} {}\n", render::COMMAND, render::DESCRIPTION);
     out
 }

@@ -61,7 +61,10 @@ pub(crate) struct Request {
     pub(crate) authorization: String,
 }
 
-/// A server on loopback; `answer` gives the status and the body of each request. Returns its URL.
+/// The status of an answer that never comes: the server closes the connection.
+pub(crate) const CLOSED: u16 = 0;
+
+/// A server on loopback; `answer` gives the status and the body of each request, or [`CLOSED`]. Returns its URL.
 pub(crate) fn server(
     mut answer: impl FnMut(&Request) -> (u16, String) + Send + 'static,
 ) -> (String, Receiver<Request>) {
@@ -79,10 +82,10 @@ pub(crate) fn server(
                 "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
                 body.len()
             );
-            stream
-                .get_mut()
-                .write_all((head + &body).as_bytes())
-                .unwrap();
+            if status != CLOSED {
+                let answer = head + &body;
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
             if sender.send(request).is_err() {
                 return;
             }

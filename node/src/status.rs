@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cluster::object::Join;
-use image::paths::RUN_CLUSTER;
+use image::paths::{RUN_ADDONS, RUN_CLUSTER};
 use linux::world::World;
 use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
@@ -44,6 +44,8 @@ struct Status {
     api_server: Option<Health>,
     node: Option<Health>,
     waits_for: Option<String>,
+    /// What the cluster's addons wait for.
+    addons: Option<String>,
 }
 
 /// Whether something is well, and why not.
@@ -93,6 +95,7 @@ pub(crate) fn run(program: &str, json: bool) -> ExitCode {
 fn status(world: &World) -> Result<Status> {
     let bootstrap = object::read(world, Duration::ZERO);
     let line = fs::read_to_string(world.in_run(RUN_CLUSTER)).ok();
+    let addons = fs::read_to_string(world.in_run(RUN_ADDONS)).ok();
     let refused = bootstrap.as_ref().err().map(|error| format!("{error:#}"));
     let bootstrap = bootstrap.ok().flatten();
     let joins = bootstrap
@@ -121,6 +124,7 @@ fn status(world: &World) -> Result<Status> {
             .or(line)
             .or(waits)
             .map(|line| line.trim().to_owned()),
+        addons: addons.map(|line| line.trim().to_owned()),
     })
 }
 
@@ -206,6 +210,8 @@ fn plain(status: &Status) -> String {
         lines.extend(health.map(|health| (name, shown(health))));
     }
     lines.extend(status.waits_for.clone().map(|line| ("waits for", line)));
+    let addons = status.addons.as_ref();
+    lines.extend(addons.map(|line| ("addons", format!("waiting for {line}"))));
     lines
         .iter()
         .map(|(name, text)| format!("{name:12} {text}\n"))

@@ -25,10 +25,24 @@ pub(crate) fn wait<T>(
     world: &World,
     limits: Limits,
     what: &str,
+    attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    wait_with(world, RUN_CLUSTER, limits, what, attempt)
+}
+
+/// The same, with the reason in this file: a wait beside the bring-up has its own line.
+///
+/// # Errors
+/// The last reason, once the patience is over.
+pub(crate) fn wait_with<T>(
+    world: &World,
+    line: &str,
+    limits: Limits,
+    what: &str,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let mut waiter = Waiter::until(world, limits.patience);
-    let line = world.in_run(RUN_CLUSTER);
+    let line = world.in_run(line);
     let (mut shown, mut logged) = (String::new(), BTreeSet::new());
     loop {
         let error = match attempt() {
