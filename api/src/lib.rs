@@ -46,6 +46,8 @@ pub struct Api {
     server: String,
     /// The bootstrap token that every request is made with.
     token: Option<Token>,
+    /// How long each request may take, if that is less than the client's own limit.
+    limit: Option<Duration>,
 }
 
 /// Whom a client trusts.
@@ -135,6 +137,15 @@ impl Api {
         }
     }
 
+    /// The same client, each of whose requests may take so long.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self {
+            limit: Some(limit),
+            ..self
+        }
+    }
+
     /// A client of a server that answers by plain HTTP.
     ///
     /// # Errors
@@ -164,6 +175,7 @@ impl Api {
             client,
             server: server.to_owned(),
             token: None,
+            limit: None,
         })
     }
 
@@ -250,6 +262,9 @@ impl Api {
         let mut request = self
             .client
             .request(method.clone(), format!("{}{path}", self.server));
+        if let Some(limit) = self.limit {
+            request = request.timeout(limit);
+        }
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.text());
         }

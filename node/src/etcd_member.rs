@@ -2,6 +2,7 @@
 //! (<https://etcd.io/docs/v3.6/learning/design-learner/>).
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cluster::config::Config;
@@ -21,6 +22,8 @@ pub(crate) const PODS: &str =
 const URL: &str = "kubeadm.kubernetes.io/etcd.advertise-client-urls";
 /// The certificate and key of the API server's client, below the folder of certificates.
 const CLIENT: &str = "apiserver-etcd-client";
+/// How long a request may take: a member without a leader does not answer, and the next one is asked.
+const REQUEST: Duration = Duration::from_secs(10);
 /// The folder of etcd's data below its `data-dir`.
 const DATA: &str = "member";
 
@@ -49,7 +52,8 @@ fn client(world: &World, config: &Config, url: &str) -> Result<Api> {
         read(&format!("{CLIENT}.crt"))?,
         read(&format!("{CLIENT}.key"))?,
     );
-    Api::with_certificate(url, &read("etcd/ca.crt")?, &certificate, &key)
+    let client = Api::with_certificate(url, &read("etcd/ca.crt")?, &certificate, &key)?;
+    Ok(client.within(REQUEST))
 }
 
 /// What the first member that answers says to a request.

@@ -111,12 +111,17 @@ fn refuse_another_authority(world: &World, object: &Object, join: &Join) -> Resu
     Ok(())
 }
 
+/// How long a request to a loaded control plane may take before its reason is told.
+const LONGEST: Duration = Duration::from_secs(20);
+
 /// The administrator's client of the cluster's endpoint: this node's API server does not run yet.
 fn server(world: &World, endpoint: &str) -> Result<Api> {
     let file = world.in_initrd(ADMIN_KUBECONFIG);
     let about = || format!("reading {}", file.display());
     let text = fs::read_to_string(&file).with_context(about)?;
-    Api::new(&text, endpoint).with_context(about)
+    Ok(Api::new(&text, endpoint)
+        .with_context(about)?
+        .within(LONGEST))
 }
 
 /// Waits for a place among etcd's members.

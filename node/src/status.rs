@@ -28,6 +28,9 @@ const KUBELET: (&str, &str) = ("http://127.0.0.1:10248", "/healthz");
 /// etcd's health check, as its static pod has it.
 const ETCD: (&str, &str) = ("http://127.0.0.1:2381", "/readyz");
 
+/// How long each question may take: somebody waits for the answer, and a server that is not well may never give one.
+const SOON: Duration = Duration::from_secs(5);
+
 /// The status of this node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -129,7 +132,7 @@ fn status(world: &World) -> Result<Status> {
 }
 
 fn plain_health((server, path): (&str, &str)) -> Result<()> {
-    Api::plain(server)?.healthy(path)
+    Api::plain(server)?.within(SOON).healthy(path)
 }
 
 /// The health of the API server, and the readiness of this node.
@@ -145,7 +148,7 @@ fn server(world: &World, bootstrap: &Bootstrap) -> (Health, Health) {
         },
     };
     let api = match api {
-        Ok(api) => api,
+        Ok(api) => api.within(SOON),
         Err(error) => {
             let reason = format!("{error:#}");
             return (Health::not(reason.clone()), Health::not(reason));
@@ -158,7 +161,8 @@ fn server(world: &World, bootstrap: &Bootstrap) -> (Health, Health) {
 
 /// The same of a worker without a certificate: what becomes of its request for one.
 fn joining(world: &World, name: &str, join: &Join, reason: &str) -> (Health, Health) {
-    let server = worker::bootstrap_api(world, join).and_then(|api| api.healthy("/readyz"));
+    let server =
+        worker::bootstrap_api(world, join).and_then(|api| api.within(SOON).healthy("/readyz"));
     let request = match worker::requested(world, name, join) {
         Ok(state) => format!("{reason}: {state}"),
         Err(_) => reason.to_owned(),

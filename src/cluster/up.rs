@@ -96,9 +96,25 @@ pub fn run(session: &Session, cluster: &Cluster<'_>, folder: &Folder) -> Result<
     let scratch = session.cache.scratch()?;
     let mut running = start(session, cluster, &file, folder.path(), scratch.path(), port)?;
     let result = attend(session, &mut running, folder, &mut state);
+    let result = match result {
+        Err(error) if !session.interrupt.requested() => Err(keep_consoles(&running, folder, error)),
+        other => other,
+    };
     stop(session, running);
     folder.forget()?;
     result
+}
+
+/// Keeps what the consoles showed, for an error that they may explain.
+fn keep_consoles(running: &[Running], folder: &Folder, error: anyhow::Error) -> anyhow::Error {
+    let mut kept = Vec::new();
+    for Running { member, vm, .. } in running {
+        let path = folder.path().join(format!("{}.console", member.name));
+        if fs::write(&path, vm.console().text()).is_ok() {
+            kept.push(path.display().to_string());
+        }
+    }
+    error.context(format!("the consoles are in {}", kept.join(" and ")))
 }
 
 /// A port of this host's loopback.

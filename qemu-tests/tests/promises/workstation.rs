@@ -51,6 +51,9 @@ const PODS: &str = r#"{
     }
 }"#;
 
+/// Lines of a console in an error.
+const CONSOLE_TAIL: usize = 25;
+
 /// The name of the API server's service, and its address: the first of the services' subnet.
 const API: (&str, Ipv4Addr) = (
     "kubernetes.default.svc.cluster.local",
@@ -108,7 +111,15 @@ fn with_cluster(
     let up = up.into_iter().chain([image.as_os_str()]).chain(arguments);
     let up = cluster.slipway(up);
     let used = up.and_then(|_| using(&cluster));
-    let log = fs::read_to_string(cluster.folder.join("blue.machines/log")).unwrap_or_default();
+    let machines = cluster.folder.join("blue.machines");
+    let mut log = fs::read_to_string(machines.join("log")).unwrap_or_default();
+    for name in ["cp1", "cp2", "w1"] {
+        let console = fs::read_to_string(machines.join(format!("{name}.console")));
+        let console = console.unwrap_or_default();
+        let lines: Vec<&str> = console.lines().collect();
+        let tail = lines[lines.len().saturating_sub(CONSOLE_TAIL)..].join("\n");
+        log += &format!("\n{name}:\n{tail}\n");
+    }
     let down = cluster.slipway(["down", "blue.toml"]);
     used.with_context(|| format!("the machines' process said:\n{log}"))?;
     down?;
