@@ -159,14 +159,7 @@ struct Reading {
 /// without objects.
 #[must_use]
 pub fn read(folders: Vec<Folder>) -> Addons {
-    let mut readings: BTreeMap<String, Reading> = BTreeMap::new();
-    for folder in folders {
-        let hidden = readings.get(&folder.name);
-        if hidden.is_none_or(|reading| reading.folder.source == Source::Image) {
-            readings.insert(folder.name.clone(), reading(folder));
-        }
-    }
-    find_twins(&mut readings);
+    let mut readings = readings(folders);
     find_unknown(&mut readings);
     let depends = readings
         .iter()
@@ -183,6 +176,25 @@ pub fn read(folders: Vec<Folder>) -> Addons {
         }
     }
     addons
+}
+
+/// All mistakes of folders that a recipe brings. A node may have more addons, so that dependencies are not looked at.
+#[must_use]
+pub fn check(folders: Vec<Folder>) -> Vec<FileMistake> {
+    let all = readings(folders).into_values();
+    all.flat_map(|reading| reading.mistakes).collect()
+}
+
+fn readings(folders: Vec<Folder>) -> BTreeMap<String, Reading> {
+    let mut readings: BTreeMap<String, Reading> = BTreeMap::new();
+    for folder in folders {
+        let hidden = readings.get(&folder.name);
+        if hidden.is_none_or(|reading| reading.folder.source == Source::Image) {
+            readings.insert(folder.name.clone(), reading(folder));
+        }
+    }
+    find_twins(&mut readings);
+    readings
 }
 
 fn reading(mut folder: Folder) -> Reading {

@@ -22,6 +22,9 @@ mod node;
 mod root;
 mod units;
 
+// Floor: what the files of a recipe hold
+mod addons;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -137,6 +140,7 @@ pub(super) fn recipe(
     let debian = check.debian(debian);
     let kernel = check.kernel(kernel);
     let files = files::check(&mut check, &overlay, &files);
+    addons::check(&mut check, &files);
     let units = check.units(units);
     let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));
     let node = node::check(&mut check, node);

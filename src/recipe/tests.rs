@@ -254,6 +254,39 @@ fn mistakes_of_a_config_are_shown_in_it() {
 }
 
 #[test]
+fn mistakes_of_an_addon_are_mistakes_of_the_recipe_that_brings_it() {
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n";
+    let text = |addon: &str| {
+        let file = "[files.\"/etc/slipway/addons/b/1.yaml\"]";
+        format!("{SMALL}\noverlay.trees = ['tree']\n{file}\ncontent = '''\n{addon}'''\n")
+    };
+    let manifest = "tree/usr/lib/slipway/addons/a/1.yaml";
+    let settings = "tree/usr/lib/slipway/addons/a/addon.toml";
+    let good = text(&map.replace("name: a", "name: b"));
+    let needs = "depends = ['of-a-config']";
+    written(&[("a.toml", &good), (manifest, map), (settings, needs)]).unwrap();
+    let bad = text("kind: ConfigMap\n");
+    let range = "kubernetes = '1.36'";
+    let report = written(&[
+        ("a.toml", &bad),
+        (manifest, "a: [1\n"),
+        (settings, range),
+        ("tree/usr/lib/slipway/addons/a/sub/2.yaml", map),
+        ("tree/usr/lib/slipway/addons/loose", map),
+    ])
+    .unwrap_err();
+    for expected in [
+        "tree/usr/lib/slipway/addons/a/1.yaml:2:1: not valid YAML",
+        "tree/usr/lib/slipway/addons/a/addon.toml:1:14: kubernetes: expected a range",
+        "tree/usr/lib/slipway/addons/a/sub/2.yaml: expected .yaml",
+        "tree/usr/lib/slipway/addons/loose: expected .yaml",
+        "files.\"/etc/slipway/addons/b/1.yaml\":1:1: apiVersion: expected text",
+    ] {
+        assert!(report.contains(expected), "{expected}: {report}");
+    }
+}
+
+#[test]
 fn a_butane_config_is_baked_as_ignition_with_the_files_beside_it() {
     let text = format!("{SMALL}\nignition.config = 'base.bu'\n");
     let butane = "variant: slipway\nversion: 1.0.0\nstorage:\n  files:\n    - path: /etc/a\n      contents:\n        local: a.txt\n";

@@ -181,3 +181,16 @@ fn an_object_that_is_there_twice_and_a_circle_are_refused_with_their_places() {
         ]
     );
 }
+
+#[test]
+fn the_folders_of_a_recipe_are_checked_without_their_dependencies() {
+    let needs = ("addon.toml", "depends = [\"of-the-config\"]");
+    let good = folder("a", Source::Image, &[("1.yaml", &map("a")), needs]);
+    let bad = folder("b", Source::Image, &[("1.yaml", "kind: ConfigMap\n")]);
+    assert!(check(vec![good.clone()]).is_empty());
+    let mistakes = check(vec![good, bad]);
+    let all = mistakes
+        .iter()
+        .all(|mistake| mistake.file == "/addons/b/1.yaml");
+    assert!(all && mistakes.len() == 2, "{mistakes:?}");
+}
