@@ -149,6 +149,13 @@ pub(crate) fn promote(
     limits: Limits,
 ) -> Result<()> {
     let object = &bootstrap.object;
+    // The kubelet's preparation, which asks for the place, may have failed so far, and this unit started beside its next attempt.
+    let what = "a place among the members of etcd";
+    *journal = wait(world, limits, what, || {
+        Journal::read(world)?
+            .filter(|journal| journal.member.is_some())
+            .context("kubelet-prepare asks for one")
+    })?;
     let Some(member) = journal.member.as_mut().filter(|member| !member.promoted) else {
         return Ok(());
     };

@@ -54,7 +54,8 @@ pub(crate) fn wait_with<T>(
             return Err(error.context(format!("waiting for {what} for {waited} s")));
         }
         let text = format!("{what}: {error:#}");
-        if text != shown {
+        // Another command that waited may have taken the line away.
+        if text != shown || !line.exists() {
             // Not synced: it lies in memory, and a reader sees the old line or the new one.
             fs::write(&line, format!("{text}\n"))
                 .with_context(|| format!("writing {}", line.display()))?;

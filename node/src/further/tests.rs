@@ -244,6 +244,29 @@ fn a_join_that_is_cut_off_is_not_added_a_second_time() {
     assert_eq!(manifests(&world), ["etcd.yaml"]);
 }
 
+#[test]
+fn a_bring_up_before_the_node_has_a_place_waits_for_it() {
+    let cluster = Cluster::new(0);
+    let folder = tempfile::tempdir().unwrap();
+    let world = node(folder.path(), &cluster.fetching());
+    prepared(&world).unwrap();
+    let whole = Journal::read(&world).unwrap().unwrap();
+    // As while an attempt of the preparation waits for the control plane.
+    let mut early = whole.clone();
+    early.member = None;
+    early.write(&world).unwrap();
+    let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+    let error = promote(&world, &bootstrap, &mut early, LIMITS).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(error.contains("kubelet-prepare asks for one"), "{error}");
+    assert_eq!(manifests(&world), ["etcd.yaml"]);
+    whole.write(&world).unwrap();
+    cluster.members.lock().unwrap()[1]["name"] = "node2".into();
+    promote(&world, &bootstrap, &mut early, LIMITS).unwrap();
+    assert!(early.member.unwrap().promoted);
+    assert_eq!(manifests(&world).len(), 4);
+}
+
 /// The error of a preparation after which nothing but the line of the wait is there that was not before.
 fn refused(world: &World, root: &Path) -> String {
     let of_node = || {
