@@ -12,6 +12,9 @@ pub const ADD: &str = "/v3/cluster/member/add";
 /// Makes a learner a member that votes.
 pub const PROMOTE: &str = "/v3/cluster/member/promote";
 
+/// Takes a member out.
+pub const REMOVE: &str = "/v3/cluster/member/remove";
+
 /// A member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -53,7 +56,7 @@ impl fmt::Display for Refusal {
             Self::DataLost(id) => write!(
                 f,
                 "etcd has a member at this node's address, and its data are not on this node's volume; \
-                 remove that member (etcdctl member remove {id:x}) so that the node is added anew, or give it its volume back"
+                 remove that member (slipway-node etcd remove {id:x}, on another control plane) so that the node is added anew, or give it its volume back"
             ),
             Self::Removed => f.write_str(
                 "this node has the data of an etcd member, and the cluster's etcd has none at its address: it was removed; \
@@ -151,9 +154,9 @@ pub fn learner(peer: &str) -> Value {
     json!({"peerURLs": [peer], "isLearner": true})
 }
 
-/// The body of [`PROMOTE`].
+/// The body of [`PROMOTE`] and of [`REMOVE`].
 #[must_use]
-pub fn promotion(id: u64) -> Value {
+pub fn of_member(id: u64) -> Value {
     json!({"ID": id.to_string()})
 }
 
@@ -200,7 +203,7 @@ mod tests {
         let all = cluster(&json!([{"ID": "255", "name": "cp2", "peerURLs": [PEER]}]));
         let refusal = step(&all, "cp2", PEER, false).unwrap_err();
         assert_eq!(refusal, Refusal::DataLost(255));
-        assert!(refusal.to_string().contains("etcdctl member remove ff"));
+        assert!(refusal.to_string().contains("slipway-node etcd remove ff,"));
         let alone = cluster(&json!([]));
         assert_eq!(step(&alone, "cp2", PEER, true), Err(Refusal::Removed));
         let taken = step(&alone, "cp1", PEER, false).unwrap_err();
@@ -213,7 +216,7 @@ mod tests {
 
     #[test]
     fn ids_are_written_as_the_gateway_reads_them() {
-        assert_eq!(promotion(u64::MAX), json!({"ID": "18446744073709551615"}));
+        assert_eq!(of_member(u64::MAX), json!({"ID": "18446744073709551615"}));
         assert_eq!(learner(PEER)["isLearner"], true);
     }
 }

@@ -60,6 +60,12 @@ pub fn etcd_peer_url(config: &Config) -> String {
     etcd::peer_url(config)
 }
 
+/// Where clients reach this node's member of etcd.
+#[must_use]
+pub fn etcd_client_url(config: &Config) -> String {
+    etcd::client_url(config)
+}
+
 /// What is special to one static pod.
 struct Pod {
     name: &'static str,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cluster::config::Config;
 use cluster::etcd_members::{
-    ADD, LIST, PROMOTE, Refusal, Step, initial_cluster, learner, members, promotion, step,
+    ADD, LIST, PROMOTE, Refusal, Step, initial_cluster, learner, members, of_member, step,
 };
 use cluster::static_pods::etcd_peer_url;
 use linux::world::World;
@@ -43,7 +43,10 @@ fn clients(world: &World, config: &Config, server: &Api) -> Result<Vec<Api>> {
 }
 
 /// The client of the member at this URL.
-fn client(world: &World, config: &Config, url: &str) -> Result<Api> {
+///
+/// # Errors
+/// If this node's certificates cannot be read.
+pub(crate) fn client(world: &World, config: &Config, url: &str) -> Result<Api> {
     let read = |name: &str| {
         let file = world.in_initrd(&format!("{}/{name}", config.cluster.certificates_dir));
         fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
@@ -124,7 +127,7 @@ pub(crate) fn promote(world: &World, config: &Config, server: &Api, id: u64) -> 
         !own.name.is_empty(),
         "etcd's member on this node has not started yet"
     );
-    ask(&clients, PROMOTE, &promotion(id))?;
+    ask(&clients, PROMOTE, &of_member(id))?;
     tracing::info!("etcd's member on this node votes");
     Ok(())
 }

@@ -49,6 +49,7 @@ mod addon_commands;
 mod bless;
 mod cluster_up;
 mod container_images;
+mod etcd_command;
 mod gate;
 mod prepare;
 mod render;
@@ -130,6 +131,9 @@ fn main() -> ExitCode {
         [addon_commands::COMMAND, ref options @ ..] => {
             addon_commands::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
+        [etcd_command::COMMAND, ref options @ ..] => {
+            etcd_command::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
+        }
         [render::COMMAND, "--batch", file] => render::batch(NAME, Path::new(file)),
         _ => wrong(&arguments),
     }
@@ -164,13 +168,14 @@ fn usage() -> String {
     for (name, description, _) in COMMANDS {
         out += &format!("  {name:16} {description}\n");
     }
-    out += &format!("  {:16} {}\n", status::COMMAND, status::DESCRIPTION);
-    out += &format!(
-        "  {:16} {}\n",
-        addon_commands::COMMAND,
-        addon_commands::DESCRIPTION
-    );
-    out += &format!("  {:16} {}\n", render::COMMAND, render::DESCRIPTION);
+    for (name, description) in [
+        (status::COMMAND, status::DESCRIPTION),
+        (addon_commands::COMMAND, addon_commands::DESCRIPTION),
+        (etcd_command::COMMAND, etcd_command::DESCRIPTION),
+        (render::COMMAND, render::DESCRIPTION),
+    ] {
+        out += &format!("  {name:16} {description}\n");
+    }
     out
 }
 

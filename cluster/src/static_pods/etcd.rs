@@ -26,6 +26,11 @@ pub(super) fn peer_url(config: &Config) -> String {
     url(config, PEERS)
 }
 
+/// Where clients reach it.
+pub(super) fn client_url(config: &Config) -> String {
+    url(config, CLIENTS)
+}
+
 pub(super) fn pod(config: &Config, local: &LocalEtcd) -> Pod {
     let certificates = format!("{}/etcd", config.cluster.certificates_dir);
     let (data_volume, data_mount) = writable("etcd-data", &local.data_dir);

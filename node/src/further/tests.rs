@@ -326,7 +326,7 @@ fn a_member_that_lost_its_data_is_refused_at_once() {
         put(&world.in_initrd(&path), &cluster.plane.file(&path));
     }
     let error = format!("{:#}", prepared(&world).unwrap_err());
-    assert!(error.contains("etcdctl member remove ff"), "{error}");
+    assert!(error.contains("slipway-node etcd remove ff,"), "{error}");
     assert_eq!(lines(&cluster.etcd).len(), 1);
     assert!(!world.in_initrd("/etc/kubernetes/manifests").exists());
 }
