@@ -1,5 +1,7 @@
 //! A configuration, read, complete and valid.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -37,6 +39,9 @@ pub struct Config {
     pub etcd_flags: EtcdFlags,
     /// The members, as `NAME=URL,…`, of an etcd that this node's joins; none if it is the first member.
     pub etcd_members: Option<String>,
+    /// Names of static pods to a hash of the kubeconfig that each reads once, at its start: with another one the kubelet makes the
+    /// pod anew.
+    pub kubeconfigs: BTreeMap<&'static str, String>,
     /// What kubeadm takes with a warning.
     pub warnings: Vec<Mistake>,
 }
@@ -97,6 +102,7 @@ pub(crate) fn complete(
         kubeadm: kubeadm.clone(),
         etcd_flags: kubeadm.release.etcd_flags,
         etcd_members: None,
+        kubeconfigs: BTreeMap::new(),
         warnings: report.warnings.clone(),
     })
 }

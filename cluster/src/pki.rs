@@ -3,6 +3,7 @@
 //! Keys are of elliptic curves: the library makes no RSA keys, and says so.
 
 mod keep;
+pub mod life;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -68,6 +69,19 @@ pub enum Progress {
     Done,
 }
 
+/// Which certificates are made anew although they are sound. Authorities never are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Renewal {
+    /// Those that have ended.
+    #[default]
+    Ended,
+    /// Those with less than a third of their life left: of a year four months, in which a node that is off, or whose clock is
+    /// wrong, is found.
+    Soon,
+    /// All.
+    All,
+}
+
 /// What is to be there.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
@@ -79,6 +93,8 @@ pub struct Wanted<'a> {
     pub certificates: &'a [CertificateFile],
     /// The kubeconfigs.
     pub kubeconfigs: &'a [Kubeconfig],
+    /// Which certificates are made anew.
+    pub renewal: Renewal,
 }
 
 impl fmt::Display for Error {
@@ -130,6 +146,7 @@ pub fn complete(
     let mut maker = Maker {
         now: now.into(),
         progress,
+        renewal: wanted.renewal,
         there,
         authorities: Vec::new(),
         files: Vec::new(),
@@ -176,6 +193,7 @@ struct Signer {
 struct Maker<'a> {
     now: OffsetDateTime,
     progress: Progress,
+    renewal: Renewal,
     there: &'a dyn Fn(&str) -> Option<String>,
     authorities: Vec<Signer>,
     files: Vec<KeyFile>,

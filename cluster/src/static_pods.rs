@@ -140,6 +140,17 @@ fn command(name: &str, arguments: Vec<String>) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(arguments).collect()
 }
 
+/// The annotation with the hash of the kubeconfig that a pod reads at its start.
+const CREDENTIALS: &str = "slipway.local/kubeconfig";
+
+/// The annotations of a pod that reads a kubeconfig.
+fn credentials(config: &Config, name: &str) -> BTreeMap<&'static str, String> {
+    let hash = config.kubeconfigs.get(name);
+    hash.map(|hash| (CREDENTIALS, hash.clone()))
+        .into_iter()
+        .collect()
+}
+
 /// The environment: the host's proxies under the configuration's variables, in the order of their names.
 fn environment(proxies: &[(String, String)], extra: &[Value]) -> Vec<Value> {
     let name = |variable: &Value| variable["name"].as_str().unwrap_or_default().to_owned();

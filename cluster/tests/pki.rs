@@ -10,7 +10,7 @@ use cluster::config::{self, Config};
 use cluster::discovery::{Pin, Refusal, pinned};
 use cluster::host::Host;
 use cluster::identity::{self, Fault};
-use cluster::pki::{Error, KeyFile, Progress, Wanted, complete, make};
+use cluster::pki::{Error, KeyFile, Progress, Renewal, Wanted, complete, make};
 use cluster::yaml;
 use cluster::{certs, kubeconfigs};
 use rcgen::PublicKeyData as _;
@@ -51,6 +51,7 @@ fn made(config: &Config) -> Result<BTreeMap<String, KeyFile>, Error> {
         accounts: kind,
         certificates: &certificates,
         kubeconfigs: &kubeconfigs,
+        renewal: Renewal::Ended,
     };
     let files = make(wanted, now)?;
     Ok(files
@@ -221,11 +222,22 @@ fn rsa_and_an_authority_that_is_skipped_are_refused() {
 type Disk = BTreeMap<String, String>;
 
 fn completed(config: &Config, disk: &Disk, progress: Progress, now: u64) -> Result<Disk, Error> {
+    renewed(config, disk, progress, now, Renewal::Ended)
+}
+
+fn renewed(
+    config: &Config,
+    disk: &Disk,
+    progress: Progress,
+    now: u64,
+    renewal: Renewal,
+) -> Result<Disk, Error> {
     let wanted = Wanted {
         folder: &config.cluster.certificates_dir,
         accounts: KeyKind::Ecdsa(256),
         certificates: &certs::certificates(config),
         kubeconfigs: &kubeconfigs::kubeconfigs(config),
+        renewal,
     };
     let now = UNIX_EPOCH + Duration::from_secs(now);
     let files = complete(wanted, now, progress, &|path| disk.get(path).cloned())?;
@@ -249,6 +261,30 @@ fn what_is_there_and_valid_is_kept() {
     }
 }
 
+/// Later, and by force: leaves are made anew, by the same authorities, and no authority is.
+#[test]
+fn certificates_are_renewed_before_they_end_and_authorities_are_not() {
+    // The configuration's certificates live for a hundred hours.
+    let (config, disk) = whole();
+    let at = |hours: u64, renewal| {
+        renewed(&config, &disk, Progress::Done, NOW + hours * 3600, renewal).unwrap()
+    };
+    assert!(at(66, Renewal::Soon).is_empty());
+    assert!(at(99, Renewal::Ended).is_empty());
+    let soon = at(67, Renewal::Soon);
+    assert!(soon.keys().eq(at(0, Renewal::All).keys()));
+    // Seven pairs and five kubeconfigs.
+    assert_eq!(soon.len(), 2 * 7 + 5, "{:?}", soon.keys());
+    let authorities = ["/ca.", "/front-proxy-ca.", "/sa."];
+    let of_authority = |path: &String| authorities.iter().any(|name| path.contains(name));
+    assert!(!soon.keys().any(of_authority));
+    let mut after = disk;
+    after.extend(soon);
+    let later = NOW + 67 * 3600;
+    let again = renewed(&config, &after, Progress::Done, later, Renewal::Soon).unwrap();
+    assert!(again.is_empty(), "{:?}", again.keys());
+}
+
 #[test]
 fn a_bootstrap_that_is_cut_after_any_file_is_completed() {
     let (config, disk) = whole();
@@ -257,6 +293,7 @@ fn a_bootstrap_that_is_cut_after_any_file_is_completed() {
         accounts: KeyKind::Ecdsa(256),
         certificates: &certs::certificates(&config),
         kubeconfigs: &kubeconfigs::kubeconfigs(&config),
+        renewal: Renewal::Ended,
     };
     let now = UNIX_EPOCH + Duration::from_secs(NOW);
     let order = make(wanted, now).unwrap();

@@ -218,6 +218,12 @@ pub const ADDONS_UNIT: &str = "slipway-addons.service";
 pub const ADDONS_COMMAND: &str = "addons-up";
 /// Its exit code where another attempt is of no use.
 pub const PERMANENT: u8 = 3;
+/// The unit that renews a control plane's certificates.
+pub const CERTS_UNIT: &str = "slipway-certs.service";
+/// What starts it every day.
+pub const CERTS_TIMER: &str = "slipway-certs.timer";
+/// Its subcommand.
+pub const CERTS_COMMAND: &str = "certs-renew";
 /// The unit that keeps the routes to the pods of other nodes.
 pub const ROUTES_UNIT: &str = "slipway-routes.service";
 /// What starts it again and again.

@@ -13,7 +13,7 @@ use cluster::certs::{Authority, KeyKind, certificates};
 use cluster::kubeconfigs::kubeconfigs;
 use cluster::kubelet;
 use cluster::object::{Cni, Object};
-use cluster::pki::{self, KeyFile, Progress, Wanted};
+use cluster::pki::{self, KeyFile, Progress, Renewal, Wanted};
 use cluster::static_pods::{ETCD as ETCD_MANIFEST, File, static_pods};
 
 use image::node::EtcdIdentity;
@@ -29,6 +29,15 @@ use crate::object::Bootstrap;
 
 /// The kubeconfig of a cluster's first moments, below `/etc/kubernetes`.
 const FIRST: &str = "super-admin.conf";
+/// The static pods that read their kubeconfig once, at their start. The API server and etcd read their certificates again, and
+/// the kubelet makes its own.
+const READ_ONCE: [(&str, &str); 2] = [
+    (
+        "kube-controller-manager",
+        "/etc/kubernetes/controller-manager.conf",
+    ),
+    ("kube-scheduler", "/etc/kubernetes/scheduler.conf"),
+];
 /// The folder of etcd's data below its `data-dir`.
 const MEMBER: &str = "member";
 
@@ -62,18 +71,11 @@ pub(crate) fn files(
     journal: &mut Journal,
 ) -> Result<()> {
     let Bootstrap { object, host } = bootstrap;
-    let keys = keys(world, object, progress)?;
+    let keys = keys(world, object, progress, renewal(progress))?;
     if progress == Progress::Fresh {
         journal.write(world)?;
     }
-    for file in &keys {
-        write(
-            world,
-            &file.path,
-            &file.text,
-            if file.secret { 0o600 } else { 0o644 },
-        )?;
-    }
+    write_keys(world, &keys)?;
     if journal.authority.is_none() {
         journal.authority = fingerprint(world, object)?;
         journal.write(world)?;
@@ -93,6 +95,12 @@ pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal)
     let member = journal.member.as_ref();
     let mut config = bootstrap.object.config.clone();
     config.etcd_members = member.map(|member| member.initial_cluster.clone());
+    for (pod, kubeconfig) in READ_ONCE {
+        if let Ok(text) = fs::read(world.in_initrd(kubeconfig)) {
+            let hash = hexadecimal(&text);
+            config.kubeconfigs.insert(pod, hash[..16].to_owned());
+        }
+    }
     let only_etcd = member.is_some_and(|member| !member.promoted);
     for File { path, text } in static_pods(&config, &bootstrap.host) {
         if path == ETCD_MANIFEST || !only_etcd {
@@ -102,8 +110,52 @@ pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal)
     Ok(())
 }
 
+/// Before a bootstrap is finished what its config brought counts, however short its life is.
+fn renewal(progress: Progress) -> Renewal {
+    match progress {
+        Progress::Done => Renewal::Soon,
+        _ => Renewal::Ended,
+    }
+}
+
+fn write_keys(world: &World, keys: &[KeyFile]) -> Result<()> {
+    keys.iter().try_for_each(|file| {
+        let mode = if file.secret { 0o600 } else { 0o644 };
+        write(world, &file.path, &file.text, mode)
+    })
+}
+
+/// Makes the certificates and kubeconfigs of a finished control plane anew, as `renewal` says, and starts what reads its own
+/// once. A cut between a key and its certificate is found by the next call: the two do not fit.
+///
+/// # Errors
+/// A control plane that is not finished, and another cluster's keys.
+pub(crate) fn renew(
+    world: &World,
+    bootstrap: &Bootstrap,
+    renewal: Renewal,
+    dry_run: bool,
+) -> Result<Vec<String>> {
+    let object = &bootstrap.object;
+    let journal = Journal::read(world)?;
+    refuse_another(world, object, journal.as_ref())?;
+    let journal = journal.filter(|journal| journal.authority.is_some());
+    let journal = journal.context("the bootstrap of this control plane is not finished")?;
+    let keys = keys(world, object, Progress::Done, renewal)?;
+    if !dry_run {
+        write_keys(world, &keys)?;
+        manifests(world, bootstrap, &journal)?;
+    }
+    Ok(keys.into_iter().map(|file| file.path).collect())
+}
+
 /// The keys, certificates and kubeconfigs that have to be written.
-fn keys(world: &World, object: &Object, progress: Progress) -> Result<Vec<KeyFile>> {
+fn keys(
+    world: &World,
+    object: &Object,
+    progress: Progress,
+    renewal: Renewal,
+) -> Result<Vec<KeyFile>> {
     let config = &object.config;
     let mut kubeconfigs = kubeconfigs(config);
     if object.further.is_some() {
@@ -116,6 +168,7 @@ fn keys(world: &World, object: &Object, progress: Progress) -> Result<Vec<KeyFil
         accounts: KeyKind::of(&config.cluster.encryption_algorithm),
         certificates: &certificates(config),
         kubeconfigs: &kubeconfigs,
+        renewal,
     };
     let files = pki::complete(wanted, SystemTime::now(), progress, &there)?;
     for file in files.iter().filter(|_| progress == Progress::Done) {

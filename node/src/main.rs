@@ -47,6 +47,7 @@ mod worker;
 // Floor: one command each
 mod addon_commands;
 mod bless;
+mod certificates;
 mod cluster_up;
 mod container_images;
 mod etcd_command;
@@ -63,8 +64,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
-    ADDONS_COMMAND, BLESS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PERMANENT, PREPARE_COMMAND,
-    ROUTES_COMMAND,
+    ADDONS_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PERMANENT,
+    PREPARE_COMMAND, ROUTES_COMMAND,
 };
 use linux::log;
 use linux::world::World;
@@ -76,7 +77,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 7] = [
+const COMMANDS: [Command; 8] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -108,6 +109,11 @@ const COMMANDS: [Command; 7] = [
         addon_commands::up,
     ),
     (
+        CERTS_COMMAND,
+        "makes certificates of a control plane anew that end soon",
+        certificates::run,
+    ),
+    (
         ROUTES_COMMAND,
         "sets the routes to the pods of other nodes, with cni = \"bridge\"",
         routes::run,
@@ -130,6 +136,9 @@ fn main() -> ExitCode {
         [status::COMMAND, "--json"] => status::run(NAME, true),
         [addon_commands::COMMAND, ref options @ ..] => {
             addon_commands::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
+        }
+        [certificates::COMMAND, ref options @ ..] => {
+            certificates::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
         [etcd_command::COMMAND, ref options @ ..] => {
             etcd_command::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
@@ -171,6 +180,7 @@ fn usage() -> String {
     for (name, description) in [
         (status::COMMAND, status::DESCRIPTION),
         (addon_commands::COMMAND, addon_commands::DESCRIPTION),
+        (certificates::COMMAND, certificates::DESCRIPTION),
         (etcd_command::COMMAND, etcd_command::DESCRIPTION),
         (render::COMMAND, render::DESCRIPTION),
     ] {

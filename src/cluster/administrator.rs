@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use cluster::certs::{self, KeyKind};
 use cluster::kubeconfigs::{self, Kubeconfig};
-use cluster::pki::{self, Progress, Wanted};
+use cluster::pki::{self, Progress, Renewal, Wanted};
 
 use super::object::ClusterFile;
 use super::secrets::Secrets;
@@ -31,6 +31,7 @@ pub fn kubeconfig(
         accounts: KeyKind::of(&config.cluster.encryption_algorithm),
         certificates: &authorities,
         kubeconfigs: &[admin(file, server)?],
+        renewal: Renewal::Ended,
     };
     let there = |path: &str| {
         let below = path.strip_prefix(folder.as_str())?.trim_start_matches('/');

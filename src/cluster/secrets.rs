@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use cluster::certs::{self, Authority, KeyKind};
 use cluster::config::Config;
 use cluster::discovery::Pin;
-use cluster::pki::{self, Wanted};
+use cluster::pki::{self, Renewal, Wanted};
 use serde::{Deserialize, Serialize};
 
 use crate::host::atomic_file;
@@ -62,6 +62,7 @@ impl Secrets {
             accounts: KeyKind::of(&config.cluster.encryption_algorithm),
             certificates: &authorities,
             kubeconfigs: &[],
+            renewal: Renewal::Ended,
         };
         let files = pki::make(wanted, now)?.into_iter();
         let below = |path: String| {

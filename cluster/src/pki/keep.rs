@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use rcgen::{Issuer, KeyPair};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
-use x509_parser::pem::{Pem, parse_x509_pem};
 
+use super::life::{self, Life, parsed, pem};
 use super::{Error, Maker, Progress, Signer};
 use crate::address;
 use crate::certs::{Certificate, Usage};
@@ -104,7 +104,7 @@ impl Maker<'_> {
             return Ok(false);
         };
         let signer = self.signer(wanted.issuer)?;
-        let authority = self::pem(&signer.certificate);
+        let authority = life::pem(&signer.certificate);
         let signed = authority
             .as_ref()
             .and_then(parsed)
@@ -115,7 +115,7 @@ impl Maker<'_> {
         // Keys in older forms (`EC PRIVATE KEY`) are not read, and kept.
         let older = !key.contains("BEGIN PRIVATE KEY");
         let own = KeyPair::from_pem(key).map_or(older, |key| fits(&key, &found));
-        let lasts = found.validity().not_after.timestamp() > self.now.unix_timestamp();
+        let lasts = Life::of(&found).lasts(self.now.unix_timestamp(), self.renewal);
         Ok(own && lasts && describes(&found, wanted))
     }
 
@@ -126,14 +126,6 @@ impl Maker<'_> {
             _ => Ok(false),
         }
     }
-}
-
-fn pem(text: &str) -> Option<Pem> {
-    parse_x509_pem(text.as_bytes()).ok().map(|(_, pem)| pem)
-}
-
-fn parsed(pem: &Pem) -> Option<X509Certificate<'_>> {
-    pem.parse_x509().ok()
 }
 
 fn fits(key: &KeyPair, certificate: &X509Certificate<'_>) -> bool {

@@ -1,10 +1,8 @@
 //! kube-controller-manager.
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
-use super::{Pod, command, environment};
+use super::{Pod, command, credentials, environment};
 use crate::arguments::{arg, merged};
 use crate::config::{Arg, Config};
 use crate::host::Host;
@@ -28,7 +26,7 @@ pub(super) fn pod(config: &Config, host: &Host) -> Pod {
             "kube-controller-manager",
             merged(own(config), &manager.extra_args),
         ),
-        annotations: BTreeMap::new(),
+        annotations: credentials(config, "kube-controller-manager"),
         env: environment(&host.proxies, &manager.extra_envs),
         port: 10257,
         probes: vec![

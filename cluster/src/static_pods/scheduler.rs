@@ -1,10 +1,8 @@
 //! kube-scheduler.
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
-use super::{Pod, command, environment};
+use super::{Pod, command, credentials, environment};
 use crate::arguments::{arg, merged};
 use crate::config::Config;
 use crate::host::Host;
@@ -32,7 +30,7 @@ pub(super) fn pod(config: &Config, host: &Host) -> Pod {
         name: "kube-scheduler",
         image: images::kubernetes(config, "kube-scheduler"),
         command: command("kube-scheduler", merged(own, &scheduler.extra_args)),
-        annotations: BTreeMap::new(),
+        annotations: credentials(config, "kube-scheduler"),
         env: environment(&host.proxies, &scheduler.extra_envs),
         port: 10259,
         probes: vec![

@@ -3,8 +3,8 @@
 
 use anyhow::Result;
 use image::kubelet::{
-    CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG, PAUSE_IMAGE, ROUTES_COMMAND, ROUTES_TIMER,
-    ROUTES_UNIT, RUNTIME_SOCKET, STATIC_PODS, UNIT,
+    CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT, CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG,
+    PAUSE_IMAGE, ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUNTIME_SOCKET, STATIC_PODS, UNIT,
 };
 use image::node::Role;
 use image::paths::{CLUSTER, ETCD, NODE_PROGRAM};
@@ -71,22 +71,9 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
                 include_str!("node/logind.conf"),
             ),
             Entry::file(CONFIG, 0o644, kubelet()),
-            Entry::file(
-                format!("/usr/lib/systemd/system/{ROUTES_UNIT}"),
-                0o644,
-                routes(include_str!("node/slipway-routes.service")),
-            ),
-            Entry::file(
-                format!("/usr/lib/systemd/system/{ROUTES_TIMER}"),
-                0o644,
-                routes(include_str!("node/slipway-routes.timer")),
-            ),
             Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
-            Entry::symlink(
-                format!("/usr/lib/systemd/system/timers.target.wants/{ROUTES_TIMER}"),
-                format!("../{ROUTES_TIMER}"),
-            ),
         ]);
+        entries.extend(timed());
         if recipe.containers.contains(&ContainerImage::Etcd)
             && recipe.node.role == Role::ControlPlane
         {
@@ -95,6 +82,32 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
         }
     }
     Layer::new(cache, entries)
+}
+
+/// The units that a timer starts again and again, and the timers.
+fn timed() -> Vec<Entry> {
+    let units = [
+        (
+            ROUTES_TIMER,
+            routes(include_str!("node/slipway-routes.timer")),
+        ),
+        (
+            ROUTES_UNIT,
+            routes(include_str!("node/slipway-routes.service")),
+        ),
+        (CERTS_TIMER, certs(include_str!("node/slipway-certs.timer"))),
+        (
+            CERTS_UNIT,
+            certs(include_str!("node/slipway-certs.service")),
+        ),
+    ];
+    let files = units
+        .map(|(name, text)| Entry::file(format!("/usr/lib/systemd/system/{name}"), 0o644, text));
+    let links = [ROUTES_TIMER, CERTS_TIMER].map(|timer| {
+        let link = format!("/usr/lib/systemd/system/timers.target.wants/{timer}");
+        Entry::symlink(link, format!("../{timer}"))
+    });
+    files.into_iter().chain(links).collect()
 }
 
 /// containerd 1.7's configuration: crun as the runtime, systemd's control groups, the baked pause image.
@@ -116,6 +129,13 @@ fn routes(text: &str) -> String {
         .replace("@KUBECONFIG@", KUBECONFIG)
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
         .replace("@COMMAND@", ROUTES_COMMAND)
+}
+
+/// A unit of the renewal of certificates.
+fn certs(text: &str) -> String {
+    text.replace("@CLUSTER@", CLUSTER)
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", CERTS_COMMAND)
 }
 
 /// The pod of a single-member etcd, reachable from this machine only.

@@ -1,0 +1,122 @@
+//! Renewal on a finished control plane.
+
+use std::path::Path;
+
+use super::*;
+use crate::samples::{files, machine};
+
+const OBJECT: &str = "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n";
+
+/// A control plane that is finished.
+fn finished(root: &Path) -> (World, Bootstrap) {
+    let world = machine(root, OBJECT);
+    let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+    control_plane::prepare(&world, &bootstrap).unwrap();
+    (world, bootstrap)
+}
+
+fn text(world: &World, path: &str) -> String {
+    fs::read_to_string(world.in_initrd(path)).unwrap()
+}
+
+#[test]
+fn what_reads_its_kubeconfig_once_is_started_anew_with_a_renewed_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, bootstrap) = finished(folder.path());
+    let manifest = |name: &str| text(&world, &format!("/etc/kubernetes/manifests/{name}.yaml"));
+    let names = [
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-apiserver",
+        "etcd",
+    ];
+    let before = names.map(manifest);
+    let authority = text(&world, "/etc/kubernetes/pki/ca.crt");
+    let all = files(folder.path());
+    assert_eq!(
+        renewed(&world, &bootstrap, Renewal::Soon, false).unwrap(),
+        "no certificate ends soon\n"
+    );
+    let said = renewed(&world, &bootstrap, Renewal::All, true).unwrap();
+    assert!(
+        said.contains("/etc/kubernetes/pki/apiserver.crt would be made anew"),
+        "{said}"
+    );
+    assert!(files(folder.path()) == all, "something was written");
+    let said = renewed(&world, &bootstrap, Renewal::All, false).unwrap();
+    assert!(
+        said.contains("/etc/kubernetes/scheduler.conf is made anew"),
+        "{said}"
+    );
+    let after = names.map(manifest);
+    let changed: Vec<bool> = before
+        .iter()
+        .zip(&after)
+        .map(|(one, other)| one != other)
+        .collect();
+    assert_eq!(changed, [true, true, false, false]);
+    assert_eq!(text(&world, "/etc/kubernetes/pki/ca.crt"), authority);
+    // The next boot has nothing to do.
+    let all = files(folder.path());
+    control_plane::prepare(&world, &bootstrap).unwrap();
+    assert!(files(folder.path()) == all, "something was written");
+}
+
+#[test]
+fn a_renewal_that_is_cut_between_a_key_and_its_certificate_is_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, bootstrap) = finished(folder.path());
+    let certificate = "/etc/kubernetes/pki/apiserver.crt";
+    let old = text(&world, certificate);
+    renewed(&world, &bootstrap, Renewal::All, false).unwrap();
+    fs::write(world.in_initrd(certificate), old).unwrap();
+    let said = renewed(&world, &bootstrap, Renewal::Soon, false).unwrap();
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(
+        said.contains("apiserver.key") && said.contains("apiserver.crt"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_end_of_each_certificate_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, bootstrap) = finished(folder.path());
+    let found = |days: u64| {
+        let now = SystemTime::now() + Duration::from_secs((days * 24 + 12) * 3600);
+        rows(&world, &bootstrap, now).unwrap()
+    };
+    let rows = found(0);
+    // Three authorities, seven certificates, five kubeconfigs.
+    assert_eq!(rows.len(), 15);
+    let of = |rows: &[Row], end: &str| {
+        let row = rows.iter().find(|row| row.file.ends_with(end)).unwrap();
+        (row.days, row.state)
+    };
+    assert_eq!(of(&rows, "/apiserver.crt"), (Some(364), "valid"));
+    assert_eq!(
+        of(&rows, "/etcd/ca.crt").1,
+        "an authority: never renewed by itself"
+    );
+    assert_eq!(
+        of(&found(300), "/admin.conf"),
+        (Some(64), "renewed within a day")
+    );
+    assert_eq!(of(&found(366), "/etcd/peer.crt"), (Some(-2), "ended"));
+    fs::remove_file(world.in_initrd("/etc/kubernetes/pki/apiserver.crt")).unwrap();
+    assert_eq!(of(&found(0), "/apiserver.crt"), (None, "missing"));
+    let (shown, well) = check(&world, false).unwrap();
+    assert!(
+        !well && shown.contains("/etc/kubernetes/pki/etcd/server.crt"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn without_the_authoritys_key_nothing_is_renewed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, bootstrap) = finished(folder.path());
+    fs::remove_file(world.in_initrd("/etc/kubernetes/pki/ca.key")).unwrap();
+    let said = renewed(&world, &bootstrap, Renewal::All, false).unwrap();
+    assert!(said.contains("ca.key is not on this node"), "{said}");
+}
