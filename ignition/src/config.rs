@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::schema::CONFIG;
 use crate::sugar::CheckInner;
 use crate::tree::{Node, Value};
-use crate::{merge, model, tree, validate};
+use crate::{merge, model, spec2, tree, validate};
 use language::{Text, detect};
 
 /// The newest version, the form of every [`Config`].
@@ -33,7 +33,8 @@ impl Config {
         Self { tree }
     }
 
-    /// Reads, checks and translates one config, Ignition JSON or Butane YAML without local files. `source` is the name
+    /// Reads, checks and translates one config, Ignition JSON (of specification 2 as well) or Butane YAML without local
+    /// files. `source` is the name
     /// of the text in messages.
     ///
     /// # Errors
@@ -152,7 +153,7 @@ pub fn from_butane(
     options: Options<'_>,
 ) -> Result<(serde_json::Value, Report), Report> {
     let document = checked(read(text, source, options, Some(check_inner))?)?;
-    if document.origins.is_none() {
+    if !document.butane {
         let mut report = Report::default();
         let message = "this is Ignition JSON already; expected Butane YAML";
         report.error("$", document.tree.at.as_ref(), message);
@@ -174,25 +175,27 @@ pub fn to_ignition(
     options: Options<'_>,
 ) -> Result<(Vec<u8>, Report), Report> {
     let document = checked(read(text, source, options, Some(check_inner))?)?;
-    let text = match document.origins {
-        Some(_) => tree::to_sparse_json(&document.tree, &CONFIG)
+    let text = match document.butane {
+        true => tree::to_sparse_json(&document.tree, &CONFIG)
             .to_string()
             .into_bytes(),
-        None => text.to_vec(),
+        false => text.to_vec(),
     };
     Ok((text, document.report))
 }
 
 /// A parsed text.
 struct Document {
-    /// In the form of its own version.
+    /// In the form of its own version; of 3.1 for one of specification 2.
     tree: Node,
-    /// The version's minor number.
+    /// The minor number of the tree's version.
     minor: u8,
-    /// The findings about keys and types.
+    /// The findings about keys and types, and those of a translation.
     report: Report,
-    /// The positions in the YAML, if the text is Butane.
+    /// The paths in the text, if the tree was translated from Butane or from specification 2.
     origins: Option<Origins>,
+    /// Whether the text is Butane.
+    butane: bool,
 }
 
 /// The findings about a config inside another one.
@@ -217,11 +220,24 @@ fn read(
                 minor: translated.minor,
                 report: translated.report,
                 origins: Some(translated.origins),
+                butane: true,
             });
         }
         Text::Ignition(json) => json,
     };
-    let minor = version_of(&json)?;
+    let minor = match version_of(&json)? {
+        Version::Three(minor) => minor,
+        Version::Two(minor) => {
+            let (tree, report, origins) = spec2::translate(&json, minor);
+            return Ok(Document {
+                tree,
+                minor: spec2::BECOMES_MINOR,
+                report,
+                origins: Some(origins),
+                butane: false,
+            });
+        }
+    };
     let mut report = Report::default();
     let tree = tree::read(&json, &CONFIG, minor, &mut report);
     Ok(Document {
@@ -229,6 +245,7 @@ fn read(
         minor,
         report,
         origins: None,
+        butane: false,
     })
 }
 
@@ -248,8 +265,14 @@ fn checked(mut document: Document) -> Result<Document, Report> {
     }
 }
 
-/// The minor number of the config's version, determined before any other field is read.
-fn version_of(json: &json::Json) -> Result<u8, Report> {
+/// A version of the specification, by its major number, with its minor number.
+enum Version {
+    Two(u8),
+    Three(u8),
+}
+
+/// The config's version, determined before any other field is read.
+fn version_of(json: &json::Json) -> Result<Version, Report> {
     let mut report = Report::default();
     let nothing = &mut Report::default();
     // The schema of 3.0 is enough to find the version; its findings are dropped.
@@ -260,6 +283,9 @@ fn version_of(json: &json::Json) -> Result<u8, Report> {
         .or_else(|| ignition?.at.clone())
         .or(Some(json.at.clone()));
     let version = ignition.and_then(|ignition| ignition.text("version"));
+    if let Some(minor) = spec2::minor(version.unwrap_or_default()) {
+        return Ok(Version::Two(minor));
+    }
     let minor = match version.unwrap_or_default() {
         "3.0.0" => 0,
         "3.1.0" => 1,
@@ -274,12 +300,14 @@ fn version_of(json: &json::Json) -> Result<u8, Report> {
                 "" => "no version".to_owned(),
                 found => format!("version {found:?}"),
             };
-            let message = format!("found {found}; expected 3.0.0 to 3.6.0 or {NEWEST}");
+            let message = format!(
+                "found {found}; expected 3.0.0 to 3.6.0, {NEWEST}, or 2.0.0 to 2.4.0, which are translated"
+            );
             report.error("$.ignition.version", at.as_ref(), message);
             return Err(report);
         }
     };
-    Ok(minor)
+    Ok(Version::Three(minor))
 }
 
 /// From 3.`minor` to the newest. All fields have the same form in every version, with these exceptions: the special

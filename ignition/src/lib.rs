@@ -3,7 +3,7 @@
 //!
 //! A config goes through plain functions, each in its own module: text → [`read`] (JSON or YAML with lines and columns)
 //! → [`tree`] by [`schema`] (Go's JSON habits normalised, unknown keys and wrong types reported; [`butane`] expands its
-//! sugar) → [`validate`] (by the rules of the config's own version) → translated to the newest version → [`merge`]
+//! sugar, `spec2` translates configs of specification 2) → [`validate`] (by the rules of the config's own version) → translated to the newest version → [`merge`]
 //! (base under user) → validated again → [`model`] (the types that the init applies). Nothing here touches a disk or a
 //! network: [`source`] checks sources, and [`contents`] unpacks and verifies the bytes that the caller fetched.
 //!
@@ -32,6 +32,9 @@ pub mod tree;
 pub mod merge;
 pub mod model;
 pub mod validate;
+
+// Floor: specification 2
+mod spec2;
 
 // Floor: sugar
 mod sugar;

@@ -1,4 +1,4 @@
-//! Maps paths of the translated config back to paths of the YAML, for findings.
+//! Maps paths of the translated config back to paths of the text that it was translated from, for findings.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,17 @@ use crate::schema::snake;
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     places: BTreeMap<String, Origin>,
+    spelling: Spelling,
+}
+
+/// How the keys of the text are spelled.
+#[derive(Clone, Copy, Debug, Default)]
+enum Spelling {
+    /// As Butane's.
+    #[default]
+    Snake,
+    /// As those of the translated config.
+    Same,
 }
 
 #[derive(Debug)]
@@ -21,6 +32,21 @@ enum Origin {
 }
 
 impl Origins {
+    /// For a text whose keys are spelled as those of the translated config.
+    pub(crate) fn same_spelling() -> Self {
+        Self {
+            places: BTreeMap::new(),
+            spelling: Spelling::Same,
+        }
+    }
+
+    fn spelled(&self, path: &str) -> String {
+        match self.spelling {
+            Spelling::Snake => snake(path),
+            Spelling::Same => path.to_owned(),
+        }
+    }
+
     /// The part at `to` in the config is at `from` in the YAML.
     pub(crate) fn rename(&mut self, to: impl Into<String>, from: impl Into<String>) {
         self.places.insert(to.into(), Origin::Moved(from.into()));
@@ -70,13 +96,13 @@ impl Origins {
             match self.places.get(head) {
                 Some(Origin::Made(from)) => return from.clone(),
                 Some(Origin::Moved(from)) => {
-                    return format!("{from}{}", snake(&path[head.len()..]));
+                    return format!("{from}{}", self.spelled(&path[head.len()..]));
                 }
                 None => {}
             }
             match head.rfind('.') {
                 Some(end) => head = &head[..end],
-                None => return snake(path),
+                None => return self.spelled(path),
             }
         }
     }

@@ -101,11 +101,13 @@ pub fn snake(camel: &str) -> String {
     out
 }
 
-const fn f(name: &'static str, shape: Shape, since: u8) -> Field {
+/// A field.
+pub(crate) const fn f(name: &'static str, shape: Shape, since: u8) -> Field {
     Field { name, shape, since }
 }
 
-const fn plain(fields: &'static [Field]) -> Struct {
+/// An object that is no entry of a keyed list.
+pub(crate) const fn plain(fields: &'static [Field]) -> Struct {
     Struct {
         fields,
         key: Key::None,
@@ -123,11 +125,13 @@ const fn keyed(fields: &'static [Field], name: &'static str) -> Struct {
     }
 }
 
-const fn list(item: &'static Struct) -> Shape {
+/// A list of objects.
+pub(crate) const fn list(item: &'static Struct) -> Shape {
     Shape::List(Item::Struct(item), Join::ByKey)
 }
 
-const TEXTS: Shape = Shape::List(Item::Text, Join::ByKey);
+/// A list of strings.
+pub(crate) const TEXTS: Shape = Shape::List(Item::Text, Join::ByKey);
 const TEXTS_APPENDED: Shape = Shape::List(Item::Text, Join::Append);
 
 /// The whole config.
@@ -193,7 +197,8 @@ static KERNEL_ARGUMENTS: Struct = Struct {
 };
 
 static PASSWD: Struct = plain(&[f("groups", list(&GROUP), 0), f("users", list(&USER), 0)]);
-static GROUP: Struct = keyed(
+/// A group.
+pub(crate) static GROUP: Struct = keyed(
     &[
         f("gid", Shape::MaybeNumber, 0),
         f("name", Shape::Text, 0),
@@ -203,7 +208,8 @@ static GROUP: Struct = keyed(
     ],
     "name",
 );
-static USER: Struct = Struct {
+/// A user.
+pub(crate) static USER: Struct = Struct {
     sugar: &[f("ssh_authorized_keys_local", TEXTS, 4)],
     ..keyed(
         &[
@@ -370,7 +376,8 @@ pub static SYSTEMD: Struct = Struct {
     sugar: &[f("quadlets", list(&QUADLET), 7)],
     ..plain(&[f("units", list(&UNIT), 0)])
 };
-static UNIT: Struct = Struct {
+/// A unit.
+pub(crate) static UNIT: Struct = Struct {
     sugar: CONTENTS_LOCAL,
     ..keyed(
         &[
@@ -383,7 +390,8 @@ static UNIT: Struct = Struct {
         "name",
     )
 };
-static DROPIN: Struct = Struct {
+/// A drop-in of a unit.
+pub(crate) static DROPIN: Struct = Struct {
     sugar: CONTENTS_LOCAL,
     ..keyed(
         &[

@@ -194,7 +194,7 @@ mod tests {
         let cases = concat!(
             r#"{"name": "a", "version": "3.0.0", "raw": "{\"ignition\": {\"version\": \"3.0.0\"}, \"x\": 1}"}"#,
             "\n\n",
-            r#"{"name": "b", "version": "3.0.0", "raw": "{\"ignition\": {\"version\": \"2.2.0\"}}"}"#,
+            r#"{"name": "b", "version": "3.0.0", "raw": "{\"ignition\": {\"version\": \"1.0.0\"}}"}"#,
         );
         let answers = check_batch(cases).unwrap();
         let lines: Vec<Value> = answers
