@@ -1,5 +1,6 @@
 pub(crate) mod fetching;
 mod sources;
+mod spec2;
 
 use super::source::User;
 use super::*;
