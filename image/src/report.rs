@@ -78,6 +78,28 @@ impl Report {
     }
 }
 
+/// One line of the ledger [`STATE_LEDGER`](crate::paths::STATE_LEDGER), JSON: a failed boot, or one that reached its handoff
+/// after a failed one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerEntry {
+    /// Seconds since 1970, by a clock that may be wrong.
+    pub time: u64,
+    /// The failure's report; none for a boot that reached its handoff.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub report: Option<Report>,
+}
+
+impl LedgerEntry {
+    /// The entries of a ledger, the newest first. A line that does not parse, as one that a power cut tore, is passed over.
+    pub fn newest_first(ledger: &str) -> impl Iterator<Item = Self> {
+        ledger
+            .lines()
+            .rev()
+            .filter_map(|line| serde_json::from_str(line).ok())
+    }
+}
+
 /// Whether a word of a sentence is neither a name nor a number.
 fn is_constant(word: &str) -> bool {
     let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
@@ -126,6 +148,20 @@ mod tests {
             assert_eq!(code("root", other), code_of_both);
         }
         assert_ne!(code("root", "a"), code("etcd", "a"));
+    }
+
+    #[test]
+    fn a_torn_line_of_the_ledger_hides_no_other() {
+        let ledger = concat!(
+            r#"{"time":1,"report":{"step":"root","what":"a"}}"#,
+            "\n{\"time\": 2, \"rep\n",
+            r#"{"time":3}"#,
+            "\n"
+        );
+        let entries: Vec<(u64, bool)> = LedgerEntry::newest_first(ledger)
+            .map(|entry| (entry.time, entry.report.is_some()))
+            .collect();
+        assert_eq!(entries, [(3, false), (1, true)]);
     }
 
     #[test]

@@ -6,28 +6,13 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use image::paths::{STATE_LEDGER, STATE_MARK};
-use image::report::Report;
-use serde::{Deserialize, Serialize};
-
-/// One line of the ledger: a failed boot, or one that reached its handoff.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    /// Seconds since 1970, by a clock that may be wrong.
-    time: u64,
-    /// The failure's report; none for a boot that reached its handoff.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    report: Option<Report>,
-}
+use image::report::{LedgerEntry, Report};
 
 /// How many boots in a row, up to now, ended with the same failure as `report`. By its code: the same disk has another name
 /// at the next boot.
 fn in_a_row(ledger: &str, report: &Report) -> usize {
     let code = report.code();
-    ledger
-        .lines()
-        .rev()
-        .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
+    LedgerEntry::newest_first(ledger)
         .take_while(|entry| entry.report.as_ref().is_some_and(|old| old.code() == code))
         .count()
 }
@@ -39,7 +24,7 @@ pub(super) fn note(state: &Path, report: &Report) -> Option<usize> {
     if !state.join(STATE_MARK).exists() {
         return None;
     }
-    let entry = Entry {
+    let entry = LedgerEntry {
         time: now(),
         report: Some(report.clone()),
     };
@@ -57,11 +42,10 @@ pub(crate) fn note_success(state: &Path) {
     let Ok(ledger) = read(&path) else {
         return;
     };
-    let mut entries = ledger.lines().rev();
-    let failed = entries
-        .find_map(|line| serde_json::from_str::<Entry>(line).ok())
+    let failed = LedgerEntry::newest_first(&ledger)
+        .next()
         .is_some_and(|entry| entry.report.is_some());
-    let good = Entry {
+    let good = LedgerEntry {
         time: now(),
         report: None,
     };
@@ -70,7 +54,7 @@ pub(crate) fn note_success(state: &Path) {
     }
 }
 
-fn append(path: &Path, entry: &Entry) -> std::io::Result<()> {
+fn append(path: &Path, entry: &LedgerEntry) -> std::io::Result<()> {
     let mut line = serde_json::to_string(entry)?;
     line.push('\n');
     let mut options = OpenOptions::new();
