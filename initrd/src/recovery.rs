@@ -14,6 +14,7 @@ use crate::loader::of_running_kernel;
 use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
 use image::report::Report;
+use linux::firmware::counter;
 use linux::kernel_call;
 use linux::kernel_log;
 use linux::log::say;
@@ -23,7 +24,7 @@ use linux::world::World;
 use nix::errno::Errno;
 use nix::sys::reboot::{RebootMode, reboot};
 
-use self::policy::{Policy, counter, policy};
+use self::policy::{Policy, policy};
 use self::screen::{SHOWN_SECONDS, show};
 use crate::context::Early;
 use crate::{loader, vendor};

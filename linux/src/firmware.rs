@@ -25,6 +25,34 @@ pub fn counted_entry(world: &World) -> Option<String> {
     loader_variable(world, "LoaderBootCountPath")
 }
 
+/// The boot loader's counter of the entry that this boot came from, as it stands in the name after the loader counted this
+/// boot: `+LEFT-DONE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Tries that are left.
+    pub left: u32,
+    /// Boots that were not blessed, this one among them.
+    pub done: u32,
+}
+
+/// The counter in the name of the boot entry's file, as `\EFI\Linux\demo+2-1.efi`; none if the entry is not counted
+/// (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>).
+pub fn counter(path: &str) -> Option<Counter> {
+    let stem = path.rsplit_once('.')?.0;
+    let counter = stem.rsplit_once('+')?.1;
+    let (left, done) = counter.split_once('-').unwrap_or((counter, "0"));
+    Some(Counter {
+        left: left.parse().ok()?,
+        done: done.parse().ok()?,
+    })
+}
+
+/// Path of the boot entry that this boot came from, with backslashes, counted or not: the stub in a unified kernel image
+/// records its own file (systemd-stub(7)).
+pub fn entry(world: &World) -> Option<String> {
+    counted_entry(world).or_else(|| loader_variable(world, "StubImageIdentifier"))
+}
+
 /// A text variable of the boot loader interface.
 pub fn loader_variable(world: &World, name: &str) -> Option<String> {
     let path: PathBuf = world
@@ -78,18 +106,40 @@ mod tests {
     use super::*;
     use crate::world::Clock;
 
+    fn set(world: &World, name: &str, text: &str) {
+        let efivars = world.sys.join("firmware/efi/efivars");
+        fs::create_dir_all(&efivars).unwrap();
+        let mut bytes = vec![6, 0, 0, 0];
+        bytes.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+        let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
+        fs::write(efivars.join(name), bytes).unwrap();
+    }
+
+    #[test]
+    fn the_stub_names_the_entry_where_the_loader_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        assert_eq!(entry(&world), None);
+        let good = r"\EFI\Linux\demo_1.0.efi";
+        set(&world, "StubImageIdentifier", good);
+        assert_eq!(entry(&world).as_deref(), Some(good));
+        assert_eq!(counter(good), None);
+        let counted = r"\EFI\Linux\demo_1.0+2-1.efi";
+        set(&world, "LoaderBootCountPath", counted);
+        assert_eq!(entry(&world).as_deref(), Some(counted));
+        assert_eq!(counter(counted), Some(Counter { left: 2, done: 1 }));
+    }
+
     #[test]
     fn the_loader_names_its_partition() {
         let folder = tempfile::tempdir().unwrap();
         let world = World::below(folder.path(), Clock::Real);
         assert_eq!(loader_partition(&world), None);
-        let efivars = world.sys.join("firmware/efi/efivars");
-        fs::create_dir_all(&efivars).unwrap();
-        let text = "13747C8A-6CF0-0FCB-4E5B-5D6422C02611\0";
-        let mut bytes = vec![6, 0, 0, 0];
-        bytes.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
-        let name = "LoaderDevicePartUUID-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
-        fs::write(efivars.join(name), bytes).unwrap();
+        set(
+            &world,
+            "LoaderDevicePartUUID",
+            "13747C8A-6CF0-0FCB-4E5B-5D6422C02611",
+        );
         assert_eq!(
             loader_partition(&world).unwrap().to_string(),
             "13747c8a-6cf0-0fcb-4e5b-5d6422c02611"

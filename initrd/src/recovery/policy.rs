@@ -1,6 +1,7 @@
 //! The policy after a report: reboot, or stay up with it.
 
 use image::layout::BOOT_TRIES;
+use linux::firmware::Counter;
 
 /// Failures in a row for one reason after which the node stays up.
 const ENOUGH: usize = 3;
@@ -12,16 +13,6 @@ pub(super) enum Policy {
     Reboot,
     /// The report stays on the consoles.
     StayUp,
-}
-
-/// The boot loader's counter of the entry that this boot came from, as it stands in the name after the loader counted this
-/// boot: `+LEFT-DONE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Counter {
-    /// Tries that are left.
-    left: u32,
-    /// Boots that were not blessed, this one among them.
-    done: u32,
 }
 
 /// While the loader counts, it takes another slot sooner or later, and a reboot lets it; once it
@@ -43,24 +34,13 @@ fn loader_may_choose_another(counter: Counter) -> bool {
     counter.left > 0 || counter.done <= BOOT_TRIES
 }
 
-/// The counter in the name of the boot entry's file, as `\EFI\Linux\demo+2-1.efi`; none if the entry is not counted
-/// (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>).
-pub(super) fn counter(path: &str) -> Option<Counter> {
-    let stem = path.rsplit_once('.')?.0;
-    let counter = stem.rsplit_once('+')?.1;
-    let (left, done) = counter.split_once('-').unwrap_or((counter, "0"));
-    Some(Counter {
-        left: left.parse().ok()?,
-        done: done.parse().ok()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use anyhow::anyhow;
     use image::paths::STATE_MARK;
+    use linux::firmware::counter;
     use linux::refusal::report;
 
     use super::*;
