@@ -35,6 +35,8 @@ pub const RUN_TIMELINE: &str = "/run/slipway/timeline.jsonl";
 pub const RUN_ETCD_LOOK: &str = "/run/slipway/etcd-look";
 /// Where the loader's partition is mounted while its boot entry is blessed.
 pub const RUN_ESP: &str = "/run/slipway/esp";
+/// The name of the boot entry once it is blessed on this boot: its counter in the loader's variables is that of the start.
+pub const RUN_BLESSED: &str = "/run/slipway/blessed";
 /// Files of a config that do not fit into memory, until they are at their paths: only on a first boot.
 pub const SPOOL: &str = "/var/lib/slipway/spool";
 /// Keys of encrypted volumes while programs of the root need them.

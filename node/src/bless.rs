@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use image::paths::RUN_BLESSED;
 use linux::block;
 use linux::esp;
 use linux::firmware;
@@ -29,7 +30,8 @@ pub(crate) fn run(world: &World) -> Result<()> {
     if let Some(good) = renamed {
         tracing::info!("blessed the boot entry {good}");
     }
-    Ok(())
+    let record = world.in_run(RUN_BLESSED);
+    fs::write(&record, format!("{path}\n")).with_context(|| format!("writing {}", record.display()))
 }
 
 /// Renames the entry below the mounted `esp`; `path` is the loader's, with backslashes. Returns the new name; none if the

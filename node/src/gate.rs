@@ -38,11 +38,32 @@ pub(crate) fn run(world: &World) -> Result<()> {
     }
 }
 
+/// Whose view of the mounts is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    /// That of the whole node.
+    Node,
+    /// That of a unit with a mount namespace, which has all mounts read-only: the file systems alone count.
+    Sandbox,
+}
+
 /// Compares the record of slipway-init with the mount table and the volume's identity file.
 ///
 /// # Errors
 /// Names what was expected and what was found.
-pub(crate) fn prove(world: &World) -> Result<()> {
+fn prove(world: &World) -> Result<()> {
+    compare(world, View::Node)
+}
+
+/// The same for a unit whose mount namespace is read-only.
+///
+/// # Errors
+/// Names what was expected and what was found.
+pub(crate) fn prove_in_sandbox(world: &World) -> Result<()> {
+    compare(world, View::Sandbox)
+}
+
+fn compare(world: &World, view: View) -> Result<()> {
     let file = world.in_run(RUN_ETCD_GATE);
     let text = fs::read(&file).with_context(|| {
         format!(
@@ -59,7 +80,7 @@ pub(crate) fn prove(world: &World) -> Result<()> {
         let why = gate.reason.as_deref().unwrap_or("no reason is recorded");
         bail!("the etcd volume was not mounted: {why}");
     };
-    prove_mount(world, device)?;
+    prove_mount(world, device, view)?;
     match &gate.filesystem {
         Some(filesystem) => prove_identity(world, filesystem),
         None => Ok(()),
@@ -67,7 +88,7 @@ pub(crate) fn prove(world: &World) -> Result<()> {
 }
 
 /// Checks that the device of this number, `major:minor`, is mounted writable at etcd's data folder.
-fn prove_mount(world: &World, device: &str) -> Result<()> {
+fn prove_mount(world: &World, device: &str, view: View) -> Result<()> {
     let mounts = mount::table(world)?;
     // A later mount hides the earlier ones on the same target.
     let Some(found) = mounts.iter().rev().find(|m| m.target == Path::new(ETCD)) else {
@@ -84,7 +105,7 @@ fn prove_mount(world: &World, device: &str) -> Result<()> {
     // after an error.
     let read_only = |options: &str| options.split(',').any(|option| option == "ro");
     ensure!(
-        !read_only(&found.options) && !read_only(&found.super_options),
+        (view == View::Sandbox || !read_only(&found.options)) && !read_only(&found.super_options),
         "{ETCD} is read-only ({}; {}); expected it writable",
         found.options,
         found.super_options
@@ -110,6 +131,7 @@ fn prove_identity(world: &World, filesystem: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::put;
     use linux::world::Clock;
 
     const MOUNTED: &str =
@@ -181,7 +203,12 @@ mod tests {
             ),
         ] {
             let folder = tempfile::tempdir().unwrap();
-            let found = prove(&world(folder.path(), gate, mountinfo));
+            let world = world(folder.path(), gate, mountinfo);
+            let found = prove(&world);
+            // In a sandbox all mounts are read-only, and nothing else differs.
+            let sandboxed = mountinfo.replace("rw,noatime", "ro,noatime");
+            put(&world.proc.join("self/mountinfo"), &sandboxed);
+            assert_eq!(prove_in_sandbox(&world).is_ok(), found.is_ok(), "{gate:?}");
             match (refusal, found) {
                 (None, Ok(())) => {}
                 (Some(expected), Err(error)) => {

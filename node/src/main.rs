@@ -7,14 +7,18 @@ mod bolt;
 #[cfg(test)]
 mod samples;
 
-// Floor: the console, the container's bundle, containerd's data
+// Floor: the console, remedies, questions to systemd, the container's bundle, containerd's data
 mod bundle;
 mod console;
 mod containerd;
+mod remedies;
+mod systemd;
 
-// Floor: the journal, the network of pods, waiting
+// Floor: the etcd gate, the journal, the network of pods, facts of this boot, waiting
 mod cni;
+mod gate;
 mod journal;
+mod this_boot;
 mod waiting;
 
 // Floor: the cluster object, discovery of a cluster, a worker's identity, this node in its cluster
@@ -44,6 +48,12 @@ mod addons;
 // Floor: a worker's way to Ready
 mod worker;
 
+// Floor: the node's status
+mod node_status;
+
+// Floor: the rows of a status
+mod status_rows;
+
 // Floor: one command each
 mod addon_commands;
 mod bless;
@@ -51,7 +61,6 @@ mod certificates;
 mod cluster_up;
 mod container_images;
 mod etcd_command;
-mod gate;
 mod prepare;
 mod render;
 mod routes;

@@ -9,6 +9,7 @@ use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
 
 use crate::bundle;
 use crate::object::{self, Bootstrap};
+use crate::this_boot::SYNCHRONIZED;
 use crate::{control_plane, further, join};
 use linux::atomic_file;
 use linux::waiter::Waiter;
@@ -18,8 +19,6 @@ use linux::world::World;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the clock is examined.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// systemd-timesyncd makes this file once a server has answered (systemd-timesyncd.service(8)).
-const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
 /// Makes the folders that the container expects, and the files of a node with a cluster object; writes the container's
 /// bundle, and waits for the clock if the kubelet has an identity: it then connects to an API server by TLS.
