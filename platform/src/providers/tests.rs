@@ -70,8 +70,12 @@ fn each_platform_has_its_line_in_the_docs() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/platforms.md");
     let page = fs::read_to_string(page).unwrap();
     // Other tables of the page begin with another word.
-    let tables = page.split("\n\n").filter(|part| part.starts_with("| Platform |"));
-    let rows = tables.flat_map(str::lines).filter_map(|line| line.strip_prefix("| `"));
+    let tables = page
+        .split("\n\n")
+        .filter(|part| part.starts_with("| Platform |"));
+    let rows = tables
+        .flat_map(str::lines)
+        .filter_map(|line| line.strip_prefix("| `"));
     let documented: Vec<&str> = rows.filter_map(|line| line.split('`').next()).collect();
     // The sources of configs, then the names of the etcd disk. `file` is for tests, which have no such disk.
     let ids: Vec<&str> = TABLE.iter().map(|provider| provider.id).collect();
