@@ -18,5 +18,8 @@ pub mod machines;
 pub mod token;
 pub mod validate;
 
+// Floor: starting them
+pub mod launch;
+
 // Floor: the running cluster
 pub mod up;

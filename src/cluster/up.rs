@@ -3,37 +3,24 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use image::node::Role;
 use image::paths::NODE_PROGRAM;
 use serde_json::Value;
 
 use super::administrator;
-use super::machines::{self, Member};
-use super::node::Part;
-use super::object::ClusterFile;
-use super::secrets::Secrets;
+use super::launch::{Cluster, Launcher, Running};
+use super::machines;
 use super::state::{Folder, State};
 use crate::host::atomic_file;
 use crate::host::session::Session;
-use crate::install::tools::Tools;
-use crate::vm::accel;
-use crate::vm::agent::{self, Agent, PORT, Secret};
-use crate::vm::disks::Node;
-use crate::vm::hub::{Hub, Peer};
-use crate::vm::machine::Forward;
-use crate::vm::process::Vm;
-use crate::vm::run::{self, Image, Options};
+use crate::vm::agent::{self, Agent, PORT};
 
 /// From power-on to all nodes Ready, for each node: software emulation on a loaded host.
 const READY: Duration = Duration::from_secs(600);
 /// From power-on to the agents' first words.
 const AGENT: Duration = Duration::from_secs(480);
-/// One question to a node.
-const QUESTION: Duration = Duration::from_secs(60);
 /// How often the nodes are asked.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How long the nodes may take to power off.
@@ -42,34 +29,6 @@ const POWER_OFF: Duration = Duration::from_secs(15);
 const NODES: &str = "get nodes -o json --request-timeout=20s";
 /// Nodes and pods, for people.
 const PODS: &str = "get nodes,pods -A -o wide";
-
-/// What a cluster on this host consists of.
-#[derive(Debug)]
-pub struct Cluster<'a> {
-    /// Its object.
-    pub file: &'a ClusterFile,
-    /// Its secrets.
-    pub secrets: &'a Secrets,
-    /// The image of all nodes.
-    pub image: &'a Image,
-    /// The tools that run it.
-    pub tools: &'a Tools,
-    /// The machines' size and acceleration.
-    pub options: &'a Options,
-    /// How many control planes it has, at least one.
-    pub control_planes: u8,
-    /// How many workers it has.
-    pub workers: u8,
-    /// The port of this host that leads to the API server; 0 for a free one.
-    pub port: u16,
-}
-
-/// A machine that runs.
-struct Running {
-    member: Member,
-    secret: Secret,
-    vm: Vm,
-}
 
 /// Boots the machines, tells when all nodes are Ready, and goes on until it is interrupted or a machine ends. The machines'
 /// disks stay in the folder for the next time.
@@ -94,8 +53,10 @@ pub fn run(session: &Session, cluster: &Cluster<'_>, folder: &Folder) -> Result<
         Ok(file.write_all(kubeconfig.as_bytes())?)
     })?;
     let scratch = session.cache.scratch()?;
-    let mut running = start(session, cluster, &file, folder.path(), scratch.path(), port)?;
-    let result = attend(session, &mut running, folder, &mut state);
+    let launcher = Launcher::new(cluster, &file, (folder.path(), scratch.path()), port)?;
+    let mut running = Vec::new();
+    let result = bring_up(session, &launcher, &mut running, folder, &mut state)
+        .and_then(|()| attend(session, &mut running, folder, &mut state));
     let result = match result {
         Err(error) if !session.interrupt.requested() => Err(keep_consoles(&running, folder, error)),
         other => other,
@@ -125,66 +86,36 @@ fn free(port: u16) -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-fn start(
+/// Starts the machines, and waits until their nodes are Ready. Control planes that are to join do so one after the other: etcd
+/// takes one member at a time, and a member that comes up slowly beside its cluster's first holds both up.
+fn bring_up(
     session: &Session,
-    cluster: &Cluster<'_>,
-    file: &ClusterFile,
-    folder: &Path,
-    scratch: &Path,
-    port: u16,
-) -> Result<Vec<Running>> {
+    launcher: &Launcher<'_>,
+    running: &mut Vec<Running>,
+    folder: &Folder,
+    state: &mut State,
+) -> Result<()> {
+    let (at_once, later) = launcher.stages()?;
     let step = session.progress.step("machines");
-    let (accel, why) = accel::choose(cluster.tools, cluster.options.accel)?;
-    if let Some(why) = why {
+    if let Some(why) = &launcher.emulation {
         step.note(&format!("software emulation: {why}"));
     }
-    let hub = Hub::default();
-    let mut running = Vec::new();
-    for member in machines::members(cluster.control_planes, cluster.workers)? {
-        let node = Node::prepare(
-            &folder.join(&member.name),
-            &cluster.image.disk,
-            cluster.tools,
-        )?;
-        let secret = Secret::keep(&node.folder().join("secret"))?;
-        let config = node.folder().join("config.ign");
-        // A node keeps the config of its first boot.
-        if !config.exists() {
-            let text = member.config(file, cluster.secrets, &secret)?.to_string();
-            atomic_file::write(&config, 0o600, |file| Ok(file.write_all(text.as_bytes())?))?;
-        }
-        let is_first = member.part == Part::First;
-        let options = Options {
-            ignition: Some(config),
-            etcd: member.part.role() == Role::ControlPlane,
-            forwards: forwards(file, port)
-                .filter(|_| is_first)
-                .into_iter()
-                .collect(),
-            ..cluster.options.clone()
-        };
-        let mut machine = run::machine(cluster.image, &node, &options, accel)?;
-        machine.ports.push(PORT.to_owned());
-        machine.peer = Some(Peer {
-            hub: hub.clone(),
-            mac: member.mac.clone(),
-        });
-        let place = scratch.join(&member.name);
-        fs::create_dir(&place).with_context(|| format!("making {}", place.display()))?;
-        let vm = Vm::start(cluster.tools, &machine, &place, None)?;
-        running.push(Running { member, secret, vm });
+    for member in at_once {
+        running.push(launcher.launch(member)?);
     }
     step.made(None);
-    Ok(running)
+    wait_ready(session, running, folder, state)?;
+    for member in later {
+        let step = session.progress.step(&format!("machine {}", member.name));
+        running.push(launcher.launch(member)?);
+        step.made(None);
+        wait_ready(session, running, folder, state)?;
+    }
+    Ok(())
 }
 
-fn forwards(file: &ClusterFile, host: u16) -> Option<Forward> {
-    let guest = u16::try_from(file.config().init.local_api_endpoint.bind_port).ok()?;
-    Some(Forward { host, guest })
-}
-
-/// Waits until all nodes are Ready, and then until the end.
-fn attend(
+/// Waits until the nodes of all machines that run are Ready.
+fn wait_ready(
     session: &Session,
     running: &mut [Running],
     folder: &Folder,
@@ -197,7 +128,8 @@ fn attend(
         check(session, running)?;
         let waits = waits(running)?;
         if waits.is_empty() {
-            break;
+            step.made(None);
+            return Ok(());
         }
         if state.waits_for != waits {
             state.waits_for.clone_from(&waits);
@@ -209,7 +141,15 @@ fn attend(
         }
         std::thread::sleep(ASK_EVERY);
     }
-    step.made(None);
+}
+
+/// Tells that all nodes are Ready, and waits until the end.
+fn attend(
+    session: &Session,
+    running: &mut [Running],
+    folder: &Folder,
+    state: &mut State,
+) -> Result<()> {
     let first = running.first().context("a cluster without machines")?;
     state.cluster = first
         .ask(&agent::kubectl(PODS))
@@ -305,17 +245,6 @@ fn ready(list: &str) -> Vec<String> {
 fn waits_for(status: &str) -> Option<String> {
     let status: Value = serde_json::from_str(status).ok()?;
     status["waitsFor"].as_str().map(str::to_owned)
-}
-
-impl Running {
-    /// The output of a script that succeeded.
-    fn ask(&self, script: &str) -> Result<Option<String>> {
-        let agent = Agent::new(self.vm.port(PORT)?, &self.secret);
-        let answer = agent
-            .ask(script, QUESTION)
-            .with_context(|| format!("asking the node {}", self.member.name))?;
-        Ok((answer.code == 0).then_some(answer.output))
-    }
 }
 
 /// Presses the power buttons, waits, and cuts the power of those that are left.
