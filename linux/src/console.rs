@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use nix::libc::{O_NOCTTY, O_NONBLOCK};
 use nix::sys::termios::{FlushArg, tcflush};
 
+use crate::ioctl;
+
 /// How long a console may take nothing before lines for it are dropped. A slow one is waited for as long as it takes
 /// bytes: at 1200 baud a byte needs 8 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -30,6 +32,8 @@ struct Console {
     device: Option<File>,
     /// Lines that were not written since the console took no more.
     dropped: u64,
+    /// Whether the last text of [`Consoles::put`] was not written as a whole.
+    stuck: bool,
 }
 
 impl Consoles {
@@ -47,13 +51,48 @@ impl Consoles {
             return Ok(());
         }
         // A terminal that was hung up since, by agetty for example, has to be opened again.
-        console.device = Some(
-            OpenOptions::new()
-                .append(true)
-                .custom_flags(O_NOCTTY | O_NONBLOCK)
-                .open(path)?,
-        );
+        console.device = Some(open(path)?);
         console.line(path, line)
+    }
+
+    /// Writes a text as it is; returns whether the console took all of it. One that takes nothing for two seconds is not
+    /// waited for any more until it takes a whole text.
+    ///
+    /// # Errors
+    /// If the console cannot be opened or written.
+    pub fn put(&self, path: &Path, text: &str) -> Result<bool> {
+        let Ok(mut consoles) = self.0.lock() else {
+            return Ok(false);
+        };
+        let console = consoles.entry(path.to_owned()).or_default();
+        if console.device.is_some()
+            && let Ok(whole) = console.text(text)
+        {
+            return Ok(whole);
+        }
+        console.device = Some(open(path)?);
+        console.text(text)
+    }
+
+    /// Rows and columns of a console; none if it does not know them.
+    pub fn size(&self, path: &Path) -> Option<(u16, u16)> {
+        let mut consoles = self.0.lock().ok()?;
+        let console = consoles.entry(path.to_owned()).or_default();
+        // Not opened again if it has no size: the close would wait for its output.
+        if console.device.is_none() {
+            console.device = Some(open(path).ok()?);
+        }
+        console.device.as_ref().and_then(ioctl::window)
+    }
+
+    /// Closes one console.
+    pub fn close(&self, path: &Path) {
+        let Ok(mut consoles) = self.0.lock() else {
+            return;
+        };
+        if let Some(console) = consoles.remove(path) {
+            console.close();
+        }
     }
 
     /// Closes all consoles. The kernel waits up to 30 seconds for what a console has yet to send; where it sends nothing,
@@ -63,17 +102,39 @@ impl Consoles {
             return;
         };
         for console in std::mem::take(&mut *consoles).into_values() {
-            if let Some(device) = console.device
-                && console.dropped > 0
-            {
-                // Best effort: not every console is a terminal.
-                tcflush(&device, FlushArg::TCOFLUSH).unwrap_or_default();
-            }
+            console.close();
         }
     }
 }
 
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .custom_flags(O_NOCTTY | O_NONBLOCK)
+        .open(path)
+}
+
 impl Console {
+    fn close(self) {
+        if let Some(device) = self.device
+            && (self.dropped > 0 || self.stuck)
+        {
+            // Best effort: not every console is a terminal.
+            tcflush(&device, FlushArg::TCOFLUSH).unwrap_or_default();
+        }
+    }
+
+    /// Whether all of a text was written.
+    fn text(&mut self, text: &str) -> Result<bool> {
+        let patience = match self.stuck {
+            true => Duration::ZERO,
+            false => PATIENCE,
+        };
+        let whole = self.push(text.as_bytes(), patience)?;
+        self.stuck = !whole;
+        Ok(whole)
+    }
+
     fn line(&mut self, path: &Path, line: &str) -> Result<()> {
         let mut text = format!("{line}\n");
         let mut patience = PATIENCE;
@@ -200,6 +261,45 @@ mod tests {
         tcflow(&device, FlowArg::TCOON).unwrap();
         consoles.write(&path, "end").unwrap();
         assert!(read(&mut person).ends_with("before\r\nend\r\n"));
+    }
+
+    #[test]
+    fn a_text_that_nobody_reads_is_given_up_and_not_waited_for_again() {
+        let (mut person, kept, path) = terminal();
+        let consoles = Consoles::default();
+        let page = "x".repeat(1000) + "\n";
+        let began = Instant::now();
+        // More than the kernel holds for a terminal.
+        let whole = (0..500).filter(|_| consoles.put(&path, &page).unwrap());
+        let whole = whole.count();
+        let took = began.elapsed();
+        assert!(whole < 400, "{whole}");
+        assert!(took >= PATIENCE && took < PATIENCE * 2, "{took:?}");
+        let reader = std::thread::spawn(move || read(&mut person));
+        while !consoles.put(&path, "again\n").unwrap() {}
+        assert!(consoles.put(&path, "end\n").unwrap());
+        assert!(reader.join().unwrap().ends_with("again\r\nend\r\n"));
+        drop(kept);
+    }
+
+    #[test]
+    fn a_console_has_the_size_that_it_knows() {
+        let (_person, kept, path) = terminal();
+        let consoles = Consoles::default();
+        assert_eq!(consoles.size(&path), None);
+        let size = nix::pty::Winsize {
+            ws_row: 25,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let ends = openpty(Some(&size), None).unwrap();
+        let sized = nix::unistd::ttyname(&ends.slave).unwrap();
+        assert_eq!(consoles.size(&sized), Some((25, 80)));
+        assert_eq!(consoles.size(Path::new("/dev/null")), None);
+        consoles.close(&sized);
+        assert!(!consoles.0.lock().unwrap().contains_key(&sized));
+        drop(kept);
     }
 
     #[test]

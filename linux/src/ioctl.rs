@@ -1,6 +1,6 @@
-//! The ioctls of block devices and file systems that the init needs.
+//! The ioctls of block devices, file systems and terminals.
 //!
-//! Interfaces: `include/uapi/linux/blkpg.h`, `linux/fs.h`, `linux/loop.h`, `linux/ext4.h`.
+//! Interfaces: `include/uapi/linux/blkpg.h`, `linux/fs.h`, `linux/loop.h`, `linux/ext4.h`; ioctl_tty(2).
 
 #![allow(unsafe_code)]
 
@@ -122,6 +122,26 @@ pub fn grow_ext4(folder: &File, blocks: u64) -> Result<()> {
     unsafe { ext4_resize(folder.as_raw_fd(), &raw const blocks) }
         .with_context(|| format!("growing the file system to {blocks} blocks"))?;
     Ok(())
+}
+
+nix::ioctl_read_bad!(
+    /// `TIOCGWINSZ` (ioctl_tty(2)).
+    window_size,
+    nix::libc::TIOCGWINSZ,
+    nix::libc::winsize
+);
+
+/// Rows and columns of a terminal; none if it does not know them, as a serial line, or is no terminal.
+pub fn window(terminal: &File) -> Option<(u16, u16)> {
+    let mut size = nix::libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the descriptor is open and the pointer is to a live structure of the kernel's form.
+    unsafe { window_size(terminal.as_raw_fd(), &raw mut size) }.ok()?;
+    (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
 }
 
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;

@@ -2,6 +2,9 @@
 //!
 //! No policy: the crates above decide what is done with a device or a mount.
 
+// Floor: ioctls
+pub mod ioctl;
+
 // Floor: watchdog, consoles, answers of disks, random test input
 pub mod console;
 #[cfg(any(test, feature = "testing"))]
@@ -18,7 +21,6 @@ pub mod certificates;
 pub mod device_mapper;
 pub mod firmware;
 pub mod gpt;
-pub mod ioctl;
 pub mod kernel_log;
 pub mod log;
 pub mod mount;

@@ -100,7 +100,7 @@ pub fn announce(world: &World, line: &str) {
 }
 
 /// The names of the active consoles; `console` if the kernel does not list them.
-fn consoles(world: &World) -> Vec<String> {
+pub fn consoles(world: &World) -> Vec<String> {
     let active = fs::read_to_string(world.sys.join("class/tty/console/active"));
     let names: Vec<String> = active
         .unwrap_or_default()
