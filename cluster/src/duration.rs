@@ -146,6 +146,23 @@ pub fn time_after(now: SystemTime, duration: Duration) -> String {
     )
 }
 
+/// A time as [`time_after`] and the API server write it; none if it is not in UTC with whole seconds.
+#[must_use]
+pub fn time(text: &str) -> Option<SystemTime> {
+    let (date, rest) = text.strip_suffix('Z')?.split_once('T')?;
+    let numbers = |text: &str, by: char| -> Option<[u16; 3]> {
+        let parts: Option<Vec<u16>> = text.split(by).map(|part| part.parse().ok()).collect();
+        parts?.try_into().ok()
+    };
+    let [year, month, day] = numbers(date, '-')?;
+    let [hour, minute, second] = numbers(rest, ':')?;
+    let small = |number: u16| u8::try_from(number).ok();
+    let month = time::Month::try_from(small(month)?).ok()?;
+    let date = time::Date::from_calendar_date(i32::from(year), month, small(day)?).ok()?;
+    let time = date.with_hms(small(hour)?, small(minute)?, small(second)?);
+    Some(time.ok()?.assume_utc().into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +185,25 @@ mod tests {
         }
         for text in ["", "1", "1d", "h", "1h ", ".s", "300000000h", "1.2.3s", "-"] {
             assert_eq!(Duration::parse(text), None, "{text:?}");
+        }
+    }
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for text in ["2026-11-23T14:47:32Z", "2024-02-29T00:00:00Z"] {
+            let read = time(text).unwrap();
+            assert_eq!(time_after(read, Duration(0)), text);
+        }
+        for text in [
+            "",
+            "2026-11-23",
+            "2026-11-23T14:47:32",
+            "2026-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-11-23T24:00:00Z",
+            "2026-11-23T14:47Z",
+            "2026-11-23T14:47:32+01:00",
+        ] {
+            assert_eq!(time(text), None, "{text}");
         }
     }
 }

@@ -224,6 +224,10 @@ pub const CERTS_UNIT: &str = "slipway-certs.service";
 pub const CERTS_TIMER: &str = "slipway-certs.timer";
 /// Its subcommand.
 pub const CERTS_COMMAND: &str = "certs-renew";
+/// The unit that completes the boot's timeline.
+pub const TIMELINE_UNIT: &str = "slipway-timeline.service";
+/// Its subcommand.
+pub const TIMELINE_COMMAND: &str = "timeline";
 /// The unit that keeps the routes to the pods of other nodes.
 pub const ROUTES_UNIT: &str = "slipway-routes.service";
 /// What starts it again and again.

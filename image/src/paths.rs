@@ -49,6 +49,8 @@ pub const RUN_RESOLVER: &str = "/run/systemd/resolve/stub-resolv.conf";
 pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
 /// What the bring-up of the cluster waits for: one line, as long as it waits.
 pub const RUN_CLUSTER: &str = "/run/slipway/cluster";
+/// The steps of the bring-up that have ended on this boot (JSON lines, [`crate::timeline::Span`]).
+pub const RUN_CLUSTER_STEPS: &str = "/run/slipway/cluster-steps.jsonl";
 /// What the addons of the cluster wait for: one line, as long as they wait.
 pub const RUN_ADDONS: &str = "/run/slipway/addons";
 /// How the addons came out when they were applied last on this boot (JSON).

@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use image::kubelet::{
     ADDONS_COMMAND, ADDONS_UNIT, BLESS_COMMAND, CLUSTER_COMMAND, CLUSTER_UNIT, CONTAINER,
-    GATE_COMMAND, PERMANENT, PREPARE_COMMAND, STATE, UNIT,
+    GATE_COMMAND, PERMANENT, PREPARE_COMMAND, STATE, TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
 };
 use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use linux::mount::folder;
@@ -57,6 +57,10 @@ fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
             include_str!("kubelet/slipway-cluster.service"),
         ),
         (ADDONS_UNIT, include_str!("kubelet/slipway-addons.service")),
+        (
+            TIMELINE_UNIT,
+            include_str!("kubelet/slipway-timeline.service"),
+        ),
     ] {
         let file = units.join(name);
         fs::write(&file, filled(text)).with_context(|| format!("writing {}", file.display()))?;
@@ -106,6 +110,8 @@ fn filled(text: &str) -> String {
         .replace("@CLUSTER_COMMAND@", CLUSTER_COMMAND)
         .replace("@ADDONS_UNIT@", ADDONS_UNIT)
         .replace("@ADDONS_COMMAND@", ADDONS_COMMAND)
+        .replace("@TIMELINE_UNIT@", TIMELINE_UNIT)
+        .replace("@TIMELINE_COMMAND@", TIMELINE_COMMAND)
         .replace("@PERMANENT@", &PERMANENT.to_string())
         .replace("@CLUSTER@", CLUSTER)
         .replace("@STATE@", STATE)
@@ -156,6 +162,10 @@ mod tests {
         assert!(addons.contains("RestartPreventExitStatus=3\n"));
         assert!(!addons.contains("slipway-cluster") && !unit.contains("slipway-addons"));
         assert_eq!(addons.matches('@').count(), 1);
+        let timeline = fs::read_to_string(link.with_file_name("slipway-timeline.service")).unwrap();
+        assert!(timeline.contains("ExecStart=/usr/lib/slipway/slipway-node timeline\n"));
+        assert!(timeline.contains("After=kubelet.service slipway-cluster.service\n"));
+        assert_eq!(timeline.matches('@').count(), 1);
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");
         fs::create_dir_all(&presets).unwrap();

@@ -1,4 +1,4 @@
-//! Running other programs, by a chroot into the verified root. These crates start programs nowhere else.
+//! Running other programs, by a chroot into the verified root before the handoff. These crates start programs nowhere else.
 //!
 //! The root step binds `/dev`, `/proc`, `/sys` and `/run` into the root, so a program sees the same folders as on the
 //! running node; its own files are the verified ones.
@@ -247,6 +247,11 @@ fn start<A: AsRef<OsStr>>(root: &Programs, program: &str, args: &[A]) -> Result<
         command
             .env("MDADM_NO_UDEV", "1")
             .env("DM_DISABLE_UDEV", "1");
+    }
+    if folder.as_c_str() == c"/" {
+        // The same without a privilege.
+        command.current_dir("/");
+        return Ok(command.spawn()?);
     }
     // SAFETY: between fork and exec only async-signal-safe calls are made (chroot and chdir are plain system
     // calls), and `folder` was allocated before the fork.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use image::timeline::Span;
+use image::timeline::{self, Span};
 
 use crate::world::World;
 
@@ -77,16 +77,8 @@ impl Timeline {
 
     /// The record as JSON lines, by time of begin.
     pub fn to_lines(&self) -> String {
-        let mut spans = self
-            .spans
-            .lock()
-            .map(|spans| spans.clone())
-            .unwrap_or_default();
-        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
-        spans
-            .iter()
-            .filter_map(|span| serde_json::to_string(span).ok())
-            .fold(String::new(), |text, line| text + &line + "\n")
+        let spans = self.spans.lock();
+        timeline::to_lines(spans.map(|spans| spans.clone()).unwrap_or_default())
     }
 }
 

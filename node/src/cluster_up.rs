@@ -10,6 +10,7 @@ use crate::administrator::api;
 use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
+use crate::steps::step;
 use crate::waiting::{self, Limits, wait};
 use crate::{apply, control_plane, further, worker};
 use api::Api;
@@ -46,13 +47,19 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         .filter(|journal| journal.authority.is_some())
         .context("the keys of this control plane are not written yet: kubelet-prepare does it")?;
     if object.further.is_some() {
-        further::promote(world, bootstrap, &mut journal, LIMITS)?;
+        step(world, "etcd-member", || {
+            further::promote(world, bootstrap, &mut journal, LIMITS)
+        })?;
     }
     let api = api(world, bootstrap)?;
-    wait(world, LIMITS, "the API server", || api.healthy("/livez"))?;
+    step(world, "api-server", || {
+        wait(world, LIMITS, "the API server", || api.healthy("/livez"))
+    })?;
     // Those of a further control plane are there.
     if object.further.is_none() {
-        let sent = apply::run(world, &api, bootstrap, &mut journal)?;
+        let sent = step(world, "objects", || {
+            apply::run(world, &api, bootstrap, &mut journal)
+        })?;
         tracing::info!("{sent} objects of the cluster were applied");
     }
     let path = own_node::path(&name);

@@ -14,10 +14,13 @@ mod containerd;
 mod remedies;
 mod systemd;
 
-// Floor: the etcd gate, the journal, the network of pods, facts of this boot, waiting
+// Floor: the etcd gate, the journal, the network of pods, facts of this boot, steps, waiting; units and pods of the timeline
+mod boot_pods;
+mod boot_units;
 mod cni;
 mod gate;
 mod journal;
+mod steps;
 mod this_boot;
 mod waiting;
 
@@ -36,10 +39,11 @@ mod apply;
 mod etcd_member;
 mod join;
 
-// Floor: a further control plane's files; the files, requests and states of addons
+// Floor: the API server as this node may ask it; a further control plane's files; the files, requests and states of addons
 mod addon_files;
 mod addon_requests;
 mod addon_states;
+mod client;
 mod further;
 
 // Floor: applying addons
@@ -57,6 +61,7 @@ mod status_rows;
 // Floor: one command each
 mod addon_commands;
 mod bless;
+mod boot_record;
 mod certificates;
 mod cluster_up;
 mod container_images;
@@ -74,7 +79,7 @@ use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
     ADDONS_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PERMANENT,
-    PREPARE_COMMAND, ROUTES_COMMAND,
+    PREPARE_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
 };
 use linux::log;
 use linux::world::World;
@@ -86,7 +91,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 8] = [
+const COMMANDS: [Command; 9] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -126,6 +131,11 @@ const COMMANDS: [Command; 8] = [
         ROUTES_COMMAND,
         "sets the routes to the pods of other nodes, with cni = \"bridge\"",
         routes::run,
+    ),
+    (
+        TIMELINE_COMMAND,
+        "completes the boot's timeline, until the node is Ready",
+        boot_record::run,
     ),
 ];
 

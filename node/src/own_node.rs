@@ -8,6 +8,7 @@ use linux::world::World;
 use serde_json::Value;
 
 use crate::cni;
+use crate::steps::{self, step};
 use crate::waiting::{Limits, wait};
 use api::Api;
 
@@ -22,7 +23,9 @@ pub(crate) fn path(name: &str) -> String {
 /// The last reason why it has not.
 pub(crate) fn registered(world: &World, limits: Limits, api: &Api, name: &str) -> Result<()> {
     let what = format!("node {name} to be registered");
-    wait(world, limits, &what, || node(api, &path(name)).map(drop))
+    step(world, "registered", || {
+        wait(world, limits, &what, || node(api, &path(name)).map(drop))
+    })
 }
 
 /// Sets up the network of the node's pods, and waits until the node is Ready.
@@ -34,10 +37,15 @@ pub(crate) fn up(world: &World, limits: Limits, api: &Api, object: &Object) -> R
     let path = path(name);
     if object.cni == Cni::Bridge {
         let what = format!("the pod subnets of node {name}");
-        wait(world, limits, &what, || subnets(world, api, &path))?;
+        step(world, "pod-network", || {
+            wait(world, limits, &what, || subnets(world, api, &path))
+        })?;
     }
     let what = format!("node {name} to be Ready");
-    wait(world, limits, &what, || ready(api, &path))?;
+    step(world, "ready", || {
+        wait(world, limits, &what, || ready(api, &path))
+    })?;
+    steps::ready(world);
     let cluster = object.name();
     let line = format!("slipway: node {name} of the cluster {cluster} is Ready");
     log::announce(world, &line);

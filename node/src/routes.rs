@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use cluster::address::{self, Subnet};
 use cluster::object::Cni;
 use linux::world::World;
 use net::routes::{Behind, keep};
 use serde_json::Value;
 
+use crate::client;
 use crate::object::{self, Bootstrap};
-use crate::{administrator, identity};
 
 /// All nodes.
 const NODES: &str = "/api/v1/nodes";
@@ -29,7 +29,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
         return Ok(());
     }
     let name = &bootstrap.object.config.init.node_registration.name;
-    let nodes = match nodes(world, &bootstrap, name) {
+    let nodes = match nodes(world, &bootstrap) {
         Ok(nodes) => nodes,
         Err(error) => {
             // A control plane that is away takes nobody's routes away.
@@ -52,13 +52,8 @@ pub(crate) fn run(world: &World) -> Result<()> {
     Ok(())
 }
 
-fn nodes(world: &World, bootstrap: &Bootstrap, name: &str) -> Result<Value> {
-    let api = match &bootstrap.object.join {
-        None => administrator::api(world, bootstrap)?,
-        Some(_) => identity::read(world, name)?
-            .map_err(|reason| anyhow!(reason))?
-            .api()?,
-    };
+fn nodes(world: &World, bootstrap: &Bootstrap) -> Result<Value> {
+    let api = client::of_node(world, bootstrap)?;
     api.get(NODES)?
         .context("the control plane has no list of nodes")
 }

@@ -17,6 +17,7 @@ use crate::join::{self, REQUEST};
 use crate::journal::Journal;
 use crate::object::Bootstrap;
 use crate::own_node;
+use crate::steps::step;
 use crate::waiting::{Limits, wait};
 use api::{Api, Trust};
 
@@ -44,7 +45,9 @@ pub(crate) fn bring_up(
         .filter(|journal| journal.authority.is_some())
         .context("this node has not joined its cluster yet: kubelet-prepare does it")?;
     let name = &object.config.init.node_registration.name;
-    let identity = identified(world, limits, name, join)?;
+    let identity = step(world, "certificate", || {
+        identified(world, limits, name, join)
+    })?;
     // Nobody needs the token here any more.
     let credentials = world.in_initrd(BOOTSTRAP_KUBECONFIG);
     atomic_file::remove(&credentials)

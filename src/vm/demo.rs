@@ -102,12 +102,23 @@ unit=$(systemctl show -P ActiveState slipway-cluster.service)/$(systemctl show -
 printf '%s\t%s\n' node "$unit"
 [[ $unit == active/exited ]]
 "#;
+/// How long the node may take to complete its timeline once it is Ready.
+const RECORD: Duration = Duration::from_secs(60);
 /// Prints nodes and pods.
 const PODS: &str = "get nodes,pods -A";
 
 /// [`HEALTH`] of a node of a cluster: its etcd talks to strangers on another port only.
 fn health_in_a_cluster() -> String {
     HEALTH.replace("/dev/tcp/127.0.0.1/2379", "/dev/tcp/127.0.0.1/2381")
+}
+
+/// Prints the boot's timeline once it goes to Ready.
+fn record() -> String {
+    let file = paths::RUN_TIMELINE;
+    format!(
+        "grep -q '\"{}\"' {file} && cat {file}",
+        image::timeline::READY
+    )
 }
 
 /// The demo's config: the agent, and the cluster object.
@@ -180,11 +191,6 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
     let agent = Agent::new(vm.port(PORT)?, secret);
     agent.wait(1, AGENT)?;
     step.made(None);
-    let timeline = agent.ask(&format!("cat {}", paths::RUN_TIMELINE), QUESTION)?;
-    if timeline.code != 0 {
-        bail!("the node has no timeline: {}", timeline.output);
-    }
-    progress.say(&timeline::table(&timeline::read(&timeline.output)?));
     let facts = until(
         session,
         &agent,
@@ -201,6 +207,10 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
     if cluster.code != 0 {
         bail!("the node is Ready, but kubectl fails: {}", cluster.output);
     }
+    let timeline = until(session, &agent, "timeline", (&record(), RECORD), |_| {
+        "its record on the node".to_owned()
+    })?;
+    progress.say(&timeline::table(&timeline::read(&timeline)?));
     let fact = |name: &str| fact(&facts, name).unwrap_or_default().to_owned();
     Ok(Verdict {
         handoff_seconds,
@@ -211,7 +221,7 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
         kubelet: fact("kubelet"),
         etcd: fact("etcd"),
         cluster: cluster.output,
-        timeline: timeline.output,
+        timeline,
     })
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result};
-use image::timeline::Span;
+use anyhow::{Error, Result};
+use image::timeline::{CLUSTER, PODS, SYSTEMD, Span, parse};
 
 /// Width of the picture in its own units.
 const WIDTH: f64 = 980.0;
@@ -23,14 +23,7 @@ const BAR: f64 = 12.0;
 /// # Errors
 /// Names the first line that does not parse.
 pub fn read(text: &str) -> Result<Vec<Span>> {
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(number, line)| {
-            serde_json::from_str(line)
-                .with_context(|| format!("reading line {} of the timeline", number + 1))
-        })
-        .collect()
+    parse(text).map_err(Error::msg)
 }
 
 /// The spans in the order of their start; of two with the same start, the longer one first, since it encloses the
@@ -103,8 +96,10 @@ fn colour(source: &str) -> &'static str {
         "loader" => "#cc79a7",
         "kernel" => "#56b4e9",
         "init" => "#e69f00",
-        "systemd" => "#009e73",
-        _ => "#0072b2",
+        SYSTEMD => "#009e73",
+        CLUSTER => "#d55e00",
+        PODS => "#0072b2",
+        _ => "#999999",
     }
 }
 

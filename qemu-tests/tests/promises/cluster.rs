@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use image::paths::CLUSTER;
+use image::paths::{CLUSTER, RUN_TIMELINE, STATE, STATE_TIMELINES};
+use image::timeline::READY;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
+use slipway::vm::timeline::{read, table};
 
 /// The cluster of the demo's etcd disk, of one node, which pods may run on.
 const OBJECT: &str = "name = \"demo\"\n\n[node]\ntaints = []\n";
@@ -56,6 +58,7 @@ pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Res
     let identity = running.run(IDENTITY)?;
     running.run(POD)?;
     expect(&running, RUNNING, "inside")?;
+    timeline_to_ready(&running)?;
     expect(&running, AGAIN, "0 objects of the cluster were applied")?;
     running.power_off()?;
 
@@ -82,6 +85,54 @@ fn expect(running: &Running, script: &str, expected: &str) -> Result<()> {
         found.trim() == expected.trim(),
         "{script}: expected {expected:?}, found {found:?}"
     );
+    Ok(())
+}
+
+/// The boot's timeline goes on from the handoff to Ready, each step after what it waits for; `state` has the same.
+fn timeline_to_ready(running: &Running) -> Result<()> {
+    let record = format!(
+        "for i in {{1..60}}; do grep -q kube-scheduler {RUN_TIMELINE} && break; sleep 1; done; cat {RUN_TIMELINE}"
+    );
+    let text = running.run_within(&record, timeouts::READY)?;
+    let spans = read(&text)?;
+    let find = |name: &str| {
+        let span = spans.iter().find(|span| span.name == name);
+        span.with_context(|| format!("finding {name} in {text}"))
+    };
+    let order = [
+        "handoff.flush",
+        "load units",
+        "containerd",
+        "kubelet",
+        "etcd",
+        "kube-apiserver",
+        "registered",
+        READY,
+    ];
+    let mut before = 0;
+    for name in order {
+        let span = find(name)?;
+        ensure!(span.start >= before, "{name} is too early: {text}");
+        before = span.start;
+    }
+    for name in ["api-server", "objects", "pod-network", "ready"] {
+        let span = find(name)?;
+        ensure!(
+            span.end.is_some_and(
+                |end| end >= span.start && end <= find(READY).map_or(0, |ready| ready.start)
+            ),
+            "{name} does not end before the node is Ready: {span:?}"
+        );
+    }
+    let kept = format!("cat $(ls {STATE}/{STATE_TIMELINES}/*.jsonl | tail -n1)");
+    ensure!(
+        read(&running.run(&kept)?)?
+            .iter()
+            .any(|span| span.name == READY),
+        "the record in state does not go to Ready"
+    );
+    let table = table(&spans);
+    ensure!(table.contains(READY), "the table has no {READY}: {table}");
     Ok(())
 }
 
