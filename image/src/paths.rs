@@ -116,6 +116,10 @@ pub const VAR_SEEDED: &str = "var/lib/slipway/seeded";
 pub const HOSTNAME: &str = "/etc/hostname";
 /// `slipway-node` in the root: the commands that units run after the handoff.
 pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-node";
+/// The unit that shows the node's status on the consoles.
+pub const CONSOLE_UNIT: &str = "slipway-console.service";
+/// Its subcommand of [`NODE_PROGRAM`].
+pub const CONSOLE_COMMAND: &str = "console";
 
 /// Root-level folders that are links into `/var`: (link, target).
 pub const VAR_LINKS: &[(&str, &str)] = &[

@@ -58,12 +58,16 @@ mod node_status;
 // Floor: the rows of a status
 mod status_rows;
 
+// Floor: the page of a console
+mod page;
+
 // Floor: one command each
 mod addon_commands;
 mod bless;
 mod boot_record;
 mod certificates;
 mod cluster_up;
+mod console_page;
 mod container_images;
 mod etcd_command;
 mod prepare;
@@ -81,6 +85,7 @@ use image::kubelet::{
     ADDONS_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PERMANENT,
     PREPARE_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
 };
+use image::paths::CONSOLE_COMMAND;
 use linux::log;
 use linux::world::World;
 
@@ -91,7 +96,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 9] = [
+const COMMANDS: [Command; 10] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -136,6 +141,11 @@ const COMMANDS: [Command; 9] = [
         TIMELINE_COMMAND,
         "completes the boot's timeline, until the node is Ready",
         boot_record::run,
+    ),
+    (
+        CONSOLE_COMMAND,
+        "shows the status on the consoles that ask for no login",
+        console_page::run,
     ),
 ];
 

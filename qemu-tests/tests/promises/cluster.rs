@@ -55,6 +55,8 @@ pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Res
     };
     let running = lab.boot(&node, &options)?;
     wait_ready(&running)?;
+    // The state of the first line of the page on the serial line.
+    running.wait_console(&["slipway: status of ", ": Ready ("], timeouts::QUESTION)?;
     let identity = running.run(IDENTITY)?;
     running.run(POD)?;
     expect(&running, RUNNING, "inside")?;

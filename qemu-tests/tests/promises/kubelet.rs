@@ -8,7 +8,9 @@ use image::layout::LABEL_ESP;
 use qemu_tests::lab::Lab;
 use qemu_tests::running::HEALTH;
 use qemu_tests::timeouts;
+use serde_json::Value;
 use slipway::format::fat;
+use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
 
 use crate::ignition::probes;
@@ -68,6 +70,59 @@ pub(crate) fn the_running_node_is_closed(lab: &mut Lab) -> Result<()> {
             "{command}: expected {expected:?}, found {found:?}"
         );
     }
+    Ok(())
+}
+
+/// The first line of the page on a serial line.
+const PAGE: &str = "slipway: status of ";
+/// The first line of the page on a screen of 80 columns, and the node's name.
+const SCREEN: &str = "head -c 80 /dev/vcs1; echo; hostname";
+/// The most memory that the page may have at rest, in KiB.
+const PAGE_MEMORY: u64 = 24 << 10;
+
+/// Serial line and screen have the status that the command prints. With a login prompt the serial line has no page, even if
+/// the unit starts anew, and without one it has the page again. The unit needs no more memory than is promised.
+pub(crate) fn the_consoles_show_the_status_unless_they_ask_for_a_login(
+    lab: &mut Lab,
+) -> Result<()> {
+    let node = lab.healthy(&probes())?;
+    let status: Value = serde_json::from_str(&node.run("slipway-node status --json")?)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (name, image) = (text(&status["name"]), &status["image"]);
+    let first = format!("{PAGE}{name}: ");
+    let image = format!("{} {}", text(&image["name"]), text(&image["version"]));
+    node.wait_console(&[&first, &image], timeouts::QUESTION)?;
+    let screen = node.run(SCREEN)?;
+    let names: Vec<&str> = screen.split_whitespace().collect();
+    ensure!(
+        names == ["name", &name, &name],
+        "the screen has {screen:?}, the status {name:?}"
+    );
+
+    let pages = || node.vm.console().text().matches(PAGE).count();
+    node.run("systemctl start serial-getty@ttyS0.service")?;
+    node.wait_console(&[" login: "], timeouts::QUESTION)?;
+    let before = pages();
+    node.run("systemctl restart slipway-console.service; sleep 15")?;
+    ensure!(
+        pages() == before,
+        "a page is on the console with the prompt"
+    );
+    node.run("systemctl stop serial-getty@ttyS0.service")?;
+    let again = |text: &str| (text.matches(PAGE).count() > before).then_some(());
+    let found = node.vm.console().wait(timeouts::QUESTION, again);
+    ensure!(
+        found == Waited::Found(()),
+        "no page after the prompt: {found:?}"
+    );
+
+    let memory =
+        "grep VmRSS /proc/$(systemctl show -P MainPID slipway-console.service)/status | tr -dc 0-9";
+    let memory = node.run(memory)?;
+    ensure!(
+        memory.trim().parse::<u64>()? <= PAGE_MEMORY,
+        "it has {memory} KiB"
+    );
     Ok(())
 }
 

@@ -51,6 +51,7 @@ const PROMISES: &[Promise] = promises![
     kubelet::etcd_is_healthy_with_its_data_on_the_etcd_disk,
     kubelet::a_ready_kubelet_blesses_the_boot_entry,
     kubelet::the_running_node_is_closed,
+    kubelet::the_consoles_show_the_status_unless_they_ask_for_a_login,
     kubelet::container_images_are_folders_of_the_verified_root,
     kubelet::a_killed_kubelet_restarts_and_leaks_no_mounts,
     cluster::a_cluster_object_makes_a_ready_control_plane,

@@ -7,7 +7,7 @@ use image::kubelet::{
     PAUSE_IMAGE, ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUNTIME_SOCKET, STATIC_PODS, UNIT,
 };
 use image::node::Role;
-use image::paths::{CLUSTER, ETCD, NODE_PROGRAM};
+use image::paths::{CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, NODE_PROGRAM};
 
 use crate::host::cache::Cache;
 use crate::layer::{Entry, Layer};
@@ -38,6 +38,12 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
         Entry::symlink(
             "/usr/lib/systemd/system-generators/systemd-gpt-auto-generator",
             "/dev/null",
+        ),
+        // Here for each recipe, and enabled by those that want it.
+        Entry::file(
+            format!("/usr/lib/systemd/system/{CONSOLE_UNIT}"),
+            0o644,
+            console(),
         ),
     ];
     if recipe.kubernetes.is_some() {
@@ -110,6 +116,13 @@ fn timed() -> Vec<Entry> {
     files.into_iter().chain(links).collect()
 }
 
+/// The unit of the page on the consoles.
+fn console() -> String {
+    include_str!("node/slipway-console.service")
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", CONSOLE_COMMAND)
+}
+
 /// containerd 1.7's configuration: crun as the runtime, systemd's control groups, the baked pause image.
 fn containerd() -> String {
     include_str!("node/containerd.toml").replace("@PAUSE@", PAUSE_IMAGE)
@@ -151,7 +164,8 @@ mod tests {
 
     #[test]
     fn no_placeholder_is_left() {
-        for text in [containerd(), kubelet(), etcd_pod()] {
+        let console = console().replace("@system-service", "");
+        for text in [containerd(), kubelet(), etcd_pod(), console] {
             assert!(!text.contains('@'), "{text}");
         }
         toml::from_str::<toml::Table>(&containerd()).unwrap();
