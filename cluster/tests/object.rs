@@ -14,6 +14,7 @@ name = "blue"
 version = "1.36.3"
 endpoint = "api.example.test"
 cni = "none"
+start-timeout = "10m"
 tokens = ["abcdef.0123456789abcdef"]
 feature-gates = { InPlacePodVerticalScaling = true }
 
@@ -234,6 +235,8 @@ fn every_field_arrives() {
     ] {
         assert!(server.contains(argument), "{argument}: {server}");
     }
+    // Ten minutes are 60 probes.
+    assert!(server.contains("failureThreshold: 60"), "{server}");
     let etcd = &files["/etc/kubernetes/manifests/etcd.yaml"];
     assert!(etcd.contains("--quota-backend-bytes=8589934592"), "{etcd}");
 }

@@ -16,6 +16,9 @@ const FIRST: u8 = 11;
 pub const MOST: u8 = 20;
 /// The port of the API server unless the object names another one.
 pub const API: u16 = 6443;
+/// How long a part of the control plane may take to start. Begun anew after kubeadm's four minutes, it would never come up on a
+/// loaded host without KVM.
+pub(crate) const START: &str = "20m";
 /// etcd's times, ms; the second is at least five times the first
 /// (<https://etcd.io/docs/v3.6/tuning/#time-parameters>). The defaults are 100 and 1000.
 const PATIENT: [(&str, &str); 2] = [
@@ -125,6 +128,9 @@ pub fn local(file: &ClusterFile, control_planes: u8) -> Result<ClusterFile> {
     if control_planes > 1 {
         patient(&mut fields)?;
     }
+    fields
+        .entry("start-timeout")
+        .or_insert_with(|| json!(START));
     let server = fields.entry("api-server").or_insert_with(|| json!({}));
     let server = server
         .as_object_mut()
@@ -180,6 +186,20 @@ mod tests {
         let secrets = Secrets::make(file.config(), SystemTime::now()).unwrap();
         let alone = local(&file, 1).unwrap();
         assert_eq!(alone.fields().get("etcd"), None);
+        let timeouts = &alone.config().init.timeouts;
+        let limit = timeouts.control_plane_component_health_check;
+        assert_eq!(
+            limit.map(|limit| limit.to_string()).as_deref(),
+            Some("20m0s")
+        );
+        let own = ClusterFile::parse(
+            Path::new("blue.toml"),
+            "name = \"blue\"\nendpoint = \"a.test\"\nstart-timeout = \"1m\"\n",
+        );
+        assert_eq!(
+            local(&own.unwrap(), 1).unwrap().fields()["start-timeout"],
+            "1m"
+        );
         let file = local(&file, 2).unwrap();
         assert_eq!(
             file.fields()["etcd"]["args"]["election-timeout"],

@@ -27,8 +27,8 @@ const AGENT: Duration = Duration::from_secs(240);
 const HEALTHY: Duration = Duration::from_secs(300);
 /// From there to a Ready node: the API server's first start makes its roles one after the other.
 const READY: Duration = Duration::from_secs(420);
-/// The demo's cluster: one node, which pods may run on.
-const CLUSTER: &str = "name = \"demo\"\n\n[node]\ntaints = []\n";
+/// The demo's cluster: one node, which pods may run on, and time to start without KVM.
+const CLUSTER: &str = "name = \"demo\"\nstart-timeout = \"20m\"\n\n[node]\ntaints = []\n";
 /// The first message of the kernel's EFI stub.
 const KERNEL: &str = "EFI stub: ";
 /// One script in the guest.

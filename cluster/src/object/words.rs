@@ -66,6 +66,12 @@ pub(super) const WORDS: &[Word] = &[
     word("version", Same, Cluster, "kubernetesVersion"),
     word("endpoint", Same, Cluster, "controlPlaneEndpoint"),
     word("image-repository", Same, Cluster, "imageRepository"),
+    word(
+        "start-timeout",
+        Same,
+        Init,
+        "timeouts.controlPlaneComponentHealthCheck",
+    ),
     own("cni"),
     own("feature-gates"),
     own("join.token"),

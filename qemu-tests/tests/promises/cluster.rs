@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
 use slipway::vm::timeline::{read, table};
 
-/// The cluster of the demo's etcd disk, of one node, which pods may run on.
-const OBJECT: &str = "name = \"demo\"\n\n[node]\ntaints = []\n";
+/// The cluster of the demo's etcd disk, of one node, which pods may run on. A loaded host without KVM may need longer than
+/// kubeadm's four minutes.
+const OBJECT: &str = "name = \"demo\"\nstart-timeout = \"20m\"\n\n[node]\ntaints = []\n";
 /// The unit that ends when the node is Ready.
 const UNIT: &str =
     "systemctl show -P ActiveState -P SubState slipway-cluster.service | tr '\\n' ' '";
