@@ -13,7 +13,7 @@ use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 
 use crate::administrator::api;
-use crate::object::{self, Bootstrap};
+use crate::object::{self, Bootstrap, Refused};
 use crate::own_node::{self, node, readiness};
 use crate::remedies::{Trouble, remedy};
 use crate::systemd::{self, Unit, Units};
@@ -112,7 +112,7 @@ impl Health {
 /// If the machine does not give its name or its addresses.
 pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
     let bootstrap = object::read(world, Duration::ZERO);
-    let refused = bootstrap.as_ref().err().map(|error| format!("{error:#}"));
+    let refused = bootstrap.as_ref().err().map(Refusal::of);
     let bootstrap = bootstrap.ok().flatten();
     let joins = bootstrap
         .as_ref()
@@ -165,6 +165,29 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
     })
 }
 
+/// Why a cluster object cannot be used.
+struct Refusal {
+    line: String,
+    /// Whether it is so until somebody changes the object: an address may still come.
+    stays: bool,
+}
+
+impl Refusal {
+    fn of(error: &anyhow::Error) -> Self {
+        let refused = error.downcast_ref::<Refused>();
+        match refused.is_some_and(|refused| refused.lacks_address) {
+            true => Self {
+                line: "an address: this machine has no default route".to_owned(),
+                stays: false,
+            },
+            false => Self {
+                line: format!("{error:#}"),
+                stays: true,
+            },
+        }
+    }
+}
+
 /// What a node waits for.
 struct Waiting {
     line: Option<String>,
@@ -176,7 +199,7 @@ struct Waiting {
 /// The first cause of all that a node waits for.
 fn waiting(
     world: &World,
-    refused: Option<String>,
+    refused: Option<Refusal>,
     joins: bool,
     node: Option<&Health>,
     units: Option<&Units>,
@@ -192,14 +215,15 @@ fn waiting(
     // The bring-up begins after the kubelet has its certificate: what a worker waits for before is nobody's line.
     let reason = || node.filter(|_| joins)?.reason.clone();
     let fails = units.is_some_and(|units| units.failed.iter().any(|unit| unit.name == UNIT));
-    let of_object = refused.is_some();
-    let of_volume = (!of_object).then(volume).flatten();
+    let of_object = refused.as_ref().is_some_and(|refusal| refusal.stays);
+    let of_volume = refused.is_none().then(volume).flatten();
     let trouble = match (of_object, &of_volume) {
         (true, _) => Some(Trouble::Object),
         (_, Some(_)) => Some(Trouble::Volume),
         _ => None,
     };
     let line = refused
+        .map(|refusal| refusal.line)
         .or(of_volume)
         .or_else(|| line(world, RUN_CLUSTER))
         .or_else(reason)
@@ -433,6 +457,30 @@ mod tests {
         let later = status(&world, Some(&known)).unwrap();
         assert_eq!(later.api_server, known.api_server);
         assert_ne!(status(&world, None).unwrap().api_server, known.api_server);
+    }
+
+    /// The network may still bring the address: the page would tell people to correct what is right.
+    #[test]
+    fn an_address_that_is_not_there_yet_is_no_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), "name = \"blue\"\n");
+        put(&world.in_run(RUN_ETCD_GATE), r#"{"required": false}"#);
+        let of = |lacks_address| {
+            let text = "x is refused".to_owned();
+            let error = anyhow::Error::new(Refused {
+                text,
+                lacks_address,
+            });
+            let waiting = waiting(&world, Some(Refusal::of(&error)), false, None, None);
+            (
+                waiting.line.unwrap(),
+                waiting.failed,
+                waiting.remedy.is_some(),
+            )
+        };
+        let line = "an address: this machine has no default route".to_owned();
+        assert_eq!(of(true), (line, false, false));
+        assert_eq!(of(false), ("x is refused".to_owned(), true, true));
     }
 
     #[test]

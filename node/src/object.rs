@@ -1,10 +1,11 @@
 //! The cluster object of this node, read with what the image brings and what the machine is.
 
+use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use cluster::host::{CA_FOLDERS, Host};
 use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
@@ -58,12 +59,15 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
         let host = host(world)?;
         match object::read(&text, &image, &host, role) {
             Ok(object) => return Ok(Some(Bootstrap { object, host })),
-            Err(report) if lacks_address(&report, &host) && !waiter.is_over() => {
+            Err(report) => {
+                let lacks_address = lacks_address(&report, &host);
+                if !lacks_address || waiter.is_over() {
+                    return Err(refused(&report, lacks_address).into());
+                }
                 waiter.say("a default route");
                 waiter.examined();
                 waiter.sleep(LOOK_EVERY);
             }
-            Err(report) => return Err(refused(&report)),
         }
     }
 }
@@ -77,9 +81,29 @@ fn lacks_address(report: &Report, host: &Host) -> bool {
             .all(|mistake| mistake.field == ADDRESS)
 }
 
-fn refused(report: &Report) -> anyhow::Error {
+/// A cluster object that is refused.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// All its mistakes.
+    pub(crate) text: String,
+    /// Whether only the machine's address is missing, which its network may still bring.
+    pub(crate) lacks_address: bool,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refused(report: &Report, lacks_address: bool) -> Refused {
     let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
-    anyhow!("{CLUSTER} is refused:\n  {}", lines.join("\n  "))
+    Refused {
+        text: format!("{CLUSTER} is refused:\n  {}", lines.join("\n  ")),
+        lacks_address,
+    }
 }
 
 /// The role of this node: slipway-init requires the etcd volume of a control plane alone.
