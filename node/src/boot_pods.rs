@@ -42,15 +42,17 @@ pub(crate) fn starts(world: &World) -> Starts {
     starts
 }
 
-/// The id of the container that a process is in, by its control group below the kubelet's: `cri-containerd-ID.scope` where systemd
-/// keeps the groups, else `ID`.
+/// The id of the container that a process is in, by its control group below the kubelet's: in `cri-containerd-ID.scope` where
+/// systemd keeps the groups, else in `ID`. crun makes another group in it.
 fn container(groups: &str) -> Option<&str> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let name = path.rsplit('/').next()?;
-    let name = name.strip_suffix(".scope").unwrap_or(name);
-    let name = name.strip_prefix("cri-containerd-").unwrap_or(name);
-    let is_id = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (path.contains("kubepods") && is_id).then_some(name)
+    let id = path.split('/').rev().find_map(|name| {
+        let name = name.strip_suffix(".scope").unwrap_or(name);
+        let name = name.strip_prefix("cri-containerd-").unwrap_or(name);
+        let is_id = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_id.then_some(name)
+    });
+    id.filter(|_| path.contains("kubepods"))
 }
 
 fn start(stat: &str, ticks: i64) -> Option<i64> {
@@ -143,7 +145,7 @@ mod tests {
         let world = World::below(folder.path(), Clock::Real);
         let scope = format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope");
         process(&world, 10, &scope, 4200);
-        process(&world, 11, &scope, 4100);
+        process(&world, 11, &format!("{scope}/container"), 4100);
         process(&world, 12, "/system.slice/containerd.service", 100);
         process(
             &world,
