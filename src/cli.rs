@@ -11,3 +11,6 @@ pub(crate) mod commands;
 
 // Floor: commands about clusters
 pub(crate) mod cluster;
+
+// Floor: commands about releases of Kubernetes
+pub(crate) mod release;

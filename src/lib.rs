@@ -17,6 +17,9 @@ pub mod debian;
 pub mod oci;
 pub mod recipe;
 
+// Floor: releases of Kubernetes
+pub mod release;
+
 // Floor: installed packages
 pub mod install;
 

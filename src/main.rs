@@ -12,7 +12,7 @@ use slipway::host::sandbox;
 use slipway::recipe::Mistakes;
 
 use cli::arguments::{self, Cli, Command, PxeCommand};
-use cli::{cluster, commands, signals};
+use cli::{cluster, commands, release, signals};
 
 /// Exit code: the work failed.
 const FAILURE: u8 = 1;
@@ -90,6 +90,7 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>, interrupt: &Interrupt) -> 
             commands::pxe_serve(&folder, listen, interrupt)
         }
         Command::Cluster(command) => cluster::run(&command, output, interrupt),
+        Command::Release(command) => release::run(&command, output, interrupt),
         Command::Cache(command) => commands::cache(&command, output),
         Command::Doctor => commands::doctor(refused, output, interrupt),
         Command::Schema { markdown } => commands::schema(markdown),

@@ -21,8 +21,10 @@ use slipway::vm::machine::disk::Bus;
 use slipway::vm::run;
 
 pub(crate) mod cluster;
+pub(crate) mod release;
 
 use cluster::ClusterCommand;
+use release::ReleaseCommand;
 
 /// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.
 #[derive(Debug, Parser)]
@@ -91,6 +93,9 @@ pub(crate) enum Command {
     /// Make a Kubernetes cluster, its nodes' configs and its administrator's access, and run it on this host
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Add versions of Kubernetes to the release table, and look at it
+    #[command(subcommand)]
+    Release(ReleaseCommand),
     /// Look at the cache, or take away what nothing uses any more
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -193,6 +198,7 @@ impl Command {
                 | Self::Completions { .. }
                 | Self::Ignition { .. }
                 | Self::Pxe(_)
+                | Self::Release(_)
                 | Self::Schema { .. }
         )
     }
