@@ -6,6 +6,9 @@ mod coredns;
 mod program;
 mod version;
 
+// Floor: the release table's word
+mod table;
+
 // Floor: sources
 mod module;
 mod prebuilt;
@@ -21,6 +24,7 @@ use super::file::{LockedFrom, LockedProgram};
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::{KubeletRequest, KubeletSource};
+use crate::release::{FILE, Tables};
 
 use module::{Content, Modules};
 pub use program::{Pinned, Program};
@@ -33,6 +37,7 @@ pub use program::{Pinned, Program};
 /// If no source answers; with the reason for each.
 pub fn pin(session: &Session, locked: &LockedRecipe, request: &KubeletRequest) -> Result<Pinned> {
     let recipe = &locked.recipe;
+    let tables = Tables::read(&recipe.folder().join(FILE))?;
     let mut refusals = Vec::new();
     // In the recipe's order: a release server is fast, compiling takes minutes and is for hosts without access to one.
     for source in &request.sources {
@@ -49,6 +54,10 @@ pub fn pin(session: &Session, locked: &LockedRecipe, request: &KubeletRequest) -
                     request.version,
                     name(source),
                 );
+                // Another hash than the table's is not a source that is away: no other is tried.
+                if let Some(entry) = tables.get(found.trim_start_matches('v')) {
+                    table::verify(entry, &pinned, recipe.image.architecture.debian())?;
+                }
                 step.done(pinned.hit, Some(pinned.size()));
                 return Ok(pinned);
             }
