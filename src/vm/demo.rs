@@ -26,7 +26,7 @@ const AGENT: Duration = Duration::from_secs(240);
 /// From the agent to a healthy etcd: the kubelet, the pod.
 const HEALTHY: Duration = Duration::from_secs(300);
 /// From there to a Ready node: the API server's first start makes its roles one after the other.
-const READY: Duration = Duration::from_secs(420);
+const READY: Duration = Duration::from_secs(1200);
 /// The demo's cluster: one node, which pods may run on, and time to start without KVM.
 const CLUSTER: &str = "name = \"demo\"\nstart-timeout = \"20m\"\n\n[node]\ntaints = []\n";
 /// The first message of the kernel's EFI stub.
