@@ -1,9 +1,8 @@
 //! Makes the keys and certificates of a cluster from their specifications.
-//!
-//! Keys are of elliptic curves: the library makes no RSA keys, and says so.
 
 mod keep;
 pub mod life;
+mod private_key;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,12 +10,13 @@ use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, SanType,
+    KeyUsagePurpose, SanType,
 };
 use time::{Duration, OffsetDateTime};
 
 use crate::certs::{Authority, Certificate, CertificateFile, KeyKind, Usage};
 use crate::kubeconfigs::{Credentials, Kubeconfig};
+use private_key::PrivateKey;
 
 /// Certificates are valid from a moment before: clocks of other machines may be behind.
 const BEFORE: Duration = Duration::minutes(5);
@@ -46,8 +46,6 @@ impl fmt::Debug for KeyFile {
 /// Why keys or certificates were not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The configuration asks for RSA keys of this many bits.
-    Rsa(u32),
     /// The authority that a certificate needs is not among those to make, as its phase is skipped.
     NoAuthority(Authority),
     /// A certificate with this common name, and the library's reason.
@@ -100,10 +98,6 @@ pub struct Wanted<'a> {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rsa(bits) => write!(
-                f,
-                "RSA keys ({bits} bits) cannot be made on a node; set encryptionAlgorithm to ECDSA-P256"
-            ),
             Self::NoAuthority(authority) => {
                 write!(
                     f,
@@ -126,7 +120,7 @@ impl std::error::Error for Error {}
 /// Makes all keys, certificates and kubeconfigs; `now` is the time.
 ///
 /// # Errors
-/// RSA keys, an authority that is skipped, or a name that no certificate can have.
+/// An authority that is skipped, or a name that no certificate can have.
 pub fn make(wanted: Wanted<'_>, now: SystemTime) -> Result<Vec<KeyFile>, Error> {
     complete(wanted, now, Progress::Fresh, &|_| None)
 }
@@ -222,14 +216,14 @@ impl Maker<'_> {
             (Some(_), Some(_)) => return Ok(()),
             (None, Some(_)) => return Err(Error::Unusable(shared, "has no sa.key beside it")),
             (Some(text), None) => {
-                let wrong = |_| Error::Unusable(private.clone(), "is not a PKCS#8 key");
-                KeyPair::from_pem(&text).map_err(wrong)?
+                let wrong = || Error::Unusable(private.clone(), keep::NO_KEY);
+                private_key::read(&text).ok_or_else(wrong)?
             }
             (None, None) if self.progress == Progress::Done => return Err(Error::Missing(private)),
             (None, None) => {
-                let made = key(kind)?;
-                self.files.push(secret(private, made.serialize_pem()));
-                made
+                let made = private_key::generate(kind)?;
+                self.files.push(secret(private, made.pem));
+                made.pair
             }
         };
         self.files.push(public(shared, key.public_key_pem()));
@@ -239,25 +233,25 @@ impl Maker<'_> {
     fn certificate(&mut self, certificate: &Certificate) -> Result<Made, Error> {
         let refused =
             |error: rcgen::Error| Error::Refused(certificate.name.clone(), error.to_string());
-        let key = key(certificate.key)?;
+        let PrivateKey { pair, pem } = private_key::generate(certificate.key)?;
         let params = self.params(certificate).map_err(refused)?;
         if certificate.usage == Usage::Authority {
             let made = Made {
-                certificate: params.self_signed(&key).map_err(refused)?.pem(),
-                key: key.serialize_pem(),
+                certificate: params.self_signed(&pair).map_err(refused)?.pem(),
+                key: pem,
             };
             self.authorities.push(Signer {
                 authority: certificate.issuer,
-                issuer: Issuer::new(params, key),
+                issuer: Issuer::new(params, pair),
                 certificate: made.certificate.clone(),
             });
             return Ok(made);
         }
         let signer = self.signer(certificate.issuer)?;
-        let signed = params.signed_by(&key, &signer.issuer).map_err(refused)?;
+        let signed = params.signed_by(&pair, &signer.issuer).map_err(refused)?;
         Ok(Made {
             certificate: signed.pem(),
-            key: key.serialize_pem(),
+            key: pem,
         })
     }
 
@@ -325,16 +319,6 @@ impl Maker<'_> {
         self.files.push(secret(path, text));
         Ok(())
     }
-}
-
-fn key(kind: KeyKind) -> Result<KeyPair, Error> {
-    let algorithm = match kind {
-        KeyKind::Rsa(bits) => return Err(Error::Rsa(bits)),
-        KeyKind::Ecdsa(384) => &PKCS_ECDSA_P384_SHA384,
-        KeyKind::Ecdsa(_) => &PKCS_ECDSA_P256_SHA256,
-    };
-    KeyPair::generate_for(algorithm)
-        .map_err(|error| Error::Refused("a new key".to_owned(), error.to_string()))
 }
 
 fn alternative(name: &str) -> Result<SanType, rcgen::Error> {

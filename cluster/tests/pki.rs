@@ -199,15 +199,7 @@ fn keys_are_never_the_same() {
 }
 
 #[test]
-fn rsa_and_an_authority_that_is_skipped_are_refused() {
-    let error = made(&config("", "")).unwrap_err();
-    assert_eq!(error, Error::Rsa(2048));
-    assert!(
-        error
-            .to_string()
-            .contains("set encryptionAlgorithm to ECDSA-P256"),
-        "{error}"
-    );
+fn an_authority_that_is_skipped_is_refused() {
     let skipped = config(
         "encryptionAlgorithm: ECDSA-P256",
         "skipPhases: [certs/front-proxy-ca]",

@@ -202,12 +202,17 @@ pub(crate) const TOKEN: &str = "abcdef.0123456789abcdef";
 impl ControlPlane {
     /// A control plane, whose node is `node1`.
     pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// The same with these tables behind its object.
+    pub(crate) fn with(tables: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = listener.local_addr().unwrap();
         let root = tempfile::tempdir().unwrap();
         let object = format!(
             "name = \"blue\"\nendpoint = \"{endpoint}\"\ntokens = [\"{TOKEN}\"]\n[node]\naddress = \"10.0.0.7\"\n\
-             [api-server]\nsans = [\"127.0.0.1\"]\n"
+             [api-server]\nsans = [\"127.0.0.1\"]\n{tables}"
         );
         let world = machine(root.path(), &object);
         let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();

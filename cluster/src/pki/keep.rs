@@ -7,14 +7,16 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
 use super::life::{self, Life, parsed, pem};
-use super::{Error, Maker, Progress, Signer};
+use super::{Error, Maker, Progress, Signer, private_key};
 use crate::address;
 use crate::certs::{Certificate, Usage};
 use crate::kubeconfigs::{self, Kubeconfig};
 
 /// The messages of a file that is of no use.
 const NO_CERTIFICATE: &str = "is not a certificate";
-const NO_KEY: &str = "is not the PKCS#8 key of the certificate beside it";
+const NOT_ITS_KEY: &str = "is not the key of the certificate beside it";
+pub(super) const NO_KEY: &str =
+    "is not a private key of ECDSA P-256 or P-384, of Ed25519, or of RSA with 2048 to 4096 bits";
 const HALF: &str = "is half of an authority: the other file is missing";
 const ANOTHER: &str = "belongs to another cluster: this node's authority did not sign it";
 
@@ -40,10 +42,12 @@ impl Maker<'_> {
         if !parsed.is_ca() {
             return Err(Error::Unusable(public, "is not an authority's certificate"));
         }
-        let own = KeyPair::from_pem(&key)
-            .ok()
-            .filter(|key| fits(key, &parsed));
-        let key = own.ok_or(Error::Unusable(private, NO_KEY))?;
+        let Some(key) = private_key::read(&key) else {
+            return Err(Error::Unusable(private, NO_KEY));
+        };
+        if !fits(&key, &parsed) {
+            return Err(Error::Unusable(private, NOT_ITS_KEY));
+        }
         if parsed.validity().not_after.timestamp() <= self.now.unix_timestamp() {
             return Err(Error::Unusable(public, "is expired"));
         }
@@ -112,9 +116,9 @@ impl Maker<'_> {
         if !signed {
             return self.of_another(file);
         }
-        // Keys in older forms (`EC PRIVATE KEY`) are not read, and kept.
-        let older = !key.contains("BEGIN PRIVATE KEY");
-        let own = KeyPair::from_pem(key).map_or(older, |key| fits(&key, &found));
+        // A curve that is not read here (P-521) was another program's choice, and is kept.
+        let unread = key.contains("BEGIN EC PRIVATE KEY");
+        let own = private_key::read(key).map_or(unread, |key| fits(&key, &found));
         let lasts = Life::of(&found).lasts(self.now.unix_timestamp(), self.renewal);
         Ok(own && lasts && describes(&found, wanted))
     }

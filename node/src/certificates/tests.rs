@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::samples::{files, machine};
+use crate::samples::{files, machine, put};
 
 const OBJECT: &str = "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n";
 
@@ -60,6 +60,28 @@ fn what_reads_its_kubeconfig_once_is_started_anew_with_a_renewed_one() {
     let all = files(folder.path());
     control_plane::prepare(&world, &bootstrap).unwrap();
     assert!(files(folder.path()) == all, "something was written");
+}
+
+#[test]
+fn renewed_certificates_have_the_objects_algorithm_below_the_same_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, _) = finished(folder.path());
+    let authority = text(&world, "/etc/kubernetes/pki/ca.key");
+    let rsa = format!("{OBJECT}[certificates]\nalgorithm = \"RSA-2048\"\n");
+    put(&world.in_initrd(image::paths::CLUSTER), &rsa);
+    let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+    // Another algorithm is no reason for a new key.
+    let all = files(folder.path());
+    let said = renewed(&world, &bootstrap, Renewal::Soon, false).unwrap();
+    assert_eq!(said, "no certificate ends soon\n");
+    assert!(files(folder.path()).keys().eq(all.keys()));
+    renewed(&world, &bootstrap, Renewal::All, false).unwrap();
+    let key = text(&world, "/etc/kubernetes/pki/etcd/server.key");
+    assert!(key.starts_with("-----BEGIN RSA PRIVATE KEY-----"));
+    let admin = kubeconfigs::read(&text(&world, "/etc/kubernetes/admin.conf")).unwrap();
+    assert!(admin.key.unwrap().contains("RSA PRIVATE KEY"));
+    assert_eq!(text(&world, "/etc/kubernetes/pki/ca.key"), authority);
+    assert!(check(&world, false).unwrap().1);
 }
 
 #[test]

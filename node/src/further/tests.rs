@@ -56,7 +56,11 @@ struct Cluster {
 impl Cluster {
     /// `late` requests to be promoted are refused before one succeeds.
     fn new(late: usize) -> Self {
-        let plane = Arc::new(ControlPlane::new());
+        Self::of(ControlPlane::new(), late)
+    }
+
+    fn of(plane: ControlPlane, late: usize) -> Self {
+        let plane = Arc::new(plane);
         let members = Arc::new(Mutex::new(vec![json!({
             "ID": "7", "name": "node1", "peerURLs": ["https://10.0.0.7:2380"],
         })]));
@@ -242,6 +246,28 @@ fn a_join_that_is_cut_off_is_not_added_a_second_time() {
     let added = asked.iter().filter(|line| line.ends_with("/add"));
     assert_eq!(added.count(), 1, "{asked:?}");
     assert_eq!(manifests(&world), ["etcd.yaml"]);
+}
+
+/// Keys in PKCS#1, sealed, read back, and used for TLS to the API server and to etcd.
+#[test]
+fn a_cluster_of_rsa_keys_is_joined() {
+    const RSA: &str = "[certificates]\nalgorithm = \"RSA-2048\"\n";
+    let cluster = Cluster::of(ControlPlane::with(RSA), 0);
+    let folder = tempfile::tempdir().unwrap();
+    let world = node(folder.path(), &(cluster.fetching() + "\n" + RSA));
+    prepared(&world).unwrap();
+    let read = |path: &str| fs::read_to_string(world.in_initrd(path)).unwrap();
+    for file in shared_keys::FILES {
+        let path = format!("{PKI}/{file}");
+        assert_eq!(read(&path), cluster.plane.file(&path), "{file}");
+    }
+    for file in ["ca.key", "sa.key", "etcd/peer.key", "apiserver.key"] {
+        let key = read(&format!("{PKI}/{file}"));
+        assert!(key.starts_with("-----BEGIN RSA PRIVATE KEY-----"), "{file}");
+    }
+    let before = files(folder.path());
+    prepared(&world).unwrap();
+    unchanged(&before, folder.path());
 }
 
 #[test]
