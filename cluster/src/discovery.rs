@@ -7,6 +7,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use x509_parser::certificate::X509Certificate;
@@ -55,6 +56,24 @@ impl Token {
             id: id.to_owned(),
             secret: secret.to_owned(),
         })
+    }
+
+    /// A new token; none if the system has no random numbers.
+    #[must_use]
+    pub fn random() -> Option<Self> {
+        const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+        let source = SystemRandom::new();
+        let mut text = String::new();
+        while text.len() < 22 {
+            let mut byte = [0];
+            source.fill(&mut byte).ok()?;
+            // 252 is a multiple of 36: no letter is more likely than another.
+            if byte[0] < 252 {
+                text.push(char::from(LETTERS[usize::from(byte[0]) % LETTERS.len()]));
+            }
+        }
+        let (id, secret) = text.split_at(6);
+        Self::parse(&format!("{id}.{secret}"))
     }
 
     /// Its id, which is not secret.

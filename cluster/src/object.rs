@@ -24,6 +24,16 @@ use crate::yaml::{Content, Node};
 use translate::{Translation, translate};
 use words::{CNI, Document, Shape, WORDS};
 
+/// The fields and tables of a control plane alone. What else a worker does not need describes the whole cluster.
+pub const OF_CONTROL_PLANES: [&str; 6] = [
+    "tokens",
+    "certificate-key",
+    "api-server",
+    "controller-manager",
+    "scheduler",
+    "etcd",
+];
+
 /// What the node's image brings, where the object says nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Image {

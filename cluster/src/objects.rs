@@ -2,6 +2,7 @@
 
 mod rbac;
 mod tokens;
+pub mod upload;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

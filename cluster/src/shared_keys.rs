@@ -7,7 +7,8 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use serde_json::Value;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Map, Value};
 
 /// Bytes of a certificate key.
 const LENGTH: usize = 32;
@@ -49,6 +50,20 @@ impl CertificateKey {
         }
         Some(Self(bytes))
     }
+
+    /// A new key; none if the system has no random numbers.
+    #[must_use]
+    pub fn random() -> Option<Self> {
+        let mut bytes = [0; LENGTH];
+        SystemRandom::new().fill(&mut bytes).ok()?;
+        Some(Self(bytes))
+    }
+
+    /// Its 64 hexadecimal digits.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// Why the secret gives no keys.
@@ -83,12 +98,37 @@ pub fn open(secret: &Value, key: &CertificateKey) -> Result<Vec<(&'static str, S
     FILES
         .into_iter()
         .map(|file| {
-            let sealed = secret["data"][file.replace('/', "-")].as_str();
+            let sealed = secret["data"][name(file)].as_str();
             let sealed = sealed.ok_or(Refusal::Missing(file))?;
             let text = unseal(sealed, key).ok_or(Refusal::Sealed(file))?;
             Ok((file, text))
         })
         .collect()
+}
+
+/// Seals files, given by their paths in the order of [`FILES`], as `data` of the secret; none if the system has no random
+/// numbers.
+#[must_use]
+pub fn seal(texts: &[String; FILES.len()], key: &CertificateKey) -> Option<Map<String, Value>> {
+    let sealed = |(file, text): (&&str, &String)| Some((name(file), sealed(text, key)?.into()));
+    FILES.iter().zip(texts).map(sealed).collect()
+}
+
+/// The name of a file in the secret.
+fn name(file: &str) -> String {
+    file.replace('/', "-")
+}
+
+fn sealed(text: &str, key: &CertificateKey) -> Option<String> {
+    // Random, as kubeadm's: one key seals eight files, far from where two nonces of 96 bits are likely to be the same.
+    let mut nonce = [0; NONCE_LEN];
+    SystemRandom::new().fill(&mut nonce).ok()?;
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key.0).ok()?);
+    let mut bytes = text.as_bytes().to_vec();
+    let unique = Nonce::assume_unique_for_key(nonce);
+    key.seal_in_place_append_tag(unique, Aad::empty(), &mut bytes)
+        .ok()?;
+    Some(STANDARD.encode([&nonce[..], &bytes].concat()))
 }
 
 fn unseal(sealed: &str, key: &CertificateKey) -> Option<String> {
@@ -127,6 +167,23 @@ mod tests {
                 .iter()
                 .all(|(_, text)| text == "-----BEGIN CERTIFICATE-----\n")
         );
+    }
+
+    #[test]
+    fn what_is_sealed_is_opened_by_its_key_alone_and_never_twice_the_same() {
+        let (key, other) = (
+            CertificateKey::random().unwrap(),
+            CertificateKey::random().unwrap(),
+        );
+        assert_eq!(CertificateKey::parse(&key.text()), Some(key.clone()));
+        let texts = FILES.map(|file| format!("the text of {file}"));
+        let secret = json!({"data": seal(&texts, &key).unwrap()});
+        let opened = open(&secret, &key).unwrap();
+        assert!(opened.iter().map(|(_, text)| text).eq(&texts));
+        assert_eq!(open(&secret, &other), Err(Refusal::Sealed("ca.crt")));
+        let names: Vec<_> = secret["data"].as_object().unwrap().keys().collect();
+        assert_eq!(names[1..4], ["ca.key", "etcd-ca.crt", "etcd-ca.key"]);
+        assert_ne!(json!(seal(&texts, &key)), secret["data"]);
     }
 
     #[test]

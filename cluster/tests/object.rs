@@ -507,6 +507,26 @@ fn a_further_control_plane_brings_its_keys_or_fetches_them() {
     assert_eq!(mistakes, [expected]);
 }
 
+#[test]
+fn a_certificate_key_is_a_control_planes_and_has_kubeadms_form() {
+    let key = "0f".repeat(32);
+    let first = taken(&format!("certificate-key = \"{key}\"\n"));
+    assert_eq!(first.config.init.certificate_key, key);
+    // It is secret: what nodes read of the configuration does not have it.
+    let uploaded = cluster::yaml::write(&first.config.uploaded);
+    assert!(!uploaded.contains(&key), "{uploaded}");
+    let mistakes = refused("certificate-key = \"0f\"\n");
+    let expected =
+        "certificate-key: not a key of AES-256; expected 64 hexadecimal digits (line 1, column 19)";
+    assert_eq!(mistakes, [expected]);
+    let mistakes = refused_of(
+        Role::Worker,
+        &format!("certificate-key = \"{key}\"\n{}", joining("")),
+    );
+    let expected = "certificate-key: a control plane's; expected no such field on a worker (line 1, column 19)";
+    assert_eq!(mistakes, [expected]);
+}
+
 /// The example of the page has every field at its place.
 #[test]
 fn the_example_of_the_documentation_is_read() {

@@ -16,12 +16,13 @@ use serde::Serialize;
 
 use crate::control_plane;
 use crate::object::{self, Bootstrap};
+use crate::upload_command::{Options, upload};
 
 /// The name of the commands for people.
 pub(crate) const COMMAND: &str = "certs";
 /// Its line in the usage.
-pub(crate) const DESCRIPTION: &str =
-    "[--json | renew [--all] [--dry-run]]: this control plane's certificates and when they end";
+pub(crate) const DESCRIPTION: &str = "[--json | renew [--all] [--dry-run] | upload [--certificate-key KEY] [--json] [--dry-run]]: this \
+     control plane's certificates and when they end; upload: the shared keys for further control planes";
 /// The kubelet's own certificate, which it renews itself.
 const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// Seconds of a day.
@@ -60,6 +61,10 @@ pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
                 Renewal::Soon
             };
             renew(&world, renewal, has("--dry-run")).map(|text| (text, true))
+        }
+        ["upload", rest @ ..] => {
+            let options = Options::read(rest)?;
+            upload(&world, &options).map(|text| (text, true))
         }
         _ => return None,
     };

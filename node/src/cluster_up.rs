@@ -12,7 +12,7 @@ use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::steps::step;
 use crate::waiting::{self, Limits, wait};
-use crate::{apply, control_plane, further, worker};
+use crate::{apply, control_plane, further, key_upload, worker};
 use api::Api;
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
@@ -61,6 +61,11 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
             apply::run(world, &api, bootstrap, &mut journal)
         })?;
         tracing::info!("{sent} objects of the cluster were applied");
+        if !object.config.init.certificate_key.is_empty() {
+            step(world, "shared-keys", || {
+                key_upload::once(world, &api, bootstrap, &mut journal, LIMITS)
+            })?;
+        }
     }
     let path = own_node::path(&name);
     own_node::registered(world, LIMITS, &api, &name)?;

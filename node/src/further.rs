@@ -87,7 +87,8 @@ fn begin(
         let api = Api::without_certificate(&info.server, authority, request)?;
         let secret = api.with_token(&join.token).get(SHARED)?;
         let secret = secret.context(
-            "the cluster has no secret kubeadm-certs: it is removed two hours after its upload",
+            "the cluster has no secret kubeadm-certs: it is removed two hours after its upload \
+             (slipway-node certs upload on a control plane)",
         )?;
         Ok(shared_keys::open(&secret, key)?)
     })?;

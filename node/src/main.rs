@@ -46,8 +46,9 @@ mod addon_states;
 mod client;
 mod further;
 
-// Floor: applying addons
+// Floor: applying addons, uploading the shared keys
 mod addons;
+mod key_upload;
 
 // Floor: a worker's way to Ready
 mod worker;
@@ -60,6 +61,9 @@ mod status_rows;
 
 // Floor: the page of a console
 mod page;
+
+// Floor: a part of a command
+mod upload_command;
 
 // Floor: one command each
 mod addon_commands;

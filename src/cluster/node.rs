@@ -2,6 +2,7 @@
 //! secrets those that its role needs.
 
 use anyhow::{Context, Result, ensure};
+use cluster::object::OF_CONTROL_PLANES;
 use image::node::Role;
 use image::paths::{CLUSTER, HOSTNAME, NODE_SETTINGS};
 use serde_json::{Map, Value, json};
@@ -12,14 +13,6 @@ use crate::vm::agent::data_url;
 
 /// The version of Ignition's specification that the config is of: the oldest that has all it needs.
 const VERSION: &str = "3.3.0";
-/// The fields of an object that are a control plane's alone.
-const OF_CONTROL_PLANES: [&str; 5] = [
-    "tokens",
-    "api-server",
-    "controller-manager",
-    "scheduler",
-    "etcd",
-];
 /// Modes of files: keys, and all others.
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -58,6 +51,8 @@ pub fn config(file: &ClusterFile, secrets: &Secrets, part: Part, own: &Own) -> R
                 object.insert("tokens".to_owned(), json!([secrets.token]));
             } else {
                 file.endpoint()?;
+                // It has the keys that this one would open.
+                object.remove("certificate-key");
                 object.insert("join".to_owned(), json!({}));
             }
             let folder = &file.config().cluster.certificates_dir;
@@ -267,6 +262,23 @@ mod tests {
                 .unwrap()
                 .contains("role = \"control-plane\"")
         );
+    }
+
+    #[test]
+    fn the_key_that_seals_the_shared_keys_goes_to_the_first_control_plane_alone() {
+        let key = "0f".repeat(32);
+        let text = format!("certificate-key = \"{key}\"\n{OBJECT}");
+        let file = ClusterFile::parse(Path::new("blue.toml"), &text).unwrap();
+        let secrets = Secrets::make(file.config(), SystemTime::now()).unwrap();
+        for (part, expected) in [
+            (Part::First, true),
+            (Part::Further, false),
+            (Part::Worker, false),
+        ] {
+            let config = config(&file, &secrets, part, &Own::default()).unwrap();
+            let found = content(&config, CLUSTER).unwrap().contains(&key);
+            assert_eq!(found, expected, "{part:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use age::x25519::{Identity, Recipient};
 use anyhow::{Context, Result, ensure};
 use cluster::certs::{self, Authority, KeyKind};
 use cluster::config::Config;
-use cluster::discovery::Pin;
+use cluster::discovery::{Pin, Token};
 use cluster::pki::{self, Renewal, Wanted};
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +22,6 @@ use crate::host::atomic_file;
 const VERSION: u32 = 1;
 /// The file's ending, in place of the object's.
 const ENDING: &str = "secrets.age";
-/// Letters and digits of a bootstrap token.
-const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-/// The lengths of a bootstrap token's id and of its secret.
-const TOKEN: [usize; 2] = [6, 16];
 
 /// The secrets of a cluster.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,21 +148,8 @@ impl Secrets {
 
 /// A bootstrap token, as kubeadm's.
 pub(super) fn token() -> Result<String> {
-    let mut random = fs::File::open("/dev/urandom").context("opening the host's random numbers")?;
-    let mut part = |length| -> Result<String> {
-        let mut text = String::new();
-        while text.len() < length {
-            let mut byte = [0];
-            random.read_exact(&mut byte)?;
-            // 252 is a multiple of 36: no letter is more likely than another.
-            if byte[0] < 252 {
-                text.push(char::from(LETTERS[usize::from(byte[0]) % LETTERS.len()]));
-            }
-        }
-        Ok(text)
-    };
-    let [id, secret] = TOKEN;
-    Ok(format!("{}.{}", part(id)?, part(secret)?))
+    let token = Token::random().context("the host has no random numbers")?;
+    Ok(token.text())
 }
 
 /// The administrator's identity in this file, which is made if it is missing.
@@ -269,13 +252,7 @@ mod tests {
     #[test]
     fn tokens_are_of_the_form_that_the_api_server_takes() {
         let (one, other) = (token().unwrap(), token().unwrap());
-        let (id, secret) = one.split_once('.').unwrap();
-        assert_eq!((id.len(), secret.len()), (6, 16), "{one}");
-        assert!(
-            one.bytes()
-                .all(|byte| byte == b'.' || LETTERS.contains(&byte)),
-            "{one}"
-        );
+        assert!(Token::parse(&one).is_some(), "{one}");
         assert_ne!(one, other);
     }
 }

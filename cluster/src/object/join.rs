@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Further, Image, Join};
+use super::{Further, Image, Join, OF_CONTROL_PLANES};
 use crate::config::{Arg, Config};
 use crate::discovery::{PIN_FORM, Pin, TOKEN_FORM, Token};
 use crate::report::Report;
@@ -18,14 +18,6 @@ const TABLE: &str = "join";
 const TOKEN: &str = "join.token";
 const HASHES: &str = "join.ca-hashes";
 const CERTIFICATE_KEY: &str = "join.certificate-key";
-/// The fields and tables of a control plane alone. What else a worker does not need describes the whole cluster.
-const CONTROL_PLANES: [&str; 5] = [
-    "tokens",
-    "api-server",
-    "controller-manager",
-    "scheduler",
-    "etcd",
-];
 /// Labels below `kubernetes.io` and `k8s.io` that a kubelet may give its node, beside those of [`PREFIXES`].
 const LABELS: [&str; 10] = [
     "kubernetes.io/hostname",
@@ -108,7 +100,7 @@ fn control_planes_fields(root: &Node, report: &mut Report) {
         return;
     };
     for (name, node) in entries {
-        if CONTROL_PLANES.contains(&name.as_str()) {
+        if OF_CONTROL_PLANES.contains(&name.as_str()) {
             let message = "a control plane's; expected no such field on a worker";
             report.refuse_at(name, node.at, message);
         }

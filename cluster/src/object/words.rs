@@ -74,6 +74,7 @@ pub(super) const WORDS: &[Word] = &[
     ),
     own("cni"),
     own("feature-gates"),
+    word("certificate-key", Same, Init, "certificateKey"),
     own("join.token"),
     own("join.ca-hashes"),
     own("join.certificate-key"),

@@ -26,10 +26,21 @@ pub(crate) fn service_account(name: &str) -> Value {
 
 /// A role that reads one map of texts, and its binding.
 pub(crate) fn reader(namespace: &str, name: &str, map: &str, subjects: &[Value]) -> [Object; 2] {
+    reader_of("configmaps", namespace, name, map, subjects)
+}
+
+/// A role that reads one object of this resource of the core group, and its binding.
+pub(crate) fn reader_of(
+    resource: &str,
+    namespace: &str,
+    name: &str,
+    object: &str,
+    subjects: &[Value],
+) -> [Object; 2] {
     let rule = json!({
         "apiGroups": [""],
-        "resourceNames": [map],
-        "resources": ["configmaps"],
+        "resourceNames": [object],
+        "resources": [resource],
         "verbs": ["get"],
     });
     let metadata = json!({"name": name, "namespace": namespace});

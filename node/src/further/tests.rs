@@ -51,6 +51,8 @@ struct Cluster {
     asked: Receiver<Request>,
     etcd: Receiver<Request>,
     members: Arc<Mutex<Vec<Value>>>,
+    /// The secret of an upload, in place of one that is sealed here.
+    uploaded: Arc<Mutex<Option<Value>>>,
 }
 
 impl Cluster {
@@ -80,16 +82,24 @@ impl Cluster {
             },
         );
         let (certificates, answers) = (Arc::clone(&plane), Arc::clone(&plane));
+        let uploaded = Arc::new(Mutex::new(None));
+        let secret = Arc::clone(&uploaded);
         let asked = serve_by_tls(
             plane.listener(),
             move || certificates.certificate(),
-            move |request| kubernetes(&answers, &url, request),
+            move |request| match secret.lock().unwrap().as_ref() {
+                Some(secret) if request.line == format!("GET {SHARED}") => {
+                    Answer::Full(200, Value::to_string(secret))
+                }
+                _ => kubernetes(&answers, &url, request),
+            },
         );
         Self {
             plane,
             asked,
             etcd,
             members,
+            uploaded,
         }
     }
 
@@ -246,6 +256,25 @@ fn a_join_that_is_cut_off_is_not_added_a_second_time() {
     let added = asked.iter().filter(|line| line.ends_with("/add"));
     assert_eq!(added.count(), 1, "{asked:?}");
     assert_eq!(manifests(&world), ["etcd.yaml"]);
+}
+
+/// What this program uploads is what this program fetches.
+#[test]
+fn a_further_control_plane_opens_our_upload() {
+    let cluster = Cluster::new(0);
+    let key = CertificateKey::parse(KEY).unwrap();
+    let texts = shared_keys::FILES.map(|file| cluster.plane.file(&format!("{PKI}/{file}")));
+    let sealed = shared_keys::seal(&texts, &key).unwrap();
+    let owner = json!({"metadata": {"name": "bootstrap-token-abcdef", "uid": "1"}});
+    let secret = cluster::objects::upload::secret(sealed, &owner);
+    *cluster.uploaded.lock().unwrap() = Some(secret);
+    let folder = tempfile::tempdir().unwrap();
+    let world = node(folder.path(), &cluster.fetching());
+    prepared(&world).unwrap();
+    for (file, text) in shared_keys::FILES.iter().zip(&texts) {
+        let path = world.in_initrd(&format!("{PKI}/{file}"));
+        assert_eq!(fs::read_to_string(path).unwrap(), *text, "{file}");
+    }
 }
 
 /// Keys in PKCS#1, sealed, read back, and used for TLS to the API server and to etcd.
