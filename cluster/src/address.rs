@@ -93,6 +93,13 @@ impl Subnet {
         }
     }
 
+    /// Whether an address is in the subnet.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let around = Self::parse(&format!("{address}/{}", self.prefix));
+        around.as_ref() == Some(self)
+    }
+
     /// The address with this number, from 0, if it is in the subnet.
     #[must_use]
     pub fn nth(&self, index: i64) -> Option<IpAddr> {

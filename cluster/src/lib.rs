@@ -82,8 +82,9 @@ pub mod kubelet;
 // Floor: manifests of a cluster's addons
 pub mod manifests;
 
-// Floor: keys and certificates
+// Floor: keys and certificates, requests for them
 pub mod pki;
+pub mod serving;
 
 // Floor: rendering
 pub mod render;

@@ -224,6 +224,12 @@ pub const CERTS_UNIT: &str = "slipway-certs.service";
 pub const CERTS_TIMER: &str = "slipway-certs.timer";
 /// Its subcommand.
 pub const CERTS_COMMAND: &str = "certs-renew";
+/// The unit that approves kubelets' requests for serving certificates, on control planes.
+pub const REQUESTS_UNIT: &str = "slipway-requests.service";
+/// What starts it again and again.
+pub const REQUESTS_TIMER: &str = "slipway-requests.timer";
+/// Its subcommand.
+pub const REQUESTS_COMMAND: &str = "csr-approve";
 /// The unit that completes the boot's timeline.
 pub const TIMELINE_UNIT: &str = "slipway-timeline.service";
 /// Its subcommand.

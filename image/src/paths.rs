@@ -55,6 +55,8 @@ pub const RUN_CLUSTER_STEPS: &str = "/run/slipway/cluster-steps.jsonl";
 pub const RUN_ADDONS: &str = "/run/slipway/addons";
 /// How the addons came out when they were applied last on this boot (JSON).
 pub const RUN_ADDON_STATES: &str = "/run/slipway/addons.json";
+/// Requests of kubelets for serving certificates that are left, with the reason that the journal has.
+pub const RUN_REQUESTS: &str = "/run/slipway/requests.json";
 /// udev's rules for the links to the disk that the root is on, written at every boot.
 pub const RUN_BOOT_DISK: &str = "/run/udev/rules.d/70-slipway-boot-disk.rules";
 /// The platform's metadata as an environment file, with the names of Afterburn (<https://coreos.github.io/afterburn/>).

@@ -46,9 +46,10 @@ mod addon_states;
 mod client;
 mod further;
 
-// Floor: applying addons, uploading the shared keys
+// Floor: applying addons, uploading the shared keys, approving requests
 mod addons;
 mod key_upload;
+mod serving_requests;
 
 // Floor: a worker's way to Ready
 mod worker;
@@ -73,6 +74,7 @@ mod certificates;
 mod cluster_up;
 mod console_page;
 mod container_images;
+mod csr_command;
 mod etcd_command;
 mod prepare;
 mod render;
@@ -87,7 +89,7 @@ use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
     ADDONS_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PERMANENT,
-    PREPARE_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
+    PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
 };
 use image::paths::CONSOLE_COMMAND;
 use linux::log;
@@ -100,7 +102,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 10] = [
+const COMMANDS: [Command; 11] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -135,6 +137,11 @@ const COMMANDS: [Command; 10] = [
         CERTS_COMMAND,
         "makes certificates of a control plane anew that end soon",
         certificates::run,
+    ),
+    (
+        REQUESTS_COMMAND,
+        "approves kubelets' requests for serving certificates, on a control plane with serverTLSBootstrap",
+        csr_command::run,
     ),
     (
         ROUTES_COMMAND,
@@ -172,6 +179,9 @@ fn main() -> ExitCode {
         }
         [certificates::COMMAND, ref options @ ..] => {
             certificates::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
+        }
+        [csr_command::COMMAND, ref options @ ..] => {
+            csr_command::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
         [etcd_command::COMMAND, ref options @ ..] => {
             etcd_command::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
@@ -214,6 +224,7 @@ fn usage() -> String {
         (status::COMMAND, status::DESCRIPTION),
         (addon_commands::COMMAND, addon_commands::DESCRIPTION),
         (certificates::COMMAND, certificates::DESCRIPTION),
+        (csr_command::COMMAND, csr_command::DESCRIPTION),
         (etcd_command::COMMAND, etcd_command::DESCRIPTION),
         (render::COMMAND, render::DESCRIPTION),
     ] {

@@ -3,8 +3,9 @@
 
 use anyhow::Result;
 use image::kubelet::{
-    CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT, CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG,
-    PAUSE_IMAGE, ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUNTIME_SOCKET, STATIC_PODS, UNIT,
+    ADMIN_KUBECONFIG, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT, CONFIG, ETCD_IMAGE, ETCD_POD,
+    FOLDERS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND, REQUESTS_TIMER, REQUESTS_UNIT,
+    ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUNTIME_SOCKET, STATIC_PODS, UNIT,
 };
 use image::node::Role;
 use image::paths::{CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, NODE_PROGRAM};
@@ -106,10 +107,18 @@ fn timed() -> Vec<Entry> {
             CERTS_UNIT,
             certs(include_str!("node/slipway-certs.service")),
         ),
+        (
+            REQUESTS_TIMER,
+            requests(include_str!("node/slipway-requests.timer")),
+        ),
+        (
+            REQUESTS_UNIT,
+            requests(include_str!("node/slipway-requests.service")),
+        ),
     ];
     let files = units
         .map(|(name, text)| Entry::file(format!("/usr/lib/systemd/system/{name}"), 0o644, text));
-    let links = [ROUTES_TIMER, CERTS_TIMER].map(|timer| {
+    let links = [ROUTES_TIMER, CERTS_TIMER, REQUESTS_TIMER].map(|timer| {
         let link = format!("/usr/lib/systemd/system/timers.target.wants/{timer}");
         Entry::symlink(link, format!("../{timer}"))
     });
@@ -151,6 +160,14 @@ fn certs(text: &str) -> String {
         .replace("@COMMAND@", CERTS_COMMAND)
 }
 
+/// A unit of the approval of requests.
+fn requests(text: &str) -> String {
+    text.replace("@CLUSTER@", CLUSTER)
+        .replace("@KUBECONFIG@", ADMIN_KUBECONFIG)
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", REQUESTS_COMMAND)
+}
+
 /// The pod of a single-member etcd, reachable from this machine only.
 fn etcd_pod() -> String {
     include_str!("node/etcd.yaml")
@@ -167,6 +184,15 @@ mod tests {
         let console = console().replace("@system-service", "");
         for text in [containerd(), kubelet(), etcd_pod(), console] {
             assert!(!text.contains('@'), "{text}");
+        }
+        let units = [
+            routes(include_str!("node/slipway-routes.service")),
+            certs(include_str!("node/slipway-certs.service")),
+            requests(include_str!("node/slipway-requests.service")),
+            requests(include_str!("node/slipway-requests.timer")),
+        ];
+        for unit in units.map(|text| text.replace("@system-service", "")) {
+            assert!(!unit.contains('@'), "{unit}");
         }
         toml::from_str::<toml::Table>(&containerd()).unwrap();
     }
