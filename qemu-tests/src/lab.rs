@@ -212,7 +212,7 @@ impl Lab {
         Ok(machine)
     }
 
-    /// Starts a machine with the agent's config, merged under the given one.
+    /// Starts a machine with the agent's config, merged under the given one, which it gets by fw_cfg.
     ///
     /// # Errors
     /// If the machine does not start.
@@ -222,12 +222,19 @@ impl Lab {
         mut machine: Machine,
         config: Option<Value>,
     ) -> Result<Running> {
-        self.shared = None;
-        let secret = node_secret(node)?;
-        let config = merged(secret.config(Start::Early), config);
         let path = node.folder().join("config.ign");
+        let config = with_agent(node, config)?;
         fs::write(&path, config.to_string()).context("writing the node's config")?;
         machine.config = Some(path);
+        self.launch(node, machine)
+    }
+
+    /// Starts a machine whose config, which has the agent ([`with_agent`]), is in the machine already or comes from its disks.
+    ///
+    /// # Errors
+    /// If the machine does not start.
+    pub fn launch(&mut self, node: &Node, mut machine: Machine) -> Result<Running> {
+        self.shared = None;
         machine.ports.push(PORT.to_owned());
         let folder = node.folder().to_owned();
         let vm = Vm::start(&self.tools, &machine, &folder, None)?;
@@ -235,7 +242,7 @@ impl Lab {
         Ok(Running {
             vm,
             node: node.clone(),
-            secret,
+            secret: node_secret(node)?,
             folder,
         })
     }
@@ -319,6 +326,14 @@ fn build(recipe: &str, folder: &Path) -> Result<Built> {
 /// The secret of a node, kept in its folder: the config, which contains it, is applied at the first boot only.
 fn node_secret(node: &Node) -> Result<Secret> {
     Secret::keep(&node.folder().join("secret"))
+}
+
+/// The given config with the files and units of the node's agent.
+///
+/// # Errors
+/// If the agent's secret cannot be read or written.
+pub fn with_agent(node: &Node, config: Option<Value>) -> Result<Value> {
+    Ok(merged(node_secret(node)?.config(Start::Early), config))
 }
 
 /// The given config with the agent's files and units added.

@@ -274,6 +274,33 @@ pub(crate) fn the_settings_and_the_disk_decide(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
+/// A UUID in the settings makes a node take the volume that has it, once: back with its former volume it is refused, though
+/// the settings still say the same.
+pub(crate) fn the_settings_adopt_another_volume_once(lab: &mut Lab) -> Result<()> {
+    let [node, other] = [lab.node()?, lab.node()?];
+    accepted(lab, &other, "")?;
+    let [own, others] = [node.folder().join("own.raw"), other.etcd()];
+    let adopt = uuid(&others)?;
+    let running = lab.boot(&node, &BootOptions::default())?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    running.run(&format!(
+        "cat > {NODE_SETTINGS} <<'END' && sync {NODE_SETTINGS}\n[etcd]\nadopt = \"{adopt}\"\nEND"
+    ))?;
+    running.power_off()?;
+    let uuid = uuid(&node.etcd())?;
+    // Its own volume is there and the other one is not: the consent is not spent.
+    accepted(lab, &node, "").context("with its own volume")?;
+    fs::rename(node.etcd(), &own)?;
+    fs::rename(&others, node.etcd())?;
+    accepted(lab, &node, "").context("with the volume that the settings name")?;
+    accepted(lab, &node, "").context("with that volume again")?;
+    fs::rename(node.etcd(), &others)?;
+    fs::rename(&own, node.etcd())?;
+    let words = ["not this node's", &uuid, &adopt];
+    refused(lab, &node, &BootOptions::default(), &words).context("the former volume")
+}
+
 /// Boots to the handoff with these words behind the command line, and cuts the power.
 fn accepted(lab: &mut Lab, node: &Node, words: &str) -> Result<()> {
     let mut machine = lab.machine(node, &BootOptions::default())?;

@@ -8,6 +8,7 @@ mod clock;
 mod cluster;
 mod copies;
 mod disks;
+mod drives;
 mod esp;
 mod etcd_disk;
 mod etcd_writes;
@@ -94,9 +95,11 @@ const LONG: &[Promise] = promises![
     workstation::a_second_control_plane_joins_the_cluster,
     etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,
     etcd_disk::the_settings_and_the_disk_decide,
+    etcd_disk::the_settings_adopt_another_volume_once,
     loader::a_default_that_is_gone_is_passed_over,
     loader::an_image_that_is_cut_short_gives_way_to_the_other_entry,
     copies::disks_that_are_there_twice_are_refused,
+    drives::a_config_drive_gives_config_name_and_network,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,

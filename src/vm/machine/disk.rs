@@ -24,6 +24,8 @@ pub enum Bus {
     Scsi,
     /// SATA (AHCI), as in rack servers.
     Sata,
+    /// A CD-ROM drive on SATA, as config drives are attached: read-only, whatever the disk says.
+    CdRom,
 }
 
 impl std::str::FromStr for Bus {
@@ -91,7 +93,7 @@ impl Disk {
         let bytes = self.sector.bytes();
         match (self.sector, self.bus) {
             (SectorSize::B512, _) => Ok(String::new()),
-            (SectorSize::B4096, Bus::Sata) => bail!(
+            (SectorSize::B4096, Bus::Sata | Bus::CdRom) => bail!(
                 "QEMU's SATA disks have sectors of 512 bytes, and the disk {} is for {bytes}: choose virtio, nvme or scsi",
                 self.path.display()
             ),
@@ -138,7 +140,7 @@ impl Disk {
         };
         // A node without flushes passes none to the rules below it.
         let mut options = range;
-        if self.read_only {
+        if self.read_only || self.bus == Bus::CdRom {
             options.push_str(",read-only=on");
         }
         if let Some(rules) = fault {
@@ -176,6 +178,7 @@ impl Disk {
             }
             // The chipset's built-in controller, which has six ports.
             Bus::Sata => line.arg("-device", format!("ide-hd,bus=ide.{number},{common}")),
+            Bus::CdRom => line.arg("-device", format!("ide-cd,bus=ide.{number},{common}")),
         }
         Ok(())
     }

@@ -204,6 +204,11 @@ fn a_disk_of_large_sectors_has_them_on_every_controller_that_can() {
     machine.disks[0].bus = Bus::Sata;
     let error = words(&machine).unwrap_err().to_string();
     assert!(error.contains("choose virtio, nvme or scsi"), "{error}");
+    machine.disks[0].sector = SectorSize::B512;
+    machine.disks[0].bus = Bus::CdRom;
+    let text = words(&machine).unwrap();
+    assert!(text.contains("-device ide-cd,bus=ide.0,"), "{text}");
+    assert!(text.contains(",read-only=on"), "{text}");
 }
 
 #[test]
