@@ -51,6 +51,8 @@ pub const RUN_ETCD_GATE: &str = "/run/slipway/etcd-gate.json";
 pub const RUN_CLUSTER: &str = "/run/slipway/cluster";
 /// The steps of the bring-up that have ended on this boot (JSON lines, [`crate::timeline::Span`]).
 pub const RUN_CLUSTER_STEPS: &str = "/run/slipway/cluster-steps.jsonl";
+/// An empty file: the API server of this control plane has answered on this boot.
+pub const RUN_API_SERVER: &str = "/run/slipway/api-server";
 /// What the addons of the cluster wait for: one line, as long as they wait.
 pub const RUN_ADDONS: &str = "/run/slipway/addons";
 /// How the addons came out when they were applied last on this boot (JSON).

@@ -55,6 +55,7 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     step(world, "api-server", || {
         wait(world, LIMITS, "the API server", || api.healthy("/livez"))
     })?;
+    control_plane::served(world, bootstrap, &journal)?;
     // Those of a further control plane are there.
     if object.further.is_none() {
         let sent = step(world, "objects", || {

@@ -17,7 +17,7 @@ use cluster::pki::{self, KeyFile, Progress, Renewal, Wanted};
 use cluster::static_pods::{ETCD as ETCD_MANIFEST, File, static_pods};
 
 use image::node::EtcdIdentity;
-use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY};
+use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY, RUN_API_SERVER};
 use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
@@ -29,7 +29,7 @@ use crate::object::Bootstrap;
 
 /// The kubeconfig of a cluster's first moments, below `/etc/kubernetes`.
 const FIRST: &str = "super-admin.conf";
-/// The static pods that read their kubeconfig once, at their start. The API server and etcd read their certificates again, and
+/// The static pods that read their kubeconfig once, at their start, and end if no API server answers then. The API server and etcd read their certificates again, and
 /// the kubelet makes its own.
 const READ_ONCE: [(&str, &str); 2] = [
     (
@@ -87,7 +87,19 @@ pub(crate) fn files(
     Ok(())
 }
 
-/// Writes the static pods: of a further control plane whose member of etcd does not vote yet, etcd's alone.
+/// Notes that the API server of this boot answers, and writes the static pods that wait for it.
+///
+/// # Errors
+/// Names the file.
+pub(crate) fn served(world: &World, bootstrap: &Bootstrap, journal: &Journal) -> Result<()> {
+    let file = world.in_run(RUN_API_SERVER);
+    fs::write(&file, "").with_context(|| format!("writing {}", file.display()))?;
+    manifests(world, bootstrap, journal)
+}
+
+/// Writes the static pods: of a further control plane whose member of etcd does not vote yet, etcd's alone. Those that end
+/// without an API server are there once this boot's has answered: the kubelet would start them again and again, after pauses
+/// that double, and they would be in such a pause when it answers.
 ///
 /// # Errors
 /// Names the file.
@@ -103,11 +115,31 @@ pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal)
     }
     let only_etcd = member.is_some_and(|member| !member.promoted);
     for File { path, text } in static_pods(&config, &bootstrap.host) {
-        if path == ETCD_MANIFEST || !only_etcd {
-            write_changed(world, &path, &text, 0o600)?;
+        if path != ETCD_MANIFEST && only_etcd {
+            continue;
         }
+        if !serves(world) && follows(&path) {
+            atomic_file::remove(&world.in_initrd(&path))
+                .with_context(|| format!("removing {path}"))?;
+            // The bring-up may have seen the API server and written the file before it was removed.
+            if !serves(world) {
+                continue;
+            }
+        }
+        write_changed(world, &path, &text, 0o600)?;
     }
     Ok(())
+}
+
+/// Whether the API server has answered on this boot.
+fn serves(world: &World) -> bool {
+    world.in_run(RUN_API_SERVER).exists()
+}
+
+/// Whether this is the file of a static pod that ends without an API server.
+fn follows(path: &str) -> bool {
+    let name = Path::new(path).file_stem();
+    READ_ONCE.iter().any(|(pod, _)| name == Some(pod.as_ref()))
 }
 
 /// Before a bootstrap is finished what its config brought counts, however short its life is.
@@ -314,6 +346,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let world = machine(folder.path(), OBJECT);
         prepared(&world).unwrap();
+        answered(&world);
         let before = files(folder.path());
         for (path, mode) in [
             ("/etc/kubernetes/pki/ca.key", 0o600),
@@ -331,6 +364,44 @@ mod tests {
         }
         prepared(&world).unwrap();
         assert!(files(folder.path()) == before, "a file was written again");
+    }
+
+    /// As the bring-up, once the API server answers.
+    fn answered(world: &World) {
+        let bootstrap = object::read(world, Duration::ZERO).unwrap().unwrap();
+        let journal = Journal::read(world).unwrap().unwrap();
+        served(world, &bootstrap, &journal).unwrap();
+    }
+
+    #[test]
+    fn what_ends_without_an_api_server_starts_behind_it_on_every_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let there = || {
+            let all = fs::read_dir(world.in_initrd("/etc/kubernetes/manifests")).unwrap();
+            let mut names: Vec<String> = all
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        let first = ["etcd.yaml", "kube-apiserver.yaml"];
+        prepared(&world).unwrap();
+        assert_eq!(there(), first);
+        answered(&world);
+        let [two @ .., _, _] = there().try_into().unwrap_or([const { String::new() }; 4]);
+        assert_eq!(two, first);
+        let whole = files(folder.path());
+        // A kubelet that starts again on the same boot.
+        prepared(&world).unwrap();
+        assert!(files(folder.path()) == whole);
+        // A reboot.
+        fs::remove_file(world.in_run(RUN_API_SERVER)).unwrap();
+        prepared(&world).unwrap();
+        assert_eq!(there(), first);
+        answered(&world);
+        let again: Vec<_> = files(folder.path()).into_keys().collect();
+        assert!(again.iter().eq(whole.keys()));
     }
 
     #[test]

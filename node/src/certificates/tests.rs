@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::journal::Journal;
 use crate::samples::{files, machine, put};
 
 const OBJECT: &str = "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n";
@@ -12,6 +13,8 @@ fn finished(root: &Path) -> (World, Bootstrap) {
     let world = machine(root, OBJECT);
     let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
     control_plane::prepare(&world, &bootstrap).unwrap();
+    let journal = Journal::read(&world).unwrap().unwrap();
+    control_plane::served(&world, &bootstrap, &journal).unwrap();
     (world, bootstrap)
 }
 
