@@ -13,6 +13,9 @@ mod tests;
 
 use super::databases::{Database, Defaults};
 
+/// What shadow-utils writes into gshadow(5) for a group without a password.
+const NO_GROUP_PASSWORD: &str = "!";
+
 /// A home that has to exist afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
@@ -144,6 +147,9 @@ impl Accounts {
             }
             return Ok(());
         }
+        // As for groupadd and groupmod: an empty one is none.
+        let hash = wanted.password_hash.as_deref();
+        let hash = hash.filter(|hash| !hash.is_empty());
         let gid = wanted.gid.map(id).transpose()?;
         if let Some(gid) = gid
             && let Some(other) = self.group.name_of(2, gid).filter(|other| other != name)
@@ -154,8 +160,8 @@ impl Accounts {
             if let Some(gid) = gid {
                 self.group.set(name, 2, &gid.to_string());
             }
-            if let Some(hash) = &wanted.password_hash {
-                self.gshadow.set(name, 1, field(password_field(hash))?);
+            if let Some(hash) = hash {
+                self.gshadow.set(name, 1, field(hash)?);
             }
             return Ok(());
         }
@@ -163,8 +169,7 @@ impl Accounts {
             Some(gid) => gid,
             None => self.free_gid(wanted.system == Some(true), None)?,
         };
-        let hash = wanted.password_hash.as_deref().unwrap_or_default();
-        self.add_group(name, gid, field(password_field(hash))?);
+        self.add_group(name, gid, field(hash.unwrap_or(NO_GROUP_PASSWORD))?);
         Ok(())
     }
 
@@ -261,7 +266,7 @@ impl Accounts {
                     ));
                 }
                 let gid = self.free_gid(wanted.system == Some(true), Some(uid))?;
-                self.add_group(name, gid, "!");
+                self.add_group(name, gid, NO_GROUP_PASSWORD);
                 Ok(gid)
             }
         }

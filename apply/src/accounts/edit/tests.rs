@@ -214,7 +214,18 @@ fn groups_are_made_changed_and_removed() {
         accounts.group.to_text(),
         "root:x:0:\nsudo:x:27:\nusers:x:100:\na:x:1234:\nb:x:999:\nc:x:1235:\n"
     );
-    assert_eq!(accounts.gshadow.get("a").unwrap().join(":"), "a:*::");
+    let shadow = |accounts: &Accounts| accounts.gshadow.get("a").unwrap().join(":");
+    assert_eq!(shadow(&accounts), "a:!::");
+    for (hash, expected) in [("$y$secret", "a:$y$secret::"), ("", "a:$y$secret::")] {
+        let hash = Some(hash.to_owned());
+        accounts
+            .apply_group(&Group {
+                password_hash: hash,
+                ..group("a")
+            })
+            .unwrap();
+        assert_eq!(shadow(&accounts), expected);
+    }
     let error = accounts
         .apply_group(&Group {
             should_exist: Some(false),
@@ -230,4 +241,42 @@ fn without_useradds_defaults_the_shell_is_the_one_that_it_has_compiled_in() {
     accounts.apply_user(&user("core")).unwrap();
     let line = accounts.passwd.get("core").unwrap().join(":");
     assert!(line.ends_with(":/bin/bash"), "{line}");
+}
+
+/// What shadow-utils 4.13 (Debian 12) did with the groups of Ignition's suite, where its stubs do otherwise: a system group has the
+/// gid below the lowest, the group of a user has the uid as its gid, and a user's primary group stays.
+#[test]
+fn groups_have_the_gids_that_shadow_utils_gives_them() {
+    let mut accounts = accounts();
+    for (name, gid) in [
+        ("sudo", "150"),
+        ("docker", "233"),
+        ("fleet", "253"),
+        ("core", "500"),
+        ("systemd-coredump", "998"),
+        ("rkt-admin", "999"),
+    ] {
+        accounts.group.remove(name);
+        accounts.group.add(&[name, "x", gid, ""]);
+    }
+    let system = Group {
+        system: Some(true),
+        ..group("systemgroup")
+    };
+    accounts.apply_group(&system).unwrap();
+    let other = User {
+        uid: Some(1030),
+        ..user("other")
+    };
+    accounts.apply_user(&other).unwrap();
+    for (name, gid) in [("systemgroup", "149"), ("other", "1030")] {
+        assert_eq!(accounts.group.get(name).unwrap()[2], gid);
+        assert_eq!(accounts.gshadow.get(name).unwrap()[1], "!");
+    }
+    let gone = Group {
+        should_exist: Some(false),
+        ..group("other")
+    };
+    let error = accounts.apply_group(&gone).unwrap_err();
+    assert_eq!(error, "it is the primary group of the user other");
 }
