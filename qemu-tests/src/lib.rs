@@ -12,6 +12,7 @@ pub mod disk_fault;
 pub mod etcd;
 pub mod full_fat;
 pub mod http;
+pub mod packed_disk;
 pub mod switch;
 pub mod timeouts;
 pub mod write_log;

@@ -116,6 +116,7 @@ const LONG: &[Promise] = promises![
     esp::a_full_esp_is_named_and_the_node_keeps_booting,
     esp::kernel_arguments_whose_writing_is_cut_off_converge,
     clock::a_clock_of_1970_is_raised_so_that_certificates_count,
+    upgrade::a_node_of_an_earlier_build_boots_todays_image,
     upgrade::an_earlier_disk_is_kept_and_a_later_one_is_refused,
     clevis::volumes_open_with_a_tang_server_and_with_two_pins,
     stack::a_mirror_survives_the_loss_of_a_disk,

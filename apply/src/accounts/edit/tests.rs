@@ -261,7 +261,7 @@ fn groups_have_the_gids_that_shadow_utils_gives_them() {
     }
     let system = Group {
         system: Some(true),
-        ..group("systemgroup")
+        ..Group::new("systemgroup".to_owned())
     };
     accounts.apply_group(&system).unwrap();
     let other = User {
@@ -275,7 +275,7 @@ fn groups_have_the_gids_that_shadow_utils_gives_them() {
     }
     let gone = Group {
         should_exist: Some(false),
-        ..group("other")
+        ..Group::new("other".to_owned())
     };
     let error = accounts.apply_group(&gone).unwrap_err();
     assert_eq!(error, "it is the primary group of the user other");
