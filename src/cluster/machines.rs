@@ -25,6 +25,13 @@ const PATIENT: [(&str, &str); 2] = [
     ("heartbeat-interval", "1000"),
     ("election-timeout", "10000"),
 ];
+/// How long the controller manager and the scheduler lead without a word, and how often they say one: by default 15, 10 and 2 s.
+/// Whoever has not renewed its lease in time ends, and the kubelet begins it anew after a pause.
+const LEASES: [(&str, &str); 3] = [
+    ("leader-elect-lease-duration", "90s"),
+    ("leader-elect-renew-deadline", "60s"),
+    ("leader-elect-retry-period", "5s"),
+];
 /// The network's configuration on a node, before the image's own for all cards.
 const NETWORK_FILE: &str = "/etc/systemd/network/05-slipway-peers.network";
 
@@ -118,15 +125,18 @@ impl Member {
 
 /// The object as the machines are given it: its endpoint is the control plane's address between them, and the API server's
 /// certificate is for the endpoint of the file and for this host too. Several members of etcd wait longer for each other than
-/// by default, unless the file says how long: they share this host's processors, under software emulation at a twentieth of
-/// their speed.
+/// by default, and leases of the controller manager and the scheduler last longer, unless the file says how long: they share this
+/// host's processors, under software emulation at a twentieth of their speed.
 ///
 /// # Errors
 /// If the file's fields are of other types than its rules say.
 pub fn local(file: &ClusterFile, control_planes: u8) -> Result<ClusterFile> {
     let mut fields = file.fields();
     if control_planes > 1 {
-        patient(&mut fields)?;
+        arguments(&mut fields, "etcd", &PATIENT)?;
+    }
+    for leader in ["controller-manager", "scheduler"] {
+        arguments(&mut fields, leader, &LEASES)?;
     }
     fields
         .entry("start-timeout")
@@ -157,16 +167,18 @@ pub fn local(file: &ClusterFile, control_planes: u8) -> Result<ClusterFile> {
     ClusterFile::parse(file.path(), &text)
 }
 
-/// Gives etcd the longer times.
-fn patient(fields: &mut Map<String, Value>) -> Result<()> {
-    let etcd = fields.entry("etcd").or_insert_with(|| json!({}));
-    let etcd = etcd.as_object_mut().context("etcd is not a table")?;
-    let arguments = etcd.entry("args").or_insert_with(|| json!({}));
+/// Gives a component arguments that the file does not.
+fn arguments(fields: &mut Map<String, Value>, table: &str, given: &[(&str, &str)]) -> Result<()> {
+    let component = fields.entry(table).or_insert_with(|| json!({}));
+    let component = component
+        .as_object_mut()
+        .with_context(|| format!("{table} is not a table"))?;
+    let arguments = component.entry("args").or_insert_with(|| json!({}));
     let arguments = arguments
         .as_object_mut()
-        .context("etcd.args is not a table")?;
-    for (name, milliseconds) in PATIENT {
-        arguments.entry(name).or_insert_with(|| json!(milliseconds));
+        .with_context(|| format!("{table}.args is not a table"))?;
+    for (name, value) in given {
+        arguments.entry(*name).or_insert_with(|| json!(value));
     }
     Ok(())
 }
@@ -186,6 +198,10 @@ mod tests {
         let secrets = Secrets::make(file.config(), SystemTime::now()).unwrap();
         let alone = local(&file, 1).unwrap();
         assert_eq!(alone.fields().get("etcd"), None);
+        for leader in ["controller-manager", "scheduler"] {
+            let arguments = &alone.fields()[leader]["args"];
+            assert_eq!(arguments["leader-elect-renew-deadline"], "60s");
+        }
         let timeouts = &alone.config().init.timeouts;
         let limit = timeouts.control_plane_component_health_check;
         assert_eq!(

@@ -285,7 +285,7 @@ pub(crate) fn the_settings_adopt_another_volume_once(lab: &mut Lab) -> Result<()
     running.wait_handoff(timeouts::HANDOFF)?;
     running.wait_agent()?;
     running.run(&format!(
-        "cat > {NODE_SETTINGS} <<'END' && sync {NODE_SETTINGS}\n[etcd]\nadopt = \"{adopt}\"\nEND"
+        "mkdir -p $(dirname {NODE_SETTINGS}) && cat > {NODE_SETTINGS} <<'END' && sync {NODE_SETTINGS}\n[etcd]\nadopt = \"{adopt}\"\nEND"
     ))?;
     running.power_off()?;
     let uuid = uuid(&node.etcd())?;

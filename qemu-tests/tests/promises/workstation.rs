@@ -204,10 +204,11 @@ impl Cluster {
         self.pods_answer_across_nodes()?;
         self.resolve()?;
         // By exec, in a kube-proxy: the addresses of both services lead somewhere.
-        let rules = "-n kube-system exec daemonset/kube-proxy -- nft list ruleset";
+        let rules =
+            "-n kube-system exec daemonset/kube-proxy -- nft --numeric-protocol list ruleset";
         let rules: Vec<_> = rules.split(' ').collect();
         self.until(&rules, |rules| {
-            ["10.96.0.1 . tcp . 443", "10.96.0.10 . udp . 53"]
+            ["10.96.0.1 . 6 . 443", "10.96.0.10 . 17 . 53"]
                 .iter()
                 .all(|rule| rules.contains(rule))
         })?;
