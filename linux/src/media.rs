@@ -13,7 +13,7 @@ use image::modules::{MEDIA, UDF};
 
 use crate::block;
 use crate::filesystem::{self, Kind};
-use crate::modules::Modules;
+use crate::modules::{Modules, Network};
 use crate::mount::{self, Flags};
 use crate::probe::Stretch;
 use crate::world::World;
@@ -89,7 +89,8 @@ impl<'a> Media<'a> {
         if let Err(error) = self.modules.load(&names) {
             tracing::warn!("{error:#}");
         }
-        self.modules.load_for_disks();
+        // Beside a disk on virtio, the drive is on a controller that nothing else of the boot needs.
+        self.modules.load_for_devices(Network::Without);
     }
 
     /// Mounts one device, unless it is mounted; none if its file system is not the medium.
