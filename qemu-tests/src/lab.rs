@@ -144,13 +144,19 @@ impl Lab {
     }
 
     /// Begins a new promise: from now on the consoles are those of its machines, and of the shared node if it still
-    /// runs.
-    pub fn begin(&mut self) {
+    /// runs. The disks of all other nodes are removed; together they would need tens of gigabytes.
+    ///
+    /// # Errors
+    /// If they cannot be removed.
+    pub fn begin(&mut self) -> Result<()> {
+        let shared = self.shared.as_ref().map(|running| running.node.folder());
+        remove_nodes(self.scratch.path(), shared)?;
         self.consoles = self
             .shared
             .iter()
             .map(|running| running.vm.console().clone())
             .collect();
+        Ok(())
     }
 
     /// The text of the consoles of the current promise.
@@ -179,7 +185,7 @@ impl Lab {
     /// If they cannot be written.
     pub fn node_of(&mut self, disk: &Path) -> Result<Node> {
         self.nodes += 1;
-        let folder = self.scratch.path().join(format!("node-{}", self.nodes));
+        let folder = self.scratch.path().join(format!("{NODE}{}", self.nodes));
         Node::prepare(&folder, disk, &self.tools)
     }
 
@@ -306,6 +312,22 @@ impl Builder {
                 .out,
         )
     }
+}
+
+/// What the names of nodes' folders begin with.
+const NODE: &str = "node-";
+
+/// Removes the folders of all nodes in `scratch` but one.
+fn remove_nodes(scratch: &Path, except: Option<&Path>) -> Result<()> {
+    for entry in fs::read_dir(scratch).context("listing the nodes")? {
+        let entry = entry.context("listing the nodes")?;
+        let is_node = entry.file_name().to_string_lossy().starts_with(NODE);
+        if is_node && Some(entry.path().as_path()) != except {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("removing {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn workspace() -> Result<&'static Path> {

@@ -204,7 +204,7 @@ fn prove(promise: &Promise, lab: &mut Option<Lab>) -> Result<Proof> {
 }
 
 fn attempt(promise: &Promise, lab: &mut Lab) -> Result<()> {
-    lab.begin();
+    lab.begin()?;
     catch_unwind(AssertUnwindSafe(|| (promise.prove)(lab)))
         .unwrap_or_else(|panic| Err(anyhow!("a panic: {}", said(&*panic))))
 }
