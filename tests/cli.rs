@@ -167,6 +167,19 @@ fn the_program_ignition_is_written_whole_and_executable() {
 }
 
 #[test]
+fn the_programs_of_the_node_are_within_their_bounds() {
+    const MIB: u64 = 1 << 20;
+    for (program, bound) in [
+        (env!("SLIPWAY_INITRD_PROGRAM"), 6 * MIB),
+        (env!("SLIPWAY_DROPIN_PROGRAM"), 6 * MIB),
+        (env!("SLIPWAY_NODE_PROGRAM"), 6 * MIB),
+    ] {
+        let size = std::fs::metadata(program).unwrap().len();
+        assert!(size <= bound, "{program}: {size} bytes, over {bound}");
+    }
+}
+
+#[test]
 fn butane_is_taken_wherever_ignition_is() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
