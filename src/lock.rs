@@ -70,6 +70,9 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
         ),
         _ => {}
     }
+    if let Some(request) = &request.kubelet {
+        kubelet::refuse_unknown(&recipe, request)?;
+    }
     let lock = make(session, &recipe.debian, &request, &step, digest)?;
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling a kubelet takes the toolchain from the packages chosen above.

@@ -23,11 +23,35 @@ use super::fetching::LockedRecipe;
 use super::file::{LockedFrom, LockedProgram};
 use crate::host::progress::Step;
 use crate::host::session::Session;
-use crate::recipe::{KubeletRequest, KubeletSource};
+use crate::recipe::{KubeletRequest, KubeletSource, Recipe};
 use crate::release::{FILE, Tables};
 
 use module::{Content, Modules};
 pub use program::{Pinned, Program};
+
+/// Refuses a version of Kubernetes that no release table knows, before anything is asked for. A recipe's own kubelet, a file
+/// or an image, may be of any version.
+///
+/// # Errors
+/// If the version is unknown, with the nearest ones, or a table is refused.
+pub fn refuse_unknown(recipe: &Recipe, request: &KubeletRequest) -> Result<()> {
+    let tables = Tables::read(&recipe.folder().join(FILE))?;
+    if request.sources.iter().any(is_own) {
+        return Ok(());
+    }
+    tables
+        .find(&request.version)
+        .map(drop)
+        .with_context(|| recipe.path.display().to_string())
+}
+
+/// Whether a source is not the vendor's release, but the user's own kubelet.
+const fn is_own(source: &KubeletSource) -> bool {
+    matches!(
+        source,
+        KubeletSource::File { .. } | KubeletSource::Oci { .. }
+    )
+}
 
 /// Pins the kubelet of a recipe, and the other programs that it wants of the same release: asks its sources in order and
 /// takes the first that has all. The lock must contain the packages already, because compiling takes the toolchain from
@@ -44,7 +68,9 @@ pub fn pin(session: &Session, locked: &LockedRecipe, request: &KubeletRequest) -
         let step = session
             .progress
             .step(&format!("kubelet from {}", name(source)));
-        match pin_from(session, locked, source, request, &step) {
+        let pinned = of_release(&tables, source, request)
+            .and_then(|request| pin_from(session, locked, source, &request, &step));
+        match pinned {
             Ok(pinned) => {
                 let found = &pinned.kubelet.version;
                 ensure!(
@@ -78,6 +104,20 @@ pub fn pin(session: &Session, locked: &LockedRecipe, request: &KubeletRequest) -
     )
 }
 
+/// The request with the patch release that the tables have for it, if the source is one of releases.
+fn of_release(
+    tables: &Tables,
+    source: &KubeletSource,
+    request: &KubeletRequest,
+) -> Result<KubeletRequest> {
+    let mut request = request.clone();
+    if !is_own(source) {
+        let release = tables.find(&request.version)?;
+        request.version.clone_from(&release.version);
+    }
+    Ok(request)
+}
+
 fn name(source: &KubeletSource) -> String {
     match source {
         KubeletSource::Release { url } => format!("the release server ({url})"),
@@ -101,10 +141,7 @@ fn pin_from(
     request: &KubeletRequest,
     step: &Step,
 ) -> Result<Pinned> {
-    if matches!(
-        source,
-        KubeletSource::File { .. } | KubeletSource::Oci { .. }
-    ) {
+    if is_own(source) {
         ensure!(
             request.components.is_empty(),
             "it holds the kubelet only, and the recipe wants {}",

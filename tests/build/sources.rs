@@ -75,11 +75,16 @@ fn ask_for(place: &Place, version: &str, sources: &[String]) {
 
 /// Runs `slipway` there; gives whether it succeeded, and its output.
 fn run(place: &Place, words: &[&str]) -> (bool, String) {
+    run_with(place, words, &[])
+}
+
+fn run_with(place: &Place, words: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
     #[allow(clippy::disallowed_methods, reason = "the program under test")]
     let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
         .args(words)
         .current_dir(&place.folder)
         .env("SLIPWAY_CACHE", place.folder.join("cache"))
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -94,13 +99,13 @@ fn locked(place: &Place) -> toml::Table {
     lock["kubelet"].as_table().unwrap().clone()
 }
 
-/// The release server's newest patch release is pinned and built in; an image of it, which the build itself wrote as an
-/// OCI layout, is pinned from a registry and is the same program; a server with a wrong digest is refused and the next
-/// source taken; if every source fails, the error has the reason of each.
+/// The newest patch release of the release table is pinned from a release server and built in; an image of it, which the
+/// build itself wrote as an OCI layout, is pinned from a registry and is the same program; a server with a wrong digest is
+/// refused and the next source taken.
 #[test]
 fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     let place = Place::new("sources", None);
-    let program = program(&place.folder, "v1.36.2");
+    let program = program(&place.folder, "v1.36.3");
     let sha256 = HEXLOWER.encode(&Sha256::digest(&program));
     let files = Files::default();
     let host = serve(files.clone());
@@ -110,8 +115,7 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
             .unwrap()
             .insert(path.to_owned(), bytes.to_vec());
     };
-    set("/release/stable-1.36.txt", b"v1.36.2\n");
-    let binary = "/release/v1.36.2/bin/linux/amd64/kubelet";
+    let binary = "/release/v1.36.3/bin/linux/amd64/kubelet";
     set(binary, &program);
     set(&format!("{binary}.sha256"), sha256.as_bytes());
 
@@ -121,15 +125,15 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
     assert!(good, "{said}");
     let kubelet = locked(&place);
-    assert_eq!(kubelet["version"].as_str(), Some("v1.36.2"));
+    assert_eq!(kubelet["version"].as_str(), Some("v1.36.3"));
     assert_eq!(kubelet["sha256"].as_str(), Some(sha256.as_str()));
     let out = place.folder.join("out/small-1.0");
     let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
     assert!(manifest.contains(&sha256), "{manifest}");
 
     serve_layout(&out.join("kubelet.oci"), "kubelet", &set);
-    let image = format!("{{ oci = \"{host}/kubelet:v1.36.2\" }}");
-    ask_for(&place, "1.36.2", std::slice::from_ref(&image));
+    let image = format!("{{ oci = \"{host}/kubelet:v1.36.3\" }}");
+    ask_for(&place, "1.36.3", std::slice::from_ref(&image));
     let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
     assert!(good, "{said}");
     assert_eq!(locked(&place)["sha256"].as_str(), Some(sha256.as_str()));
@@ -141,18 +145,77 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     assert!(good && said.contains(&"0".repeat(64)), "{said}");
     let source = locked(&place)["source"].to_string();
     assert!(source.contains("oci"), "{source}");
+}
 
-    // The server's newest release is of another minor, and no other source follows.
-    set("/release/stable-1.36.txt", b"v1.35.9\n");
-    ask_for(&place, "1.36", &[release]);
-    let before = fs::read(place.folder.join("recipes/small.lock")).unwrap();
+/// A version that no release table knows is refused before anything is asked for, and its lock stays; a version that the
+/// recipe's own table knows is taken, and a recipe's own kubelet may be of any version.
+#[test]
+fn a_version_that_no_table_knows_is_refused_before_any_request() {
+    let place = Place::new("unknown", None);
+    let program = program(&place.folder, "v1.36.2");
+    let sha256 = HEXLOWER.encode(&Sha256::digest(&program));
+    let files = Files::default();
+    let host = serve(files.clone());
+    let binary = "/release/v1.36.2/bin/linux/amd64/kubelet";
+    for (path, bytes) in [
+        (binary.to_owned(), program.clone()),
+        (format!("{binary}.sha256"), sha256.clone().into_bytes()),
+    ] {
+        files.lock().unwrap().insert(path, bytes);
+    }
+    let template = "/release/{version}/bin/linux/{arch}/kubelet";
+    let release = format!("{{ release = \"http://{host}{template}\" }}");
+    let lock = place.folder.join("recipes/small.lock");
+
+    fs::write(place.folder.join("recipes/kubelet"), &program).unwrap();
+    ask_for(&place, "1.36.2", &["{ file = \"kubelet\" }".to_owned()]);
     let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
-    assert!(!good && said.contains("1.36"), "{said}");
-    let after = fs::read(place.folder.join("recipes/small.lock")).unwrap();
+    assert!(good, "{said}");
+    let before = fs::read(&lock).unwrap();
+
+    // No mirror answers at this address: a request to it would be the error.
+    ask_for(&place, "1.36.2", &[release]);
+    let nowhere = [("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:9/debian")];
+    let (good, said) = run_with(&place, &["lock", "recipes/small.toml"], &nowhere);
+    assert!(!good, "{said}");
+    for word in [
+        "1.36.2 is in no release table",
+        "1.36.3",
+        "slipway release add 1.36.2",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert!(!said.contains("127.0.0.1:9"), "{said}");
+    let after = fs::read(&lock).unwrap();
     assert_eq!(
         before, after,
         "a lock that could not be renewed was changed"
     );
+
+    let sum = format!("h1:{}=", "A".repeat(43));
+    let go_sum: String = [
+        ("k8s.io/kubernetes", "v1.36.2"),
+        ("github.com/coredns/coredns", "v1.14.2"),
+    ]
+    .iter()
+    .map(|(module, version)| format!("{module} {version} {sum}\n{module} {version}/go.mod {sum}\n"))
+    .collect();
+    fs::write(place.folder.join("recipes/go.sum"), go_sum).unwrap();
+    let add = [
+        "release",
+        "add",
+        "--file",
+        "recipes/slipway-releases.toml",
+        "1.36.2",
+        "--compiled",
+        "--go-sum",
+        "recipes/go.sum",
+    ];
+    let (good, said) = run(&place, &add);
+    assert!(good, "{said}");
+    let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
+    assert!(good, "{said}");
+    assert_eq!(locked(&place)["sha256"].as_str(), Some(sha256.as_str()));
 }
 
 /// Programs of the release beside the kubelet are pinned each by its own digest, and baked; a source that has one program
@@ -160,7 +223,7 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
 #[test]
 fn the_other_programs_of_a_release_come_from_the_same_server() {
     let place = Place::new("components", None);
-    let kubelet = program(&place.folder, "v1.36.2");
+    let kubelet = program(&place.folder, "v1.36.3");
     let kubectl = [kubelet.as_slice(), b"another"].concat();
     let files = Files::default();
     let host = serve(files.clone());
@@ -171,7 +234,7 @@ fn the_other_programs_of_a_release_come_from_the_same_server() {
             .insert(path.to_owned(), bytes.to_vec());
     };
     for (name, bytes) in [("kubelet", &kubelet), ("kubectl", &kubectl)] {
-        let path = format!("/release/v1.36.2/bin/linux/amd64/{name}");
+        let path = format!("/release/v1.36.3/bin/linux/amd64/{name}");
         set(&path, bytes);
         let sha256 = HEXLOWER.encode(&Sha256::digest(bytes));
         set(&format!("{path}.sha256"), sha256.as_bytes());
@@ -181,7 +244,7 @@ fn the_other_programs_of_a_release_come_from_the_same_server() {
             "{{ release = \"http://{host}/release/{{version}}/bin/linux/{{arch}}/{template}\" }}"
         )
     };
-    ask_for(&place, "1.36.2", &[of("kubelet"), of("{program}")]);
+    ask_for(&place, "1.36.3", &[of("kubelet"), of("{program}")]);
     let recipe = place.folder.join("recipes/small.toml");
     let text = fs::read_to_string(&recipe).unwrap();
     let text = text.replace("[containers]", "tools = [\"kubectl\"]\n[containers]");
@@ -203,7 +266,7 @@ fn the_other_programs_of_a_release_come_from_the_same_server() {
 /// Serves an OCI layout at a registry's paths (OCI distribution specification 1.1, "Pull").
 fn serve_layout(layout: &Path, name: &str, set: &dyn Fn(&str, &[u8])) {
     let index = fs::read(layout.join("index.json")).unwrap();
-    set(&format!("/v2/{name}/manifests/v1.36.2"), &index);
+    set(&format!("/v2/{name}/manifests/v1.36.3"), &index);
     for blob in fs::read_dir(layout.join("blobs/sha256")).unwrap() {
         let blob = blob.unwrap();
         let digest = format!("sha256:{}", blob.file_name().to_str().unwrap());

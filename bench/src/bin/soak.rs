@@ -150,7 +150,7 @@ impl Soak {
     fn node(&mut self, seed: u64) -> Result<()> {
         let draw = Draw::of(seed);
         println!("seed {seed}: {draw}");
-        self.lab.begin();
+        self.lab.begin()?;
         let node = self.lab.node()?;
         let decoys = self.decoys(&node, &draw)?;
         for boot in ["first", "later"] {

@@ -85,8 +85,7 @@ pub(super) fn pin(
     step: &Step,
 ) -> Result<Pinned> {
     let go = Go::new(go(session, locked)?, &session.cache)?;
-    step.note("asking the module proxy for releases");
-    let release = go.newest(&request.version)?;
+    let release = format!("v{}", request.version);
     let (go_mod, go_sum) = resolve(&go, &release, &session.cache, step)?;
     let modules = Modules {
         go_mod: &go_mod,
@@ -452,24 +451,6 @@ impl Go {
             .cwd(WORK)
     }
 
-    /// The newest release on the module proxy, which does not have every patch release.
-    fn newest(&self, wanted: &str) -> Result<String> {
-        fs::write(self.folder().join("go.mod"), "module slipway/kubelet\n")?;
-        let list = self.online(&["list", "-m", "-versions", MODULE])?;
-        match version::newest(list.split_whitespace(), wanted) {
-            Some(release) => Ok(release.to_owned()),
-            None => {
-                let minor: Vec<&str> = wanted.split('.').take(2).collect();
-                let near = format!("v{}.", minor.join("."));
-                let near: Vec<&str> = list
-                    .split_whitespace()
-                    .filter(|release| release.starts_with(&near))
-                    .collect();
-                bail!("the module proxy has no release {wanted}; of this minor it has {near:?}")
-            }
-        }
-    }
-
     /// The release's `go.mod`.
     fn module_file(&self, release: &str) -> Result<String> {
         #[derive(serde::Deserialize)]
@@ -477,6 +458,7 @@ impl Go {
         struct Downloaded {
             go_mod: PathBuf,
         }
+        fs::write(self.folder().join("go.mod"), "module slipway/kubelet\n")?;
         let module = format!("{MODULE}@{release}");
         let said = self.online(&["mod", "download", "-json", &module])?;
         let downloaded: Downloaded =

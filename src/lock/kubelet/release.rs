@@ -1,5 +1,5 @@
-//! The programs from a release server, by the upstream project's conventions: `stable-1.36.txt` names the newest patch
-//! release, and beside each program stands its SHA-256 (<https://kubernetes.io/releases/download/>).
+//! The programs from a release server, by the upstream project's conventions: beside each program stands its SHA-256
+//! (<https://kubernetes.io/releases/download/>).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use fetch::{Digest, Options, Patience, Want, blocking};
 
 use super::program::{LIMIT, Pinned, ask_version};
-use super::version;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
@@ -25,7 +24,7 @@ const PATIENCE: Patience = Patience {
     slowest: None,
     first_wait: Duration::from_millis(250),
 };
-/// Size limit of a version or a digest, bytes.
+/// Size limit of a digest, bytes.
 const SMALL: u64 = 4096;
 
 pub(super) fn pin(
@@ -40,7 +39,7 @@ pub(super) fn pin(
         "its URL stands for one program, and the recipe wants others: write {{program}} in it"
     );
     let client = blocking::Client::new(&Options::default())?;
-    let release = newest(&client, template, &request.version)?;
+    let release = format!("v{}", request.version);
     let arch = locked.recipe.image.architecture.debian();
     let template = template
         .replace("{version}", &release)
@@ -68,23 +67,6 @@ pub(super) fn pin(
         components,
         hit: all,
     })
-}
-
-/// The release itself, or the newest one of a minor.
-fn newest(client: &blocking::Client, template: &str, wanted: &str) -> Result<String> {
-    let release = if version::parse(wanted).is_some() {
-        format!("v{wanted}")
-    } else {
-        let (base, _) = template
-            .split_once("{version}")
-            .context("without {version} in its URL the recipe must name the patch release")?;
-        text(client, &format!("{base}stable-{wanted}.txt"))?
-    };
-    ensure!(
-        version::parse(&release).is_some(),
-        "the server names {release:?} as the newest release"
-    );
-    Ok(release)
 }
 
 /// Pins a program by the digest beside it, and fetches it; gives whether it was in the cache.

@@ -21,39 +21,20 @@ pub(super) fn fits(release: &str, wanted: &str) -> bool {
     format!("{major}.{minor}") == wanted || format!("{major}.{minor}.{patch}") == wanted
 }
 
-/// The newest of these releases that satisfies the recipe.
-pub(super) fn newest<'a>(
-    releases: impl IntoIterator<Item = &'a str>,
-    wanted: &str,
-) -> Option<&'a str> {
-    releases
-        .into_iter()
-        .filter(|release| fits(release, wanted))
-        .max_by_key(|release| parse(release))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_patch_of_the_minor_is_taken() {
-        let list = [
-            "v1.35.9",
-            "v1.36.0",
-            "v1.36.9",
-            "v1.36.10",
-            "v1.36.11-rc.0",
-            "v1.37.0",
-        ];
-        for (wanted, expected) in [
-            ("1.36", Some("v1.36.10")),
-            ("1.36.9", Some("v1.36.9")),
-            ("1.36.1", None),
-            ("1.3", None),
-            ("1.34", None),
+    fn a_minor_fits_any_patch_of_it() {
+        for (release, wanted, fit) in [
+            ("v1.36.10", "1.36", true),
+            ("v1.36.9", "1.36.9", true),
+            ("v1.36.10", "1.36.1", false),
+            ("v1.36.11-rc.0", "1.36", false),
+            ("v1.36.3", "1.3", false),
         ] {
-            assert_eq!(newest(list, wanted), expected, "{wanted}");
+            assert_eq!(fits(release, wanted), fit, "{release} {wanted}");
         }
     }
 

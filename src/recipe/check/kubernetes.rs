@@ -17,7 +17,7 @@ pub const NEWEST_KUBERNETES_MINOR: u32 = 36;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawKubernetes {
-    /// "1.36" for the newest patch release that a source has, or "1.36.3". Required.
+    /// "1.36" for the newest patch release of the release table, or "1.36.3". Required.
     pub version: Option<String>,
     /// Where the program comes from; the first source that answers is taken, and locked. Required.
     pub kubelet: Vec<RawKubeletSource>,
@@ -65,7 +65,7 @@ pub(super) struct RawKubeletSource {
 /// The kubelet of the image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kubernetes {
-    /// `1.36` (the newest patch release that a source has) or `1.36.3`.
+    /// `1.36` (the newest patch release of the release table) or `1.36.3`.
     pub version: String,
     /// The sources of the program; the first one that answers is taken.
     #[serde(skip)]
