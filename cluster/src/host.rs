@@ -41,4 +41,14 @@ impl Host {
             proxies: Vec::new(),
         }
     }
+
+    /// A machine with an address of a network for documentation (RFC 5737): where an object is only checked, the machine
+    /// that it is for is not there.
+    #[must_use]
+    pub fn of_documentation() -> Self {
+        Self {
+            address: Some(std::net::Ipv4Addr::new(192, 0, 2, 1).into()),
+            ..Self::debian("node")
+        }
+    }
 }

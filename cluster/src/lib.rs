@@ -43,8 +43,9 @@ mod schema;
 // Floor: kinds
 mod fields;
 
-// Floor: documents
+// Floor: documents, the components' flags
 mod documents;
+mod flags;
 
 // Floor: the configuration's types
 mod types;

@@ -4,6 +4,7 @@
 //! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
 
 mod join;
+mod known;
 mod translate;
 mod words;
 
@@ -119,6 +120,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     let Some(kubeadm) = kubeadm(&translation, &root, image, &mut report) else {
         return Err(report);
     };
+    known::check(&root, kubeadm.version.minor(), &mut report);
     let mut notes = complete(&mut translation, &kubeadm, image);
     let read = config::complete(&translation.documents, &kubeadm, host, &mut report);
     // kubeadm ignores unknown fields of the kubelet's and kube-proxy's configuration; here they are mistakes.

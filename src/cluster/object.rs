@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -64,11 +63,16 @@ impl ClusterFile {
     /// # Errors
     /// All of its mistakes, each with line and column.
     pub fn parse(path: &Path, text: &str) -> Result<Self> {
-        let object =
-            object::read(text, &image(), &host(), Role::ControlPlane).map_err(|report| {
-                let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
-                anyhow::anyhow!("{} is refused:\n  {}", path.display(), lines.join("\n  "))
-            })?;
+        let object = object::read(
+            text,
+            &image(),
+            &Host::of_documentation(),
+            Role::ControlPlane,
+        )
+        .map_err(|report| {
+            let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
+            anyhow::anyhow!("{} is refused:\n  {}", path.display(), lines.join("\n  "))
+        })?;
         let fields = if text.trim_start().starts_with('{') {
             serde_json::from_str(text)?
         } else {
@@ -140,15 +144,6 @@ fn image() -> Image {
     Image {
         version: NEWEST.to_owned(),
         ..Image::default()
-    }
-}
-
-/// A machine with an address: the object of a workstation is of no machine.
-fn host() -> Host {
-    Host {
-        // Of a network for documentation (RFC 5737); it stands in nothing that is given to a node.
-        address: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))),
-        ..Host::debian("node")
     }
 }
 

@@ -24,6 +24,7 @@ mod units;
 
 // Floor: what the files of a recipe hold
 mod addons;
+mod cluster_object;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -144,6 +145,8 @@ pub(super) fn recipe(
     let units = check.units(units);
     let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));
     let node = node::check(&mut check, node);
+    let version = kubernetes.as_ref().map(|wanted| wanted.version.as_str());
+    cluster_object::check(&mut check, &files, node.role, version);
     let ignition = check.ignition(ignition.config.as_deref());
     let artifacts = check.artifacts(&artifacts);
     let (sizes, sector) = disk::check(&mut check, &disk);

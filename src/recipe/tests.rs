@@ -287,6 +287,35 @@ fn mistakes_of_an_addon_are_mistakes_of_the_recipe_that_brings_it() {
 }
 
 #[test]
+fn mistakes_of_a_baked_cluster_object_are_mistakes_of_the_recipe() {
+    let recipe = |object: &str| {
+        let kubernetes = "kubernetes = { version = \"1.36\", kubelet = [{ go-module = true }] }";
+        let node =
+            "node = { role = \"control-plane\", etcd = { serial = \"e\", cluster = \"c\" } }";
+        let file = "[files.\"/etc/slipway/cluster.toml\"]";
+        format!("{SMALL}\n{kubernetes}\n{node}\n{file}\ncontent = '''\n{object}'''\n")
+    };
+    let good =
+        "name = \"blue\"\nversion = \"v1.36.3\"\n[api-server]\nargs = { profiling = false }\n";
+    written(&[("a.toml", &recipe(good))]).unwrap();
+    let bad = good
+        .replace("profiling = false", "insecure-port = 0")
+        .replace("blue", "Blue!");
+    let report = written(&[("a.toml", &recipe(&bad))]).unwrap_err();
+    for expected in [
+        "files.\"/etc/slipway/cluster.toml\": ",
+        "has no flag --insecure-port any more; in its place: api-server.port (line 4, column ",
+    ] {
+        assert!(report.contains(expected), "{expected}: {report}");
+    }
+    let report = written(&[("a.toml", &recipe("version = \"1.35.4\"\n"))]).unwrap_err();
+    assert!(
+        report.contains("v1.35.4 is not in the image, which brings v1.36.0"),
+        "{report}"
+    );
+}
+
+#[test]
 fn a_butane_config_is_baked_as_ignition_with_the_files_beside_it() {
     let text = format!("{SMALL}\nignition.config = 'base.bu'\n");
     let butane = "variant: slipway\nversion: 1.0.0\nstorage:\n  files:\n    - path: /etc/a\n      contents:\n        local: a.txt\n";

@@ -308,7 +308,8 @@ fn arguments(field: &str, content: &Content, at: Position, report: &mut Report) 
     Content::List(list)
 }
 
-fn scalar(content: &Content) -> Option<String> {
+/// A value of an argument as text, if it can be one.
+pub(super) fn scalar(content: &Content) -> Option<String> {
     match content {
         Content::Text(text) => Some(text.clone()),
         Content::Bool(bool) => Some(bool.to_string()),
