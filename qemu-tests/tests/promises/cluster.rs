@@ -71,7 +71,8 @@ pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Res
     expect(&running, RUNNING, "inside").context("after a reboot")
 }
 
-fn config() -> Value {
+/// The config with the cluster object.
+pub(crate) fn config() -> Value {
     json!({
         "ignition": { "version": "3.4.0" },
         "storage": { "files": [{
@@ -149,7 +150,8 @@ fn timeline_to_ready(running: &Running) -> Result<()> {
     Ok(())
 }
 
-fn wait_ready(running: &Running) -> Result<()> {
+/// Waits until the node is Ready.
+pub(crate) fn wait_ready(running: &Running) -> Result<()> {
     running.wait_handoff(timeouts::HANDOFF)?;
     running.wait_services()?;
     let until = Instant::now() + timeouts::READY;

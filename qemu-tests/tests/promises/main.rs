@@ -16,6 +16,7 @@ mod faults;
 mod filesystems;
 mod first_boot;
 mod ignition;
+mod kubeadm;
 mod kubelet;
 mod leave;
 mod loader;
@@ -100,6 +101,7 @@ const LONG: &[Promise] = promises![
     loader::an_image_that_is_cut_short_gives_way_to_the_other_entry,
     copies::disks_that_are_there_twice_are_refused,
     drives::a_config_drive_gives_config_name_and_network,
+    kubeadm::its_tools_read_a_cluster_of_ours,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,

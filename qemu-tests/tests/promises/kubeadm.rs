@@ -1,0 +1,129 @@
+//! A cluster that a node brought up is one of kubeadm's: its tools read, check, renew and extend it.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
+use qemu_tests::timeouts;
+
+use crate::cluster::{config, wait_ready};
+
+/// What kubeadm says of a certificate or an authority that it does not find or cannot read.
+const MISSING: [&str; 2] = ["!MISSING!", "<invalid>"];
+/// All certificates, kubeconfigs and authorities of a control plane with its own etcd.
+const CERTIFICATES: [&str; 13] = [
+    "admin.conf",
+    "apiserver",
+    "apiserver-etcd-client",
+    "apiserver-kubelet-client",
+    "controller-manager.conf",
+    "etcd-healthcheck-client",
+    "etcd-peer",
+    "etcd-server",
+    "front-proxy-client",
+    "scheduler.conf",
+    "super-admin.conf",
+    "etcd-ca",
+    "front-proxy-ca",
+];
+/// Its check makes a Job whose image, pause of upstream's registry, is not in this image.
+const PLAN: &str =
+    "kubeadm upgrade plan $(kubeadm version -o short) --ignore-preflight-errors=CreateJob";
+const ADMIN: &str = "export KUBECONFIG=/etc/kubernetes/admin.conf";
+
+/// kubeadm finds each certificate, reads the cluster's configuration, finds it well and its components' versions, makes
+/// tokens, and renews a certificate that the API server then serves with.
+pub(crate) fn its_tools_read_a_cluster_of_ours(lab: &mut Lab) -> Result<()> {
+    let image = lab.builder().build("qemu-tests/kubeadm")?;
+    let node = lab.node_of(&image.disk)?;
+    let options = BootOptions {
+        config: Some(config()),
+        image: Some(image.clone()),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &options)?;
+    wait_ready(&running)?;
+    certificates(&running)?;
+    plan(&running)?;
+    tokens(&running)?;
+    renewal(&running)?;
+    running.power_off()?;
+    fs::remove_dir_all(&image.out).context("removing the image")
+}
+
+fn kubeadm(running: &Running, command: &str) -> Result<String> {
+    running.run_within(&format!("{ADMIN}\n{command} 2>&1"), timeouts::READY)
+}
+
+fn certificates(running: &Running) -> Result<()> {
+    let said = kubeadm(running, "kubeadm certs check-expiration")?;
+    for word in MISSING {
+        ensure!(!said.contains(word), "{word} in {said}");
+    }
+    for name in CERTIFICATES {
+        let found = said
+            .lines()
+            .any(|line| line.split_whitespace().next() == Some(name));
+        ensure!(found, "{name} is not in {said}");
+    }
+    Ok(())
+}
+
+fn plan(running: &Running) -> Result<()> {
+    let said = kubeadm(running, PLAN)?;
+    let version = kubeadm(running, "kubeadm version -o short")?;
+    // Each component with the version that runs, and the one that it could be upgraded to: the same.
+    for component in [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+    ] {
+        let found = said
+            .lines()
+            .any(|line| line.starts_with(component) && line.matches(version.trim()).count() == 2);
+        ensure!(found, "{component} with {version} twice is not in {said}");
+    }
+    ensure!(said.contains("CoreDNS"), "CoreDNS is not in {said}");
+    let complaint = said.lines().find(|line| {
+        line.contains("could not") || line.contains("[FATAL]") || line.contains("unknown field")
+    });
+    ensure!(complaint.is_none(), "{complaint:?} in {said}");
+    Ok(())
+}
+
+fn tokens(running: &Running) -> Result<()> {
+    let made = kubeadm(running, "kubeadm token create --print-join-command")?;
+    let pin = made
+        .split_whitespace()
+        .any(|word| word.starts_with("sha256:"));
+    ensure!(
+        made.contains("kubeadm join ") && pin,
+        "no way to join: {made}"
+    );
+    let token = made
+        .split_whitespace()
+        .skip_while(|word| *word != "--token")
+        .nth(1);
+    let token = token.context("finding the token")?.to_owned();
+    let listed = kubeadm(running, "kubeadm token list")?;
+    ensure!(listed.contains(&token), "{token} is not in {listed}");
+    Ok(())
+}
+
+fn renewal(running: &Running) -> Result<()> {
+    const SERIAL: &str = "kubeadm certs check-expiration -o json | grep -c notValidAfter; sha256sum /etc/kubernetes/pki/apiserver.crt";
+    let before = kubeadm(running, SERIAL)?;
+    kubeadm(running, "kubeadm certs renew apiserver")?;
+    let after = kubeadm(running, SERIAL)?;
+    ensure!(
+        before != after,
+        "the API server's certificate is the same: {after}"
+    );
+    certificates(running)?;
+    // Ours reads what kubeadm wrote.
+    let ours = kubeadm(running, "slipway-node certs")?;
+    ensure!(ours.contains("apiserver"), "{ours}");
+    Ok(())
+}
