@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
 use crate::debian::mirror::{Host, Mirrors};
+use crate::debian::release::time;
+use crate::format::time::rfc3339;
 use crate::host::cache::Cache;
 use crate::host::progress;
 use crate::host::sandbox::{self, Sandbox};
@@ -98,7 +100,11 @@ pub fn examine(
         )),
     }
     findings.push(memory());
-    findings.push(mirror());
+    let (mirror, date) = mirror();
+    findings.push(mirror);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    findings.extend(date.map(|date| clock(date, now)));
     let able = findings.iter().all(|finding| !finding.is_fatal());
     findings.push(kvm(able.then_some(tools)));
     findings
@@ -235,44 +241,83 @@ fn kvm(tools: Option<impl FnOnce() -> anyhow::Result<Tools>>) -> Finding {
     }
 }
 
-/// Requests the suite's signed index from the mirror of a recipe without `mirror`.
-fn mirror() -> Finding {
+/// Requests the suite's signed index from the mirror of a recipe without `mirror`; gives also the time when it was made.
+fn mirror() -> (Finding, Option<u64>) {
     const NAME: &str = "Debian mirror";
     let mirrors = match Mirrors::find(None, None, &Host::here()) {
         Ok(mirrors) => mirrors,
         Err(error) => {
             let remedy = "export SLIPWAY_DEBIAN_MIRROR=http://…/debian";
-            return Finding::lack(NAME, State::Missing, format!("{error:#}"), remedy);
+            let finding = Finding::lack(NAME, State::Missing, format!("{error:#}"), remedy);
+            return (finding, None);
         }
     };
     let from = &mirrors.main_from;
+    // An address may hold a password.
+    let shown = fetch::shown(&mirrors.main);
     match ask(&format!("{}/dists/trixie/InRelease", mirrors.main)) {
-        Ok(took) => Finding::good(
-            NAME,
-            format!(
-                "{} (from {from}) answers in {}",
-                mirrors.main,
+        Ok((text, took)) => {
+            let found = format!(
+                "{shown} (from {from}) answers in {}",
                 progress::seconds(took)
-            ),
-        ),
-        Err(error) => Finding::lack(
-            NAME,
-            State::Missing,
-            format!("{} (from {from}): {error:#}", mirrors.main),
-            "check the network and the proxy variables (http_proxy, https_proxy, no_proxy), or set SLIPWAY_DEBIAN_MIRROR",
-        ),
+            );
+            (Finding::good(NAME, found), made(&text))
+        }
+        Err(error) => {
+            let finding = Finding::lack(
+                NAME,
+                State::Missing,
+                format!("{shown} (from {from}): {error:#}"),
+                "check the network and the proxy variables (http_proxy, https_proxy, no_proxy), or set SLIPWAY_DEBIAN_MIRROR",
+            );
+            (finding, None)
+        }
     }
 }
 
-/// Fetches a small file, with a short timeout.
-fn ask(url: &str) -> anyhow::Result<Duration> {
+/// The time when an index was made.
+fn made(index: &str) -> Option<u64> {
+    let date = index.lines().find_map(|line| line.strip_prefix("Date: "))?;
+    time(date.trim()).ok()
+}
+
+/// Compares this machine's clock with the time when the archive's index was made, both in seconds since 1970. A stable
+/// release's index is made anew every two or three months.
+fn clock(made: u64, now: u64) -> Finding {
+    const NAME: &str = "clock";
+    const DAY: u64 = 24 * 3600;
+    const REMEDY: &str = "set the clock, as by `timedatectl set-ntp true`";
+    let says = rfc3339(now);
+    if now + DAY < made {
+        let found = format!(
+            "{says}, before the archive's index was made: {}",
+            rfc3339(made)
+        );
+        return Finding::lack(NAME, State::Missing, found, REMEDY);
+    }
+    if now > made + 200 * DAY {
+        let found = format!(
+            "{says}, long after the archive's index was made: {}",
+            rfc3339(made)
+        );
+        let remedy = format!("{REMEDY}; if it is right, the mirror is out of date");
+        return Finding::lack(NAME, State::Poor, found, remedy);
+    }
+    Finding::good(NAME, says)
+}
+
+/// Fetches a small text, with a short timeout.
+fn ask(url: &str) -> anyhow::Result<(String, Duration)> {
     let began = Instant::now();
     let client = fetch::blocking::Client::new(&fetch::Options::default())?;
     let mut want = fetch::Want::new(url, INRELEASE_BYTES);
     want.patience.attempts = Some(2);
     want.patience.header_timeout = Duration::from_secs(5);
-    client.bytes(&want, &|_| (), &|_| ())?;
-    Ok(began.elapsed())
+    let bytes = client.bytes(&want, &|_| (), &|_| ())?;
+    Ok((
+        String::from_utf8_lossy(&bytes).into_owned(),
+        began.elapsed(),
+    ))
 }
 
 fn memory() -> Finding {
@@ -318,6 +363,25 @@ mod tests {
         let text = "MemTotal: 8 kB\nMemAvailable:    2048 kB\n";
         assert_eq!(available(text), Some(2 << 20));
         assert_eq!(available("MemTotal: 8 kB\n"), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_a_year_wrong_is_not_good() {
+        const YEAR: u64 = 365 * 24 * 3600;
+        let made = made(
+            "-----BEGIN PGP SIGNED MESSAGE-----\n\nOrigin: Debian\nDate: Sat, 15 Nov 2025 09:21:43 UTC\n",
+        );
+        let made = made.unwrap();
+        assert_eq!(clock(made, made + 3600).state, State::Good);
+        let behind = clock(made, made - YEAR);
+        assert_eq!(behind.state, State::Missing);
+        assert!(
+            behind.found.contains("2025-11-15") && behind.remedy.is_some(),
+            "{behind:?}"
+        );
+        let ahead = clock(made, made + YEAR);
+        assert_eq!(ahead.state, State::Poor);
+        assert!(ahead.remedy.unwrap().contains("out of date"));
     }
 
     #[test]

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     match signals::interruptible(&interrupt, work).flatten() {
         Ok(code) => code,
         Err(_) if interrupt.requested() => {
+            interrupt.clean();
             arguments::print_error(&anyhow::anyhow!("interrupted"), json);
             ExitCode::from(INTERRUPTED)
         }

@@ -60,10 +60,11 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
         session.progress.step("publish").hit(None);
     } else {
         // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
-        let folder = output.begin()?;
+        let unfinished = output.begin(&session.interrupt)?;
+        let folder = unfinished.path();
         let disk = disk::write(session, &image.parts(), &folder.join(artifact::DISK))?;
         let sums = Sums::begin(&disk.path);
-        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), &folder)?;
+        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
         output.publish(session, &image, sums)?;
     }
     session.cache.settle()?;

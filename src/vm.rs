@@ -17,8 +17,9 @@ mod tpm;
 // Floor: the running machine
 pub mod process;
 
-// Floor: its acceleration and its console
+// Floor: its acceleration and its console, what it asks of the host
 pub mod accel;
+pub mod preflight;
 pub mod terminal;
 
 // Floor: an image in a machine

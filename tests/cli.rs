@@ -36,6 +36,39 @@ fn a_wrong_command_line_ends_with_2_and_the_nearest_word() {
 }
 
 #[test]
+fn the_help_names_every_variable_and_the_exit_codes() {
+    let help = stdout(&slipway(&["--help"]));
+    for variable in variables() {
+        assert!(help.contains(&variable), "{variable} is not in {help}");
+    }
+    assert!(help.contains("130  interrupted"), "{help}");
+}
+
+/// The variables whose names stand in the sources of the program.
+fn variables() -> std::collections::BTreeSet<String> {
+    let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut found = std::collections::BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                let words = text.split('"').filter(|word| {
+                    word.starts_with("SLIPWAY_")
+                        && !word.ends_with("_PROGRAM")
+                        && word.bytes().all(|b| b == b'_' || b.is_ascii_uppercase())
+                });
+                found.extend(words.map(str::to_owned));
+            }
+        }
+    }
+    assert!(found.len() > 4, "{found:?}");
+    found
+}
+
+#[test]
 fn a_wrong_recipe_ends_with_2_and_each_mistake_once() {
     let output = slipway(&["check", "src/recipe/tests/wrong.toml"]);
     assert_eq!(output.status.code(), Some(2));
@@ -59,6 +92,20 @@ fn errors_are_one_json_object_when_json_is_asked_for() {
     let event: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(event["event"], "error");
     assert!(event["chain"][0].as_str().unwrap().contains("pakages"));
+    let mistake = &event["mistakes"][0];
+    assert_eq!(mistake["file"], "src/recipe/tests/wrong.toml");
+    assert_eq!(
+        (&mistake["line"], &mistake["column"]),
+        (&2.into(), &1.into())
+    );
+    assert!(
+        mistake["found"].as_str().unwrap().contains("pakages"),
+        "{mistake}"
+    );
+    assert!(
+        mistake["suggestion"].as_str().unwrap().contains("packages"),
+        "{mistake}"
+    );
 }
 
 #[test]
@@ -125,6 +172,44 @@ fn signals_end_the_work_at_once_with_130() {
         assert_eq!(stderr(&output).matches("error: interrupted").count(), 1);
         assert!(!folder.path().join("small.lock").exists());
     }
+}
+
+#[test]
+fn a_machine_that_cannot_be_is_refused_at_once() {
+    for (wrong, expected) in [
+        (["--cpus", "0"], "0 is not in 1..=255"),
+        (["--memory", "128"], "128 is not in 512.."),
+        (["--forward", "22"], "expected HOSTPORT:GUESTPORT"),
+    ] {
+        let output = slipway(&[["run", "image"].as_slice(), &wrong].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    let output = slipway(&["run", "image", "--fresh"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("--node <DIR>"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_config_may_come_from_stdin() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_slipway"))
+        .args(["ignition", "validate", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"{\"ignition\": 3}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stdout(&output).starts_with("stdin:1:"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]

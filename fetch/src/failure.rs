@@ -145,7 +145,8 @@ impl std::error::Error for Failure {
 }
 
 /// The address as it may be shown: without user name, password, query and fragment, any of which may be a secret.
-pub(crate) fn shown(url: &str) -> String {
+#[must_use]
+pub fn shown(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let url = &url[..end];
     let Some((scheme, rest)) = url.split_once("://") else {

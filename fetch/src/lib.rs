@@ -72,7 +72,7 @@ pub mod blocking;
 pub use client::{Client, Options};
 pub use digest::Digest;
 pub use download::{bytes, file, pieces, verified_elsewhere};
-pub use failure::Failure;
+pub use failure::{Failure, shown};
 pub use identity::{Endpoints, Identity};
 pub use links::{Links, Way};
 pub use post::{Message, post};

@@ -8,7 +8,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueHint, value_parser};
 use slipway::host::interrupt::Interrupt;
 use slipway::host::local_files::LocalFiles;
 use slipway::host::progress::Kind;
@@ -18,6 +18,7 @@ use slipway::recipe::Mistakes;
 use slipway::vm::accel::Choice;
 use slipway::vm::machine::Forward;
 use slipway::vm::machine::disk::Bus;
+use slipway::vm::preflight::{LEAST_MEMORY, MOST_CPUS};
 use slipway::vm::run;
 
 pub(crate) mod cluster;
@@ -26,9 +27,40 @@ pub(crate) mod release;
 use cluster::ClusterCommand;
 use release::ReleaseCommand;
 
+/// What stands at the end of `slipway --help`.
+const AFTER_HELP: &str = "\
+Examples:
+  slipway demo                                   build and boot a node of Kubernetes, and say whether it is Ready
+  slipway build recipes/metal.toml -o out        write out/metal-node-0.1.0 with the disk and its other forms
+  slipway run recipes/demo.toml --node n1        boot an image with its console here, and keep its disks in n1
+  slipway cluster new my.toml && slipway cluster up my.toml
+
+Environment:
+  SLIPWAY_CACHE                    folder of the cache [default: slipway in XDG_CACHE_HOME or ~/.cache]
+  SLIPWAY_DEBIAN_MIRROR            archive of Debian, if the recipe names none [default: of this host's apt]
+  SLIPWAY_DEBIAN_SECURITY_MIRROR   its security archive, in the same way
+  SLIPWAY_IDENTITY                 the age identity that the secrets of clusters are encrypted for
+  SLIPWAY_RELEASE_SERVER, SLIPWAY_GITHUB, SLIPWAY_RELEASE_REGISTRY
+                                   where `slipway release add` asks for checksums and digests
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as curl reads them
+  SSL_CERT_FILE, SSL_CERT_DIR      certificates to trust in place of the system's
+  GOPROXY, GOSUMDB, GOFLAGS        for the Go toolchain that compiles Kubernetes
+  NO_COLOR                         reports of mistakes without colours
+
+Exit codes:
+  0    done
+  1    it failed, or what was asked about is not well
+  2    the command line, a recipe or a config is wrong
+  130  interrupted";
+
 /// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, disable_help_subcommand = true)]
+#[command(
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    after_long_help = AFTER_HELP
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub output: Output,
@@ -124,7 +156,7 @@ pub(crate) enum Command {
 pub(crate) enum Ignition {
     /// Check a config by the rules of its version
     Validate {
-        /// The config
+        /// The config; - for stdin
         #[arg(value_hint = ValueHint::FilePath, required_unless_present = "batch")]
         config: Option<PathBuf>,
         /// Answer the cases of this file, one JSON object a line: name, version, raw
@@ -188,19 +220,24 @@ impl LocalArgs {
 
 impl Command {
     /// Whether the command starts programs in namespaces: an ordinary user must enter a user namespace first.
-    pub(crate) const fn starts_programs(&self) -> bool {
-        if let Self::Cluster(command) = self {
-            return command.starts_programs();
-        }
-        !matches!(
-            self,
+    pub(crate) fn starts_programs(&self) -> bool {
+        match self {
+            Self::Cluster(command) => command.starts_programs(),
+            Self::Build(args) => !args.dry_run,
+            Self::Lock(args) => !args.locked,
+            // A node's disk is read by programs of the tools tree, a file by this one.
+            Self::Timeline(args) => args.from.is_dir(),
+            // What programs in a namespace made belongs to its users, whom only it can remove.
+            Self::Cache(command) => !matches!(command, CacheCommand::Show),
             Self::Check { .. }
-                | Self::Completions { .. }
-                | Self::Ignition { .. }
-                | Self::Pxe(_)
-                | Self::Release(_)
-                | Self::Schema { .. }
-        )
+            | Self::Completions { .. }
+            | Self::Ignition { .. }
+            | Self::Inspect { .. }
+            | Self::Pxe(_)
+            | Self::Release(_)
+            | Self::Schema { .. } => false,
+            Self::Demo(_) | Self::Doctor | Self::Run(_) => true,
+        }
     }
 }
 
@@ -275,10 +312,19 @@ pub(crate) struct MachineArgs {
     #[arg(long, default_value = "auto")]
     pub accel: Choice,
     /// Memory in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 2048,
+        value_parser = value_parser!(u32).range(i64::from(LEAST_MEMORY)..)
+    )]
     pub memory: u32,
     /// Processors
-    #[arg(long, default_value_t = 2)]
+    #[arg(
+        long,
+        default_value_t = 2,
+        value_parser = value_parser!(u32).range(1..=i64::from(MOST_CPUS))
+    )]
     pub cpus: u32,
     /// Boot kernel and initrd directly, without firmware
     #[arg(long)]
@@ -325,6 +371,9 @@ pub(crate) struct RunArgs {
     /// Keep the node's disks in this folder, and boot them again the next time
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub node: Option<PathBuf>,
+    /// Remove what the folder of --node keeps first: a new node, and the data of the one before is lost
+    #[arg(long, requires = "node")]
+    pub fresh: bool,
     /// Let the guest live in virtual time, so that its boot takes equally long on every host
     #[arg(long)]
     pub icount: bool,
@@ -342,6 +391,7 @@ impl RunArgs {
             etcd: !self.no_etcd,
             tpm: self.tpm,
             node: self.node.clone(),
+            fresh: self.fresh,
             append: self.append.clone(),
             ..self.machine.options()
         }
@@ -379,7 +429,7 @@ pub(crate) struct TimelineArgs {
 pub(crate) enum PxeCommand {
     /// Serve the `pxe` folder of a build by HTTP
     Serve {
-        /// The folder
+        /// The output folder of the build, or its folder `pxe`
         #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
         /// Address and port to listen on
@@ -431,10 +481,20 @@ pub(crate) fn print_findings(report: &ignition::Report) {
 /// Prints an error once: a recipe's mistakes as a report, everything else as one chain.
 pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
     let text = if json {
-        let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
-        serde_json::json!({ "event": "error", "chain": chain }).to_string()
+        let event = match error.downcast_ref::<Mistakes>() {
+            Some(mistakes) => serde_json::json!({
+                "event": "error", "chain": [mistakes.render(false)], "mistakes": mistakes.objects(),
+            }),
+            None => {
+                let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+                serde_json::json!({ "event": "error", "chain": chain })
+            }
+        };
+        event.to_string()
     } else if let Some(mistakes) = error.downcast_ref::<Mistakes>() {
-        mistakes.render(std::io::stderr().is_terminal())
+        // https://no-color.org
+        let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        mistakes.render(colours && std::io::stderr().is_terminal())
     } else {
         format!("error: {error:#}")
     };
@@ -450,6 +510,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_only_reads_needs_no_namespace() {
+        for (words, needs) in [
+            (&["inspect", "out"][..], false),
+            (&["timeline", "boot.jsonl"], false),
+            (&["timeline", "/"], true),
+            (&["cache", "show"], false),
+            (&["cache", "prune"], true),
+            (&["lock", "a.toml", "--locked"], false),
+            (&["lock", "a.toml"], true),
+            (&["build", "a.toml", "--dry-run"], false),
+            (&["build", "a.toml"], true),
+        ] {
+            let cli = Cli::try_parse_from([&["slipway"], words].concat()).unwrap();
+            assert_eq!(cli.command.starts_programs(), needs, "{words:?}");
+        }
     }
 
     #[test]

@@ -324,7 +324,7 @@ pub(crate) fn pxe_serve(
 ) -> Result<ExitCode> {
     let _guard = interrupt.guard();
     let server = pxe::Server::start(folder, listen)?;
-    arguments::print(&format!("http://{}/{}\n", server.address(), pxe::SCRIPT))?;
+    arguments::print(&format!("{}\n", server.url()))?;
     while !interrupt.requested() {
         std::thread::sleep(LOOK);
     }

@@ -19,6 +19,7 @@ use crate::vm::agent::{Agent, PORT, Secret};
 use crate::vm::disks::Node;
 use crate::vm::hub::{Hub, Peer};
 use crate::vm::machine::{Accel, Forward};
+use crate::vm::preflight;
 use crate::vm::process::Vm;
 use crate::vm::run::{self, Image, Options};
 
@@ -54,6 +55,8 @@ pub(crate) struct Running {
     pub(crate) secret: Secret,
     /// Its process.
     pub(crate) vm: Vm,
+    /// Whether its disk was made from the cluster's image.
+    pub(crate) is_of_image: bool,
 }
 
 impl Running {
@@ -95,6 +98,7 @@ impl<'a> Launcher<'a> {
         (folder, scratch): (&'a Path, &'a Path),
         port: u16,
     ) -> Result<Self> {
+        preflight::check(cluster.options.memory, &[])?;
         let (accel, emulation) = accel::choose(cluster.tools, cluster.options.accel)?;
         Ok(Self {
             emulation,
@@ -125,6 +129,7 @@ impl<'a> Launcher<'a> {
         let cluster = self.cluster;
         let folder = self.folder.join(&member.name);
         let node = Node::prepare(&folder, &cluster.image.disk, cluster.tools)?;
+        let is_of_image = node.is_of(&cluster.image.disk)?;
         let secret = Secret::keep(&node.folder().join("secret"))?;
         let config = config(node.folder());
         // A node keeps the config of its first boot.
@@ -152,7 +157,12 @@ impl<'a> Launcher<'a> {
         let place = self.scratch.join(&member.name);
         fs::create_dir(&place).with_context(|| format!("making {}", place.display()))?;
         let vm = Vm::start(cluster.tools, &machine, &place, None)?;
-        Ok(Running { member, secret, vm })
+        Ok(Running {
+            member,
+            secret,
+            vm,
+            is_of_image,
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::administrator;
 use super::launch::{Cluster, Launcher, Running};
-use super::machines;
+use super::machines::{self, Member};
 use super::state::{Folder, State};
 use crate::host::atomic_file;
 use crate::host::session::Session;
@@ -101,17 +101,35 @@ fn bring_up(
         step.note(&format!("software emulation: {why}"));
     }
     for member in at_once {
-        running.push(launcher.launch(member)?);
+        running.push(launch(session, launcher, member, folder)?);
     }
     step.made(None);
     wait_ready(session, running, folder, state)?;
     for member in later {
         let step = session.progress.step(&format!("machine {}", member.name));
-        running.push(launcher.launch(member)?);
+        running.push(launch(session, launcher, member, folder)?);
         step.made(None);
         wait_ready(session, running, folder, state)?;
     }
     Ok(())
+}
+
+fn launch(
+    session: &Session,
+    launcher: &Launcher<'_>,
+    member: Member,
+    folder: &Folder,
+) -> Result<Running> {
+    let running = launcher.launch(member)?;
+    if !running.is_of_image {
+        let kept = folder.path().join(&running.member.name);
+        session.progress.say(&format!(
+            "{} boots the disk in {}, which was made from another image",
+            running.member.name,
+            kept.display()
+        ));
+    }
+    Ok(running)
 }
 
 /// Waits until the nodes of all machines that run are Ready.
@@ -191,7 +209,9 @@ fn wait_agents(session: &Session, running: &mut [Running]) -> Result<()> {
     let mut number = 0;
     while number < running.len() {
         check(session, running)?;
-        let Running { member, secret, vm } = &running[number];
+        let Running {
+            member, secret, vm, ..
+        } = &running[number];
         match Agent::new(vm.port(PORT)?, secret).wait(1, LOOK) {
             Ok(_) => number += 1,
             Err(error) if Instant::now() >= until => {

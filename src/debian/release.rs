@@ -146,8 +146,11 @@ impl Release {
     }
 }
 
-/// Parses a date of an archive: RFC 2822 with the zone `UTC`.
-fn time(text: &str) -> Result<u64> {
+/// Parses a date of an archive, RFC 2822 with the zone `UTC`, to seconds since 1970.
+///
+/// # Errors
+/// If it is none.
+pub fn time(text: &str) -> Result<u64> {
     let numeric = text
         .strip_suffix(" UTC")
         .or_else(|| text.strip_suffix(" Z"))

@@ -1,11 +1,20 @@
-//! Signal handling: one flag, and guards around work that must finish.
+//! Signal handling: one flag, guards around work that must finish, and a list of what is removed if it is not finished.
 //!
-//! Steps of a build need no guard: their partial results are in folders that the next build removes, and
+//! Steps of a build need no guard: their partial results are in folders of the cache that the next build removes, and
 //! their programs end with the tool. A guest that must be stopped, or a terminal whose settings must be restored,
 //! holds a [`Guard`] and checks [`Interrupt::requested`].
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often a folder is removed in which the abandoned work still makes files, and the time between.
+const ATTEMPTS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Whether the user requested an interrupt. Clones share the flag and the guards.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +24,7 @@ pub struct Interrupt(Arc<State>);
 struct State {
     requested: AtomicBool,
     guards: AtomicUsize,
+    unfinished: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Interrupt {
@@ -36,6 +46,39 @@ impl Interrupt {
         Guard(self.clone())
     }
 
+    /// Begins a folder outside the cache that is complete only once it has another name.
+    #[must_use]
+    pub fn unfinished(&self, path: &Path) -> Unfinished {
+        self.list(|paths| paths.insert(path.to_owned()));
+        Unfinished {
+            path: path.to_owned(),
+            interrupt: self.clone(),
+        }
+    }
+
+    /// Removes what the abandoned work leaves unfinished; called before an interrupted program ends.
+    pub fn clean(&self) {
+        let mut paths = BTreeSet::new();
+        self.list(|list| std::mem::swap(list, &mut paths));
+        for path in paths {
+            let removed = (0..ATTEMPTS).any(|_| {
+                let removed = remove(&path);
+                if removed.is_err() {
+                    std::thread::sleep(PAUSE);
+                }
+                removed.is_ok()
+            });
+            if !removed {
+                tracing::warn!("{} is unfinished and could not be removed", path.display());
+            }
+        }
+    }
+
+    fn list<T>(&self, change: impl FnOnce(&mut BTreeSet<PathBuf>) -> T) -> T {
+        let list = &self.0.unfinished;
+        change(&mut list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Whether any [`Guard`] exists.
     #[must_use]
     pub fn guarded(&self) -> bool {
@@ -50,5 +93,65 @@ pub struct Guard(Interrupt);
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.0.guards.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A folder that is removed when this is dropped or the program is interrupted, unless it has been renamed.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: PathBuf,
+    interrupt: Interrupt,
+}
+
+impl Unfinished {
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.interrupt.list(|paths| paths.remove(&self.path));
+        if let Err(error) = remove(&self.path) {
+            tracing::warn!("removing {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unfinished_is_removed_and_what_was_renamed_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let interrupt = Interrupt::default();
+        let make = |name: &str| {
+            let path = place.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("disk.raw"), b"half").unwrap();
+            interrupt.unfinished(&path)
+        };
+        drop(make("failed"));
+        let finished = make("finished");
+        fs::rename(finished.path(), place.path().join("out")).unwrap();
+        drop(finished);
+        let interrupted = make("interrupted");
+        interrupt.clean();
+        assert!(!interrupted.path().exists());
+        let left: Vec<_> = fs::read_dir(place.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["out"]);
     }
 }

@@ -11,6 +11,7 @@ use super::image::Image;
 use super::sums::{REPORT, SUMS, Sums};
 use crate::format::digest;
 use crate::host::cache::{self, Key};
+use crate::host::interrupt::{Interrupt, Unfinished};
 use crate::host::progress::StepRecord;
 use crate::host::session::Session;
 
@@ -91,15 +92,15 @@ impl Output {
         Some(())
     }
 
-    /// Creates a new, empty folder beside the old one; gives its path.
+    /// Creates a new, empty folder beside the old one. It is removed with what is returned, unless it was published.
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn begin(&self) -> Result<PathBuf> {
+    pub fn begin(&self, interrupt: &Interrupt) -> Result<Unfinished> {
         let fresh = beside(&self.folder, "new")?;
         cache::remove(&fresh)?;
         fs::create_dir(&fresh).with_context(|| format!("writing {}", fresh.display()))?;
-        Ok(fresh)
+        Ok(interrupt.unfinished(&fresh))
     }
 
     /// Writes the remaining files into the new folder, which then replaces the old one.
@@ -194,11 +195,12 @@ mod tests {
     }
 
     fn write(output: &Output, session: &Session, text: &str) {
-        let fresh = output.begin().unwrap();
+        let unfinished = output.begin(&session.interrupt).unwrap();
+        let fresh = unfinished.path();
         let file = fresh.join("file");
         fs::write(&file, text).unwrap();
-        let sums = Sums::begin(&file).finish(session, &fresh).unwrap();
-        output.replace(session, &fresh, sums).unwrap();
+        let sums = Sums::begin(&file).finish(session, fresh).unwrap();
+        output.replace(session, fresh, sums).unwrap();
     }
 
     fn key(name: &str) -> Key {
@@ -226,14 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_build_leaves_the_old_folder() {
+    fn a_failed_build_leaves_the_old_folder_and_nothing_beside_it() {
         let place = tempfile::tempdir().unwrap();
         let session = session(place.path());
         let folder = place.path().join("demo-1");
         let output = Output::take_folder(&folder, key("a")).unwrap();
         write(&output, &session, "one");
-        // A failed build leaves the new folder, incomplete.
-        fs::write(output.begin().unwrap().join("file"), "half").unwrap();
+        let unfinished = output.begin(&session.interrupt).unwrap();
+        fs::write(unfinished.path().join("file"), "half").unwrap();
+        drop(unfinished);
         assert!(output.is_current());
+        assert!(!place.path().join(".demo-1.new").exists());
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use serde_json::{Value, json};
 
 /// A byte range in one of the recipe's files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,6 +162,37 @@ impl Mistakes {
             out.push(format!("{} mistakes", self.list.len()));
         }
         out.join("\n\n")
+    }
+
+    /// Every mistake as an object for programs: `file`, `line` and `column` from 1 (in characters), `found`, `expected`,
+    /// `suggestion`; `null` where there is none.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Value> {
+        let object = |mistake: &Mistake| {
+            let place = mistake.place.as_ref().map(|place| {
+                let (path, text) = &self.files[place.file];
+                let before = text.get(..place.start).unwrap_or(text);
+                let line = before.rsplit('\n').next().unwrap_or_default();
+                let lines = before.matches('\n').count();
+                (
+                    path.display().to_string(),
+                    lines + 1,
+                    line.chars().count() + 1,
+                )
+            });
+            let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            json!({
+                "file": place.as_ref().map(|(file, ..)| file),
+                "line": place.as_ref().map(|(_, line, _)| line),
+                "column": place.as_ref().map(|(.., column)| column),
+                "found": mistake.found,
+                "expected": given(&mistake.expected),
+                "suggestion": mistake.help,
+            })
+        };
+        let mut list: Vec<&Mistake> = self.list.iter().collect();
+        list.sort_by(|a, b| a.place.cmp(&b.place));
+        list.into_iter().map(object).collect()
     }
 
     fn group<'a>(&'a self, mistake: &'a Mistake) -> Group<'a> {

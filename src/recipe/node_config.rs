@@ -52,8 +52,21 @@ pub fn check(text: &[u8], name: &str, files: Option<&LocalFiles>) -> Verdict {
 /// # Errors
 /// If the file cannot be read.
 pub fn check_file(path: &Path, files: Option<&LocalFiles>) -> Result<Verdict> {
-    let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(check(&text, &path.display().to_string(), files))
+    let (text, name) = read(path)?;
+    Ok(check(&text, &name, files))
+}
+
+/// A config and its name in findings; `-` is stdin.
+fn read(path: &Path) -> Result<(Vec<u8>, String)> {
+    if path.to_str() == Some("-") {
+        let mut text = Vec::new();
+        let read = std::io::stdin().lock().read_to_end(&mut text);
+        read.context("reading stdin")?;
+        return Ok((text, "stdin".to_owned()));
+    }
+    let name = path.display().to_string();
+    let text = std::fs::read(path).with_context(|| format!("reading {name}"))?;
+    Ok((text, name))
 }
 
 /// Translates a Butane config's file; gives the Ignition config, if the file has no error, and the
@@ -62,19 +75,7 @@ pub fn check_file(path: &Path, files: Option<&LocalFiles>) -> Result<Verdict> {
 /// # Errors
 /// If the file cannot be read.
 pub fn from_butane(path: &Path, files: Option<&LocalFiles>) -> Result<(Option<Value>, Report)> {
-    let (text, name) = match path.to_str() {
-        Some("-") => {
-            let mut text = Vec::new();
-            let read = std::io::stdin().lock().read_to_end(&mut text);
-            read.context("reading stdin")?;
-            (text, "stdin".to_owned())
-        }
-        _ => {
-            let text =
-                std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-            (text, path.display().to_string())
-        }
-    };
+    let (text, name) = read(path)?;
     Ok(match config::from_butane(&text, &name, options(files)) {
         Ok((config, report)) => (Some(config), report),
         Err(report) => (None, report),

@@ -15,6 +15,7 @@ use crate::vm::accel;
 use crate::vm::agent::{self, Agent, PORT, Secret, Start};
 use crate::vm::channel::Waited;
 use crate::vm::disks::Node;
+use crate::vm::preflight;
 use crate::vm::process::Vm;
 use crate::vm::run::{self, Image, Options};
 use crate::vm::timeline;
@@ -145,6 +146,7 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     let secret = Secret::new()?;
     let file = scratch.path().join("config.ign");
     fs::write(&file, config(&secret).to_string()).context("writing the demo's config")?;
+    preflight::check(options.memory, &[])?;
     let step = progress.step("machine");
     let (accel, why) = accel::choose(tools, options.accel)?;
     match why {

@@ -1,10 +1,11 @@
 //! The files of one node: system disk, etcd disk, firmware variables, identity.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write as _};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use image::guid::Guid;
@@ -15,7 +16,9 @@ use nix::unistd::{Whence, lseek};
 use super::machine::OVMF_VARS;
 use super::machine::disk::{Bus, Disk, Format};
 use crate::format::gpt::{Table, sector_size};
+use crate::host::atomic_file;
 use crate::install::tools::Tools;
+use crate::publish::sums::SUMS;
 
 /// Size of a node's system disk: space for both root slots and a `var`.
 pub const SYSTEM_SIZE: u64 = 16 * GIB;
@@ -26,10 +29,12 @@ pub const SYSTEM_SERIAL: &str = "system";
 /// Serial number of the etcd disk.
 pub const ETCD_SERIAL: &str = "etcd";
 
-/// A folder with the files of one node, which may be booted several times.
+/// A folder with the files of one node, which may be booted several times, by one machine at a time.
 #[derive(Clone, Debug)]
 pub struct Node {
     folder: PathBuf,
+    /// The locked file: it keeps the folder from others as long as a clone of this lives.
+    _held: Arc<File>,
 }
 
 impl Node {
@@ -37,14 +42,16 @@ impl Node {
     /// [`SYSTEM_SIZE`], and the identity.
     ///
     /// # Errors
-    /// If the image cannot be read or the folder cannot be written.
-    /// If the image cannot be read or the folder not be written.
+    /// If the image cannot be read, the folder cannot be written, or another run has it.
     pub fn prepare(folder: &Path, image: &Path, tools: &Tools) -> Result<Self> {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-        let node = Self {
-            folder: folder.to_owned(),
-        };
+        let node = Self::hold(folder)?;
         if !node.system().exists() {
+            match digest(image) {
+                Some(digest) => atomic_file::write(&node.image(), 0o644, |file| {
+                    Ok(writeln!(file, "{digest}")?)
+                })?,
+                None => remove(&node.image())?,
+            }
             // Renamed when complete, so that a partial copy is never booted.
             let half = folder.join("system.raw.part");
             copy_sparse(image, &half)?;
@@ -65,6 +72,71 @@ impl Node {
                 .context("writing the node's identity")?;
         }
         Ok(node)
+    }
+
+    /// The folder, made if it is missing, and held.
+    fn hold(folder: &Path) -> Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let path = folder.join("lock");
+        let held = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("opening {}", path.display()))?;
+        match held.try_lock() {
+            Ok(()) => Ok(Self {
+                folder: folder.to_owned(),
+                _held: Arc::new(held),
+            }),
+            Err(TryLockError::WouldBlock) => bail!(
+                "{} is the node of another run, which has not ended yet",
+                folder.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("locking {}", path.display()))
+            }
+        }
+    }
+
+    /// Removes the node's files, so that the next run begins a new one. Other files in the folder stay.
+    ///
+    /// # Errors
+    /// If a file cannot be removed, or another run has the folder.
+    pub fn forget(folder: &Path) -> Result<()> {
+        let node = Self::hold(folder)?;
+        for path in [
+            node.system(),
+            node.etcd(),
+            node.vars(),
+            node.identity(),
+            node.image(),
+        ] {
+            remove(&path)?;
+        }
+        if node.tpm().exists() {
+            fs::remove_dir_all(node.tpm())
+                .with_context(|| format!("removing {}", node.tpm().display()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the node was made from this image's disk; also if that is not known.
+    ///
+    /// # Errors
+    /// If the record in the folder cannot be read.
+    pub fn is_of(&self, image: &Path) -> Result<bool> {
+        let path = self.image();
+        let recorded = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        };
+        Ok(digest(image).is_none_or(|digest| digest == recorded.trim()))
+    }
+
+    /// The file with the SHA-256 of the disk that the system disk was made from.
+    fn image(&self) -> PathBuf {
+        self.folder.join("image")
     }
 
     /// The system disk's file.
@@ -147,6 +219,26 @@ impl Node {
             sector: SectorSize::default(),
             read_only: false,
         })
+    }
+}
+
+/// The SHA-256 of an image's disk, by the list of hashes beside it; none without such a list.
+fn digest(disk: &Path) -> Option<String> {
+    let list = fs::read_to_string(disk.parent()?.join(SUMS)).ok()?;
+    let name = disk.file_name()?.to_str()?;
+    list.lines().find_map(|line| {
+        let (digest, path) = line.split_once("  ")?;
+        (path == name).then(|| digest.to_owned())
+    })
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -274,6 +366,7 @@ pub fn timelines(tools: &Tools, disk: &Path) -> Result<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::cache::Key;
     use std::io::Write;
     use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -309,6 +402,47 @@ mod tests {
         copy_sparse(&from, &to).unwrap();
         assert!(fs::read(&from).unwrap() == fs::read(&to).unwrap());
         assert!(fs::metadata(&to).unwrap().blocks() * 512 < 1 << 20);
+    }
+
+    #[test]
+    fn a_nodes_folder_is_one_runs_and_knows_its_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, other) = (folder.path().join("out"), folder.path().join("other"));
+        for (path, digest) in [(&out, "a".repeat(64)), (&other, "b".repeat(64))] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("disk.raw"), b"disk").unwrap();
+            fs::write(path.join(SUMS), format!("{digest}  disk.raw\n")).unwrap();
+        }
+        let tools = Tools {
+            root: folder.path().join("tools"),
+            key: Key::of("test", 1).finish(),
+        };
+        let vars = tools.root.join(OVMF_VARS);
+        fs::create_dir_all(vars.parent().unwrap()).unwrap();
+        fs::write(vars, b"vars").unwrap();
+        let place = folder.path().join("node");
+        let node = Node::prepare(&place, &out.join("disk.raw"), &tools).unwrap();
+        assert!(node.is_of(&out.join("disk.raw")).unwrap());
+        assert!(!node.is_of(&other.join("disk.raw")).unwrap());
+        for refused in [
+            Node::prepare(&place, &out.join("disk.raw"), &tools).map(drop),
+            Node::forget(&place),
+        ] {
+            let error = refused.unwrap_err().to_string();
+            assert!(
+                error.ends_with("is the node of another run, which has not ended yet"),
+                "{error}"
+            );
+        }
+        drop(node);
+        fs::write(place.join("config.ign"), b"{}").unwrap();
+        Node::forget(&place).unwrap();
+        assert!(!place.join("system.raw").exists() && place.join("config.ign").exists());
+        let node = Node::prepare(&place, &other.join("disk.raw"), &tools).unwrap();
+        assert!(node.is_of(&other.join("disk.raw")).unwrap());
+        // An image without a list of hashes may be any.
+        fs::remove_file(out.join(SUMS)).unwrap();
+        assert!(node.is_of(&out.join("disk.raw")).unwrap());
     }
 
     #[test]

@@ -106,7 +106,11 @@ impl Vm {
             }),
             Err(error) => {
                 end(&mut child);
-                Err(error)
+                // QEMU has said why it ended, and its answer that did not come is only what followed from it.
+                Err(match complaint(place).as_str() {
+                    "" => error,
+                    words => error.context(format!("QEMU did not start{words}")),
+                })
             }
         }
     }

@@ -1,13 +1,15 @@
 //! Serves a PXE artifact folder by HTTP, with ranges, so that iPXE and the init can fetch from it.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::middleware::{self, Next};
+use axum::response::IntoResponse as _;
 use tower_http::services::ServeDir;
 
 /// The script's name in a PXE artifact folder.
@@ -23,24 +25,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `folder` at an address; port 0 selects a free one. The server listens when this returns.
+    /// Serves `folder`, or the `pxe` folder in it, at an address; port 0 selects a free one. The server listens when this
+    /// returns. Symbolic links are not followed.
     ///
     /// # Errors
     /// If the folder has no boot script, or the server cannot listen at the address.
     pub fn start(folder: &Path, address: SocketAddr) -> Result<Self> {
-        if !folder.join(SCRIPT).is_file() {
+        let inside = folder.join("pxe");
+        let mut folders = [folder, &inside].into_iter();
+        let Some(found) = folders.find(|folder| folder.join(SCRIPT).is_file()) else {
             bail!(
-                "{} has no {SCRIPT}; expected the `pxe` folder of a build whose recipe names that artifact",
+                "{} has no {SCRIPT}; expected the output folder of a build whose recipe names the artifact pxe, or the folder \
+                 `pxe` in it",
                 folder.display()
             );
-        }
+        };
         let socket =
             TcpListener::bind(address).with_context(|| format!("listening on {address}"))?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (stop, stopped) = tokio::sync::oneshot::channel();
-        let router = router(folder.to_owned(), Arc::clone(&seen));
+        let router = router(found.to_owned(), Arc::clone(&seen));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -79,6 +85,16 @@ impl Server {
         self.address
     }
 
+    /// The script's URL: where the server listens at all addresses, by the one of the default route, if there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(own_address(address.is_ipv6()).unwrap_or(address.ip()));
+        }
+        format!("http://{address}/{SCRIPT}")
+    }
+
     /// Every request so far: method, path, and the range if one was requested.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
@@ -101,11 +117,35 @@ impl Drop for Server {
     }
 }
 
+/// The address that packets to other networks have. Nothing is sent: a UDP socket only chooses its route.
+fn own_address(six: bool) -> Option<IpAddr> {
+    // Of networks for documentation (RFC 5737, RFC 3849).
+    let (any, far) = match six {
+        false => ("0.0.0.0:0", "192.0.2.1:9"),
+        true => ("[::]:0", "[2001:db8::1]:9"),
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(far).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// Whether a request's path leads over a symbolic link below the folder. The names of a PXE artifact need no escapes.
+fn is_link(folder: &Path, path: &str) -> bool {
+    let mut at = folder.to_owned();
+    path.contains('%')
+        || path.split('/').any(|part| {
+            at.push(part);
+            at.is_symlink()
+        })
+}
+
 fn router(folder: PathBuf, seen: Arc<Mutex<Vec<String>>>) -> Router {
+    let files = ServeDir::new(&folder).append_index_html_on_directories(false);
     Router::new()
-        .fallback_service(ServeDir::new(folder).append_index_html_on_directories(false))
+        .fallback_service(files)
         .layer(middleware::from_fn(move |request: Request, next: Next| {
             let seen = Arc::clone(&seen);
+            let link = is_link(&folder, request.uri().path());
             async move {
                 let range = request
                     .headers()
@@ -113,7 +153,10 @@ fn router(folder: PathBuf, seen: Arc<Mutex<Vec<String>>>) -> Router {
                     .and_then(|value| value.to_str().ok())
                     .map_or_else(String::new, |range| format!(" {range}"));
                 let line = format!("{} {}{range}", request.method(), request.uri().path());
-                let response = next.run(request).await;
+                let response = match link {
+                    true => StatusCode::NOT_FOUND.into_response(),
+                    false => next.run(request).await,
+                };
                 tracing::info!("{line} {}", response.status().as_u16());
                 seen.lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -167,7 +210,16 @@ mod tests {
             part.starts_with("HTTP/1.1 206") && part.ends_with("345"),
             "{part}"
         );
-        for path in ["/../secret", "/%2e%2e/secret", "/absent"] {
+        std::os::unix::fs::symlink(above.path().join("secret"), folder.join("link")).unwrap();
+        std::os::unix::fs::symlink(above.path(), folder.join("up")).unwrap();
+        for path in [
+            "/../secret",
+            "/%2e%2e/secret",
+            "/absent",
+            "/link",
+            "/up/secret",
+            "/%6cink",
+        ] {
             assert!(
                 get(server.address(), path, "").starts_with("HTTP/1.1 4"),
                 "{path}"
@@ -175,6 +227,11 @@ mod tests {
         }
         assert_eq!(server.requests()[..2], ["GET /root", "GET /root bytes=3-5"]);
         let address = server.address();
+        assert_eq!(server.url(), format!("http://{address}/{SCRIPT}"));
+        drop(server);
+        // The output folder does as well.
+        let server = Server::start(above.path(), loopback).unwrap();
+        assert!(get(server.address(), "/root", "").ends_with("0123456789"));
         drop(server);
         assert!(TcpStream::connect(address).is_err());
     }

@@ -13,7 +13,7 @@ use super::machine::nets::Net;
 use super::machine::{Accel, Clock, Forward, Machine, OnReset, Start};
 use super::process::Vm;
 use super::terminal::{self, Keys, Left};
-use super::{channel, timeline};
+use super::{channel, preflight, timeline};
 use crate::artifact;
 use crate::format::uki;
 use crate::host::session::Session;
@@ -44,6 +44,8 @@ pub struct Options {
     pub tpm: bool,
     /// Folder that keeps the node's disks between runs; without it they are temporary.
     pub node: Option<PathBuf>,
+    /// Whether what the folder keeps is removed first.
+    pub fresh: bool,
     /// Words that are added to the kernel's command line, with `direct`.
     pub append: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl Default for Options {
             etcd: true,
             tpm: false,
             node: None,
+            fresh: false,
             append: Vec::new(),
         }
     }
@@ -191,6 +194,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
 pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -> Result<()> {
     let progress = &session.progress;
     let _guard = session.interrupt.guard();
+    preflight::check(options.memory, &options.forwards)?;
     let scratch = session.cache.scratch()?;
     let (accel, why) = accel::choose(
         tools,
@@ -206,7 +210,18 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
         ));
     }
     let folder = options.node.as_deref().unwrap_or(scratch.path());
+    if options.fresh {
+        Node::forget(folder)?;
+    }
     let node = Node::prepare(folder, &image.disk, tools)?;
+    if !node.is_of(&image.disk)? {
+        bail!(
+            "{} is a node of another image than {}: its disk would be booted, not this image's; --fresh makes it anew and \
+             loses its data, another folder keeps it",
+            folder.display(),
+            image.out.display()
+        );
+    }
     let machine = machine(image, &node, options, accel)?;
     progress.say(
         "the console follows; leave by Ctrl-A X or Ctrl-C (Ctrl-A C sends Ctrl-C to the node)",
