@@ -310,7 +310,7 @@ fn mistakes_of_a_baked_cluster_object_are_mistakes_of_the_recipe() {
     }
     let report = written(&[("a.toml", &recipe("version = \"1.35.4\"\n"))]).unwrap_err();
     assert!(
-        report.contains("v1.35.4 is not in the image, which brings v1.36.0"),
+        report.contains("version: 1.35.4 is not in the image, whose recipe has 1.36"),
         "{report}"
     );
 }

@@ -33,8 +33,17 @@ pub(super) fn check(
         Ok(Err(error)) => return check.add(Mistake::nowhere(format!("{path}: {error}"))),
         Err(error) => return check.add(Mistake::nowhere(format!("reading {path}: {error}"))),
     };
+    let own = named(&text);
+    if let (Some(own), Some(recipe)) = (&own, kubernetes)
+        && own != recipe
+        && !own.starts_with(&format!("{recipe}."))
+    {
+        check.add(Mistake::nowhere(format!(
+            "{path}: version: {own} is not in the image, whose recipe has {recipe}"
+        )));
+    }
     let image = Image {
-        version: version(&text, kubernetes),
+        version: version(own, kubernetes),
         ..Image::default()
     };
     let role = match role {
@@ -48,18 +57,22 @@ pub(super) fn check(
     }
 }
 
+/// The version that an object names, without the `v`; none with a repository of its own, from which any may come. The text may
+/// be no object at all: its mistakes are found where it is read as one.
+fn named(text: &str) -> Option<String> {
+    let table: toml::Table = toml::from_str(text).unwrap_or_default();
+    let version = table.get("version").and_then(toml::Value::as_str);
+    let version = version.filter(|_| !table.contains_key("image-repository"));
+    version.map(|version| version.trim_start_matches('v').to_owned())
+}
+
 /// The version of Kubernetes that the image will bring: the recipe's, of which a minor one leaves the patch release to the
 /// object.
-fn version(text: &str, recipe: Option<&str>) -> String {
-    let Some(recipe) = recipe else {
-        return String::new();
-    };
-    let own = toml::from_str::<toml::Table>(text).ok();
-    let own = own.as_ref().and_then(|own| own.get("version")?.as_str());
-    let own = own.map(|own| own.trim_start_matches('v'));
-    match own {
-        _ if recipe.matches('.').count() == 2 => recipe.to_owned(),
-        Some(own) if own.starts_with(&format!("{recipe}.")) => own.to_owned(),
-        _ => format!("{recipe}.0"),
+fn version(own: Option<String>, recipe: Option<&str>) -> String {
+    match (own, recipe) {
+        (_, None) => String::new(),
+        (_, Some(recipe)) if recipe.matches('.').count() == 2 => recipe.to_owned(),
+        (Some(own), Some(recipe)) if own.starts_with(&format!("{recipe}.")) => own,
+        (_, Some(recipe)) => format!("{recipe}.0"),
     }
 }
