@@ -30,22 +30,27 @@ use release::ReleaseCommand;
 /// What stands at the end of `slipway --help`.
 const AFTER_HELP: &str = "\
 Examples:
-  slipway demo                                   build and boot a node of Kubernetes, and say whether it is Ready
-  slipway build recipes/metal.toml -o out        write out/metal-node-0.1.0 with the disk and its other forms
-  slipway run recipes/demo.toml --node n1        boot an image with its console here, and keep its disks in n1
+  slipway demo                              a Ready node of Kubernetes in QEMU
+  slipway build recipes/metal.toml          writes out/metal-node-0.1.0
+  slipway run recipes/demo.toml --node n1   its console here, its disks in n1
   slipway cluster new my.toml && slipway cluster up my.toml
 
 Environment:
-  SLIPWAY_CACHE                    folder of the cache [default: slipway in XDG_CACHE_HOME or ~/.cache]
-  SLIPWAY_DEBIAN_MIRROR            archive of Debian, if the recipe names none [default: of this host's apt]
-  SLIPWAY_DEBIAN_SECURITY_MIRROR   its security archive, in the same way
-  SLIPWAY_IDENTITY                 the age identity that the secrets of clusters are encrypted for
+  SLIPWAY_CACHE           folder of the cache [default: ~/.cache/slipway]
+  SLIPWAY_DEBIAN_MIRROR, SLIPWAY_DEBIAN_SECURITY_MIRROR
+                          archives, if a recipe names none [default: apt's]
+  SLIPWAY_IDENTITY        age identity of the secrets of clusters
   SLIPWAY_RELEASE_SERVER, SLIPWAY_GITHUB, SLIPWAY_RELEASE_REGISTRY
-                                   where `slipway release add` asks for checksums and digests
-  HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as curl reads them
-  SSL_CERT_FILE, SSL_CERT_DIR      certificates to trust in place of the system's
-  GOPROXY, GOSUMDB, GOFLAGS        for the Go toolchain that compiles Kubernetes
-  NO_COLOR                         reports of mistakes without colours
+                          where `release add` asks for checksums, digests
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+                          as curl reads them
+  SSL_CERT_FILE, SSL_CERT_DIR
+                          certificates to trust in place of the system's
+  GOPROXY, GOSUMDB, GOFLAGS
+                          for the Go toolchain that compiles Kubernetes
+  XDG_CACHE_HOME, XDG_CONFIG_HOME
+                          where caches and identities are
+  NO_COLOR                reports of mistakes without colours
 
 Exit codes:
   0    done
