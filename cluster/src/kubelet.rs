@@ -27,6 +27,25 @@ pub fn files(config: &Config, host: &Host) -> Vec<File> {
     ]
 }
 
+/// The files that are this node's own: the kubelet's arguments, and [`instance_config`].
+#[must_use]
+pub fn of_node(config: &Config, host: &Host) -> Vec<File> {
+    let mut files = vec![arguments(config, host)];
+    files.extend(instance_config(config));
+    files
+}
+
+/// The file in which kubeadm's tools look for the container runtime's socket, unless the node has it as an annotation. A dry run
+/// of kubeadm does not show it.
+#[must_use]
+pub fn instance_config(config: &Config) -> Option<File> {
+    let socket = quoted(&config.init.node_registration.cri_socket);
+    config.gate("NodeLocalCRISocket").then(|| {
+        let text = format!("containerRuntimeEndpoint: {socket}\n");
+        file("instance-config.yaml", text)
+    })
+}
+
 /// The file of the arguments of the kubelet on this node.
 #[must_use]
 pub fn arguments(config: &Config, host: &Host) -> File {

@@ -81,7 +81,8 @@ pub(crate) fn files(
         journal.write(world)?;
     }
     network(world, object)?;
-    for File { path, text } in kubelet::files(&object.config, host) {
+    let files = kubelet::files(&object.config, host).into_iter();
+    for File { path, text } in files.chain(kubelet::instance_config(&object.config)) {
         write_changed(world, &path, &text, 0o644)?;
     }
     Ok(())
@@ -356,6 +357,7 @@ mod tests {
             ("/etc/kubernetes/manifests/kube-scheduler.yaml", 0o600),
             ("/var/lib/kubelet/config.yaml", 0o644),
             ("/var/lib/kubelet/kubeadm-flags.env", 0o644),
+            ("/var/lib/kubelet/instance-config.yaml", 0o644),
             (cni::FILE, 0o644),
             (journal::FILE, 0o600),
         ] {

@@ -11,6 +11,7 @@ use cluster::discovery::pinned;
 use cluster::kubeconfigs;
 use cluster::kubelet;
 use cluster::object::{Join, Object};
+use cluster::static_pods::File;
 use image::kubelet::{BOOTSTRAP_KUBECONFIG, JOINED_CONFIG};
 use linux::atomic_file;
 use linux::world::World;
@@ -43,7 +44,7 @@ pub(crate) fn prepare(
     limits: Limits,
     request: Duration,
 ) -> Result<()> {
-    let Bootstrap { object, host } = bootstrap;
+    let object = &bootstrap.object;
     let journal = Journal::read(world)?;
     refuse_another(world, object, join, journal.as_ref())?;
     let name = &object.config.init.node_registration.name;
@@ -60,8 +61,15 @@ pub(crate) fn prepare(
             waiting::done(world)?;
         }
     }
-    let file = kubelet::arguments(&object.config, host);
-    write_changed(world, &file.path, &file.text, 0o644)
+    own_files(world, bootstrap)
+}
+
+/// Writes what is this node's own, if it has changed.
+fn own_files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
+    for File { path, text } in kubelet::of_node(&bootstrap.object.config, &bootstrap.host) {
+        write_changed(world, &path, &text, 0o644)?;
+    }
+    Ok(())
 }
 
 /// Writes what discovery found.
@@ -77,17 +85,12 @@ fn write(world: &World, bootstrap: &Bootstrap, join: &Join, found: &Discovered) 
     })?;
     let mut journal = Journal::of_worker(object.name());
     journal.write(world)?;
-    let arguments = kubelet::arguments(&object.config, &bootstrap.host);
     let token = join.token.text();
     let credentials = kubeconfigs::bootstrap(object.name(), &info.server, &info.authority, &token);
-    for (path, text, mode) in [
-        (AUTHORITY, &info.authority, 0o644),
-        (config.path.as_str(), &config.text, 0o644),
-        (arguments.path.as_str(), &arguments.text, 0o644),
-        (BOOTSTRAP_KUBECONFIG, &credentials, 0o600),
-    ] {
-        write_changed(world, path, text, mode)?;
-    }
+    write_changed(world, AUTHORITY, &info.authority, 0o644)?;
+    write_changed(world, &config.path, &config.text, 0o644)?;
+    own_files(world, bootstrap)?;
+    write_changed(world, BOOTSTRAP_KUBECONFIG, &credentials, 0o600)?;
     journal.authority = Some(hexadecimal(info.authority.as_bytes()));
     journal.write(world)
 }

@@ -18,11 +18,12 @@ use crate::samples::{
 };
 
 /// The files of a worker in the order in which they are written, with their modes.
-const FILES: [(&str, u32); 5] = [
+const FILES: [(&str, u32); 6] = [
     (journal::FILE, 0o600),
     (AUTHORITY, 0o644),
     (JOINED_CONFIG, 0o644),
     ("/var/lib/kubelet/kubeadm-flags.env", 0o644),
+    ("/var/lib/kubelet/instance-config.yaml", 0o644),
     (BOOTSTRAP_KUBECONFIG, 0o600),
 ];
 /// Six attempts, by a clock of their own.
