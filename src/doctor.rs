@@ -1,7 +1,7 @@
 //! Doctor: checks the resources of this host; names each missing one with its remedy.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
@@ -10,6 +10,7 @@ use crate::debian::mirror::{Host, Mirrors};
 use crate::debian::release::time;
 use crate::format::time::rfc3339;
 use crate::host::cache::Cache;
+use crate::host::meminfo;
 use crate::host::progress;
 use crate::host::sandbox::{self, Sandbox};
 use crate::install::tools::Tools;
@@ -322,8 +323,7 @@ fn ask(url: &str) -> anyhow::Result<(String, Duration)> {
 
 fn memory() -> Finding {
     const NAME: &str = "memory";
-    let text = fs::read_to_string(PathBuf::from("/proc/meminfo")).unwrap_or_default();
-    match available(&text) {
+    match meminfo::bytes(&meminfo::read(), "MemAvailable") {
         Some(bytes) if bytes >= MEMORY_BYTES => {
             Finding::good(NAME, format!("{} available", progress::bytes(bytes)))
         }
@@ -345,25 +345,9 @@ fn memory() -> Finding {
     }
 }
 
-/// `MemAvailable` of `/proc/meminfo`, in bytes.
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn available_memory_is_read() {
-        let text = "MemTotal: 8 kB\nMemAvailable:    2048 kB\n";
-        assert_eq!(available(text), Some(2 << 20));
-        assert_eq!(available("MemTotal: 8 kB\n"), None);
-    }
 
     #[test]
     fn a_clock_that_is_a_year_wrong_is_not_good() {

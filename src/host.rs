@@ -5,6 +5,7 @@ pub mod atomic_file;
 pub mod cache;
 pub mod interrupt;
 pub mod local_files;
+pub mod meminfo;
 pub mod progress;
 pub mod sandbox;
 pub mod tree;

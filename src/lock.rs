@@ -70,14 +70,14 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
         ),
         _ => {}
     }
-    if let Some(request) = &request.kubelet {
-        kubelet::refuse_unknown(&recipe, request)?;
-    }
+    let wanted = request.kubelet.as_ref();
+    let wanted = wanted.map(|wanted| anyhow::Ok((wanted, kubelet::tables(&recipe, wanted)?)));
+    let wanted = wanted.transpose()?;
     let lock = make(session, &recipe.debian, &request, &step, digest)?;
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling a kubelet takes the toolchain from the packages chosen above.
-    if let Some(request) = &request.kubelet {
-        let pinned = kubelet::pin(session, &locked, request)?;
+    if let Some((wanted, tables)) = &wanted {
+        let pinned = kubelet::pin(session, &locked, wanted, tables)?;
         locked.lock.kubelet = Some(pinned.kubelet);
         locked.lock.components = pinned.components;
     }

@@ -29,20 +29,18 @@ use crate::release::{FILE, Tables};
 use module::{Content, Modules};
 pub use program::{Pinned, Program};
 
-/// Refuses a version of Kubernetes that no release table knows, before anything is asked for. A recipe's own kubelet, a file
-/// or an image, may be of any version.
+/// The release tables of a recipe, once they know its version of Kubernetes: an unknown one is refused before anything is
+/// asked for. A recipe's own kubelet, a file or an image, may be of any version.
 ///
 /// # Errors
 /// If the version is unknown, with the nearest ones, or a table is refused.
-pub fn refuse_unknown(recipe: &Recipe, request: &KubeletRequest) -> Result<()> {
+pub fn tables(recipe: &Recipe, request: &KubeletRequest) -> Result<Tables> {
     let tables = Tables::read(&recipe.folder().join(FILE))?;
-    if request.sources.iter().any(is_own) {
-        return Ok(());
+    if !request.sources.iter().any(is_own) {
+        let known = tables.find(&request.version);
+        known.with_context(|| recipe.path.display().to_string())?;
     }
-    tables
-        .find(&request.version)
-        .map(drop)
-        .with_context(|| recipe.path.display().to_string())
+    Ok(tables)
 }
 
 /// Whether a source is not the vendor's release, but the user's own kubelet.
@@ -59,16 +57,20 @@ const fn is_own(source: &KubeletSource) -> bool {
 ///
 /// # Errors
 /// If no source answers; with the reason for each.
-pub fn pin(session: &Session, locked: &LockedRecipe, request: &KubeletRequest) -> Result<Pinned> {
+pub fn pin(
+    session: &Session,
+    locked: &LockedRecipe,
+    request: &KubeletRequest,
+    tables: &Tables,
+) -> Result<Pinned> {
     let recipe = &locked.recipe;
-    let tables = Tables::read(&recipe.folder().join(FILE))?;
     let mut refusals = Vec::new();
     // In the recipe's order: a release server is fast, compiling takes minutes and is for hosts without access to one.
     for source in &request.sources {
         let step = session
             .progress
             .step(&format!("kubelet from {}", name(source)));
-        let pinned = of_release(&tables, source, request)
+        let pinned = of_release(tables, source, request)
             .and_then(|request| pin_from(session, locked, source, &request, &step));
         match pinned {
             Ok(pinned) => {

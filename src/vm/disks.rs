@@ -17,6 +17,7 @@ use super::machine::OVMF_VARS;
 use super::machine::disk::{Bus, Disk, Format};
 use crate::format::gpt::{Table, sector_size};
 use crate::host::atomic_file;
+use crate::host::cache;
 use crate::install::tools::Tools;
 use crate::publish::sums::SUMS;
 
@@ -50,7 +51,7 @@ impl Node {
                 Some(digest) => atomic_file::write(&node.image(), 0o644, |file| {
                     Ok(writeln!(file, "{digest}")?)
                 })?,
-                None => remove(&node.image())?,
+                None => cache::remove(&node.image())?,
             }
             // Renamed when complete, so that a partial copy is never booted.
             let half = folder.join("system.raw.part");
@@ -108,14 +109,11 @@ impl Node {
             node.system(),
             node.etcd(),
             node.vars(),
+            node.tpm(),
             node.identity(),
             node.image(),
         ] {
-            remove(&path)?;
-        }
-        if node.tpm().exists() {
-            fs::remove_dir_all(node.tpm())
-                .with_context(|| format!("removing {}", node.tpm().display()))?;
+            cache::remove(&path)?;
         }
         Ok(())
     }
@@ -230,16 +228,6 @@ fn digest(disk: &Path) -> Option<String> {
         let (digest, path) = line.split_once("  ")?;
         (path == name).then(|| digest.to_owned())
     })
-}
-
-/// Removes a file, if it is there.
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("removing {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Creates a file of this many zero bytes, which takes no disk space.

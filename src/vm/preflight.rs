@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use anyhow::{Context, Result, ensure};
 
 use super::machine::Forward;
+use crate::host::meminfo;
 
 /// The least memory of a machine, MiB: below it, kernel and initrd leave no room for the node, which then hangs.
 pub const LEAST_MEMORY: u32 = 512;
@@ -17,8 +18,7 @@ pub const MOST_CPUS: u32 = 255;
 /// # Errors
 /// If the host has less memory, swap space included, or a port of it is in use, given twice or not for this user.
 pub fn check(wanted: u32, forwards: &[Forward]) -> Result<()> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    memory(wanted, total(&meminfo))?;
+    memory(wanted, total(&meminfo::read()))?;
     ports(forwards)
 }
 
@@ -33,13 +33,10 @@ fn memory(wanted: u32, host: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// `MemTotal` and `SwapTotal` of `/proc/meminfo`, in MiB.
-fn total(meminfo: &str) -> Option<u64> {
-    let kilobytes = |name: &str| -> Option<u64> {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse().ok()
-    };
-    Some((kilobytes("MemTotal:")? + kilobytes("SwapTotal:").unwrap_or(0)) / 1024)
+/// Memory and swap space, in MiB.
+fn total(text: &str) -> Option<u64> {
+    let swap = meminfo::bytes(text, "SwapTotal").unwrap_or(0);
+    Some((meminfo::bytes(text, "MemTotal")? + swap) >> 20)
 }
 
 fn ports(forwards: &[Forward]) -> Result<()> {

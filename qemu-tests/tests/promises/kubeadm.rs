@@ -3,6 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use image::kubelet::ADMIN_KUBECONFIG;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
@@ -30,7 +31,6 @@ const CERTIFICATES: [&str; 13] = [
 /// Its check makes a Job whose image, pause of upstream's registry, is not in this image.
 const PLAN: &str =
     "kubeadm upgrade plan $(kubeadm version -o short) --ignore-preflight-errors=CreateJob";
-const ADMIN: &str = "export KUBECONFIG=/etc/kubernetes/admin.conf";
 
 /// kubeadm finds each certificate, reads the cluster's configuration, finds it well and its components' versions, makes
 /// tokens, and renews a certificate that the API server then serves with.
@@ -53,7 +53,10 @@ pub(crate) fn its_tools_read_a_cluster_of_ours(lab: &mut Lab) -> Result<()> {
 }
 
 fn kubeadm(running: &Running, command: &str) -> Result<String> {
-    running.run_within(&format!("{ADMIN}\n{command} 2>&1"), timeouts::READY)
+    running.run_within(
+        &format!("export KUBECONFIG={ADMIN_KUBECONFIG}\n{command} 2>&1"),
+        timeouts::READY,
+    )
 }
 
 fn certificates(running: &Running) -> Result<()> {
