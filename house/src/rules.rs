@@ -33,6 +33,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         &["api", "image", "ignition", "fetch", "platform"],
     ),
     ("qemu-tests", &["slipway"]),
+    ("namespace-tests", &["slipway"]),
     // The measured guests are driven by the laboratory of the promises.
     ("bench", &["slipway", "qemu-tests"]),
 ];

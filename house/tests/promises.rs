@@ -56,7 +56,8 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Names of the test functions in all Rust files, and those of the tests in a virtual machine as `module::name`.
+/// Names of the test functions in all Rust files, and those of the tests in a virtual machine or in namespaces as
+/// `module::name`.
 fn functions() -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut all, mut virtual_machine) = (BTreeSet::new(), BTreeSet::new());
     for (path, text) in sources() {
@@ -72,7 +73,7 @@ fn functions() -> (BTreeSet<String>, BTreeSet<String>) {
                     all.insert(name);
                 }
             }
-            if path.ends_with("promises/main.rs")
+            if (path.ends_with("promises/main.rs") || path.ends_with("clusters/main.rs"))
                 && line.contains("::")
                 && let Some(name) = line.strip_suffix(',')
                 && name

@@ -1,0 +1,119 @@
+//! The lab: the image, the hub, and the nodes of one test at a time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use slipway::host::cache::Scratch;
+use slipway::host::progress::Kind;
+use slipway::host::session::Session;
+use slipway::install::tools;
+use slipway::lock::Mode;
+use slipway::pipeline::{self, Request};
+use slipway::recipe::SET_TOOLS_BUILD;
+
+use crate::host_settings::HostSettings;
+use crate::hub::Hub;
+use crate::image_root::ImageRoot;
+use crate::namespace::own_mounts;
+use crate::node::{Node, NodeOptions, Services};
+
+/// What the kubelet and kube-proxy need in namespaces: control groups without systemd, of version 1 too, and no settings of the
+/// whole kernel.
+const IN_NAMESPACES: &str = r#"
+[proxy]
+config = { conntrack = { maxPerCore = 0, min = 0, tcpCloseWaitTimeout = "0s", tcpEstablishedTimeout = "0s" } }
+[kubelet]
+config = { cgroupDriver = "cgroupfs", failCgroupV1 = false, kubeletCgroups = "", enforceNodeAllocatable = [], evictionHard = { "memory.available" = "1Mi", "nodefs.available" = "1Mi", "nodefs.inodesFree" = "1%", "imagefs.available" = "1Mi" }, imageGCHighThresholdPercent = 100, shutdownGracePeriod = "0s", shutdownGracePeriodCriticalPods = "0s" }
+"#;
+
+/// The lab.
+#[derive(Debug)]
+pub struct Lab {
+    /// The image's root.
+    pub image: ImageRoot,
+    /// The network between the nodes.
+    pub hub: Hub,
+    scratch: Scratch,
+    session: Session,
+    nodes: usize,
+    _settings: HostSettings,
+}
+
+impl Lab {
+    /// Builds the image of `recipe`, a path in the repository, unless it is built already. This process must have one thread.
+    ///
+    /// # Errors
+    /// If a build step fails, or this host cannot run nodes in namespaces.
+    pub fn open(recipe: &str) -> Result<Self> {
+        own_mounts()?;
+        let folder = workspace()?.join("target/namespace-tests");
+        fs::create_dir_all(&folder)?;
+        let session = Session::open(Kind::Quiet)?;
+        let request = Request {
+            recipe: workspace()?.join(recipe),
+            output: folder.clone(),
+            lock: Mode::Make,
+        };
+        let built = pipeline::build(&session, &request)?;
+        let debs = built.locked.fetch(&session, SET_TOOLS_BUILD)?;
+        let tools = tools::install(&session, "tools", &debs)?;
+        let image = ImageRoot::unpack(&session, &tools, &built.out)?;
+        let scratch = session.cache.scratch()?;
+        let mount = scratch.path().join("hub");
+        fs::create_dir(&mount).context("making the hub's folder")?;
+        Ok(Self {
+            hub: Hub::new(&image.tree, &mount)?,
+            image,
+            scratch,
+            session,
+            nodes: 0,
+            _settings: HostSettings::keep()?,
+        })
+    }
+
+    /// The session of this run.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// A node that is off, with the given cluster object and what this host needs added to it.
+    ///
+    /// # Errors
+    /// If its files cannot be written.
+    pub fn node(&mut self, name: &str, address: u8, object: &str) -> Result<Node> {
+        self.node_of(NodeOptions {
+            name: name.to_owned(),
+            hostname: None,
+            address,
+            control_plane: !object.contains("[join]"),
+            object: Some(format!("{object}{IN_NAMESPACES}")),
+            services: Services::All,
+        })
+    }
+
+    /// A node that is off.
+    ///
+    /// # Errors
+    /// If its files cannot be written.
+    pub fn node_of(&mut self, options: NodeOptions) -> Result<Node> {
+        self.nodes += 1;
+        let folder = self
+            .scratch
+            .path()
+            .join(format!("{}-{}", options.name, self.nodes));
+        Node::new(&self.image, options, &folder)
+    }
+
+    /// Where the nodes' files are, until the lab is dropped.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+}
+
+fn workspace() -> Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    folder.map(Path::to_owned).context("finding the workspace")
+}

@@ -1,0 +1,125 @@
+//! A control plane of one node.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use namespace_tests::lab::Lab;
+use namespace_tests::node::Node;
+
+/// How long a node may take to be Ready, beside compilers.
+pub(crate) const READY: Duration = Duration::from_secs(180);
+/// How long pods may take.
+pub(crate) const PODS: Duration = Duration::from_secs(120);
+
+/// One node that takes pods.
+pub(crate) const OBJECT: &str = "name = \"lab\"\nstart-timeout = \"10m\"\n[node]\ntaints = []\n";
+
+/// Two pods with a map, a token and a folder of their own, behind a service; their programs are the node's, by a folder of the
+/// host, since the image's own container images have no shell.
+const WORK: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: words }
+data: { greeting: hello from a map }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: web }
+spec:
+  replicas: 2
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: web
+        image: slipway.local/pause:baked
+        imagePullPolicy: Never
+        command: [/usr/bin/bash, -c]
+        args:
+        - |
+          cp /words/greeting /scratch/greeting
+          test -s /var/run/secrets/kubernetes.io/serviceaccount/token && echo "the token is there"
+          exec socat TCP-LISTEN:8080,fork,reuseaddr "SYSTEM:echo HTTP/1.0 200 OK; echo; cat /scratch/greeting; cat /etc/hostname"
+        ports: [{ containerPort: 8080 }]
+        readinessProbe: { tcpSocket: { port: 8080 }, periodSeconds: 1 }
+        volumeMounts:
+        - { name: words, mountPath: /words }
+        - { name: scratch, mountPath: /scratch }
+        - { name: usr, mountPath: /usr, readOnly: true }
+      volumes:
+      - { name: words, configMap: { name: words } }
+      - { name: scratch, emptyDir: {} }
+      - { name: usr, hostPath: { path: /usr/lib/slipway/kubelet/rootfs/usr } }
+---
+apiVersion: v1
+kind: Service
+metadata: { name: web }
+spec:
+  selector: { app: web }
+  ports: [{ port: 80, targetPort: 8080 }]
+"#;
+
+/// A pod and its program's words of the service, by its name: CoreDNS and kube-proxy.
+const BY_NAME: &str = "exec deploy/web -- /usr/bin/bash -c 'exec 3<>/dev/tcp/web.default.svc.cluster.local/80; timeout 5 cat <&3'";
+
+/// A node becomes Ready, runs a Deployment behind a service with a name, answers logs, exec and port-forward, and has
+/// everything again after its power was cut.
+pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut Lab) -> Result<()> {
+    let mut node = lab.node("cp1", 11, OBJECT)?;
+    node.start(&lab.hub)?;
+    node.wait_ready(READY)?;
+    node.run(&format!(
+        "kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f - <<'END'\n{WORK}\nEND"
+    ))?;
+    serves(&node)?;
+    let identity = identity(&node)?;
+    node.cut()?;
+    node.start(&lab.hub)?;
+    node.wait_ready(READY)?;
+    ensure!(
+        identity == self::identity(&node)?,
+        "it is another cluster after the cut"
+    );
+    serves(&node)
+}
+
+/// What tells this cluster from every other one.
+pub(crate) fn identity(node: &Node) -> Result<String> {
+    node.kubectl("get namespace kube-system -o jsonpath='{.metadata.uid}'")
+}
+
+fn serves(node: &Node) -> Result<()> {
+    let kubectl = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
+    node.wait_for(
+        "CoreDNS",
+        &format!("{kubectl} -n kube-system rollout status deploy/coredns --timeout=1s"),
+        PODS,
+    )?;
+    node.wait_for(
+        "the pods",
+        &format!("{kubectl} rollout status deploy/web --timeout=1s"),
+        PODS,
+    )?;
+    let page = node.wait_for("the service's name", &format!("{kubectl} {BY_NAME}"), PODS)?;
+    ensure!(
+        page.contains("hello from a map"),
+        "the service answered {page:?}"
+    );
+    let said = node.kubectl("logs deploy/web")?;
+    ensure!(
+        said.contains("the token is there"),
+        "the pod's log is {said:?}"
+    );
+    let forwarded = node.run(&format!(
+        "{kubectl} port-forward deploy/web 18080:8080 >/run/forward 2>&1 & forward=$!
+for i in {{1..100}}; do grep -q Forwarding /run/forward && break; sleep 0.1; done
+exec 3<>/dev/tcp/127.0.0.1/18080; timeout 10 cat <&3; kill $forward"
+    ))?;
+    ensure!(
+        forwarded.contains("hello from a map"),
+        "the forwarded port answered {forwarded:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! Whole clusters on this host: the nodes of an image in namespaces, with the real Kubernetes.
+
+mod control_plane;
+
+use std::process::ExitCode;
+
+use namespace_tests::runner::{self, Test};
+
+/// The image of the nodes, a path in the repository.
+const RECIPE: &str = "namespace-tests/node.toml";
+
+macro_rules! tests {
+    ($($module:ident::$name:ident,)*) => {
+        &[$(Test { name: concat!(stringify!($module), "::", stringify!($name)), prove: $module::$name }),*]
+    };
+}
+
+const TESTS: &[Test] =
+    tests![control_plane::a_node_serves_pods_and_has_them_again_after_a_power_cut,];
+
+/// Those that CI leaves out.
+const LONG: &[Test] = tests![];
+
+fn main() -> ExitCode {
+    runner::main(RECIPE, TESTS, LONG)
+}
