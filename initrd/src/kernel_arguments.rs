@@ -348,6 +348,6 @@ mod tests {
         let long = change(&[&long], &[]).unwrap_err();
         assert!(long.to_string().contains("too long"), "{long}");
         assert_eq!(read(), "b=1 c");
-        assert!(!esp.path().join("loader/addons/slipway.addon.new").exists());
+        assert!(!esp.path().join("loader/addons/.slipway.addon.new").exists());
     }
 }

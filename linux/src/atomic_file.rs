@@ -1,9 +1,10 @@
 //! Atomic file writes: temporary file, fsync, rename, fsync of the folder. A power cut leaves the old content or the new.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -25,17 +26,26 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 /// # Errors
 /// If it cannot be written.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = Path::new(&beside);
+    let beside = temporary(path)?;
     // Not opened for truncation: a symbolic link left in its place would be followed.
-    unlink(beside)?;
-    let done = fill(beside, content, mode).and_then(|()| fs::rename(beside, path));
+    unlink(&beside)?;
+    let done = fill(&beside, content, mode).and_then(|()| fs::rename(&beside, path));
     if done.is_err() {
-        unlink(beside).ok();
+        unlink(&beside).ok();
     }
     done?;
     sync_folder(path)
+}
+
+/// The temporary file, whose name begins with a dot. The kubelet takes every other file in its folder of manifests for a static pod,
+/// whatever its ending: it would start `etcd.yaml.new` beside `etcd.yaml`, and for ever wait for the end of the one before it starts
+/// the other (<https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/config/file_linux.go>).
+fn temporary(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidFilename)?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(".new");
+    Ok(path.with_file_name(hidden))
 }
 
 fn fill(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
@@ -91,7 +101,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, victim) = (folder.path().join("a.b"), folder.path().join("victim"));
         fs::write(&victim, "kept").unwrap();
-        symlink(&victim, folder.path().join("a.b.new")).unwrap();
+        symlink(&victim, folder.path().join(".a.b.new")).unwrap();
         assert_eq!(read(&path).unwrap(), None);
         for content in ["one", "two"] {
             write(&path, content.as_bytes(), 0o600).unwrap();
@@ -108,6 +118,15 @@ mod tests {
             assert_eq!(read(&path).unwrap(), None);
         }
         assert!(write(&folder.path().join("no/such"), b"", 0o600).is_err());
+    }
+
+    /// The kubelet's rule for what is a manifest: all names that do not begin with a dot.
+    #[test]
+    fn a_watched_folder_never_has_a_second_file_of_another_name() {
+        let path = Path::new("/etc/kubernetes/manifests/etcd.yaml");
+        let beside = temporary(path).unwrap();
+        assert_eq!(beside, Path::new("/etc/kubernetes/manifests/.etcd.yaml.new"));
+        assert!(temporary(Path::new("/")).is_err());
     }
 
     #[test]

@@ -45,20 +45,14 @@ impl Hub {
     /// # Errors
     /// If the kernel refuses it.
     pub(crate) fn attach(&self, name: &str, holder: Pid) -> Result<()> {
-        self.detach(name)?;
+        // The card of a node that was turned off goes a moment after its last process.
         self.run(&format!(
-            "ip link add v-{name} type veth peer name eth0 netns {holder}; ip link set v-{name} master {BRIDGE} up"
-        ))?;
-        Ok(())
-    }
-
-    /// Takes the node's card away, if it has one.
-    ///
-    /// # Errors
-    /// If the kernel refuses it.
-    pub(crate) fn detach(&self, name: &str) -> Result<()> {
-        self.run(&format!(
-            "! ip link show v-{name} >/dev/null 2>&1 || ip link del v-{name}"
+            "for i in {{1..100}}; do
+  ip link del v-{name} 2>/dev/null || true
+  ! ip link add v-{name} type veth peer name eth0 netns {holder} || break
+  sleep 0.05
+done
+ip link set v-{name} master {BRIDGE} up"
         ))?;
         Ok(())
     }

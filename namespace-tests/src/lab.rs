@@ -27,6 +27,25 @@ config = { conntrack = { maxPerCore = 0, min = 0, tcpCloseWaitTimeout = "0s", tc
 config = { cgroupDriver = "cgroupfs", failCgroupV1 = false, kubeletCgroups = "", enforceNodeAllocatable = [], evictionHard = { "memory.available" = "1Mi", "nodefs.available" = "1Mi", "nodefs.inodesFree" = "1%", "imagefs.available" = "1Mi" }, imageGCHighThresholdPercent = 100, shutdownGracePeriod = "0s", shutdownGracePeriodCriticalPods = "0s" }
 "#;
 
+/// The same as documents beside a configuration of `kubeadm init`.
+pub const KUBEADM_DOCUMENTS: &str = r"
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+conntrack: { maxPerCore: 0, min: 0, tcpCloseWaitTimeout: 0s, tcpEstablishedTimeout: 0s }
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupDriver: cgroupfs
+failCgroupV1: false
+enforceNodeAllocatable: []
+evictionHard: { memory.available: 1Mi, nodefs.available: 1Mi, nodefs.inodesFree: 1%, imagefs.available: 1Mi }
+imageGCHighThresholdPercent: 100
+volumePluginDir: /var/lib/kubelet/volumeplugins
+resolvConf: /run/systemd/resolve/resolv.conf
+";
+
 /// The lab.
 #[derive(Debug)]
 pub struct Lab {
@@ -34,6 +53,7 @@ pub struct Lab {
     pub image: ImageRoot,
     /// The network between the nodes.
     pub hub: Hub,
+    logs: PathBuf,
     scratch: Scratch,
     session: Session,
     nodes: usize,
@@ -65,6 +85,7 @@ impl Lab {
         Ok(Self {
             hub: Hub::new(&image.tree, &mount)?,
             image,
+            logs: folder.join("logs"),
             scratch,
             session,
             nodes: 0,
@@ -78,18 +99,35 @@ impl Lab {
         &self.session
     }
 
-    /// A node that is off, with the given cluster object and what this host needs added to it.
+    /// A control plane that is off, with the given cluster object and what this host needs added to it.
     ///
     /// # Errors
     /// If its files cannot be written.
-    pub fn node(&mut self, name: &str, address: u8, object: &str) -> Result<Node> {
+    pub fn control_plane(&mut self, name: &str, address: u8, object: &str) -> Result<Node> {
         self.node_of(NodeOptions {
-            name: name.to_owned(),
-            hostname: None,
-            address,
-            control_plane: !object.contains("[join]"),
-            object: Some(format!("{object}{IN_NAMESPACES}")),
-            services: Services::All,
+            control_plane: true,
+            ..options(name, address, object)
+        })
+    }
+
+    /// A worker that is off.
+    ///
+    /// # Errors
+    /// If its files cannot be written.
+    pub fn worker(&mut self, name: &str, address: u8, object: &str) -> Result<Node> {
+        self.node_of(options(name, address, object))
+    }
+
+    /// A node without a cluster object that is off: containerd is all that it starts.
+    ///
+    /// # Errors
+    /// If its files cannot be written.
+    pub fn runtime(&mut self, name: &str, address: u8, control_plane: bool) -> Result<Node> {
+        self.node_of(NodeOptions {
+            control_plane,
+            object: None,
+            services: Services::Runtime,
+            ..options(name, address, "")
         })
     }
 
@@ -99,17 +137,29 @@ impl Lab {
     /// If its files cannot be written.
     pub fn node_of(&mut self, options: NodeOptions) -> Result<Node> {
         self.nodes += 1;
+        let logs = self.logs.join(&options.name);
         let folder = self
             .scratch
             .path()
             .join(format!("{}-{}", options.name, self.nodes));
-        Node::new(&self.image, options, &folder)
+        Node::new(&self.image, options, &folder, &logs)
     }
 
     /// Where the nodes' files are, until the lab is dropped.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.scratch.path()
+    }
+}
+
+fn options(name: &str, address: u8, object: &str) -> NodeOptions {
+    NodeOptions {
+        name: name.to_owned(),
+        hostname: None,
+        address,
+        control_plane: false,
+        object: Some(format!("{object}{IN_NAMESPACES}")),
+        services: Services::All,
     }
 }
 

@@ -65,6 +65,7 @@ pub enum Services {
 pub struct Node {
     options: NodeOptions,
     folder: PathBuf,
+    logs: PathBuf,
     image: ImageRoot,
     running: Option<Running>,
 }
@@ -80,20 +81,33 @@ struct Running {
 }
 
 impl Node {
-    /// A new node with empty disks; `folder` is its own.
+    /// A new node with empty disks; `folder` is its own, `logs` is where the logs of its services stay.
     ///
     /// # Errors
     /// If its files cannot be written.
-    pub fn new(image: &ImageRoot, options: NodeOptions, folder: &Path) -> Result<Self> {
+    pub fn new(
+        image: &ImageRoot,
+        options: NodeOptions,
+        folder: &Path,
+        logs: &Path,
+    ) -> Result<Self> {
         for below in ["mount", "var", "etcd"] {
             let folder = folder.join(below);
             fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         }
+        match fs::remove_dir_all(logs) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("removing {}", logs.display()));
+            }
+            _ => {}
+        }
+        fs::create_dir_all(logs).with_context(|| format!("making {}", logs.display()))?;
         // The gate of the kubelet proves that the volume is a file system, and not a folder of one.
         memory_disk(&folder.join("etcd"))?;
         let node = Self {
             options,
             folder: folder.to_owned(),
+            logs: logs.to_owned(),
             image: image.clone(),
             running: None,
         };
@@ -194,6 +208,17 @@ impl Node {
         fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
     }
 
+    /// Writes a file of the running node.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_running(&self, path: &str, text: &str) -> Result<()> {
+        self.run(&format!(
+            "mkdir -p $(dirname {path})\ncat > {path} <<'END'\n{text}\nEND"
+        ))?;
+        Ok(())
+    }
+
     /// Turns the node on: namespaces, network, what the init hands over, then its services.
     ///
     /// # Errors
@@ -252,7 +277,7 @@ ip link set eth0 up
 ip route add default via {GATEWAY}
 for file in /etc/sysctl.d/50-kubernetes.conf; do grep ^net. $file | tr -d ' ' > /run/sysctl; done
 sysctl -q -p /run/sysctl
-for file in /usr/lib/tmpfiles.d/50-cni.conf; do [ ! -e $file ] || systemd-tmpfiles --create $file; done"
+systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
         ))?;
         Ok(())
     }
@@ -323,7 +348,7 @@ for file in /usr/lib/tmpfiles.d/50-cni.conf; do [ ! -e $file ] || systemd-tmpfil
     fn serve(&mut self, unit: Unit) {
         if let Some(running) = &mut self.running {
             let name = unit.name;
-            let service = Service::start(Arc::clone(&running.space), unit, &self.folder);
+            let service = Service::start(Arc::clone(&running.space), unit, &self.logs);
             running.services.push((name, service));
         }
     }
@@ -417,14 +442,18 @@ for file in /usr/lib/tmpfiles.d/50-cni.conf; do [ ! -e $file ] || systemd-tmpfil
         }
     }
 
-    /// The ends of the node's logs.
+    /// The ends of the node's logs, and of those of its static pods.
     #[must_use]
     pub fn logs(&self) -> String {
+        let mut files: Vec<PathBuf> = ["kubelet", "cluster", "addons", "routes"]
+            .map(|name| self.logs.join(format!("{name}.log")))
+            .into();
+        files.extend(newest_pod_logs(&self.below_var("/var/log/pods")));
         let mut out = String::new();
-        for name in ["containerd", "kubelet", "cluster", "addons", "routes"] {
-            let text =
-                fs::read_to_string(self.folder.join(format!("{name}.log"))).unwrap_or_default();
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap_or_default();
             if !text.is_empty() {
+                let name = file.strip_prefix(&self.folder).unwrap_or(&file).display();
                 out += &format!("--- {name} of {}\n{}\n", self.options.name, tail(&text));
             }
         }
@@ -486,6 +515,21 @@ fn device(path: &Path) -> Result<String> {
     let number = fs::metadata(path)?.dev();
     let (major, minor) = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
     Ok(format!("{major}:{minor}"))
+}
+
+/// The newest log of each container below the folder of the pods' logs.
+fn newest_pod_logs(folder: &Path) -> Vec<PathBuf> {
+    let entries = |folder: &Path| {
+        let all = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = all.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    };
+    let pods = entries(folder).into_iter();
+    let containers = pods.flat_map(|pod| entries(&pod));
+    containers
+        .filter_map(|container| entries(&container).pop())
+        .collect()
 }
 
 /// Copies a tree of folders and files, with their modes.

@@ -7,12 +7,12 @@ use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
 
 /// How long a node may take to be Ready, beside compilers.
-pub(crate) const READY: Duration = Duration::from_secs(180);
+pub(crate) const READY: Duration = Duration::from_secs(90);
 /// How long pods may take.
 pub(crate) const PODS: Duration = Duration::from_secs(120);
 
 /// One node that takes pods.
-pub(crate) const OBJECT: &str = "name = \"lab\"\nstart-timeout = \"10m\"\n[node]\ntaints = []\n";
+pub(crate) const OBJECT: &str = "name = \"lab\"\nstart-timeout = \"10m\"\ntokens = [\"abcdef.0123456789abcdef\"]\n[node]\ntaints = []\n";
 
 /// Two pods with a map, a token and a folder of their own, behind a service; their programs are the node's, by a folder of the
 /// host, since the image's own container images have no shell.
@@ -67,7 +67,7 @@ const BY_NAME: &str = "exec deploy/web -- /usr/bin/bash -c 'exec 3<>/dev/tcp/web
 /// A node becomes Ready, runs a Deployment behind a service with a name, answers logs, exec and port-forward, and has
 /// everything again after its power was cut.
 pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut Lab) -> Result<()> {
-    let mut node = lab.node("cp1", 11, OBJECT)?;
+    let mut node = lab.control_plane("cp1", 11, OBJECT)?;
     node.start(&lab.hub)?;
     node.wait_ready(READY)?;
     node.run(&format!(

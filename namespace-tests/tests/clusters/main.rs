@@ -1,6 +1,8 @@
 //! Whole clusters on this host: the nodes of an image in namespaces, with the real Kubernetes.
 
 mod control_plane;
+mod join;
+mod kubeadm;
 
 use std::process::ExitCode;
 
@@ -15,8 +17,12 @@ macro_rules! tests {
     };
 }
 
-const TESTS: &[Test] =
-    tests![control_plane::a_node_serves_pods_and_has_them_again_after_a_power_cut,];
+const TESTS: &[Test] = tests![
+    control_plane::a_node_serves_pods_and_has_them_again_after_a_power_cut,
+    join::three_control_planes_and_a_worker_bear_the_loss_of_one,
+    kubeadm::its_nodes_join_a_cluster_of_ours,
+    kubeadm::ours_join_a_cluster_of_its,
+];
 
 /// Those that CI leaves out.
 const LONG: &[Test] = tests![];
