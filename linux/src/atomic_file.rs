@@ -125,7 +125,10 @@ mod tests {
     fn a_watched_folder_never_has_a_second_file_of_another_name() {
         let path = Path::new("/etc/kubernetes/manifests/etcd.yaml");
         let beside = temporary(path).unwrap();
-        assert_eq!(beside, Path::new("/etc/kubernetes/manifests/.etcd.yaml.new"));
+        assert_eq!(
+            beside,
+            Path::new("/etc/kubernetes/manifests/.etcd.yaml.new")
+        );
         assert!(temporary(Path::new("/")).is_err());
     }
 

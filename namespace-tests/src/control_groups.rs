@@ -12,6 +12,8 @@ use anyhow::{Context, Result, ensure};
 
 /// Where the host has them.
 const HOST: &str = "/sys/fs/cgroup";
+/// What the names of groups begin with.
+const PREFIX: &str = "slipway-";
 /// How long groups of ended processes may be busy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -32,7 +34,7 @@ pub(crate) struct ControlGroups {
 }
 
 impl ControlGroups {
-    /// Makes a group `name` in each hierarchy.
+    /// Makes a group for the node `name` in each hierarchy.
     ///
     /// # Errors
     /// If a hierarchy is not mounted where it should be, or is not writable.
@@ -40,9 +42,12 @@ impl ControlGroups {
         let text = fs::read_to_string("/proc/self/cgroup").context("reading /proc/self/cgroup")?;
         let groups = Self {
             hierarchies: hierarchies(&text),
-            name: name.to_owned(),
+            // Another run beside this one may have a node of the same name.
+            name: format!("{PREFIX}{}-{name}", std::process::id()),
         };
-        groups.remove()?;
+        for hierarchy in &groups.hierarchies {
+            remove_left(&Path::new(HOST).join(&hierarchy.folder));
+        }
         for hierarchy in &groups.hierarchies {
             let folder = groups.folder(hierarchy);
             fs::create_dir(&folder)
@@ -101,6 +106,20 @@ impl Drop for ControlGroups {
     fn drop(&mut self) {
         // The processes were killed; a group that is still busy is removed by the next node of that name.
         drop(self.remove());
+    }
+}
+
+/// Removes the groups of runs that were killed; what is busy stays.
+fn remove_left(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let run = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split('-').next());
+        if run.is_some_and(|run| !Path::new("/proc").join(run).exists()) {
+            drop(remove_below(&entry.path()));
+        }
     }
 }
 

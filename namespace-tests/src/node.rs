@@ -225,7 +225,7 @@ impl Node {
     /// If the host refuses a part of it.
     pub fn start(&mut self, hub: &Hub) -> Result<()> {
         ensure!(self.running.is_none(), "{} runs already", self.options.name);
-        let groups = ControlGroups::make(&format!("slipway-{}", self.options.name))?;
+        let groups = ControlGroups::make(&self.options.name)?;
         let etcd = self.options.control_plane.then(|| self.folder.join("etcd"));
         let view = View::Node(Box::new(NodeView {
             root: self.image.tree.clone(),
