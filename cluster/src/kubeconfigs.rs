@@ -2,12 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::certs::{Certificate, client};
 use crate::config::Config;
 use crate::report::Report;
 use crate::yaml::{self, Content, Node};
+
+/// The field of a cluster with the name of its API server's certificate.
+const SERVER_NAME: &str = "tls-server-name";
 
 /// What a kubeconfig is to be. Its one cluster, context and user are named as kubeadm names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub struct Kubeconfig {
     pub file: &'static str,
     /// The URL of the API server.
     pub server: String,
+    /// The name of the API server's certificate, if that is not the URL's host.
+    pub server_name: Option<String>,
     /// The cluster's name.
     pub cluster: String,
     /// The user, whose certificate has the same name.
@@ -39,10 +44,11 @@ impl Kubeconfig {
     /// The file.
     #[must_use]
     pub fn text(&self, credentials: Credentials<'_>) -> String {
-        let cluster = json!({
-            "certificate-authority-data": STANDARD.encode(credentials.authority),
-            "server": self.server,
-        });
+        let cluster = cluster(
+            &self.server,
+            self.server_name.as_deref(),
+            credentials.authority,
+        );
         let user = json!({
             "client-certificate-data": STANDARD.encode(credentials.certificate),
             "client-key-data": STANDARD.encode(credentials.key),
@@ -110,6 +116,7 @@ pub fn kubeconfigs(config: &Config) -> Vec<Kubeconfig> {
         .map(|(name, user, organisation, server)| Kubeconfig {
             file: file(name),
             server: server.clone(),
+            server_name: None,
             cluster: config.cluster.cluster_name.clone(),
             user: user.to_owned(),
             certificate: client(config, user, organisation),
@@ -127,6 +134,18 @@ fn file(name: &str) -> &'static str {
     }
 }
 
+/// The cluster of a kubeconfig.
+fn cluster(server: &str, server_name: Option<&str>, authority: &str) -> Value {
+    let mut cluster = json!({
+        "certificate-authority-data": STANDARD.encode(authority),
+        "server": server,
+    });
+    if let Some(name) = server_name {
+        cluster[SERVER_NAME] = name.into();
+    }
+    cluster
+}
+
 /// The kubeconfig by which the kubelet of a joining node requests its identity: the user is a bootstrap token.
 #[must_use]
 pub fn bootstrap(cluster: &str, server: &str, authority: &str, token: &str) -> String {
@@ -135,10 +154,7 @@ pub fn bootstrap(cluster: &str, server: &str, authority: &str, token: &str) -> S
     yaml::write(&json!({
         "apiVersion": "v1",
         "clusters": [{
-            "cluster": {
-                "certificate-authority-data": STANDARD.encode(authority),
-                "server": server,
-            },
+            "cluster": self::cluster(server, None, authority),
             "name": cluster,
         }],
         "contexts": [{"context": {"cluster": cluster, "user": user}, "name": context}],
@@ -153,6 +169,8 @@ pub fn bootstrap(cluster: &str, server: &str, authority: &str, token: &str) -> S
 pub struct Given {
     /// The URL of the API server.
     pub server: String,
+    /// The name of the API server's certificate, if that is not the URL's host.
+    pub server_name: Option<String>,
     /// The certificate of its authority, PEM, if it is in the file.
     pub authority: Option<String>,
     /// The user's certificate, PEM, if it is in the file.
@@ -174,12 +192,35 @@ pub fn read(text: &str) -> Option<Given> {
     let file = |key: &str| user.get(key)?.text().map(str::to_owned);
     Some(Given {
         server: cluster.get("server")?.text()?.to_owned(),
+        server_name: cluster
+            .get(SERVER_NAME)
+            .and_then(Node::text)
+            .map(str::to_owned),
         authority: data(cluster, "certificate-authority-data"),
         certificate: data(user, "client-certificate-data"),
         key: data(user, "client-key-data"),
         certificate_file: file("client-certificate"),
         key_file: file("client-key"),
     })
+}
+
+/// The same kubeconfig, whose first cluster is at another URL; `server_name` is the name of the API server's certificate, if that
+/// is not the URL's host. Nothing if it is no kubeconfig, or if nothing changes.
+#[must_use]
+pub fn redirected(text: &str, server: &str, server_name: Option<&str>) -> Option<String> {
+    let given = read(text)?;
+    if given.server == server && given.server_name.as_deref() == server_name {
+        return None;
+    }
+    let root = yaml::document(text, 0, &mut Report::default())?;
+    let mut value = root.content.value();
+    let cluster = value["clusters"][0]["cluster"].as_object_mut()?;
+    cluster.insert("server".to_owned(), server.into());
+    match server_name {
+        Some(name) => drop(cluster.insert(SERVER_NAME.to_owned(), name.into())),
+        None => drop(cluster.remove(SERVER_NAME)),
+    }
+    Some(yaml::write(&value))
 }
 
 fn first<'a>(root: &'a Node, list: &str) -> Option<&'a Node> {

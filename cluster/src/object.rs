@@ -3,6 +3,7 @@
 //! Its fields are copied with their positions into kubeadm's four documents, so that everything behind them,
 //! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
 
+pub mod balancer;
 mod join;
 mod known;
 mod translate;
@@ -22,6 +23,7 @@ use crate::report::{Mistake, Report};
 use crate::shared_keys::CertificateKey;
 use crate::source;
 use crate::yaml::{Content, Node};
+use balancer::{Balancer, Server};
 use translate::{Translation, translate};
 use words::{CNI, Document, Shape, WORDS};
 
@@ -99,6 +101,8 @@ pub struct Object {
     pub join: Option<Join>,
     /// How it joins a cluster, if it is a further control plane.
     pub further: Option<Further>,
+    /// The node-local balancer of the API servers.
+    pub balancer: Balancer,
     /// What is left out, and why.
     pub notes: Vec<String>,
 }
@@ -117,6 +121,9 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         Role::Worker => (join::worker(&root, image, &mut report), None),
         Role::ControlPlane => (None, join::control_plane(&root, image, &mut report)),
     };
+    // A kubelet must not be newer than its API server: that of a control plane stays with its own one, as kubeadm has it
+    // (ControlPlaneKubeletLocalMode), unless the object says otherwise.
+    let balancer = balancer::read(&root, role == Role::Worker, &mut report);
     let Some(kubeadm) = kubeadm(&translation, &root, image, &mut report) else {
         return Err(report);
     };
@@ -154,6 +161,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         labels: translation.labels,
         join,
         further,
+        balancer,
         notes,
     })
 }
@@ -313,6 +321,19 @@ impl Object {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.cluster.cluster_name
+    }
+
+    /// The API servers that are known before the cluster was asked: the endpoint's, and those of `[balancer] servers`.
+    #[must_use]
+    pub fn known_servers(&self) -> Vec<Server> {
+        let endpoint = Server::parse(&self.config.cluster.control_plane_endpoint).ok();
+        let mut servers: Vec<Server> = endpoint.into_iter().collect();
+        for server in &self.balancer.servers {
+            if !servers.contains(server) {
+                servers.push(server.clone());
+            }
+        }
+        servers
     }
 
     /// The address of the API server on this node.

@@ -123,6 +123,23 @@ pub fn administrators() -> Object {
     cluster_binding(admins, "cluster-admin", &group(admins))
 }
 
+/// The path of the `EndpointSlice` of the API servers: they write it themselves, by this name
+/// (<https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/>).
+pub const API_SERVERS: &str =
+    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+
+/// Lets nodes read [`API_SERVERS`], which the node authorizer does not, for their balancers. kubeadm has no such objects.
+#[must_use]
+pub fn api_servers_readers() -> [Object; 2] {
+    let rule = json!({
+        "apiGroups": ["discovery.k8s.io"],
+        "resourceNames": ["kubernetes"],
+        "resources": ["endpointslices"],
+        "verbs": ["get"],
+    });
+    rbac::bound("default", "slipway:api-servers", &rule, &[group(NODES)])
+}
+
 fn kubeadm_config(config: &Config) -> Vec<Object> {
     let name = "kubeadm:nodes-kubeadm-config";
     let data = json!({"ClusterConfiguration": yaml::write(&config.uploaded)});

@@ -540,3 +540,38 @@ fn the_example_of_the_documentation_is_read() {
     let object = worker(rest.split("```").next().unwrap());
     assert_eq!(object.join.unwrap().pins.len(), 1);
 }
+
+#[test]
+fn a_worker_has_a_balancer_and_a_control_plane_none_unless_the_object_says_otherwise() {
+    let of_worker = worker(&joining("")).balancer;
+    assert!(of_worker.enabled);
+    assert_eq!(of_worker.url(), "https://127.0.0.1:7443");
+    assert!(!taken("").balancer.enabled);
+    let table = "[balancer]\nenabled = ENABLED\nport = 7500\nservers = [\"10.0.0.6\", \"[fd00::6]:8443\", \"api.example.test:6443\"]\n";
+    let with = |enabled: &str| table.replace("ENABLED", enabled);
+    assert!(!worker(&joining(&with("false"))).balancer.enabled);
+    let own = taken(&format!(
+        "endpoint = \"api.example.test\"\n{}",
+        with("true")
+    ));
+    assert!(own.balancer.enabled);
+    assert_eq!(own.balancer.url(), "https://127.0.0.1:7500");
+    let known: Vec<String> = own
+        .known_servers()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let expected = ["api.example.test:6443", "10.0.0.6:6443", "[fd00::6]:8443"];
+    assert_eq!(known, expected);
+    let wrong = "[balancer]\nenabled = \"no\"\nport = 443\nserver = []\nservers = [\"API.example.test\", 7]\n";
+    assert_eq!(
+        refused(wrong),
+        [
+            "balancer.server: unknown field; did you mean \"servers\"? (line 4, column 10)",
+            "balancer.enabled: expected true or false (line 2, column 11)",
+            "balancer.port: expected a port, 1024 to 65535 (line 3, column 8)",
+            "balancer.servers: \"API.example.test\" is neither an address nor a name in lower case (line 5, column 12)",
+            "balancer.servers: expected HOST:PORT (line 5, column 32)",
+        ]
+    );
+}

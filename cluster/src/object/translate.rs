@@ -128,8 +128,8 @@ impl Translation {
         match name {
             "cni" => self.cni = cni(node, report),
             "feature-gates" => self.gates(node, report),
-            // A table that is read as a whole, `super::join`.
-            "join.token" | "join.ca-hashes" | "join.certificate-key" => {}
+            // Tables that are read as a whole, `super::join` and `super::balancer`.
+            table if table.starts_with("join.") || table.starts_with("balancer.") => {}
             _ => self.labels = labels(name, node, report),
         }
     }

@@ -78,6 +78,9 @@ pub(super) const WORDS: &[Word] = &[
     own("join.token"),
     own("join.ca-hashes"),
     own("join.certificate-key"),
+    own("balancer.enabled"),
+    own("balancer.port"),
+    own("balancer.servers"),
     word("tokens", Tokens, Init, "bootstrapTokens"),
     word("networks.pods", Subnets, Cluster, "networking.podSubnet"),
     word(

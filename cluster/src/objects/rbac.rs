@@ -43,6 +43,11 @@ pub(crate) fn reader_of(
         "resources": [resource],
         "verbs": ["get"],
     });
+    bound(namespace, name, &rule, subjects)
+}
+
+/// A role of a namespace with this rule, and its binding.
+pub(super) fn bound(namespace: &str, name: &str, rule: &Value, subjects: &[Value]) -> [Object; 2] {
     let metadata = json!({"name": name, "namespace": namespace});
     let role = json!({
         "apiVersion": VERSION,

@@ -85,7 +85,7 @@ impl Maker<'_> {
         if authority != Some(signer.certificate.trim()) {
             return self.of_another(path);
         }
-        if given.server != wanted.server {
+        if (&given.server, &given.server_name) != (&wanted.server, &wanted.server_name) {
             return Ok(false);
         }
         match (given.certificate, given.key) {
