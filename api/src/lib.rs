@@ -5,6 +5,10 @@
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>), and the objects are JSON values here already, so
 //! that the types of such a library would be compiled in and not used.
 
+// Floor: one server's readiness
+pub mod probe;
+
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,11 +47,55 @@ const MANAGER: &str = "slipway";
 pub struct Api {
     runtime: tokio::runtime::Runtime,
     client: reqwest::Client,
+    /// The URL as it is shown.
     server: String,
+    /// The URL of the requests: with the name of the server's certificate as its host.
+    url: String,
     /// The bootstrap token that every request is made with.
     token: Option<Token>,
     /// How long each request may take, if that is less than the client's own limit.
     limit: Option<Duration>,
+}
+
+/// Where an API server is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Server<'a> {
+    /// Its URL.
+    pub url: &'a str,
+    /// The name of its certificate, if that is not the URL's host. It counts where that host is an address.
+    pub name: Option<&'a str>,
+}
+
+impl<'a> From<&'a str> for Server<'a> {
+    fn from(url: &'a str) -> Self {
+        Self { url, name: None }
+    }
+}
+
+impl<'a> From<&'a String> for Server<'a> {
+    fn from(url: &'a String) -> Self {
+        Self::from(url.as_str())
+    }
+}
+
+impl Server<'_> {
+    /// The URL of requests, and the address that the name in it stands for.
+    fn target(&self) -> (String, Option<(&str, SocketAddr)>) {
+        let named = self.name.zip(address(self.url));
+        let url = match named {
+            Some((name, address)) => format!("https://{name}:{}", address.port()),
+            None => self.url.to_owned(),
+        };
+        (url, named)
+    }
+}
+
+/// The address of a URL `https://ADDRESS[:PORT]`.
+fn address(url: &str) -> Option<SocketAddr> {
+    let rest = url.strip_prefix("https://")?.trim_end_matches('/');
+    let bare = |text: &str| text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
+    let whole = || Some(SocketAddr::new(bare(rest)?, 443));
+    rest.parse().ok().or_else(whole)
 }
 
 /// Whom a client trusts.
@@ -81,7 +129,7 @@ impl Api {
     ///
     /// # Errors
     /// If the kubeconfig has no certificates, or they do not parse.
-    pub fn new(kubeconfig: &str, server: &str) -> Result<Self> {
+    pub fn new<'a>(kubeconfig: &str, server: impl Into<Server<'a>>) -> Result<Self> {
         let given = kubeconfigs::read(kubeconfig).context("not a kubeconfig")?;
         let (Some(authority), Some(certificate), Some(key)) =
             (given.authority, given.certificate, given.key)
@@ -95,8 +143,8 @@ impl Api {
     ///
     /// # Errors
     /// If they do not parse.
-    pub fn with_certificate(
-        server: &str,
+    pub fn with_certificate<'a>(
+        server: impl Into<Server<'a>>,
         authority: &str,
         certificate: &str,
         key: &str,
@@ -109,24 +157,19 @@ impl Api {
             .with_root_certificates(roots(authority)?)
             .with_client_auth_cert(chain, key)
             .context("the client's certificate and key")?;
-        Self::with(tls, server, TIMEOUT)
+        Self::with(tls, server.into(), TIMEOUT)
     }
 
     /// A client without a certificate; each of its requests may take so long.
     ///
     /// # Errors
     /// If the authority does not parse.
-    pub fn without_certificate(server: &str, trust: Trust<'_>, timeout: Duration) -> Result<Self> {
-        let tls = match trust {
-            Trust::Authority(authority) => builder()?
-                .with_root_certificates(roots(authority)?)
-                .with_no_client_auth(),
-            Trust::Anybody => builder()?
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Unverified(provider())))
-                .with_no_client_auth(),
-        };
-        Self::with(tls, server, timeout)
+    pub fn without_certificate<'a>(
+        server: impl Into<Server<'a>>,
+        trust: Trust<'_>,
+        timeout: Duration,
+    ) -> Result<Self> {
+        Self::with(tls_without_certificate(trust)?, server.into(), timeout)
     }
 
     /// The same client with a bootstrap token in each request.
@@ -152,28 +195,21 @@ impl Api {
     /// If it cannot be made.
     pub fn plain(server: &str) -> Result<Self> {
         let nobody = builder()?.with_root_certificates(RootCertStore::empty());
-        Self::with(nobody.with_no_client_auth(), server, TIMEOUT)
+        Self::with(nobody.with_no_client_auth(), server.into(), TIMEOUT)
     }
 
-    fn with(tls: ClientConfig, server: &str, timeout: Duration) -> Result<Self> {
+    fn with(tls: ClientConfig, server: Server<'_>, timeout: Duration) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("starting the client's runtime")?;
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            // The API server leads nowhere else, and a server that is not trusted must not.
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT)
-            .timeout(timeout)
-            .build()
-            .context("making the client")?;
+        let (url, named) = server.target();
+        let client = client(tls, timeout, named)?;
         Ok(Self {
             runtime,
             client,
-            server: server.to_owned(),
+            server: server.url.to_owned(),
+            url,
             token: None,
             limit: None,
         })
@@ -261,7 +297,7 @@ impl Api {
         let about = || format!("{method} {}{path}", self.server);
         let mut request = self
             .client
-            .request(method.clone(), format!("{}{path}", self.server));
+            .request(method.clone(), format!("{}{path}", self.url));
         if let Some(limit) = self.limit {
             request = request.timeout(limit);
         }
@@ -293,6 +329,39 @@ impl Api {
         let message = message(&body);
         Err(Refusal { status, message }).with_context(about)
     }
+}
+
+/// A client of HTTP; of a name in a URL it may be given the address.
+fn client(
+    tls: ClientConfig,
+    timeout: Duration,
+    named: Option<(&str, SocketAddr)>,
+) -> Result<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
+        .no_proxy()
+        // The API server leads nowhere else, and a server that is not trusted must not.
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT)
+        .timeout(timeout);
+    if let Some((name, address)) = named {
+        builder = builder.resolve(name, address);
+    }
+    builder.build().context("making the client")
+}
+
+/// TLS of a client without a certificate.
+fn tls_without_certificate(trust: Trust<'_>) -> Result<ClientConfig> {
+    Ok(match trust {
+        Trust::Authority(authority) => builder()?
+            .with_root_certificates(roots(authority)?)
+            .with_no_client_auth(),
+        Trust::Anybody => builder()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider())))
+            .with_no_client_auth(),
+    })
 }
 
 /// The path of an object in the API.
