@@ -234,6 +234,10 @@ pub const REQUESTS_COMMAND: &str = "csr-approve";
 pub const TIMELINE_UNIT: &str = "slipway-timeline.service";
 /// Its subcommand.
 pub const TIMELINE_COMMAND: &str = "timeline";
+/// The unit of the node-local balancer of the API servers.
+pub const BALANCER_UNIT: &str = "slipway-balancer.service";
+/// Its subcommand.
+pub const BALANCER_COMMAND: &str = "balance";
 /// The unit that keeps the routes to the pods of other nodes.
 pub const ROUTES_UNIT: &str = "slipway-routes.service";
 /// What starts it again and again.

@@ -57,6 +57,8 @@ pub const RUN_API_SERVER: &str = "/run/slipway/api-server";
 pub const RUN_ADDONS: &str = "/run/slipway/addons";
 /// How the addons came out when they were applied last on this boot (JSON).
 pub const RUN_ADDON_STATES: &str = "/run/slipway/addons.json";
+/// What the balancer of the API servers knows of them (JSON).
+pub const RUN_BALANCER: &str = "/run/slipway/balancer.json";
 /// Requests of kubelets for serving certificates that are left, with the reason that the journal has.
 pub const RUN_REQUESTS: &str = "/run/slipway/requests.json";
 /// udev's rules for the links to the disk that the root is on, written at every boot.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use cluster::duration::{self, time_after};
 use cluster::object::Object;
-use cluster::objects::{Action, Moment, administrators};
+use cluster::objects::{Action, Moment, administrators, api_servers_readers};
 use cluster::render::render;
 use data_encoding::BASE64;
 use linux::waiter::Waiter;
@@ -98,7 +98,9 @@ pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>
         fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     let now = Now { world, authority };
     let rendered = render(&object.config, host, &now).objects.into_iter();
-    let all = std::iter::once(administrators()).chain(rendered);
+    let all = std::iter::once(administrators())
+        .chain(rendered)
+        .chain(api_servers_readers());
     let made = all.filter(|object| object.action == Action::Create);
     Ok(made.map(|object| applied(object.value)).collect())
 }
@@ -262,6 +264,18 @@ mod tests {
             "{}",
             info.body
         );
+        // Beyond kubeadm's: nodes read the list of the API servers, for their balancers.
+        let role = all
+            .iter()
+            .find(|request| request.line.contains("/default/roles/slipway:api-servers?"))
+            .unwrap();
+        let rule = json!({"apiGroups": ["discovery.k8s.io"], "resourceNames": ["kubernetes"], "resources": ["endpointslices"], "verbs": ["get"]});
+        assert!(role.body.contains(&rule.to_string()), "{}", role.body);
+        assert!(all.iter().any(|request| {
+            request
+                .line
+                .contains("/default/rolebindings/slipway:api-servers?")
+        }));
         // The token is made once, also where the rest of the journal is lost to a change of all objects.
         let again = run(
             &world,

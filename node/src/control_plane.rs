@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use cluster::certs::{Authority, KeyKind, certificates};
 use cluster::kubeconfigs::kubeconfigs;
 use cluster::kubelet;
+use cluster::object::balancer::SERVER_NAME;
 use cluster::object::{Cni, Object};
 use cluster::pki::{self, KeyFile, Progress, Renewal, Wanted};
 use cluster::static_pods::{ETCD as ETCD_MANIFEST, File, static_pods};
@@ -29,6 +30,8 @@ use crate::object::Bootstrap;
 
 /// The kubeconfig of a cluster's first moments, below `/etc/kubernetes`.
 const FIRST: &str = "super-admin.conf";
+/// The kubelet's kubeconfig there.
+const KUBELET: &str = "kubelet.conf";
 /// The static pods that read their kubeconfig once, at their start, and end if no API server answers then. The API server and etcd read their certificates again, and
 /// the kubelet makes its own.
 const READ_ONCE: [(&str, &str); 2] = [
@@ -191,6 +194,13 @@ fn keys(
 ) -> Result<Vec<KeyFile>> {
     let config = &object.config;
     let mut kubeconfigs = kubeconfigs(config);
+    let of_kubelet = kubeconfigs
+        .iter_mut()
+        .find(|kubeconfig| kubeconfig.file == KUBELET && object.balancer.enabled);
+    if let Some(kubeconfig) = of_kubelet {
+        kubeconfig.server = object.balancer.url();
+        kubeconfig.server_name = Some(SERVER_NAME.to_owned());
+    }
     if object.further.is_some() {
         // It works before any role is bound, which the first control plane has done.
         kubeconfigs.retain(|kubeconfig| kubeconfig.file != FIRST);
@@ -366,6 +376,36 @@ mod tests {
         }
         prepared(&world).unwrap();
         assert!(files(folder.path()) == before, "a file was written again");
+    }
+
+    #[test]
+    fn the_kubelet_of_a_control_plane_asks_its_own_api_server_unless_the_object_has_a_balancer() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let given = |file: &str| {
+            let text = fs::read_to_string(world.in_initrd(&format!("/etc/kubernetes/{file}")));
+            let given = cluster::kubeconfigs::read(&text.unwrap()).unwrap();
+            (given.server, given.server_name)
+        };
+        prepared(&world).unwrap();
+        let own = ("https://10.0.0.7:6443".to_owned(), None);
+        assert_eq!(given(KUBELET), own);
+        put(
+            &world.in_initrd(CLUSTER),
+            &format!("{OBJECT}[balancer]\nenabled = true\n"),
+        );
+        prepared(&world).unwrap();
+        let name = Some("kubernetes.default.svc".to_owned());
+        assert_eq!(given(KUBELET), ("https://127.0.0.1:7443".to_owned(), name));
+        for file in ["admin.conf", "controller-manager.conf", "scheduler.conf"] {
+            assert_eq!(given(file), own, "{file}");
+        }
+        let before = files(folder.path());
+        prepared(&world).unwrap();
+        assert!(files(folder.path()) == before, "a file was written again");
+        put(&world.in_initrd(CLUSTER), OBJECT);
+        prepared(&world).unwrap();
+        assert_eq!(given(KUBELET), own);
     }
 
     /// As the bring-up, once the API server answers.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use cluster::discovery::{ClusterInfo, cluster_info};
 use cluster::object::{Join, Object};
 
@@ -23,23 +23,51 @@ pub(crate) struct Discovered {
     pub(crate) kubelet: String,
 }
 
-/// Asks the control plane once; each request may take so long. The token goes to a server of the pinned authority alone.
+/// Asks the control plane once, at the endpoint or else at the other servers that the object names; each request may take so long. The token goes to a server of the pinned authority alone.
 ///
 /// # Errors
 /// The first reason not to trust or not to join the cluster.
 pub(crate) fn discover(object: &Object, join: &Join, timeout: Duration) -> Result<Discovered> {
     let endpoint = object.config.control_plane_url();
-    let unverified = Api::without_certificate(&endpoint, Trust::Anybody, timeout)?;
+    let others = object.balancer.servers.iter();
+    let others = others.map(|server| format!("https://{server}"));
+    let mut reasons = Vec::new();
+    for url in std::iter::once(endpoint.clone()).chain(others) {
+        match discover_at(&url, url == endpoint, join, timeout) {
+            Ok(found) => return Ok(found),
+            Err(error) => reasons.push(error),
+        }
+    }
+    // One reason stays as it is: remedies are known by their words.
+    let reason = reasons
+        .into_iter()
+        .reduce(|all, next| anyhow!("{all:#}; {next:#}"));
+    Err(reason.unwrap_or_else(|| anyhow!("no API server is known")))
+}
+
+/// Asks one server, the endpoint or another one that the object names.
+fn discover_at(
+    endpoint: &str,
+    is_endpoint: bool,
+    join: &Join,
+    timeout: Duration,
+) -> Result<Discovered> {
+    let unverified = Api::without_certificate(endpoint, Trust::Anybody, timeout)?;
     let info = info(&unverified, join)?;
     let pinned = Trust::Authority(&info.pinned);
-    let verified = Api::without_certificate(&endpoint, pinned, timeout)?;
+    let verified = Api::without_certificate(endpoint, pinned, timeout)?;
     let again = self::info(&verified, join).context("by TLS with the pinned authority")?;
     ensure!(
         again.kubeconfig == info.kubeconfig,
         "cluster-info is another one by TLS with the pinned authority: somebody changed it on the way, or it has just changed"
     );
     let authority = Trust::Authority(&info.authority);
-    let api = Api::without_certificate(&info.server, authority, timeout)?.with_token(&join.token);
+    // Another server was asked since the endpoint does not answer.
+    let server = match is_endpoint {
+        true => info.server.as_str(),
+        false => endpoint,
+    };
+    let api = Api::without_certificate(server, authority, timeout)?.with_token(&join.token);
     let map = api.get(KUBELET)?;
     let kubelet = map.as_ref().and_then(|map| map["data"]["kubelet"].as_str());
     let kubelet = kubelet.context("the cluster has no map kube-system/kubelet-config")?;

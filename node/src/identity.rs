@@ -6,11 +6,12 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 use cluster::identity::{Fault, check};
 use cluster::kubeconfigs::{self, Given};
+use cluster::object::balancer::{LISTEN, SERVER_NAME};
 use image::kubelet::KUBECONFIG;
 use linux::atomic_file;
 use linux::world::World;
 
-use api::Api;
+use api::{Api, Server};
 
 /// The authorities of the worker's cluster, where kubeadm has them.
 pub(crate) const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
@@ -19,6 +20,7 @@ pub(crate) const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 #[derive(Debug)]
 pub(crate) struct Identity {
     server: String,
+    server_name: Option<String>,
     authority: String,
     certificate: String,
     key: String,
@@ -30,7 +32,11 @@ impl Identity {
     /// # Errors
     /// If the certificates or the key do not parse.
     pub(crate) fn api(&self) -> Result<Api> {
-        Api::with_certificate(&self.server, &self.authority, &self.certificate, &self.key)
+        let server = Server {
+            url: &self.server,
+            name: self.server_name.as_deref(),
+        };
+        Api::with_certificate(server, &self.authority, &self.certificate, &self.key)
             .with_context(|| format!("reading {KUBECONFIG}"))
     }
 }
@@ -58,6 +64,7 @@ pub(crate) fn read(world: &World, node: &str) -> Result<Result<Identity, String>
         SystemTime::now(),
     ) {
         Ok(()) => Ok(Ok(Identity {
+            server_name: given.server_name.or_else(|| name(&given.server)),
             server: given.server,
             authority,
             certificate,
@@ -70,6 +77,13 @@ pub(crate) fn read(world: &World, node: &str) -> Result<Result<Identity, String>
             "the certificate of {KUBECONFIG} {fault}, and this is node {node:?}; nothing is changed"
         ),
     }
+}
+
+/// The name of the certificate of an API server at this URL, if it is reached by the balancer. The kubelet writes its kubeconfig
+/// without that name.
+fn name(server: &str) -> Option<String> {
+    let local = format!("https://{LISTEN}:");
+    server.starts_with(&local).then(|| SERVER_NAME.to_owned())
 }
 
 /// The certificate and its key, PEM: of the kubeconfig, or of the files that it names.

@@ -7,10 +7,11 @@ mod bolt;
 #[cfg(test)]
 mod samples;
 
-// Floor: the console, remedies, questions to systemd, the container's bundle, containerd's data
+// Floor: the console, remedies, questions and messages to systemd, the container's bundle, containerd's data
 mod bundle;
 mod console;
 mod containerd;
+mod notify;
 mod remedies;
 mod systemd;
 
@@ -32,6 +33,10 @@ mod own_node;
 
 // Floor: the control plane's files
 mod control_plane;
+
+// Floor: the balancer of the API servers, and the kubelet's way to it
+mod balancer;
+mod kubelet_server;
 
 // Floor: the cluster's objects and its administrator, a worker's files, a member of etcd
 mod administrator;
@@ -68,6 +73,7 @@ mod upload_command;
 
 // Floor: one command each
 mod addon_commands;
+mod balance;
 mod bless;
 mod boot_record;
 mod certificates;
@@ -88,8 +94,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
-    ADDONS_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND, PERMANENT,
-    PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
+    ADDONS_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND,
+    PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
 };
 use image::paths::CONSOLE_COMMAND;
 use linux::log;
@@ -102,7 +108,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 12] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -142,6 +148,11 @@ const COMMANDS: [Command; 11] = [
         REQUESTS_COMMAND,
         "approves kubelets' requests for serving certificates, on a control plane with serverTLSBootstrap",
         csr_command::run,
+    ),
+    (
+        BALANCER_COMMAND,
+        "carries connections to an API server that is well, from a loopback address",
+        balance::run,
     ),
     (
         ROUTES_COMMAND,

@@ -13,6 +13,7 @@ use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 
 use crate::administrator::api;
+use crate::balancer::record::{self, Record};
 use crate::object::{self, Bootstrap, Refused};
 use crate::own_node::{self, node, readiness};
 use crate::remedies::{Trouble, remedy};
@@ -56,6 +57,8 @@ pub(crate) struct Status {
     /// None on a node without a cluster, as the node's own readiness.
     pub(crate) api_server: Option<Health>,
     pub(crate) node: Option<Health>,
+    /// What the balancer knows of the API servers; none on a node without one.
+    pub(crate) balancer: Option<Record>,
     pub(crate) waits_for: Option<String>,
     /// What to do about it, if that is known.
     pub(crate) remedy: Option<String>,
@@ -133,6 +136,9 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
     let etcd = config
         .filter(|config| config.cluster.etcd.local.is_some() && !joins)
         .map(|_| Health::of(plain_health(ETCD)));
+    let balanced = bootstrap
+        .as_ref()
+        .is_some_and(|bootstrap| bootstrap.object.balancer.enabled);
     let units = systemd::units(world).ok();
     let waiting = waiting(world, refused, joins, node.as_ref(), units.as_ref());
     let parts = [&kubelet, &etcd, &api_server, &node];
@@ -156,6 +162,7 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         etcd,
         api_server,
         node,
+        balancer: balanced.then(|| record::read(world)).flatten(),
         waits_for: waiting.line,
         remedy: waiting.remedy,
         addons: line(world, RUN_ADDONS),

@@ -10,7 +10,7 @@ use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
 use crate::bundle;
 use crate::object::{self, Bootstrap};
 use crate::this_boot::SYNCHRONIZED;
-use crate::{control_plane, further, join};
+use crate::{control_plane, further, join, kubelet_server};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
@@ -46,7 +46,8 @@ fn files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         (Some(join), _) => {
             remove_etcd(world)?;
             wait_for_clock(world);
-            join::prepare(world, bootstrap, join, limits, request)
+            join::prepare(world, bootstrap, join, limits, request)?;
+            kubelet_server::redirect(world, &bootstrap.object)
         }
         (None, Some(further)) => {
             wait_for_clock(world);

@@ -245,11 +245,11 @@ impl ControlPlane {
         }
     }
 
-    /// The object of a worker named `node1` that joins it.
+    /// The object of a worker named `node1` that joins it, and whose kubelet asks it without a balancer.
     pub(crate) fn worker(&self) -> String {
         format!(
             "name = \"blue\"\nendpoint = \"{}\"\n[join]\ntoken = \"{TOKEN}\"\nca-hashes = [\"{}\"]\n\
-             [node]\naddress = \"10.0.0.8\"\n",
+             [balancer]\nenabled = false\n[node]\naddress = \"10.0.0.8\"\n",
             self.listener.local_addr().unwrap(),
             self.pin()
         )

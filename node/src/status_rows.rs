@@ -1,5 +1,6 @@
 //! A status as rows of a label and a text, for people.
 
+use crate::balancer::record::{List, Record, Server};
 use crate::node_status::{Health, State, Status};
 use crate::systemd::Unit;
 use crate::this_boot::{BootEntry, FailedBoot};
@@ -41,6 +42,7 @@ pub(crate) fn rows(status: &Status) -> Vec<Row> {
     row("kubelet", Some(health(&status.kubelet)));
     row("etcd", status.etcd.as_ref().map(health));
     row("API server", status.api_server.as_ref().map(health));
+    row("API servers", status.balancer.as_ref().map(servers));
     row("node", status.node.as_ref().map(health));
     let addons = status.addons.as_ref();
     row("addons", addons.map(|line| format!("waiting for {line}")));
@@ -111,6 +113,28 @@ fn clock(status: &Status) -> Option<String> {
 fn health(health: &Health) -> String {
     let reason = health.reason.clone();
     reason.unwrap_or_else(|| "healthy".to_owned())
+}
+
+/// How many of the API servers are ready, each other one with its reason, and whether the cluster has not said which there are.
+fn servers(record: &Record) -> String {
+    let all = &record.servers;
+    let ready = |server: &&Server| server.healthy == Some(true);
+    let mut text = format!(
+        "{} of {} ready",
+        all.iter().filter(ready).count(),
+        all.len()
+    );
+    for server in all {
+        if let Some(reason) = &server.reason {
+            text += &format!("; {}: {reason}", server.address);
+        }
+    }
+    text += match record.list {
+        List::Cluster => "",
+        List::Cache => "; as the cluster listed them before this boot",
+        List::Object => "; as the cluster object names them",
+    };
+    text
 }
 
 fn failed_unit(unit: &Unit) -> String {

@@ -16,10 +16,10 @@ use crate::identity::{self, Identity};
 use crate::join::{self, REQUEST};
 use crate::journal::Journal;
 use crate::object::Bootstrap;
-use crate::own_node;
 use crate::steps::step;
 use crate::waiting::{Limits, wait};
-use api::{Api, Trust};
+use crate::{kubelet_server, own_node};
+use api::{Api, Server, Trust};
 
 /// The requests of kubelets for their certificates.
 pub(crate) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests\
@@ -52,6 +52,7 @@ pub(crate) fn bring_up(
     let credentials = world.in_initrd(BOOTSTRAP_KUBECONFIG);
     atomic_file::remove(&credentials)
         .with_context(|| format!("removing {}", credentials.display()))?;
+    kubelet_server::redirect(world, object)?;
     let api = identity.api()?;
     own_node::registered(world, limits, &api, name)?;
     own_node::up(world, limits, &api, object)
@@ -86,7 +87,11 @@ pub(crate) fn bootstrap_api(world: &World, join: &Join) -> Result<Api> {
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     let given = kubeconfigs::read(&text).context("not a kubeconfig")?;
     let authority = given.authority.unwrap_or_default();
-    let api = Api::without_certificate(&given.server, Trust::Authority(&authority), REQUEST)?;
+    let server = Server {
+        url: &given.server,
+        name: given.server_name.as_deref(),
+    };
+    let api = Api::without_certificate(server, Trust::Authority(&authority), REQUEST)?;
     Ok(api.with_token(&join.token))
 }
 

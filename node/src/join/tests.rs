@@ -136,6 +136,29 @@ fn a_worker_joins_by_a_pinned_authority_and_asks_nobody_once_it_has_its_certific
     assert_eq!(seen(&requests).len(), 3);
 }
 
+/// The endpoint's control plane is gone, and the object names another one.
+#[test]
+fn a_worker_joins_by_another_server_of_its_object_where_the_endpoint_does_not_answer() {
+    let plane = ControlPlane::new();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone_at = gone.local_addr().unwrap().to_string();
+    drop(gone);
+    let there = plane.listener().local_addr().unwrap().to_string();
+    let object = plane.worker().replace(&there, &gone_at).replace(
+        "[balancer]\n",
+        &format!("[balancer]\nservers = [\"{there}\"]\n"),
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &object.replace(&there, &gone_at));
+    let error = refused(&world, folder.path());
+    assert_eq!(error.matches("refused").count(), 2, "{error}");
+    put(&world.in_initrd(image::paths::CLUSTER), &object);
+    let requests = serving_plane(plane);
+    prepared(&world).unwrap();
+    assert_eq!(seen(&requests).len(), 3);
+    assert!(read(&world, BOOTSTRAP_KUBECONFIG).contains(TOKEN));
+}
+
 /// Serves a whole control plane as it is.
 fn serving_plane(plane: ControlPlane) -> Receiver<Request> {
     let pair = plane.certificate();

@@ -3,9 +3,10 @@
 
 use anyhow::Result;
 use image::kubelet::{
-    ADMIN_KUBECONFIG, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT, CONFIG, ETCD_IMAGE, ETCD_POD,
-    FOLDERS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND, REQUESTS_TIMER, REQUESTS_UNIT,
-    ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUNTIME_SOCKET, STATIC_PODS, UNIT,
+    ADMIN_KUBECONFIG, BALANCER_COMMAND, BALANCER_UNIT, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT,
+    CLUSTER_UNIT, CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND,
+    REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUNTIME_SOCKET,
+    STATIC_PODS, UNIT,
 };
 use image::node::Role;
 use image::paths::{CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, NODE_PROGRAM};
@@ -81,6 +82,18 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
             Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
         ]);
         entries.extend(timed());
+        entries.extend([
+            Entry::file(
+                format!("/usr/lib/systemd/system/{BALANCER_UNIT}"),
+                0o644,
+                balancer(),
+            ),
+            Entry::directory("/usr/lib/systemd/system/multi-user.target.wants", 0o755),
+            Entry::symlink(
+                format!("/usr/lib/systemd/system/multi-user.target.wants/{BALANCER_UNIT}"),
+                format!("../{BALANCER_UNIT}"),
+            ),
+        ]);
         if recipe.containers.contains(&ContainerImage::Etcd)
             && recipe.node.role == Role::ControlPlane
         {
@@ -153,6 +166,16 @@ fn routes(text: &str) -> String {
         .replace("@COMMAND@", ROUTES_COMMAND)
 }
 
+/// The unit of the balancer of the API servers.
+fn balancer() -> String {
+    include_str!("node/slipway-balancer.service")
+        .replace("@CLUSTER@", CLUSTER)
+        .replace("@CLUSTER_UNIT@", CLUSTER_UNIT)
+        .replace("@UNIT@", UNIT)
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", BALANCER_COMMAND)
+}
+
 /// A unit of the renewal of certificates.
 fn certs(text: &str) -> String {
     text.replace("@CLUSTER@", CLUSTER)
@@ -187,6 +210,7 @@ mod tests {
         }
         let units = [
             routes(include_str!("node/slipway-routes.service")),
+            balancer(),
             certs(include_str!("node/slipway-certs.service")),
             requests(include_str!("node/slipway-requests.service")),
             requests(include_str!("node/slipway-requests.timer")),
