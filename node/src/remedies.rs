@@ -18,8 +18,11 @@ pub(crate) enum Trouble<'a> {
     Begin(&'a str),
 }
 
+/// What to do where the balancer has no API server.
+const NO_SERVER: &str = "start a control plane: the row `API servers` of `slipway-node status` says why each is not ready";
+
 /// Parts of a line of what is waited for, and what to do; the first that fits counts. `docs/cluster.md` tells what they mean.
-const WAITS: [(&str, &str); 5] = [
+const WAITS: [(&str, &str); 7] = [
     (
         "is not signed for the token",
         "make a new token, `slipway cluster join-config --fresh-token`, and put it into [join] of /etc/slipway/cluster.toml",
@@ -36,6 +39,9 @@ const WAITS: [(&str, &str); 5] = [
         "is not approved yet",
         "on a control plane: `kubectl get csr`, then `kubectl certificate approve NAME`",
     ),
+    // The balancer closes a connection that no API server takes, before or after it has got the first bytes.
+    ("tls handshake eof", NO_SERVER),
+    ("Connection reset by peer", NO_SERVER),
     (
         "cni plugin not initialized",
         "give the cluster a network of pods: an addon, or cni = \"bridge\" in its object",
@@ -101,6 +107,10 @@ mod tests {
             (
                 Trouble::Begin("KubeletNotReady: cni plugin not initialized"),
                 Some("cni = \"bridge\""),
+            ),
+            (
+                Trouble::Join("https://127.0.0.1:7443/readyz: tls handshake eof"),
+                Some("API servers"),
             ),
             (Trouble::Join("something else"), None),
         ] {

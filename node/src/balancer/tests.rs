@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::record::{List, Record};
 use super::{CONNECTIONS, Times, cache, serve};
 use crate::object;
+use crate::remedies::{Trouble, remedy};
 use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls};
 
 /// Short times, in the proportions of the real ones.
@@ -280,6 +281,14 @@ fn connections_of_a_server_that_is_lost_are_closed_and_it_is_used_again_when_it_
     one.end();
     two.end();
     until("a connection is closed", || running.answered().is_none());
+    // The words by which the remedy is known.
+    let url = format!("https://{}", running.address);
+    let api = api::Api::without_certificate(&url, api::Trust::Anybody, LONGEST).unwrap();
+    until("a remedy is known", || {
+        let error = format!("{:#}", api.healthy("/readyz").unwrap_err());
+        let known = remedy(Trouble::Join(&error));
+        known.is_some_and(|known| known.contains("API servers"))
+    });
 }
 
 #[test]
