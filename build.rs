@@ -56,6 +56,7 @@ fn build() -> PathBuf {
         "Cargo.lock",
         "image",
         "cluster",
+        "api",
         "fetch",
         "ignition",
         "linux",
