@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use cluster::object::balancer::LISTEN;
 use linux::world::World;
 
-use crate::balancer::{TIMES, serve};
+use crate::balancer::serve;
+use crate::balancer::shared::TIMES;
 use crate::notify::ready;
 use crate::object;
 

@@ -12,8 +12,10 @@ use cluster::objects::API_SERVERS;
 use linux::world::{Clock, World};
 use serde_json::{Value, json};
 
+use super::connections::CONNECTIONS;
 use super::record::{List, Record};
-use super::{CONNECTIONS, Times, cache, serve};
+use super::shared::Times;
+use super::{cache, serve};
 use crate::object;
 use crate::remedies::{Trouble, remedy};
 use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls};
