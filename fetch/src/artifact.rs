@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::http_source::{HttpSource, Requesting};
-use crate::oci::{Descriptor, Document, digest_of, sha256};
+use crate::oci::{self, Descriptor, Document, digest_of, sha256};
 use crate::registry::{self, NO_TOKEN};
 use crate::request::{Request, Small, header, small_with};
 use crate::want::Method;
@@ -79,7 +79,7 @@ impl Artifact {
         let mut document = self.document(client, &self.version.clone()).await?;
         if let Document::Index(index) = document {
             let chosen = index
-                .for_linux(architecture())
+                .for_linux(oci::architecture())
                 .map_err(|why| refuse(self, &why))?;
             document = self.document(client, &chosen.digest).await?;
         }
@@ -193,13 +193,4 @@ impl HttpSource for Artifact {
 
 fn limit(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// This machine's, as registries name it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }

@@ -107,6 +107,16 @@ impl Document {
     }
 }
 
+/// This machine's architecture, as registries name it.
+#[must_use]
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 /// Reads `sha256:` and 64 hexadecimal digits.
 #[must_use]
 pub fn sha256(digest: &str) -> Option<Digest> {

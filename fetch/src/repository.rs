@@ -14,6 +14,7 @@ use crate::want::{Patience, Want};
 pub struct Repository {
     base: String,
     token: Option<String>,
+    patience: Option<Patience>,
 }
 
 /// A token is a secret.
@@ -32,7 +33,15 @@ impl Repository {
         Self {
             base: registry::base(registry, repository),
             token: None,
+            patience: None,
         }
+    }
+
+    /// The same with another patience for each document and each blob.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = Some(patience);
+        self
     }
 
     /// The index or manifest that a tag or a digest refers to; verified if it is a digest.
@@ -46,15 +55,16 @@ impl Repository {
             url: shown(url),
             why,
         })?;
+        let patience = self.patience.unwrap_or(Patience {
+            attempts: Some(3),
+            ..Patience::default()
+        });
         self.authorized(client, async |mut headers: Headers| {
             headers.push(("Accept".to_owned(), ACCEPT.to_owned()));
             let want = Want {
                 digest,
                 headers,
-                patience: Patience {
-                    attempts: Some(3),
-                    ..Patience::default()
-                },
+                patience,
                 ..Want::new(url, MANIFEST_LIMIT)
             };
             download::bytes(client, &want, &|_| (), &|_| ()).await
@@ -75,10 +85,12 @@ impl Repository {
     ) -> Result<(), Failure> {
         let url = format!("{}/blobs/{}", self.base, blob.digest);
         let url = url.as_str();
+        let patience = self.patience.unwrap_or_default();
         self.authorized(client, async |headers: Headers| {
             let want = Want {
                 digest: sha256(&blob.digest),
                 headers,
+                patience,
                 ..Want::new(url, blob.size)
             };
             download::file(client, &want, dest, on_bytes).await
