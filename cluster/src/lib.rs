@@ -28,7 +28,8 @@ mod wording;
 // Floor: YAML
 pub mod yaml;
 
-// Floor: TOML as a tree of YAML's
+// Floor: TOML as a tree of YAML's; the kubelet's credential providers
+pub mod credential_providers;
 mod source;
 
 // Floor: versions, what a node learns of a cluster before it trusts it, and as a further control plane

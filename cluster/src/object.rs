@@ -6,6 +6,7 @@
 pub mod balancer;
 mod join;
 mod known;
+mod kubelet_image;
 mod translate;
 mod words;
 
@@ -24,6 +25,7 @@ use crate::shared_keys::CertificateKey;
 use crate::source;
 use crate::yaml::{Content, Node};
 use balancer::{Balancer, Server};
+pub use kubelet_image::{KubeletImage, skew};
 use translate::{Translation, translate};
 use words::{CNI, Document, Shape, WORDS};
 
@@ -97,6 +99,10 @@ pub struct Object {
     pub cni: Cni,
     /// Labels of this node beside those of a control plane.
     pub labels: BTreeMap<String, String>,
+    /// The kubelet's container in place of the image's own: `[kubelet] image`.
+    pub kubelet_image: Option<KubeletImage>,
+    /// Whether Cluster API waits for the sentinel file of this node.
+    pub sentinel: bool,
     /// How it joins a cluster, if it is a worker.
     pub join: Option<Join>,
     /// How it joins a cluster, if it is a further control plane.
@@ -159,6 +165,8 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         config,
         cni: translation.cni,
         labels: translation.labels,
+        kubelet_image: translation.kubelet_image,
+        sentinel: translation.sentinel,
         join,
         further,
         balancer,

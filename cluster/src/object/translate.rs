@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::kubelet_image::{self, KubeletImage};
 use super::words::{Document, Shape, WORDS, Word};
 use super::{Cni, Image, cni};
 use crate::documents::Documents;
@@ -22,6 +23,8 @@ pub(super) struct Translation {
     pub(super) version: Option<String>,
     pub(super) cni: Cni,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) kubelet_image: Option<KubeletImage>,
+    pub(super) sentinel: bool,
     /// Whether the object names bootstrap tokens.
     pub(super) has_tokens: bool,
     /// Whether the images are those that the node's image brings.
@@ -40,6 +43,8 @@ pub(super) fn translate(root: &Node, image: &Image, report: &mut Report) -> Tran
         version: None,
         cni: Cni::Bridge,
         labels: BTreeMap::new(),
+        kubelet_image: None,
+        sentinel: false,
         has_tokens: matches!(root.get("tokens").map(|node| &node.content), Some(Content::List(all)) if !all.is_empty()),
         uses_image: !image.images.is_empty() && root.get("image-repository").is_none(),
     };
@@ -130,6 +135,11 @@ impl Translation {
             "feature-gates" => self.gates(node, report),
             // Tables that are read as a whole, `super::join` and `super::balancer`.
             table if table.starts_with("join.") || table.starts_with("balancer.") => {}
+            "sentinel" => match node.content {
+                Content::Bool(sentinel) => self.sentinel = sentinel,
+                _ => report.refuse_at(name, node.at, "expected true or false"),
+            },
+            "kubelet.image" => self.kubelet_image = kubelet_image::read(node, report),
             _ => self.labels = labels(name, node, report),
         }
     }
