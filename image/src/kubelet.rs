@@ -172,6 +172,10 @@ pub const FOLDERS: &[(&str, u32)] = &[
     ("/etc/cni/net.d", 0o755),
 ];
 
+/// Root file systems of pinned kubelet containers: a folder for each, named by the hexadecimal digest of its image.
+pub const PINNED: &str = "/var/lib/slipway/kubelet";
+/// The link in [`PINNED`] to the one in use; there is none while the image's own is.
+pub const PINNED_CURRENT: &str = "current";
 /// The kubelet inside its container.
 pub const PROGRAM: &str = "/usr/bin/kubelet";
 /// The container's name for crun.
@@ -184,6 +188,11 @@ pub const CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
 pub const JOINED_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 /// The kubelet's arguments on a node of a cluster, where kubeadm has them (systemd.exec(5), `EnvironmentFile=`).
 pub const JOINED_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
+/// The kubelet's configuration of credential provider plugins, which give it credentials of registries. With this file it
+/// gets the two arguments for them; the recipe or a node's config brings it.
+pub const CREDENTIAL_PROVIDERS: &str = "/etc/kubernetes/credential-providers.yaml";
+/// The folder of those plugins, in the verified root: only a recipe brings programs that get credentials.
+pub const CREDENTIAL_PROVIDER_PROGRAMS: &str = "/usr/libexec/kubernetes/credential-providers";
 /// The kubelet's identity towards an API server; it runs without one when absent.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 /// The credentials with which it requests its identity (TLS bootstrapping).
@@ -196,6 +205,14 @@ pub const FIRST_KUBECONFIG: &str = "/etc/kubernetes/super-admin.conf";
 pub const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 /// The file of etcd's static pod there.
 pub const ETCD_POD: &str = "etcd.yaml";
+/// How long the kubelet holds up a shutdown while it ends the pods, unless its configuration says otherwise; in seconds.
+pub const SHUTDOWN_GRACE_SECONDS: u64 = 45;
+/// How much of it is for critical pods.
+pub const SHUTDOWN_CRITICAL_SECONDS: u64 = 30;
+/// The unit that knows how long a shutdown may be held up.
+pub const LOGIN_UNIT: &str = "systemd-logind.service";
+/// The file with its limit where the kubelet's configuration has a longer time than the image's default (logind.conf(5)).
+pub const RUN_LOGIN_LIMIT: &str = "/run/systemd/logind.conf.d/60-kubelet.conf";
 /// containerd's socket.
 pub const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The image of a pod's first container, baked in.
@@ -208,6 +225,10 @@ pub const GATE_COMMAND: &str = "kubelet-gate";
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
 /// The subcommand that takes the counter off the boot entry, once the kubelet is READY.
 pub const BLESS_COMMAND: &str = "bless";
+/// The command for people that examines the container, and its subcommand.
+pub const KUBELET_COMMAND: &str = "kubelet";
+/// See [`KUBELET_COMMAND`].
+pub const LINT_COMMAND: &str = "lint";
 /// The unit that brings a node of a cluster up, once the kubelet runs.
 pub const CLUSTER_UNIT: &str = "slipway-cluster.service";
 /// Its subcommand.
@@ -282,6 +303,16 @@ mod tests {
                 !MOUNTS.iter().any(|m| m.target.starts_with(link)),
                 "{link} is a link and a mount target"
             );
+        }
+    }
+
+    #[test]
+    fn the_container_sees_the_credential_providers() {
+        for path in [CREDENTIAL_PROVIDERS, CREDENTIAL_PROVIDER_PROGRAMS] {
+            let seen = MOUNTS
+                .iter()
+                .any(|mount| path.starts_with(&format!("{}/", mount.target)));
+            assert!(seen, "{path}");
         }
     }
 

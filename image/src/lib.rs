@@ -9,6 +9,7 @@ pub mod addon;
 pub mod bond;
 pub mod fault;
 pub mod guid;
+pub mod iscsi;
 pub mod mac;
 pub mod paths;
 pub mod platform;

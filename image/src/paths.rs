@@ -27,6 +27,8 @@ pub const RUN: &str = "/run/slipway";
 pub const RUN_MANIFEST: &str = "/run/slipway/manifest.json";
 /// The kubelet's OCI bundle, made before each of its starts.
 pub const RUN_KUBELET_BUNDLE: &str = "/run/slipway/kubelet";
+/// What became of the pinned container of the kubelet on this boot (JSON).
+pub const RUN_PINNED_KUBELET: &str = "/run/slipway/pinned-kubelet.json";
 /// The file of a bundle that the runtime reads (OCI runtime specification, bundle.md).
 pub const BUNDLE_FILE: &str = "config.json";
 /// The timeline of this boot as JSON lines.
@@ -65,6 +67,20 @@ pub const RUN_REQUESTS: &str = "/run/slipway/requests.json";
 pub const RUN_BOOT_DISK: &str = "/run/udev/rules.d/70-slipway-boot-disk.rules";
 /// The platform's metadata as an environment file, with the names of Afterburn (<https://coreos.github.io/afterburn/>).
 pub const RUN_METADATA: &str = "/run/metadata/afterburn";
+
+/// The same by the names of Container Linux, which templates of Cluster API read.
+pub const RUN_METADATA_COREOS: &str = "/run/metadata/coreos";
+/// A link to it, by its younger name.
+pub const RUN_METADATA_FLATCAR: &str = "/run/metadata/flatcar";
+/// The unit that such templates require before they read it.
+pub const METADATA_UNIT: &str = "coreos-metadata.service";
+/// Its subcommand of [`NODE_PROGRAM`].
+pub const METADATA_COMMAND: &str = "coreos-metadata";
+/// The configuration that a kubeadm bootstrap provider of Cluster API brings, until kubeadm has succeeded with it.
+pub const KUBEADM_CONFIG: &str = "/etc/kubeadm.yml";
+/// By this file a bootstrap provider says that the node is in its cluster
+/// (<https://cluster-api.sigs.k8s.io/developer/providers/contracts/bootstrap-config>).
+pub const SENTINEL: &str = "/run/cluster-api/bootstrap-success.complete";
 
 /// Mount point of the `state` partition on the running node.
 pub const STATE: &str = "/var/lib/slipway/state";

@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-pub use info::table;
+pub use info::{Mount as Entry, table, table_of};
 // sys-mount's own flags lack lazytime and iversion, which configs use.
 pub use nix::mount::MsFlags as Flags;
 pub use options::options;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -38,8 +38,19 @@ pub struct Mount {
 /// # Errors
 /// If mountinfo cannot be read or has an unknown form.
 pub fn table(world: &World) -> Result<Vec<Mount>> {
-    let path = world.proc.join("self/mountinfo");
-    let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    read(&world.proc.join("self/mountinfo"))
+}
+
+/// All mounts of another process, by its id.
+///
+/// # Errors
+/// If its mountinfo cannot be read or has an unknown form.
+pub fn table_of(world: &World, process: u32) -> Result<Vec<Mount>> {
+    read(&world.proc.join(process.to_string()).join("mountinfo"))
+}
+
+fn read(path: &Path) -> Result<Vec<Mount>> {
+    let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     parse(&String::from_utf8_lossy(&text))
 }
 
