@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use image::kubelet::PROGRAM;
+use image::paths::KUBELET_ROOTFS;
 
 use super::rootfs;
 use crate::host::cache::Cache;
@@ -16,7 +18,7 @@ use crate::layer::{Entry, Layer};
 use crate::lock;
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::{Program, Programs};
-use crate::recipe::{Recipe, SET_KUBELET};
+use crate::recipe::{Kubernetes, KubernetesTool, Recipe, SET_KUBELET};
 
 /// The kubelet and its layers of the root. Empty if the recipe has none.
 #[derive(Clone, Debug, Default)]
@@ -53,13 +55,19 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let debs = locked.fetch(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
     let images = images::bake(session, locked, &programs.components)?;
+    let packages = &locked.recipe.debian.packages;
+    let content = container::Content {
+        rootfs: &rootfs,
+        program,
+        has_iscsi: packages.iter().any(|name| name == image::iscsi::PACKAGE),
+    };
     let layers = vec![
-        container::layer(&rootfs, program)?,
+        container::layer(content)?,
         tools(&session.cache, &locked.recipe, &programs)?,
         images.layer,
     ];
     let architecture = locked.recipe.image.architecture.debian();
-    let layout = container::image(session, &rootfs, program, architecture, lock.epoch)?;
+    let layout = container::image(session, content, architecture, lock.epoch)?;
     Ok(Kubelet {
         programs: Some(programs),
         layers,
@@ -82,6 +90,12 @@ fn tools(cache: &Cache, recipe: &Recipe, programs: &Programs) -> Result<Layer> {
             0o755,
             &program.path,
         ));
+    }
+    // kubeadm asks it for its version (`kubelet --version`), and takes no other word for it.
+    let asks = |wants: &Kubernetes| wants.tools.contains(&KubernetesTool::Kubeadm);
+    if recipe.kubernetes.as_ref().is_some_and(asks) {
+        let program = format!("{KUBELET_ROOTFS}{PROGRAM}");
+        entries.push(Entry::symlink(PROGRAM, program));
     }
     Layer::new(cache, entries)
 }

@@ -1,5 +1,6 @@
 //! Layers: all files that are laid over the packages' tree, lowest first.
 
+mod iscsi;
 mod node;
 mod overlay;
 
@@ -34,6 +35,7 @@ pub fn collect(
         kernel.layer.clone(),
         Layer::new(cache, vec![os_release])?,
         node::layer(cache, recipe, NODE_PROGRAM)?,
+        Layer::new(cache, iscsi::entries(recipe))?,
     ];
     layers.extend(kubelet.layers.iter().cloned());
     layers.push(overlay::layer(cache, recipe, rootfs, &layers)?);

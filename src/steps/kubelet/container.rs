@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use image::iscsi;
 use image::kubelet::{LINKS, MOUNTS, PROGRAM, Source as MountSource};
 use image::paths::{KUBELET_ROOTFS, VAR_LINKS};
 
@@ -15,8 +16,22 @@ use crate::layer::{Entry, Kind, Layer};
 use crate::lock::kubelet::Program;
 use crate::oci::{self, RunConfig};
 
+/// The wrapper in the place of iscsiadm.
+const ISCSIADM: &str = include_str!("iscsiadm");
+
+/// What is in the container beside its mount targets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Content<'a> {
+    /// The packages.
+    pub(super) rootfs: &'a Rootfs,
+    /// The kubelet.
+    pub(super) program: &'a Program,
+    /// Whether the host has an iSCSI daemon.
+    pub(super) has_iscsi: bool,
+}
+
 /// The container's files as a folder of the root.
-pub(super) fn layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
+pub(super) fn layer(content: Content<'_>) -> Result<Layer> {
     let below = |path: &str| match path {
         "/" => KUBELET_ROOTFS.to_owned(),
         path => format!("{KUBELET_ROOTFS}{path}"),
@@ -25,33 +40,33 @@ pub(super) fn layer(rootfs: &Rootfs, program: &Program) -> Result<Layer> {
     for (at, _) in KUBELET_ROOTFS.match_indices('/').skip(1) {
         entries.push(Entry::directory(&KUBELET_ROOTFS[..at], 0o755));
     }
-    for mut entry in files(rootfs.entries(), program) {
+    for mut entry in content.files() {
         entry.path = below(&entry.path);
         if let Kind::HardLink(target) = &mut entry.kind {
             *target = below(target);
         }
         entries.push(entry);
     }
-    Layer::with_key(entries, key(rootfs, program))
+    Layer::with_key(entries, content.key())
 }
 
 /// The container as an OCI layout with one layer: its folder, and whether it came from the cache. `created` is in
 /// seconds since 1970.
 pub(super) fn image(
     session: &Session,
-    rootfs: &Rootfs,
-    program: &Program,
+    content: Content<'_>,
     architecture: &str,
     created: u64,
 ) -> Result<PathBuf> {
     let step = session.progress.step("kubelet container");
     let key = Key::of("kubelet image", 1)
-        .key("files", &key(rootfs, program))
+        .key("files", &content.key())
         .text("architecture", architecture)
         .bytes("created", &created.to_le_bytes())
         .finish();
     let made = session.cache.step("kubelet-image", &key, |folder| {
-        let files = files(rootfs.entries(), program);
+        let files = content.files();
+        let program = content.program;
         let image = oci::Image {
             name: format!("slipway.local/kubelet:{}", program.version),
             architecture: architecture.to_owned(),
@@ -74,16 +89,25 @@ pub(super) fn image(
     Ok(made.path.join("layout"))
 }
 
-fn key(rootfs: &Rootfs, program: &Program) -> Key {
-    Key::of("kubelet container", 2)
-        .key("rootfs", &rootfs.key)
-        .text("program", &program.sha256)
-        .text("mounts", &format!("{MOUNTS:?}{LINKS:?}{VAR_LINKS:?}"))
-        .finish()
+impl Content<'_> {
+    fn key(&self) -> Key {
+        let key = Key::of("kubelet container", 2)
+            .key("rootfs", &self.rootfs.key)
+            .text("program", &self.program.sha256)
+            .text("mounts", &format!("{MOUNTS:?}{LINKS:?}{VAR_LINKS:?}"));
+        match self.has_iscsi {
+            true => key.text("iscsiadm", ISCSIADM).finish(),
+            false => key.finish(),
+        }
+    }
+
+    fn files(&self) -> Vec<Entry> {
+        files(self.rootfs.entries(), self.program, self.has_iscsi)
+    }
 }
 
 /// All entries of the container, sorted by path.
-fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
+fn files(packages: &[Entry], program: &Program, has_iscsi: bool) -> Vec<Entry> {
     let links: Vec<Entry> = LINKS
         .iter()
         .chain(VAR_LINKS)
@@ -103,9 +127,13 @@ fn files(packages: &[Entry], program: &Program) -> Vec<Entry> {
         MountSource::File(_) => Entry::file(mount.target, 0o644, ""),
         MountSource::Folder(_) | MountSource::New(..) => Entry::directory(mount.target, 0o755),
     });
-    let program = Entry::copy(PROGRAM, 0o755, &program.path);
-    entries.remove(PROGRAM);
-    for entry in targets.chain(links).chain([program]) {
+    let iscsiadm = has_iscsi.then(|| Entry::file(iscsi::PROGRAM, 0o755, ISCSIADM));
+    let programs = [Entry::copy(PROGRAM, 0o755, &program.path)];
+    let programs: Vec<Entry> = programs.into_iter().chain(iscsiadm).collect();
+    for program in &programs {
+        entries.remove(&program.path);
+    }
+    for entry in targets.chain(links).chain(programs) {
         for (at, _) in entry.path.match_indices('/').skip(1) {
             let parent = &entry.path[..at];
             if !entries.contains_key(parent) {
@@ -133,7 +161,7 @@ mod tests {
             sha256: "0".to_owned(),
             path: "/k".into(),
         };
-        files(packages, &program)
+        files(packages, &program, false)
             .into_iter()
             .map(|entry| (entry.path, entry.kind))
             .collect()
@@ -168,7 +196,7 @@ mod tests {
             Entry::file("/usr/bin/su", 0o4755, ""),
             Entry::file("/usr/bin/wall", 0o2755, ""),
         ];
-        for entry in files(&packages, &program) {
+        for entry in files(&packages, &program, false) {
             let expected = match entry.path.as_str() {
                 "/shared" => 0o2775,
                 "/usr/bin/su" | "/usr/bin/wall" => 0o755,
@@ -197,5 +225,33 @@ mod tests {
         );
         let kept = Entry::file("/etc/nfs.conf", 0o644, "[nfsd]").kind;
         assert_eq!(files["/etc/nfs.conf"], kept);
+    }
+
+    #[test]
+    fn iscsiadm_is_the_hosts_where_the_host_has_a_daemon() {
+        let program = Program {
+            version: "v1.36.3".to_owned(),
+            sha256: "0".to_owned(),
+            path: "/k".into(),
+        };
+        let packages = [
+            Entry::directory("/", 0o755),
+            Entry::file(iscsi::PROGRAM, 0o755, "another client"),
+        ];
+        let wrapper = |has_iscsi| {
+            let files = files(&packages, &program, has_iscsi);
+            let mut found = files
+                .into_iter()
+                .filter(|entry| entry.path == iscsi::PROGRAM);
+            (found.next().unwrap(), found.next())
+        };
+        let expected = Entry::file(iscsi::PROGRAM, 0o755, ISCSIADM);
+        assert_eq!(wrapper(true), (expected, None));
+        assert_eq!(wrapper(false).0, packages[1]);
+        let last = ISCSIADM.lines().last().unwrap();
+        for word in ["/proc/1/ns/mnt", "/proc/1/ns/net", "iscsiadm \"$@\""] {
+            assert!(last.contains(word), "{last}");
+        }
+        assert!(ISCSIADM.starts_with("#!/bin/sh\n"));
     }
 }
