@@ -4,12 +4,15 @@
 use anyhow::Result;
 use image::kubelet::{
     ADMIN_KUBECONFIG, BALANCER_COMMAND, BALANCER_UNIT, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT,
-    CLUSTER_UNIT, CONFIG, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND,
-    REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUNTIME_SOCKET,
-    STATIC_PODS, UNIT,
+    CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG,
+    PAUSE_IMAGE, REQUESTS_COMMAND, REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_TIMER,
+    ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS,
+    SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
 };
 use image::node::Role;
-use image::paths::{CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, NODE_PROGRAM};
+use image::paths::{
+    CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, METADATA_COMMAND, METADATA_UNIT, NODE_PROGRAM,
+};
 
 use crate::host::cache::Cache;
 use crate::layer::{Entry, Layer};
@@ -47,6 +50,12 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
             0o644,
             console(),
         ),
+        // Started by units of a config that require it, as those of Cluster API's templates do.
+        Entry::file(
+            format!("/usr/lib/systemd/system/{METADATA_UNIT}"),
+            0o644,
+            metadata(),
+        ),
     ];
     if recipe.kubernetes.is_some() {
         let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));
@@ -55,6 +64,7 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
             // kubeadm's controller-manager mounts the folder below by a hostPath, which it cannot create on a read-only
             // root.
             Entry::directory("/usr/libexec/kubernetes", 0o755),
+            Entry::directory(CREDENTIAL_PROVIDER_PROGRAMS, 0o755),
             Entry::directory("/usr/libexec/kubernetes/kubelet-plugins", 0o755),
             Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume", 0o755),
             Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume/exec", 0o755),
@@ -76,7 +86,7 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
             Entry::file(
                 "/usr/lib/systemd/logind.conf.d/50-slipway.conf",
                 0o644,
-                include_str!("node/logind.conf"),
+                logind(),
             ),
             Entry::file(CONFIG, 0o644, kubelet()),
             Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
@@ -145,6 +155,13 @@ fn console() -> String {
         .replace("@COMMAND@", CONSOLE_COMMAND)
 }
 
+/// The unit of the metadata by other names.
+fn metadata() -> String {
+    include_str!("node/coreos-metadata.service")
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", METADATA_COMMAND)
+}
+
 /// containerd 1.7's configuration: crun as the runtime, systemd's control groups, the baked pause image.
 fn containerd() -> String {
     include_str!("node/containerd.toml").replace("@PAUSE@", PAUSE_IMAGE)
@@ -156,6 +173,15 @@ fn kubelet() -> String {
         .replace("@SOCKET@", RUNTIME_SOCKET)
         .replace("@STATIC_PODS@", STATIC_PODS)
         .replace("@UNIT@", UNIT)
+        .replace("@GRACE@", &SHUTDOWN_GRACE_SECONDS.to_string())
+        .replace("@CRITICAL@", &SHUTDOWN_CRITICAL_SECONDS.to_string())
+}
+
+/// How long logind lets the kubelet hold up a shutdown.
+fn logind() -> String {
+    include_str!("node/logind.conf")
+        .replace("@LIMIT@", RUN_LOGIN_LIMIT)
+        .replace("@GRACE@", &SHUTDOWN_GRACE_SECONDS.to_string())
 }
 
 /// A unit of the routes to other nodes' pods.
@@ -205,7 +231,7 @@ mod tests {
     #[test]
     fn no_placeholder_is_left() {
         let console = console().replace("@system-service", "");
-        for text in [containerd(), kubelet(), etcd_pod(), console] {
+        for text in [containerd(), kubelet(), etcd_pod(), logind(), console] {
             assert!(!text.contains('@'), "{text}");
         }
         let units = [
@@ -214,10 +240,28 @@ mod tests {
             certs(include_str!("node/slipway-certs.service")),
             requests(include_str!("node/slipway-requests.service")),
             requests(include_str!("node/slipway-requests.timer")),
+            metadata(),
         ];
         for unit in units.map(|text| text.replace("@system-service", "")) {
             assert!(!unit.contains('@'), "{unit}");
         }
         toml::from_str::<toml::Table>(&containerd()).unwrap();
+    }
+
+    #[test]
+    fn logind_waits_as_long_as_the_kubelet_ends_pods() {
+        let limit = logind();
+        let limit = limit
+            .lines()
+            .find_map(|line| line.strip_prefix("InhibitDelayMaxSec="));
+        let limit: u64 = limit.unwrap().parse().unwrap();
+        let text = kubelet();
+        let seconds = |field: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(field));
+            let found = line.and_then(|rest| rest.strip_prefix(": ")?.strip_suffix('s'));
+            found.unwrap().parse::<u64>().unwrap()
+        };
+        assert!(limit >= seconds("shutdownGracePeriod"));
+        assert!(seconds("shutdownGracePeriod") > seconds("shutdownGracePeriodCriticalPods"));
     }
 }
