@@ -1,16 +1,15 @@
 //! The OCI runtime spec of the kubelet's container.
 
 use crate::kubelet::{self, MOUNTS, PROGRAM, Source};
-use crate::paths::KUBELET_ROOTFS;
 use crate::runtime_spec::{
     CAPABILITIES, Capabilities, DeviceRule, Linux, Mount, Namespace, Process, Resources, Rlimit,
     Root, Spec, User,
 };
 
-/// The spec of the kubelet's container. `arguments` follow the program; `present` says whether the host has a path,
+/// The spec of the kubelet's container, whose root file system is at `root`. `arguments` follow the program; `present` says whether the host has a path,
 /// which decides over optional mounts.
 #[must_use]
-pub fn kubelet(arguments: &[String], present: &dyn Fn(&str) -> bool) -> Spec {
+pub fn kubelet(root: &str, arguments: &[String], present: &dyn Fn(&str) -> bool) -> Spec {
     let all: Vec<String> = CAPABILITIES.iter().map(|name| (*name).to_owned()).collect();
     Spec {
         oci_version: "1.1.0".to_owned(),
@@ -38,7 +37,7 @@ pub fn kubelet(arguments: &[String], present: &dyn Fn(&str) -> bool) -> Spec {
             }],
         },
         root: Root {
-            path: KUBELET_ROOTFS.to_owned(),
+            path: root.to_owned(),
             readonly: true,
         },
         mounts: MOUNTS
@@ -91,11 +90,12 @@ fn mount(mount: &kubelet::Mount) -> Mount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paths::KUBELET_ROOTFS;
 
     #[test]
     fn optional_mounts_need_their_source() {
         let targets = |present: bool| {
-            kubelet(&[], &|_| present)
+            kubelet(KUBELET_ROOTFS, &[], &|_| present)
                 .mounts
                 .into_iter()
                 .map(|m| m.destination)
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_text_is_read_back() {
-        let spec = kubelet(&["--v=2".to_owned()], &|_| true);
+        let spec = kubelet(KUBELET_ROOTFS, &["--v=2".to_owned()], &|_| true);
         let text = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<Spec>(&text).unwrap(), spec);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,8 +1,10 @@
 //! Rules for the spec of the kubelet's container. Each prevents a failure that was seen on nodes: mounts that never
 //! reach the host, mounts that double with every restart until the namespace is full, volumes that hang a pod.
 
+use std::fmt;
+
 use crate::container::NOTIFY_SOCKET;
-use crate::kubelet::{MOUNTS, PROGRAM, STATE, Source};
+use crate::kubelet::{MOUNTS, PINNED, PROGRAM, STATE, Source};
 use crate::paths::KUBELET_ROOTFS;
 use crate::runtime_spec::{CAPABILITIES, Mount, Spec};
 
@@ -11,27 +13,99 @@ const PROPAGATION: &[&str] = &[
     "shared", "rshared", "slave", "rslave", "private", "rprivate",
 ];
 
-/// Checks all rules; returns one sentence for each broken rule.
-#[must_use]
-pub fn spec(spec: &Spec) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for rule in [
-        states_its_propagation,
-        shares_only_the_state,
-        nests_nothing_under_a_shared_bind,
-        mounts_a_folder_before_what_is_in_it,
-        uses_plain_targets_once,
-        binds_with_what_is_below,
-        lets_mounts_reach_the_host,
-        has_only_a_mount_namespace,
-        runs_from_the_verified_root,
-        hides_nothing,
-        may_do_everything,
-        notifies_systemd,
-    ] {
-        rule(spec, &mut wrong);
+/// A rule that is broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// What was found, and what was expected.
+    pub found: String,
+    /// What to do about it.
+    pub fix: &'static str,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.rule, self.found, self.fix)
     }
-    wrong
+}
+
+/// A rule: its name, its function, what to do where it is broken.
+type Rule = (&'static str, fn(&Spec, &mut Vec<String>), &'static str);
+
+const RULES: [Rule; 12] = [
+    (
+        "propagation",
+        states_its_propagation,
+        "give each bind exactly one word of propagation in its options",
+    ),
+    (
+        "shared",
+        shares_only_the_state,
+        "make /var/lib/kubelet rshared, and every other bind rslave",
+    ),
+    (
+        "nested",
+        nests_nothing_under_a_shared_bind,
+        "make the outer bind rslave, or mount the inner one elsewhere",
+    ),
+    (
+        "order",
+        mounts_a_folder_before_what_is_in_it,
+        "put the outer mount before the inner one",
+    ),
+    (
+        "target",
+        uses_plain_targets_once,
+        "give each mount one absolute target without . and ..",
+    ),
+    (
+        "recursive",
+        binds_with_what_is_below,
+        "write rbind in place of bind",
+    ),
+    (
+        "root-propagation",
+        lets_mounts_reach_the_host,
+        "set linux.rootfsPropagation to \"rshared\"",
+    ),
+    (
+        "namespaces",
+        has_only_a_mount_namespace,
+        "leave only the mount namespace in linux.namespaces",
+    ),
+    (
+        "root",
+        runs_from_a_kept_root,
+        "point root.path at the image's container or a pinned one, with root.readonly",
+    ),
+    (
+        "hidden",
+        hides_nothing,
+        "empty linux.maskedPaths and linux.readonlyPaths",
+    ),
+    (
+        "privileges",
+        may_do_everything,
+        "grant all capabilities and devices, and leave noNewPrivileges off",
+    ),
+    (
+        "notify",
+        notifies_systemd,
+        "bind /run and set NOTIFY_SOCKET in process.env",
+    ),
+];
+
+/// Checks all rules.
+#[must_use]
+pub fn spec(spec: &Spec) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for (rule, check, fix) in RULES {
+        let mut wrong = Vec::new();
+        check(spec, &mut wrong);
+        broken.extend(wrong.into_iter().map(|found| Broken { rule, found, fix }));
+    }
+    broken
 }
 
 fn binds(spec: &Spec) -> impl Iterator<Item = &Mount> {
@@ -179,16 +253,30 @@ fn has_only_a_mount_namespace(spec: &Spec, wrong: &mut Vec<String>) {
     }
 }
 
-fn runs_from_the_verified_root(spec: &Spec, wrong: &mut Vec<String>) {
-    if spec.root.path != KUBELET_ROOTFS {
+/// The verified root of the image, or a pinned one, which was verified when it was fetched.
+fn runs_from_a_kept_root(spec: &Spec, wrong: &mut Vec<String>) {
+    let path = &spec.root.path;
+    if path != KUBELET_ROOTFS && !is_pinned(path) {
         wrong.push(format!(
-            "the root is {}, expected {KUBELET_ROOTFS}",
-            spec.root.path
+            "the root is {path}, expected {KUBELET_ROOTFS}, or a folder named by a digest below {PINNED}"
         ));
     }
     if !spec.root.readonly {
         wrong.push("the root is writable, expected read-only".to_owned());
     }
+}
+
+/// Whether the path is that of a pinned container: a folder named by a digest.
+fn is_pinned(path: &str) -> bool {
+    let name = path
+        .strip_prefix(PINNED)
+        .and_then(|rest| rest.strip_prefix('/'));
+    name.is_some_and(|name| {
+        name.len() == 64
+            && name
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 /// The kubelet writes below `/proc/sys`.
@@ -274,12 +362,12 @@ mod tests {
 
     /// Applies `spoil` to a valid spec and checks that the linter reports `expected`.
     fn broken(expected: &str, spoil: impl FnOnce(&mut Spec)) {
-        let mut spoiled = kubelet(&[], &|_| true);
-        assert_eq!(spec(&spoiled), [""; 0], "the spec itself must be good");
+        let mut spoiled = kubelet(KUBELET_ROOTFS, &[], &|_| true);
+        assert_eq!(spec(&spoiled), [], "the spec itself must be good");
         spoil(&mut spoiled);
         let found = spec(&spoiled);
         assert!(
-            found.iter().any(|line| line.contains(expected)),
+            found.iter().any(|broken| broken.found.contains(expected)),
             "expected {expected:?} in {found:#?}"
         );
     }
@@ -391,6 +479,12 @@ mod tests {
         broken("the root is /tmp/x", |spec| {
             "/tmp/x".clone_into(&mut spec.root.path)
         });
+        let digest = "0a".repeat(32);
+        let pinned = kubelet(&format!("{PINNED}/{digest}"), &[], &|_| true);
+        assert_eq!(spec(&pinned), []);
+        for root in [format!("{PINNED}/current"), format!("{PINNED}/{digest}/x")] {
+            broken("a folder named by a digest", |spec| spec.root.path = root);
+        }
         broken("the root is writable", |spec| spec.root.readonly = false);
     }
 

@@ -16,9 +16,12 @@ use linux::firmware;
 use linux::mount;
 use linux::world::World;
 
-/// Removes the counter of the entry that this boot came from. Does nothing if the loader does not count, or if the counter
+use crate::pinned_kubelet;
+
+/// The kubelet is READY: notes it of a pinned one, and removes the counter of the entry that this boot came from. Does nothing if the loader does not count, or if the counter
 /// is removed already.
 pub(crate) fn run(world: &World) -> Result<()> {
+    pinned_kubelet::ready(world)?;
     let Some(path) = firmware::counted_entry(world) else {
         return Ok(());
     };

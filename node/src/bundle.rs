@@ -17,17 +17,24 @@ use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
 
-/// Writes the bundle, linted.
+use crate::credential_providers;
+
+/// Writes the bundle of the container whose root file system is at `root`, linted.
 ///
 /// # Errors
 /// All broken rules at once.
-pub(crate) fn write(world: &World) -> Result<()> {
-    let spec = container::kubelet(&arguments(world), &|path| world.in_initrd(path).exists());
+pub(crate) fn write(world: &World, root: &str) -> Result<()> {
+    let present = |path: &str| world.in_initrd(path).exists();
+    let spec = container::kubelet(root, &arguments(world), &present);
     let wrong = container_lint::spec(&spec);
     ensure!(
         wrong.is_empty(),
         "the kubelet's container is refused:\n  {}",
-        wrong.join("\n  ")
+        wrong
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n  ")
     );
     let bundle = world.in_run(RUN_KUBELET_BUNDLE);
     folder(&bundle, 0o700)?;
@@ -71,6 +78,8 @@ fn arguments(world: &World) -> Vec<String> {
     if joined {
         arguments.extend(flags(world));
     }
+    let providers = credential_providers::arguments(world, &arguments);
+    arguments.extend(providers);
     arguments
 }
 
@@ -86,6 +95,7 @@ fn flags(world: &World) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use image::paths::KUBELET_ROOTFS;
     use image::runtime_spec::Spec;
     use linux::world::Clock;
 
@@ -93,7 +103,7 @@ mod tests {
 
     /// The bundle's spec, as written for the files below `world`.
     fn written(world: &World) -> Spec {
-        write(world).unwrap();
+        write(world, KUBELET_ROOTFS).unwrap();
         let file = world.in_run(RUN_KUBELET_BUNDLE).join(BUNDLE_FILE);
         serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
     }

@@ -4,6 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use image::paths::SENTINEL;
+use linux::atomic_file;
+use linux::mount::folder;
 use linux::world::World;
 
 use crate::administrator::api;
@@ -34,7 +37,18 @@ pub(crate) fn run(world: &World) -> Result<()> {
         Some(join) => worker::bring_up(world, &bootstrap, join, LIMITS)?,
         None => bring_up(world, &bootstrap)?,
     }
+    if bootstrap.object.sentinel {
+        succeeded(world)?;
+    }
     waiting::done(world)
+}
+
+/// Tells Cluster API that this node is in its cluster, as kubeadm's script does. A bring-up that fails leaves no file.
+fn succeeded(world: &World) -> Result<()> {
+    let file = world.in_run(SENTINEL);
+    let about = || format!("writing {}", file.display());
+    folder(file.parent().with_context(about)?, 0o755)?;
+    atomic_file::write(&file, b"success\n", 0o644).with_context(about)
 }
 
 fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
@@ -89,10 +103,14 @@ fn mark(api: &Api, path: &str, bootstrap: &Bootstrap) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use image::paths::{ETCD, ETCD_IDENTITY};
+    use cluster::kubeconfigs;
+    use image::kubelet::KUBECONFIG;
+    use image::paths::{ETCD, ETCD_IDENTITY, KUBEADM_CONFIG};
+    use serde_json::json;
 
     use super::*;
-    use crate::samples::{machine, put};
+    use crate::join;
+    use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls, worker};
 
     /// The unit that people look at names the reason for which the keys are not there.
     #[test]
@@ -110,5 +128,61 @@ mod tests {
         );
         let error = format!("{:#}", run(&world).unwrap_err());
         assert!(error.contains("belongs to the cluster \"red\""), "{error}");
+    }
+
+    /// The object of a worker whose node the server on this plane's address says to be Ready.
+    #[test]
+    fn cluster_api_has_its_sentinel_once_the_node_is_ready_and_only_if_the_object_asks() {
+        for asks in [true, false] {
+            let plane = ControlPlane::new();
+            let folder = tempfile::tempdir().unwrap();
+            let text = format!("sentinel = {asks}\n{}", plane.worker());
+            let world = worker(folder.path(), &text);
+            let sentinel = world.in_run(SENTINEL);
+            // A bring-up that fails: the node has not joined yet.
+            assert!(run(&world).is_err());
+            assert!(!sentinel.exists());
+            let identity = plane.file("/etc/kubernetes/kubelet.conf");
+            let own = kubeconfigs::read(&identity).unwrap().server;
+            let listener = plane.listener();
+            let here = format!("https://{}", listener.local_addr().unwrap());
+            let pair = plane.certificate();
+            let _requests = serve_by_tls(
+                listener,
+                move || pair.clone(),
+                move |request| match request.line.as_str() {
+                    "GET /api/v1/nodes/node1" => {
+                        let node = json!({
+                            "spec": {"podCIDRs": ["10.244.3.0/24"]},
+                            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+                        });
+                        Answer::Full(200, node.to_string())
+                    }
+                    _ => plane.answer(request),
+                },
+            );
+            let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+            let join = bootstrap.object.join.as_ref().unwrap();
+            join::prepare(&world, &bootstrap, join, LIMITS, join::REQUEST).unwrap();
+            put(&world.in_initrd(KUBECONFIG), &identity.replace(&own, &here));
+            run(&world).unwrap_or_else(|error| panic!("{error:#}"));
+            let found = std::fs::read_to_string(&sentinel).ok();
+            assert_eq!(found.as_deref(), asks.then_some("success\n"));
+        }
+    }
+
+    #[test]
+    fn an_object_beside_the_kubeadm_providers_config_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), "[node]\naddress = \"10.0.0.7\"\n");
+        put(
+            &world.in_initrd(KUBEADM_CONFIG),
+            "kind: JoinConfiguration\n",
+        );
+        let error = format!("{:#}", run(&world).unwrap_err());
+        assert!(
+            error.contains("/etc/kubeadm.yml: expected one of them"),
+            "{error}"
+        );
     }
 }

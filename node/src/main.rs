@@ -7,6 +7,10 @@ mod bolt;
 #[cfg(test)]
 mod samples;
 
+// Floor: the kubelet's credential providers, and how long it holds up a shutdown
+mod credential_providers;
+mod shutdown_limit;
+
 // Floor: the console, remedies, questions and messages to systemd, the container's bundle, containerd's data
 mod bundle;
 mod console;
@@ -30,6 +34,12 @@ mod discover;
 mod identity;
 mod object;
 mod own_node;
+
+// Floor: layers of images
+mod oci_layer;
+
+// Floor: the pinned container of the kubelet
+mod pinned_kubelet;
 
 // Floor: the control plane's files
 mod control_plane;
@@ -80,8 +90,10 @@ mod certificates;
 mod cluster_up;
 mod console_page;
 mod container_images;
+mod coreos_metadata;
 mod csr_command;
 mod etcd_command;
+mod kubelet_lint;
 mod prepare;
 mod render;
 mod routes;
@@ -95,9 +107,10 @@ use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
     ADDONS_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND,
-    PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
+    KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND,
+    TIMELINE_COMMAND,
 };
-use image::paths::CONSOLE_COMMAND;
+use image::paths::{CONSOLE_COMMAND, METADATA_COMMAND};
 use linux::log;
 use linux::world::World;
 
@@ -165,6 +178,11 @@ const COMMANDS: [Command; 12] = [
         boot_record::run,
     ),
     (
+        METADATA_COMMAND,
+        "writes the platform's metadata by the names of Container Linux",
+        coreos_metadata::run,
+    ),
+    (
         CONSOLE_COMMAND,
         "shows the status on the consoles that ask for no login",
         console_page::run,
@@ -196,6 +214,9 @@ fn main() -> ExitCode {
         }
         [etcd_command::COMMAND, ref options @ ..] => {
             etcd_command::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
+        }
+        [KUBELET_COMMAND, ref options @ ..] => {
+            kubelet_lint::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
         [render::COMMAND, "--batch", file] => render::batch(NAME, Path::new(file)),
         _ => wrong(&arguments),
@@ -237,6 +258,7 @@ fn usage() -> String {
         (certificates::COMMAND, certificates::DESCRIPTION),
         (csr_command::COMMAND, csr_command::DESCRIPTION),
         (etcd_command::COMMAND, etcd_command::DESCRIPTION),
+        (KUBELET_COMMAND, kubelet_lint::DESCRIPTION),
         (render::COMMAND, render::DESCRIPTION),
     ] {
         out += &format!("  {name:16} {description}\n");

@@ -19,7 +19,7 @@ use crate::own_node::{self, node, readiness};
 use crate::remedies::{Trouble, remedy};
 use crate::systemd::{self, Unit, Units};
 use crate::this_boot::{self, BootEntry, FailedBoot, WallClock};
-use crate::{gate, identity, worker};
+use crate::{credential_providers, gate, identity, pinned_kubelet, worker};
 use api::Api;
 
 /// The kubelet's health check (its default).
@@ -52,6 +52,8 @@ pub(crate) struct Status {
     pub(crate) cluster: Option<String>,
     pub(crate) kubernetes: Option<String>,
     pub(crate) kubelet: Health,
+    /// The kubelet's container that the cluster object pins; none if it pins none.
+    pub(crate) pinned_kubelet: Option<PinnedKubelet>,
     /// None on a node without a control plane.
     pub(crate) etcd: Option<Health>,
     /// None on a node without a cluster, as the node's own readiness.
@@ -71,6 +73,15 @@ pub(crate) struct Status {
     /// Terminals that ask for a login; none if systemd does not answer.
     #[serde(skip)]
     pub(crate) gettys: Option<Vec<String>>,
+}
+
+/// The kubelet's container that the cluster object pins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PinnedKubelet {
+    pub(crate) image: String,
+    /// Why the image's own kubelet runs in its place; none if the pinned one does.
+    pub(crate) refused: Option<String>,
 }
 
 /// The sum of a status.
@@ -159,6 +170,10 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         cluster: config.map(|config| config.cluster.cluster_name.clone()),
         kubernetes: config.map(|config| config.cluster.kubernetes_version.clone()),
         kubelet: kubelet.unwrap_or_else(|| Health::not(NO_KUBELET.to_owned())),
+        pinned_kubelet: pinned_kubelet::record(world).map(|record| PinnedKubelet {
+            image: record.image,
+            refused: record.refused,
+        }),
         etcd,
         api_server,
         node,
@@ -224,14 +239,18 @@ fn waiting(
     let fails = units.is_some_and(|units| units.failed.iter().any(|unit| unit.name == UNIT));
     let of_object = refused.as_ref().is_some_and(|refusal| refusal.stays);
     let of_volume = refused.is_none().then(volume).flatten();
-    let trouble = match (of_object, &of_volume) {
-        (true, _) => Some(Trouble::Object),
-        (_, Some(_)) => Some(Trouble::Volume),
+    let of_providers = credential_providers::check(world).err();
+    let of_providers = of_providers.map(|error| format!("{error:#}"));
+    let trouble = match (of_object, &of_volume, &of_providers) {
+        (true, ..) => Some(Trouble::Object),
+        (_, Some(_), _) => Some(Trouble::Volume),
+        (_, _, Some(_)) => Some(Trouble::CredentialProviders),
         _ => None,
     };
     let line = refused
         .map(|refusal| refusal.line)
         .or(of_volume)
+        .or(of_providers)
         .or_else(|| line(world, RUN_CLUSTER))
         .or_else(reason)
         .map(|line| line.trim().to_owned());
@@ -315,6 +334,7 @@ fn addresses() -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use image::kubelet::CREDENTIAL_PROVIDERS;
     use image::paths::{STATE, STATE_LEDGER};
     use serde_json::{Value, json};
 
@@ -518,5 +538,19 @@ mod tests {
         assert_eq!(of(Some(&unit(UNIT)), api), (true, remedy));
         assert_eq!(of(Some(&unit("other.service")), api), (false, None));
         assert_eq!(of(None, api), (false, None));
+    }
+
+    #[test]
+    fn a_credential_provider_without_its_program_is_a_failure_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), "");
+        put(&world.in_run(RUN_ETCD_GATE), r#"{"required": false}"#);
+        let text = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- name: login\n";
+        put(&world.in_initrd(CREDENTIAL_PROVIDERS), text);
+        let waiting = waiting(&world, None, false, None, None);
+        let line = waiting.line.unwrap();
+        assert!(line.contains("no executable \"login\""), "{line}");
+        assert!(waiting.failed);
+        assert!(waiting.remedy.unwrap().contains(CREDENTIAL_PROVIDERS));
     }
 }

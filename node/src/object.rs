@@ -5,14 +5,18 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use cluster::host::{CA_FOLDERS, Host};
 use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
-use image::kubelet::{MOUNTS, RUNTIME_SOCKET, UNIT};
+use image::kubelet::{
+    MOUNTS, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, UNIT,
+};
 use image::manifest::Manifest;
 use image::node::EtcdGate;
-use image::paths::{CLUSTER, HOSTNAME, RESOLV_CONF, RUN_ETCD_GATE, RUN_MANIFEST, VAR_LINKS};
+use image::paths::{
+    CLUSTER, HOSTNAME, KUBEADM_CONFIG, RESOLV_CONF, RUN_ETCD_GATE, RUN_MANIFEST, VAR_LINKS,
+};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
@@ -51,6 +55,11 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
     let Some(text) = text else {
         return Ok(None);
     };
+    // A bootstrap provider's config on an image with an object: one of them would destroy what the other began.
+    ensure!(
+        !world.in_initrd(KUBEADM_CONFIG).exists(),
+        "this node has {CLUSTER} and {KUBEADM_CONFIG}: expected one of them; without the former kubeadm brings it up, without the latter Slipway does"
+    );
     let role = role(world)?;
     let text = String::from_utf8(text).with_context(|| format!("{CLUSTER} is not UTF-8"))?;
     let image = image(world)?;
@@ -141,8 +150,14 @@ fn image(world: &World) -> Result<Image> {
 fn kubelet() -> Map<String, Value> {
     let fields = [
         ("kubeletCgroups", json!(format!("{SLICE}/{UNIT}"))),
-        ("shutdownGracePeriod", json!("45s")),
-        ("shutdownGracePeriodCriticalPods", json!("30s")),
+        (
+            "shutdownGracePeriod",
+            json!(format!("{SHUTDOWN_GRACE_SECONDS}s")),
+        ),
+        (
+            "shutdownGracePeriodCriticalPods",
+            json!(format!("{SHUTDOWN_CRITICAL_SECONDS}s")),
+        ),
         ("volumePluginDir", json!(PLUGINS)),
     ];
     fields

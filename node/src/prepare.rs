@@ -8,9 +8,10 @@ use anyhow::{Context, Result};
 use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
 
 use crate::bundle;
+use crate::credential_providers;
 use crate::object::{self, Bootstrap};
 use crate::this_boot::SYNCHRONIZED;
-use crate::{control_plane, further, join, kubelet_server};
+use crate::{control_plane, further, join, kubelet_server, pinned_kubelet, shutdown_limit};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
@@ -25,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(crate) fn run(world: &World) -> Result<()> {
     let root: &Path = &world.initrd;
     bundle::make_folders(root)?;
+    credential_providers::check(world)?;
     let bootstrap = object::read(world, object::PATIENCE)?;
     if let Some(bootstrap) = &bootstrap {
         for note in &bootstrap.object.notes {
@@ -32,7 +34,10 @@ pub(crate) fn run(world: &World) -> Result<()> {
         }
         files(world, bootstrap)?;
     }
-    bundle::write(world)?;
+    shutdown_limit::follow(world)?;
+    let object = bootstrap.as_ref().map(|bootstrap| &bootstrap.object);
+    let container = pinned_kubelet::choose(world, object, pinned_kubelet::PATIENCE)?;
+    bundle::write(world, &container)?;
     if bootstrap.is_none() && bundle::has_identity(world) {
         wait_for_clock(world);
     }

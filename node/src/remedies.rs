@@ -1,6 +1,6 @@
 //! What to do about what a node waits for, where that is known.
 
-use image::kubelet::UNIT;
+use image::kubelet::{CREDENTIAL_PROVIDERS, UNIT};
 use image::paths::{CLUSTER, NODE_SETTINGS};
 
 /// Why a node is not Ready, as far as it decides what to do.
@@ -10,6 +10,8 @@ pub(crate) enum Trouble<'a> {
     Object,
     /// The etcd volume is not there.
     Volume,
+    /// The configuration of credential providers has mistakes.
+    CredentialProviders,
     /// The kubelet fails again and again.
     Kubelet,
     /// A node that joins waits for this.
@@ -62,6 +64,9 @@ pub(crate) fn remedy(trouble: Trouble<'_>) -> Option<String> {
         Trouble::Volume => Some(format!(
             "attach the volume that [etcd] in {NODE_SETTINGS} names, and reboot"
         )),
+        Trouble::CredentialProviders => Some(format!(
+            "correct {CREDENTIAL_PROVIDERS}, or remove it; its plugins come with the image"
+        )),
         Trouble::Kubelet => Some(format!("`journalctl -u {UNIT}` says why")),
         Trouble::Begin(line) => known(line),
         Trouble::Join(line) => known(line).or_else(|| {
@@ -88,6 +93,10 @@ mod tests {
         for (trouble, expected) in [
             (Trouble::Object, Some("/etc/slipway/cluster.toml")),
             (Trouble::Volume, Some("/etc/slipway/node.toml")),
+            (
+                Trouble::CredentialProviders,
+                Some("/etc/kubernetes/credential-providers.yaml"),
+            ),
             (Trouble::Kubelet, Some("`journalctl -u kubelet.service`")),
             (
                 Trouble::Join("its request csr-1 is not approved yet"),

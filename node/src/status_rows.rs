@@ -1,7 +1,7 @@
 //! A status as rows of a label and a text, for people.
 
 use crate::balancer::record::{List, Record, Server};
-use crate::node_status::{Health, State, Status};
+use crate::node_status::{Health, PinnedKubelet, State, Status};
 use crate::systemd::Unit;
 use crate::this_boot::{BootEntry, FailedBoot};
 
@@ -40,6 +40,7 @@ pub(crate) fn rows(status: &Status) -> Vec<Row> {
     row("cluster", Some(status.cluster.clone().unwrap_or(alone)));
     row("kubernetes", status.kubernetes.clone());
     row("kubelet", Some(health(&status.kubelet)));
+    row("pinned", status.pinned_kubelet.as_ref().map(pinned));
     row("etcd", status.etcd.as_ref().map(health));
     row("API server", status.api_server.as_ref().map(health));
     row("API servers", status.balancer.as_ref().map(servers));
@@ -135,6 +136,14 @@ fn servers(record: &Record) -> String {
         List::Object => "; as the cluster object names them",
     };
     text
+}
+
+fn pinned(pinned: &PinnedKubelet) -> String {
+    let image = &pinned.image;
+    match &pinned.refused {
+        None => format!("the kubelet is of {image}"),
+        Some(reason) => format!("the image's own kubelet runs in place of {image}: {reason}"),
+    }
 }
 
 fn failed_unit(unit: &Unit) -> String {
