@@ -5,6 +5,14 @@
 //! Ignition, which translates them.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the provider's script is run by its own shell"
+)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use ignition::{Config, Kind};
 use serde_json::{Value, json};
@@ -264,6 +272,55 @@ fn the_kubeadm_providers_data_is_translated() {
             json["passwd"]["users"][0]["groups"],
             json!(["wheel", "docker"])
         );
+    }
+}
+
+/// The provider's own script, as the node has it, run by the shell that it names, below another root and with a stub in
+/// kubeadm's place.
+#[test]
+fn the_kubeadm_providers_script_leaves_its_sentinel_on_success_only() {
+    let (config, _) = Config::parse(KUBEADM.as_bytes(), "t").unwrap();
+    let json = config.to_json();
+    let files = json["storage"]["files"].as_array().unwrap();
+    let content = |path: &str| {
+        let file = files.iter().find(|file| file["path"] == path).unwrap();
+        let source = file["contents"]["source"].as_str().unwrap();
+        let text = percent_encoding::percent_decode_str(source.strip_prefix("data:,").unwrap());
+        text.decode_utf8().unwrap().into_owned()
+    };
+    for (kubeadm, succeeds) in [("exit 0", true), ("exit 1", false)] {
+        let root = tempfile::tempdir().unwrap();
+        let below = |path: &str| root.path().join(path);
+        for folder in ["etc", "run", "tmp", "bin"] {
+            fs::create_dir(below(folder)).unwrap();
+        }
+        let at = |text: &str| {
+            let prefix = format!(" {}/", root.path().display());
+            text.replace(" /", &prefix)
+        };
+        let program = |path: &str, text: &str| {
+            fs::write(below(path), text).unwrap();
+            fs::set_permissions(below(path), fs::Permissions::from_mode(0o700)).unwrap();
+        };
+        program("etc/kubeadm.sh", &at(&content("/etc/kubeadm.sh")));
+        fs::write(below("etc/kubeadm.yml"), content("/etc/kubeadm.yml")).unwrap();
+        let stub = format!(
+            "#!/bin/sh\necho \"$*\" >>{}\n{kubeadm}\n",
+            below("calls").display()
+        );
+        program("bin/kubeadm", &stub);
+        let path = format!("{}:/usr/bin:/bin", below("bin").display());
+        let script = Command::new(below("etc/kubeadm.sh"))
+            .env("PATH", path)
+            .output();
+        assert_eq!(script.unwrap().status.success(), succeeds);
+        let calls = fs::read_to_string(below("calls")).unwrap();
+        let expected = format!("join --config {}\n", below("etc/kubeadm.yml").display());
+        assert_eq!(calls, expected);
+        let sentinel = below("run/cluster-api/bootstrap-success.complete");
+        assert_eq!(sentinel.exists(), succeeds);
+        // The unit's condition: it is not run again once it has succeeded.
+        assert_eq!(below("etc/kubeadm.yml").exists(), !succeeds);
     }
 }
 

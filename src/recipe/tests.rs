@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use image::node::{EtcdFind, EtcdFormat, Role};
 
-use super::{FileKind, KubeletSource, Platform, Recipe, load};
+use super::{FileKind, KubeletSource, KubernetesTool, Platform, Recipe, load};
 
 fn ours(name: &str) -> Recipe {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -453,6 +453,33 @@ fn the_recipes_folder_is_in_no_key() {
     // Each call has a folder with another name.
     let [one, other] = [0, 1].map(|_| hashed(&written(&files).unwrap()));
     assert_eq!(one, other);
+}
+
+/// What the kubeadm bootstrap provider's script and the templates of Cluster API call, and the kubelet's rest until kubeadm
+/// starts it.
+#[test]
+fn the_recipe_for_cluster_api_has_what_its_scripts_call() {
+    let recipe = ours("capi.toml");
+    for package in ["gettext-base", "containerd", "iproute2"] {
+        let found = recipe.debian.packages.iter().any(|name| name == package);
+        assert!(found, "{package}");
+    }
+    let tools = &recipe.kubernetes.as_ref().unwrap().tools;
+    assert!(tools.contains(&KubernetesTool::Kubeadm));
+    let unit = image::kubelet::UNIT;
+    let file = format!("/etc/systemd/system/{unit}.d/10-kubeadm.conf");
+    let found = recipe
+        .files
+        .iter()
+        .find(|entry| entry.path == file)
+        .unwrap();
+    let condition = format!("ConditionPathExists={}\n", image::kubelet::JOINED_CONFIG);
+    match &found.kind {
+        FileKind::Content(text) => assert!(String::from_utf8_lossy(text).contains(&condition)),
+        other => panic!("{other:?}"),
+    }
+    // A volume of Slipway's at /var/lib/etcd would not be empty, which kubeadm wants.
+    assert_eq!(recipe.node.role, image::node::Role::Worker);
 }
 
 proptest::proptest! {
