@@ -24,8 +24,9 @@ use serde::{Deserialize, Serialize};
 use crate::console;
 use obtain::obtain;
 
-/// How long the image may take to come: the kubelet's start has five minutes in all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+/// How long the image may take to come: the kubelet's start has five minutes in all, of which a worker may wait three for its
+/// control plane.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
 /// After so many starts without READY on one boot the image's own kubelet is taken.
 const STARTS: u32 = 3;
 

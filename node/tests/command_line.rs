@@ -39,6 +39,9 @@ fn a_wrong_command_line_ends_with_2_and_the_usage() {
         &["--hlep"],
         &["render"],
         &["render", "--batch"],
+        &["kubelet"],
+        &["kubelet", "lint", "--yaml"],
+        &["kubelet", "lint", "a", "b"],
     ] {
         let output = run(arguments);
         let text = String::from_utf8(output.stderr).unwrap();
@@ -47,6 +50,30 @@ fn a_wrong_command_line_ends_with_2_and_the_usage() {
         assert!(text.contains("expected one command, found"), "{text}");
         assert!(text.contains(GATE_COMMAND), "{text}");
     }
+}
+
+#[test]
+fn a_lint_ends_with_1_where_a_rule_is_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spec = image::container::kubelet(image::paths::KUBELET_ROOTFS, &[], &|_| true);
+    let written = |name: &str, spec: &image::runtime_spec::Spec| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, serde_json::to_string(spec).unwrap()).unwrap();
+        file.display().to_string()
+    };
+    let good = run(&["kubelet", "lint", &written("good.json", &spec)]);
+    assert!(good.status.success() && good.stderr.is_empty());
+    spec.linux.rootfs_propagation = "rslave".to_owned();
+    let broken = written("broken.json", &spec);
+    let output = run(&["kubelet", "lint", "--json", &broken]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["broken"][0]["rule"], "root-propagation");
+    assert_eq!(report["broken"][0]["place"], broken.as_str());
+    let absent = run(&["kubelet", "lint", "/nowhere/config.json"]);
+    assert_eq!(absent.status.code(), Some(1));
+    let text = String::from_utf8(absent.stderr).unwrap();
+    assert!(text.contains("/nowhere/config.json"), "{text}");
 }
 
 #[test]
