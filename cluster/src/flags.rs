@@ -5,6 +5,11 @@
 //! and the feature gates that they register. A row is a component or `gate`, a name, and the first and the last minor
 //! version that know it; then, for a flag, its type and the versions that call it deprecated; for a gate, the versions that
 //! have it on and those that let nobody change it.
+//!
+//! Rows of `etcd` and `etcd-gate` are of etcd 3.5 and 3.6: the flag sets of Debian's 3.5.16 and of 3.6.8, listed by a program
+//! that links each (Go's package `flag`). No patch release of either minor has others.
+
+mod replaced;
 
 use crate::duration::Duration;
 use crate::fields::KUBELET;
@@ -17,93 +22,14 @@ mod tests;
 const TABLE: &str = include_str!("flags.tsv");
 /// The first word of a gate's row.
 const GATE: &str = "gate";
+/// The first word of the row of a gate of etcd's.
+const ETCD_GATE: &str = "etcd-gate";
 /// The component whose deprecated flags are refused: each has a field of its configuration.
 const KUBELET_NAME: &str = "kubelet";
-
-/// Flags of versions before the table's, and what takes their place (Kubernetes' change logs of 1.15 to 1.33).
-const REMOVED: [(&str, &str, &str); 21] = [
-    (
-        "kube-apiserver",
-        "basic-auth-file",
-        "--oidc-issuer-url or client certificates",
-    ),
-    ("kube-apiserver", "insecure-bind-address", "--bind-address"),
-    ("kube-apiserver", "insecure-port", "api-server.port"),
-    (
-        "kube-apiserver",
-        "kubelet-https",
-        "nothing, it is always so",
-    ),
-    (
-        "kube-apiserver",
-        "service-account-api-audiences",
-        "--api-audiences",
-    ),
-    ("kube-controller-manager", "address", "--bind-address"),
-    (
-        "kube-controller-manager",
-        "enable-taint-manager",
-        "nothing, it is always so",
-    ),
-    (
-        "kube-controller-manager",
-        "experimental-cluster-signing-duration",
-        "--cluster-signing-duration",
-    ),
-    (
-        "kube-controller-manager",
-        "pod-eviction-timeout",
-        "default-not-ready-toleration-seconds and default-unreachable-toleration-seconds in api-server.args",
-    ),
-    ("kube-controller-manager", "port", "--secure-port"),
-    ("kube-scheduler", "address", "--bind-address"),
-    (
-        "kube-scheduler",
-        "algorithm-provider",
-        "profiles of a KubeSchedulerConfiguration, by --config",
-    ),
-    (
-        "kube-scheduler",
-        "policy-config-file",
-        "profiles of a KubeSchedulerConfiguration, by --config",
-    ),
-    ("kube-scheduler", "port", "--secure-port"),
-    (
-        "kube-scheduler",
-        "scheduler-name",
-        "profiles of a KubeSchedulerConfiguration, by --config",
-    ),
-    (
-        KUBELET_NAME,
-        "allow-privileged",
-        "nothing, Pod Security Admission decides",
-    ),
-    (
-        KUBELET_NAME,
-        "cni-bin-dir",
-        "containerd's own configuration",
-    ),
-    (
-        KUBELET_NAME,
-        "cni-conf-dir",
-        "containerd's own configuration",
-    ),
-    (
-        KUBELET_NAME,
-        "container-runtime",
-        "nothing, it is always remote",
-    ),
-    (
-        KUBELET_NAME,
-        "network-plugin",
-        "containerd's own configuration",
-    ),
-    (
-        KUBELET_NAME,
-        "pod-infra-container-image",
-        "containerd's own configuration",
-    ),
-];
+/// etcd's name.
+pub(crate) const ETCD: &str = "etcd";
+/// The minor versions of etcd 3 that the table has.
+pub(crate) const ETCD_MINORS: [u32; 2] = [5, 6];
 
 /// Minor versions, from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,13 +77,29 @@ fn rows(of: &str) -> impl Iterator<Item = Row> {
     })
 }
 
-/// Checks an argument of a component.
+/// The row of a name: the one that this minor version knows, else any.
+fn row(of: &str, minor: u32, name: &str) -> Option<Row> {
+    let named = || rows(of).filter(|row| row.name == name);
+    named()
+        .find(|row| row.known.have(minor))
+        .or_else(|| named().next())
+}
+
+/// A minor version, as it is written of this component: Kubernetes' are of 1, etcd's of 3.
+fn version(of: &str, minor: u32) -> String {
+    match of {
+        ETCD | ETCD_GATE => format!("3.{minor}"),
+        _ => format!("1.{minor}"),
+    }
+}
+
+/// Checks an argument of a component. The minor version is of Kubernetes, or of etcd for its own arguments.
 ///
 /// # Errors
-/// If this minor version has no such flag, with what takes its place; if it is a deprecated one of the kubelet; or if the
-/// value is not of the flag's type.
+/// If this minor version has no such flag, with what takes its place; if it is a deprecated one of the kubelet, or an
+/// experimental one of etcd 3.6 that has another name now; or if the value is not of the flag's type.
 pub(crate) fn check(component: &str, minor: u32, flag: &str, value: &str) -> Result<(), String> {
-    let row = rows(component).find(|row| row.name == flag);
+    let row = row(component, minor, flag);
     let Some(row) = row.filter(|row| row.known.have(minor)) else {
         return Err(unknown(component, minor, flag, row));
     };
@@ -171,27 +113,43 @@ pub(crate) fn check(component: &str, minor: u32, flag: &str, value: &str) -> Res
             "the kubelet 1.{minor} calls --{flag} deprecated; {instead}"
         ));
     }
+    if component == ETCD
+        && let Some(instead) = replaced::of_etcd(minor, flag)
+    {
+        return Err(format!(
+            "etcd 3.{minor} calls --{flag} deprecated; expected {instead}"
+        ));
+    }
     match fits(row.kind, value) {
-        true if flag == "feature-gates" => gates(minor, value),
+        true if flag == "feature-gates" && component == ETCD => gates(ETCD_GATE, minor, value),
+        true if flag == "feature-gates" => gates(GATE, minor, value),
         true => Ok(()),
         false => Err(format!(
-            "--{flag} of {component} 1.{minor} is of type {}, which {value:?} is not",
+            "--{flag} of {component} {} is of type {}, which {value:?} is not",
+            version(component, minor),
             row.kind
         )),
     }
 }
 
 fn unknown(component: &str, minor: u32, flag: &str, row: Option<Row>) -> String {
-    let none = format!("{component} 1.{minor} has no flag --{flag}");
-    let removed = REMOVED
-        .iter()
-        .find(|(of, name, _)| (*of, *name) == (component, flag));
-    match (row, removed) {
-        (_, Some((_, _, instead))) => format!("{none} any more; in its place: {instead}"),
+    let none = format!(
+        "{component} {} has no flag --{flag}",
+        version(component, minor)
+    );
+    match (row, replaced::removed(component, flag)) {
         (Some(row), _) if row.known.first > minor => {
-            format!("{none}; it is there from 1.{} on", row.known.first)
+            let from = version(component, row.known.first);
+            match replaced::before(component, minor, flag) {
+                Some(before) => format!("{none} yet; in its place: {before}"),
+                None => format!("{none}; it is there from {from} on"),
+            }
         }
-        (Some(row), _) => format!("{none}; it was there until 1.{}", row.known.last),
+        (_, Some(instead)) => format!("{none} any more; in its place: {instead}"),
+        (Some(row), _) => format!(
+            "{none}; it was there until {}",
+            version(component, row.known.last)
+        ),
         (None, None) => {
             let names: Vec<&str> = rows(component)
                 .filter(|row| row.known.have(minor))
@@ -205,7 +163,8 @@ fn unknown(component: &str, minor: u32, flag: &str, row: Option<Row>) -> String 
     }
 }
 
-/// Whether a value is of a type of package `pflag`, for those whose texts have a form.
+/// Whether a value is of a type of package `pflag`, for those whose texts have a form. Words between bars are all that
+/// there are.
 fn fits(kind: &str, value: &str) -> bool {
     let number = || value.replace('_', "").parse::<i128>().ok();
     match kind {
@@ -227,6 +186,7 @@ fn fits(kind: &str, value: &str) -> bool {
         "int" | "int64" => number().is_some_and(|number| i64::try_from(number).is_ok()),
         "int32" => number().is_some_and(|number| i32::try_from(number).is_ok()),
         "uint" | "uint64" => number().is_some_and(|number| u64::try_from(number).is_ok()),
+        "uint32" => number().is_some_and(|number| u32::try_from(number).is_ok()),
         "uint16" => number().is_some_and(|number| u16::try_from(number).is_ok()),
         "float32" | "float64" => value.parse::<f64>().is_ok(),
         "duration" => Duration::parse(value).is_some(),
@@ -234,40 +194,53 @@ fn fits(kind: &str, value: &str) -> bool {
             pair.split_once('=')
                 .is_some_and(|(_, on)| fits("bool", on.trim()))
         }),
+        words if words.contains('|') => words.split('|').any(|word| word == value),
         _ => true,
     }
 }
 
 /// Checks the gates of an argument: `A=true,B=false`, of which `kube:A=true` is a longer form. Gates of other components are not
 /// known here.
-fn gates(minor: u32, value: &str) -> Result<(), String> {
+fn gates(of: &str, minor: u32, value: &str) -> Result<(), String> {
     for (name, on) in value.split(',').filter_map(|pair| pair.split_once('=')) {
         let name = name.trim();
         let name = name.strip_prefix("kube:").unwrap_or(name);
         if !name.contains(':') {
             let on = matches!(on.trim().as_bytes().first(), Some(b'1' | b't' | b'T'));
-            gate(minor, name, on)?;
+            gate_of(of, minor, name, on)?;
         }
     }
     Ok(())
 }
 
-/// Checks a feature gate.
+/// Checks a feature gate of Kubernetes.
 ///
 /// # Errors
 /// If this minor version has no such gate, or does not let it be changed.
 pub(crate) fn gate(minor: u32, name: &str, on: bool) -> Result<(), String> {
-    let row = rows(GATE).find(|row| row.name == name);
+    gate_of(GATE, minor, name, on)
+}
+
+fn gate_of(of: &str, minor: u32, name: &str, on: bool) -> Result<(), String> {
+    let program = match of {
+        ETCD_GATE => "etcd",
+        _ => "Kubernetes",
+    };
+    let program = format!("{program} {}", version(of, minor));
+    let row = row(of, minor, name);
     let Some(row) = row.filter(|row| row.known.have(minor)) else {
-        let none = format!("Kubernetes 1.{minor} has no feature gate {name}");
+        let none = format!("{program} has no feature gate {name}");
         return Err(match row {
             Some(row) if row.known.first > minor => {
-                format!("{none}; it is there from 1.{} on", row.known.first)
+                format!(
+                    "{none}; it is there from {} on",
+                    version(of, row.known.first)
+                )
             }
-            Some(row) => format!("{none}; it was there until 1.{}", row.known.last),
+            Some(row) => format!("{none}; it was there until {}", version(of, row.known.last)),
             None => {
                 let lower = name.to_lowercase();
-                match rows(GATE).find(|row| row.name.to_lowercase() == lower) {
+                match rows(of).find(|row| row.name.to_lowercase() == lower) {
                     Some(row) => format!("{none}; did you mean {}?", row.name),
                     None => none,
                 }
@@ -277,7 +250,7 @@ pub(crate) fn gate(minor: u32, name: &str, on: bool) -> Result<(), String> {
     let default = Minors::parse(row.kind).is_some_and(|minors| minors.have(minor));
     if row.marked.is_some_and(|marked| marked.have(minor)) && on != default {
         return Err(format!(
-            "Kubernetes 1.{minor} does not let {name} be {on}: it is always {default}"
+            "{program} does not let {name} be {on}: it is always {default}"
         ));
     }
     Ok(())

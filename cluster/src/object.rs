@@ -133,7 +133,8 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     let Some(kubeadm) = kubeadm(&translation, &root, image, &mut report) else {
         return Err(report);
     };
-    known::check(&root, kubeadm.version.minor(), &mut report);
+    let etcd = known::etcd(&root, image, &kubeadm);
+    known::check(&root, kubeadm.version.minor(), etcd.as_ref(), &mut report);
     let mut notes = complete(&mut translation, &kubeadm, image);
     let read = config::complete(&translation.documents, &kubeadm, host, &mut report);
     // kubeadm ignores unknown fields of the kubelet's and kube-proxy's configuration; here they are mistakes.

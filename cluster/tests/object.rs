@@ -317,6 +317,51 @@ fn kubeadms_rules_name_the_objects_fields_and_positions() {
 }
 
 #[test]
+fn etcds_arguments_are_held_against_the_etcd_that_runs() {
+    let mistakes = |text: &str, image: &Image| -> Vec<String> {
+        let read = read(text, image, &Host::of_documentation(), Role::ControlPlane);
+        let report = read.err().unwrap_or_default();
+        report.mistakes.iter().map(ToString::to_string).collect()
+    };
+    let args =
+        "[etcd]\nargs = { compaction-batch-limit = 10, quota-backend-bytes = [\"1\", \"8Gi\"] }\n";
+    // The image has etcd 3.5.
+    assert_eq!(
+        mistakes(args, &image()),
+        [
+            "etcd.args.compaction-batch-limit: etcd 3.5 has no flag --compaction-batch-limit yet; in its place: \
+             --experimental-compaction-batch-limit (line 2, column 35)",
+            "etcd.args.quota-backend-bytes: --quota-backend-bytes of etcd 3.5 is of type int64, which \"8Gi\" is not \
+             (line 2, column 67)",
+        ]
+    );
+    let one = "[etcd]\nargs = { enable-v2 = true }\n";
+    assert_eq!(mistakes(one, &image()), [""; 0]);
+    // The official image of this version has 3.6, and a tag may name another.
+    let gone = "etcd.args.enable-v2: etcd 3.6 has no flag --enable-v2 any more";
+    for own in ["image-repository = \"registry.k8s.io\"\n", ""] {
+        let tag = if own.is_empty() {
+            "image-tag = \"3.6.8-0\"\n"
+        } else {
+            ""
+        };
+        let found = mistakes(&format!("{own}{one}{tag}"), &image());
+        assert!(found.len() == 1 && found[0].starts_with(gone), "{found:?}");
+    }
+    // A recipe does not know its etcd before it is locked: what no version has is refused.
+    let unknown = Image {
+        images: BTreeMap::new(),
+        ..image()
+    };
+    assert_eq!(mistakes(one, &unknown), [""; 0]);
+    let found = mistakes("[etcd]\nargs = { quota = 1 }\n", &unknown);
+    assert!(
+        found[0].contains("etcd 3.6 has no flag --quota"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn a_token_is_not_repeated_in_a_message() {
     let mistakes = refused("tokens = [\"abcdef.0123456789abcdeG\"]\n");
     assert!(!mistakes.concat().contains("0123456789"), "{mistakes:?}");

@@ -172,6 +172,20 @@ pub(super) fn recipe(
     })
 }
 
+impl Recipe {
+    /// The mistakes of the cluster object that the recipe bakes in, for the images that its own has, by component, and the
+    /// patch release of Kubernetes: what only a lock knows.
+    #[must_use]
+    pub fn cluster_mistakes(
+        &self,
+        kubernetes: &str,
+        images: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let version = kubernetes.trim_start_matches('v');
+        cluster_object::mistakes(&self.files, self.node.role, Some(version), images)
+    }
+}
+
 /// The state of all checks: the tree with its positions, and the collected mistakes.
 struct Check<'a> {
     tree: &'a Node,

@@ -6,7 +6,7 @@ mod images;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use image::kubelet::PROGRAM;
 use image::paths::KUBELET_ROOTFS;
 
@@ -55,6 +55,14 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let debs = locked.fetch(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
     let images = images::bake(session, locked, &programs.components)?;
+    let mistakes = locked
+        .recipe
+        .cluster_mistakes(&program.version, &images.references);
+    ensure!(
+        mistakes.is_empty(),
+        "the cluster object does not fit the image:\n  {}",
+        mistakes.join("\n  ")
+    );
     let packages = &locked.recipe.debian.packages;
     let content = container::Content {
         rootfs: &rootfs,

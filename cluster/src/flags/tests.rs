@@ -16,10 +16,12 @@ fn every_row_is_whole_and_every_version_has_its_rows() {
     for line in TABLE.lines() {
         let cells: Vec<&str> = line.split('\t').collect();
         assert_eq!(cells.len(), 5, "{line}");
-        assert!(COMPONENTS.contains(&cells[0]) || cells[0] == GATE, "{line}");
-        assert!(seen.insert((cells[0], cells[1])), "twice: {line}");
+        let gate = [GATE, ETCD_GATE].contains(&cells[0]);
+        let component = COMPONENTS.contains(&cells[0]) || cells[0] == ETCD;
+        assert!(gate || component, "{line}");
+        assert!(seen.insert((cells[0], cells[1], cells[2])), "twice: {line}");
         assert!(Minors::parse(cells[2]).is_some(), "{line}");
-        for cell in cells.iter().skip(if cells[0] == GATE { 3 } else { 4 }) {
+        for cell in cells.iter().skip(if gate { 3 } else { 4 }) {
             assert!(*cell == "-" || Minors::parse(cell).is_some(), "{line}");
         }
     }
@@ -100,6 +102,110 @@ fn what_a_version_does_not_know_is_refused_with_what_takes_its_place() {
                 "{flag}"
             );
         }
+    }
+}
+
+#[test]
+fn etcd_has_the_flags_of_its_own_version() {
+    for (minor, flag, value, expected) in [
+        (
+            5,
+            "feature-gates",
+            "InitialCorruptCheck=true",
+            "etcd 3.5 has no flag --feature-gates; it is there from 3.6 on",
+        ),
+        (
+            5,
+            "compaction-batch-limit",
+            "10",
+            "etcd 3.5 has no flag --compaction-batch-limit yet; in its place: --experimental-compaction-batch-limit",
+        ),
+        (
+            6,
+            "enable-v2",
+            "true",
+            "etcd 3.6 has no flag --enable-v2 any more; in its place: nothing, it serves the API v3 alone",
+        ),
+        (
+            6,
+            "proxy",
+            "on",
+            "etcd 3.6 has no flag --proxy any more; in its place: the command etcd grpc-proxy",
+        ),
+        (
+            6,
+            "experimental-compaction-batch-limit",
+            "10",
+            "etcd 3.6 calls --experimental-compaction-batch-limit deprecated; expected --compaction-batch-limit",
+        ),
+        (
+            6,
+            "experimental-initial-corrupt-check",
+            "true",
+            "etcd 3.6 calls --experimental-initial-corrupt-check deprecated; expected --feature-gates with InitialCorruptCheck=true or false",
+        ),
+        (
+            5,
+            "quota-backend-byte",
+            "1",
+            "etcd 3.5 has no flag --quota-backend-byte; did you mean --quota-backend-bytes?",
+        ),
+        (
+            6,
+            "quota-backend-bytes",
+            "8Gi",
+            "--quota-backend-bytes of etcd 3.6 is of type int64, which \"8Gi\" is not",
+        ),
+        (
+            5,
+            "initial-cluster-state",
+            "old",
+            "--initial-cluster-state of etcd 3.5 is of type existing|new, which \"old\" is not",
+        ),
+        (
+            6,
+            "max-concurrent-streams",
+            "4294967296",
+            "--max-concurrent-streams of etcd 3.6 is of type uint32, which \"4294967296\" is not",
+        ),
+        (
+            6,
+            "feature-gates",
+            "initialCorruptCheck=true",
+            "etcd 3.6 has no feature gate initialCorruptCheck; did you mean InitialCorruptCheck?",
+        ),
+    ] {
+        assert_eq!(check(ETCD, minor, flag, value).unwrap_err(), expected);
+    }
+    for (minors, flag, value) in [
+        (&ETCD_MINORS[..], "quota-backend-bytes", "8589934592"),
+        (&ETCD_MINORS[..], "heartbeat-interval", "100"),
+        (&ETCD_MINORS[..], "initial-cluster-state", "existing"),
+        (&[5][..], "experimental-initial-corrupt-check", "true"),
+        (&[5][..], "v2-deprecation", "not-yet"),
+        (
+            &[6][..],
+            "feature-gates",
+            "InitialCorruptCheck=true,LeaseCheckpoint=false",
+        ),
+        (&[6][..], "watch-progress-notify-interval", "5s"),
+    ] {
+        for minor in minors {
+            assert_eq!(check(ETCD, *minor, flag, value), Ok(()), "3.{minor} {flag}");
+        }
+    }
+    assert!(check(ETCD, 6, "v2-deprecation", "not-yet").is_err());
+    let all = |minor: u32| rows(ETCD).filter(|row| row.known.have(minor)).count();
+    assert_eq!((all(5), all(6)), (127, 153));
+}
+
+#[test]
+fn every_experimental_flag_of_a_known_gate_has_that_gate() {
+    for (name, gate) in replaced::GATES {
+        let flag = format!("experimental-{name}");
+        assert!(row(ETCD, 5, &flag).is_some(), "{flag}");
+        let row = row(ETCD_GATE, 6, gate).unwrap();
+        assert!(row.known.have(6), "{gate}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! A cluster object that a recipe bakes in: its mistakes are those of the recipe.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use cluster::host::Host;
@@ -19,31 +20,46 @@ pub(super) fn check(
     role: Role,
     kubernetes: Option<&str>,
 ) {
+    // The images are not known before the recipe is locked.
+    for mistake in mistakes(files, role, kubernetes, &BTreeMap::new()) {
+        check.add(Mistake::nowhere(mistake));
+    }
+}
+
+/// All mistakes of the cluster object among the files of a recipe. `images` are the references of the images that the node's
+/// image brings, by component: arguments of etcd are held against its version there.
+pub(super) fn mistakes(
+    files: &[FileEntry],
+    role: Role,
+    kubernetes: Option<&str>,
+    images: &BTreeMap<String, String>,
+) -> Vec<String> {
     let Some(entry) = files.iter().find(|entry| entry.path == CLUSTER) else {
-        return;
+        return Vec::new();
     };
     let (path, bytes) = match &entry.kind {
         FileKind::Content(content) => (format!("files.{CLUSTER:?}"), Ok(content.clone())),
         FileKind::Source(source) => (source.display().to_string(), fs::read(source)),
-        FileKind::Link(_) | FileKind::Directory | FileKind::Remove => return,
+        FileKind::Link(_) | FileKind::Directory | FileKind::Remove => return Vec::new(),
     };
-    let text = bytes.map(String::from_utf8);
-    let text = match text {
+    let text = match bytes.map(String::from_utf8) {
         Ok(Ok(text)) => text,
-        Ok(Err(error)) => return check.add(Mistake::nowhere(format!("{path}: {error}"))),
-        Err(error) => return check.add(Mistake::nowhere(format!("reading {path}: {error}"))),
+        Ok(Err(error)) => return vec![format!("{path}: {error}")],
+        Err(error) => return vec![format!("reading {path}: {error}")],
     };
+    let mut found = Vec::new();
     let own = named(&text);
     if let (Some(own), Some(recipe)) = (&own, kubernetes)
         && own != recipe
         && !own.starts_with(&format!("{recipe}."))
     {
-        check.add(Mistake::nowhere(format!(
+        found.push(format!(
             "{path}: version: {own} is not in the image, whose recipe has {recipe}"
-        )));
+        ));
     }
     let image = Image {
         version: version(own, kubernetes),
+        images: images.clone(),
         ..Image::default()
     };
     let role = match role {
@@ -51,10 +67,10 @@ pub(super) fn check(
         Role::Worker => object::Role::Worker,
     };
     if let Err(report) = object::read(&text, &image, &Host::of_documentation(), role) {
-        for mistake in report.mistakes {
-            check.add(Mistake::nowhere(format!("{path}: {mistake}")));
-        }
+        let mistakes = report.mistakes.iter();
+        found.extend(mistakes.map(|mistake| format!("{path}: {mistake}")));
     }
+    found
 }
 
 /// The version that an object names, without the `v`; none with a repository of its own, from which any may come. The text may
