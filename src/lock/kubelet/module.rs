@@ -29,6 +29,10 @@ use crate::recipe::KubeletRequest;
 const MODULE: &str = "k8s.io/kubernetes";
 /// Path of the work folder inside the sandbox.
 const WORK: &str = "/work";
+/// Path of the caches inside the sandbox.
+const CACHE: &str = "/cache";
+/// The folder of the modules below it.
+const MODULES: &str = "modules";
 /// Variables of the environment that select the source of modules, beside those of every step with a network.
 const VARIABLES: &[&str] = &["GOINSECURE", "GONOPROXY", "GOPRIVATE", "GOVCS", "GOAUTH"];
 /// Lines of Go's output that are part of an error.
@@ -257,6 +261,9 @@ fn compile(
         step.note("fetching modules");
         let packages = go.online(&["list", "-mod=readonly", "-deps", &package])?;
         let total = packages.lines().count();
+        if content != Content::Kubelet {
+            coredns::adapt(modules.go_mod, &go.scratch.path().join(MODULES))?;
+        }
         let build = go
             .offline()
             .args([
@@ -409,7 +416,7 @@ impl Go {
         self.tools
             .sandbox()
             .bind(&self.folder(), WORK)
-            .bind(self.scratch.path(), "/cache")
+            .bind(self.scratch.path(), CACHE)
             .env("CGO_ENABLED", "0")
             .env("GOCACHE", "/cache/build")
             .env("GOENV", "off")
@@ -418,7 +425,7 @@ impl Go {
             .env("GOMEMLIMIT", "1536MiB")
             // Read-only folders would make the cache hard to remove.
             .env("GOFLAGS", "-modcacherw")
-            .env("GOMODCACHE", "/cache/modules")
+            .env("GOMODCACHE", format!("{CACHE}/{MODULES}"))
             // The checksum database stores its tree here.
             .env("GOPATH", "/cache/go")
             .env("GOTELEMETRY", "off")
