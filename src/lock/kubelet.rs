@@ -23,11 +23,12 @@ use super::fetching::LockedRecipe;
 use super::file::{LockedFrom, LockedProgram};
 use crate::host::progress::Step;
 use crate::host::session::Session;
-use crate::recipe::{KubeletRequest, KubeletSource, Recipe};
+use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Recipe};
 use crate::release::{FILE, Tables};
 
 use module::{Content, Modules};
 pub use program::{Pinned, Program};
+use release::OtherBytes;
 
 /// The release tables of a recipe, once they know its version of Kubernetes: an unknown one is refused before anything is
 /// asked for. A recipe's own kubelet, a file or an image, may be of any version.
@@ -41,6 +42,36 @@ pub fn tables(recipe: &Recipe, request: &KubeletRequest) -> Result<Tables> {
         known.with_context(|| recipe.path.display().to_string())?;
     }
     Ok(tables)
+}
+
+/// The references with digests of a release's images, by component, as the release table has them: nothing is asked for.
+///
+/// # Errors
+/// If the table does not have the version or its images.
+pub fn images(
+    tables: &Tables,
+    version: &str,
+    wanted: &[ContainerImage],
+) -> Result<BTreeMap<String, String>> {
+    if wanted.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let release = tables.find(version)?;
+    let mut found = BTreeMap::new();
+    for image in wanted {
+        let name = image.name();
+        let of_table = release.images.iter().find(|image| image.name == name);
+        let image = of_table.with_context(|| {
+            format!(
+                "the release table has no image {name} of Kubernetes {0}, which it knows for compiling alone; \
+                 `slipway release add {0}` adds it from the vendor's registry",
+                release.version
+            )
+        })?;
+        let reference = format!("{}@{}", image.reference, image.digest);
+        found.insert(name.to_owned(), reference);
+    }
+    Ok(found)
 }
 
 /// Whether a source is not the vendor's release, but the user's own kubelet.
@@ -71,7 +102,7 @@ pub fn pin(
             .progress
             .step(&format!("kubelet from {}", name(source)));
         let pinned = of_release(tables, source, request)
-            .and_then(|request| pin_from(session, locked, source, &request, &step));
+            .and_then(|request| pin_from(session, locked, source, &request, tables, &step));
         match pinned {
             Ok(pinned) => {
                 let found = &pinned.kubelet.version;
@@ -89,6 +120,8 @@ pub fn pin(
                 step.done(pinned.hit, Some(pinned.size()));
                 return Ok(pinned);
             }
+            // Another program than the table's is not a source that is away: no other is tried.
+            Err(error) if error.is::<OtherBytes>() => return Err(error),
             Err(error) => {
                 session
                     .progress
@@ -141,6 +174,7 @@ fn pin_from(
     locked: &LockedRecipe,
     source: &KubeletSource,
     request: &KubeletRequest,
+    tables: &Tables,
     step: &Step,
 ) -> Result<Pinned> {
     if is_own(source) {
@@ -154,7 +188,8 @@ fn pin_from(
         KubeletSource::Release { url } => {
             let mut of_release = request.clone();
             let wants_coredns = of_release.components.remove(coredns::NAME);
-            let mut pinned = release::pin(url, &of_release, session, locked, step)?;
+            let entry = tables.get(&request.version);
+            let mut pinned = release::pin(url, &of_release, entry, session, locked, step)?;
             if wants_coredns {
                 module::add_coredns(&mut pinned, session, locked, step)?;
             }

@@ -1,11 +1,12 @@
-//! The programs from a release server, by the upstream project's conventions: beside each program stands its SHA-256
+//! The programs from a release server. What the release table has of a program, its path and its SHA-256, is taken from there;
+//! without it the upstream project's conventions count: beside each program stands its SHA-256
 //! (<https://kubernetes.io/releases/download/>).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fetch::{Digest, Options, Patience, Want, blocking};
+use fetch::{Digest, Failure, Options, Patience, Want, blocking};
 
 use super::program::{LIMIT, Pinned, ask_version};
 use crate::host::progress::Step;
@@ -13,6 +14,7 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
 use crate::recipe::KubeletRequest;
+use crate::release::Release;
 
 /// Short timeouts, because the next source is tried after a failure.
 const PATIENCE: Patience = Patience {
@@ -26,10 +28,57 @@ const PATIENCE: Patience = Patience {
 };
 /// Size limit of a digest, bytes.
 const SMALL: u64 = 4096;
+/// The end of a URL by upstream's conventions: a mirror has another beginning only.
+const CONVENTION: &str = "/{version}/bin/linux/{arch}/";
+
+/// A server has another program than the release table.
+#[derive(Debug)]
+pub(super) struct OtherBytes(String);
+
+impl std::fmt::Display for OtherBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OtherBytes {}
+
+/// Where a program is.
+struct Place {
+    url: String,
+    /// Its SHA-256, if the release table has the program.
+    sha256: Option<String>,
+}
+
+impl Place {
+    /// A program of a release at a server whose URLs have the form of `template`.
+    fn of(entry: Option<&Release>, name: &str, release: &str, arch: &str, template: &str) -> Self {
+        let url = template
+            .replace("{version}", release)
+            .replace("{arch}", arch)
+            .replace("{program}", name);
+        let binary = entry.and_then(|entry| {
+            let mut all = entry.binaries.iter();
+            all.find(|binary| binary.name == name && binary.architecture == arch)
+        });
+        let Some(binary) = binary else {
+            return Self { url, sha256: None };
+        };
+        let base = template
+            .rsplit_once(CONVENTION)
+            .filter(|(_, program)| [name, "{program}"].contains(program));
+        Self {
+            // A mirror with other paths is asked by its own.
+            url: base.map_or(url, |(base, _)| binary.url.replace("{release}", base)),
+            sha256: Some(binary.sha256.clone()),
+        }
+    }
+}
 
 pub(super) fn pin(
     template: &str,
     request: &KubeletRequest,
+    entry: Option<&Release>,
     session: &Session,
     locked: &LockedRecipe,
     step: &Step,
@@ -41,13 +90,10 @@ pub(super) fn pin(
     let client = blocking::Client::new(&Options::default())?;
     let release = format!("v{}", request.version);
     let arch = locked.recipe.image.architecture.debian();
-    let template = template
-        .replace("{version}", &release)
-        .replace("{arch}", arch);
     let mut all = true;
     let mut pin = |name: &str| {
-        let url = template.replace("{program}", name);
-        let (program, hit) = pin_one(&client, &url, &release, session, step)?;
+        let place = Place::of(entry, name, &release, arch, template);
+        let (program, hit) = pin_one(&client, &place, name, &release, session, step)?;
         all &= hit;
         anyhow::Ok(program)
     };
@@ -69,15 +115,21 @@ pub(super) fn pin(
     })
 }
 
-/// Pins a program by the digest beside it, and fetches it; gives whether it was in the cache.
+/// Pins a program by the digest of the release table, else by the one beside it, and fetches it; gives whether it was in the
+/// cache.
 fn pin_one(
     client: &blocking::Client,
-    url: &str,
+    place: &Place,
+    name: &str,
     release: &str,
     session: &Session,
     step: &Step,
 ) -> Result<(LockedProgram, bool)> {
-    let sha256 = text(client, &format!("{url}.sha256"))?;
+    let url = &place.url;
+    let sha256 = match &place.sha256 {
+        Some(sha256) => sha256.clone(),
+        None => text(client, &format!("{url}.sha256"))?,
+    };
     // Some servers use the format of `sha256sum`: the digest, then the name.
     let sha256 = sha256
         .split_whitespace()
@@ -86,7 +138,16 @@ fn pin_one(
         .to_ascii_lowercase();
     let hit = session.cache.object(&sha256).exists();
     if !hit {
-        fetch(url, &sha256, session, step)?;
+        let fetched = fetch(url, &sha256, session, step);
+        fetched.map_err(|error| match error.downcast_ref::<Failure>() {
+            Some(Failure::Digest {
+                expected, found, ..
+            }) if place.sha256.is_some() => OtherBytes(format!(
+                "{url} has SHA-256 {found}, expected {expected} as the release table says of {name} {release}"
+            ))
+            .into(),
+            _ => error,
+        })?;
     }
     let program = LockedProgram {
         version: release.to_owned(),
@@ -124,4 +185,68 @@ fn text(client: &blocking::Client, url: &str) -> Result<String> {
     };
     let bytes = client.bytes(&want, &|_| (), &|_| ())?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::{Binary, Table, Unpack};
+
+    #[test]
+    fn a_program_of_the_table_has_its_place_and_hash_before_any_request() {
+        let carried = Table::carried().unwrap();
+        let mut entry = carried.get("1.36.3").unwrap().clone();
+        entry.binaries.push(Binary {
+            name: "kubelet".to_owned(),
+            architecture: "amd64".to_owned(),
+            url: "{release}/v1.36.3/bin/linux/amd64/kubelet".to_owned(),
+            path: String::new(),
+            unpack: Unpack::None,
+            sha256: "a".repeat(64),
+        });
+        let place = |name: &str, arch: &str, template: &str| {
+            let place = Place::of(Some(&entry), name, "v1.36.3", arch, template);
+            (place.url, place.sha256.is_some())
+        };
+        for (name, arch, template, url, known) in [
+            (
+                "kubelet",
+                "amd64",
+                "http://mirror.example/k8s/{version}/bin/linux/{arch}/{program}",
+                "http://mirror.example/k8s/v1.36.3/bin/linux/amd64/kubelet",
+                true,
+            ),
+            (
+                "kubelet",
+                "amd64",
+                "http://mirror.example/{version}/bin/linux/{arch}/kubelet",
+                "http://mirror.example/v1.36.3/bin/linux/amd64/kubelet",
+                true,
+            ),
+            // A mirror that names its files otherwise.
+            (
+                "kubelet",
+                "amd64",
+                "http://mirror.example/{program}-{version}-{arch}",
+                "http://mirror.example/kubelet-v1.36.3-amd64",
+                true,
+            ),
+            (
+                "kubelet",
+                "arm64",
+                "http://mirror.example/{version}/bin/linux/{arch}/{program}",
+                "http://mirror.example/v1.36.3/bin/linux/arm64/kubelet",
+                false,
+            ),
+            (
+                "kubectl",
+                "amd64",
+                "http://mirror.example/{version}/bin/linux/{arch}/{program}",
+                "http://mirror.example/v1.36.3/bin/linux/amd64/kubectl",
+                false,
+            ),
+        ] {
+            assert_eq!(place(name, arch, template), (url.to_owned(), known));
+        }
+    }
 }
