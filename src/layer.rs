@@ -1,7 +1,7 @@
 //! Layer: files that are laid over a root file system, and their sorted tar stream.
 
 pub(crate) mod stream;
-mod tree;
+pub(crate) mod tree;
 
 use std::path::PathBuf;
 

@@ -71,13 +71,18 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
         _ => {}
     }
     let wanted = request.kubelet.as_ref();
-    let wanted = wanted.map(|wanted| anyhow::Ok((wanted, kubelet::tables(&recipe, wanted)?)));
+    let wanted = wanted.map(|wanted| {
+        let tables = kubelet::tables(&recipe, wanted)?;
+        let images = kubelet::images(&tables, &wanted.version, &request.images)?;
+        anyhow::Ok((wanted, tables, images))
+    });
     let wanted = wanted.transpose()?;
     let lock = make(session, &recipe.debian, &request, &step, digest)?;
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling a kubelet takes the toolchain from the packages chosen above.
-    if let Some((wanted, tables)) = &wanted {
-        let pinned = kubelet::pin(session, &locked, wanted, tables)?;
+    if let Some((wanted, tables, images)) = wanted {
+        let pinned = kubelet::pin(session, &locked, wanted, &tables)?;
+        locked.lock.images = images;
         locked.lock.kubelet = Some(pinned.kubelet);
         locked.lock.components = pinned.components;
     }
@@ -153,6 +158,7 @@ fn make(
         sets: choose(&archive, &pool, architecture, sets)?,
         kubelet: None,
         components: BTreeMap::new(),
+        images: BTreeMap::new(),
     };
     for (suite, release) in &archive.suites {
         lock.epoch = lock.epoch.max(release.date);

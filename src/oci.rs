@@ -1,4 +1,5 @@
-//! OCI images: writes layouts and the documents of unpacked images, reads layouts, pulls by reference.
+//! OCI images: writes layouts and the documents of unpacked images, reads layouts, pulls by reference, merges
+//! layers.
 //!
 //! Formats: <https://github.com/opencontainers/image-spec/tree/v1.1.1> (`image-layout.md`, `manifest.md`, `config.md`)
 //! and <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>.
@@ -16,6 +17,13 @@ mod reference;
 // Floor: registries
 mod registry;
 
+// Floor: layers as files
+mod merge;
+
+// Floor: unpacked images
+mod merged;
+
+pub use merged::Merged;
 pub use read::{Pulled, read_layout};
 pub use reference::Reference;
 pub use registry::pull;

@@ -41,8 +41,9 @@ use serde::Serialize;
 use crate::artifact;
 
 pub use check::{
-    BaseConfig, ContainerImage, Debian, FileEntry, FileKind, Image, Kernel, KubeletSource,
-    Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, RootOptions, Units,
+    BaseConfig, ContainerImage, Debian, FileEntry, FileKind, Image, ImagesFrom, Kernel,
+    KubeletSource, Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
+    PrebuiltFrom, RootOptions, Units,
 };
 pub use load::load;
 pub use mistakes::Mistakes;
@@ -86,6 +87,10 @@ pub struct Recipe {
     pub root: RootOptions,
     /// Container images that are baked into the root.
     pub containers: Vec<ContainerImage>,
+    /// Where they come from.
+    pub images_from: ImagesFrom,
+    /// Container images that others built, which are baked in too.
+    pub prebuilt: Vec<Prebuilt>,
 }
 
 /// The part of a recipe that its lock depends on. A lock is made from this alone, and its digest of the recipe is the
@@ -102,6 +107,9 @@ pub struct LockRequest {
     pub sets: Vec<SetRequest>,
     /// The kubelet, if the image has one.
     pub kubelet: Option<KubeletRequest>,
+    /// Images of the release that a registry has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ContainerImage>,
 }
 
 /// The kubelet to lock.
@@ -194,7 +202,7 @@ impl Recipe {
             }
         }
         let images: Vec<String> = self
-            .containers
+            .built()
             .iter()
             .flat_map(|image| owned_names(image.packages()))
             .collect();
@@ -205,10 +213,19 @@ impl Recipe {
         sets
     }
 
+    /// The images that the build makes.
+    #[must_use]
+    pub fn built(&self) -> &[ContainerImage] {
+        match self.images_from {
+            ImagesFrom::Build => &self.containers,
+            ImagesFrom::Registry => &[],
+        }
+    }
+
     /// The programs of the Kubernetes release beside the kubelet, by name: those of container images, and the node's tools.
     #[must_use]
     pub fn components(&self) -> BTreeSet<String> {
-        let images = self.containers.iter().filter_map(|image| image.component());
+        let images = self.built().iter().filter_map(|image| image.component());
         let tools = self
             .kubernetes
             .iter()
@@ -238,6 +255,10 @@ impl Recipe {
                 sources: kubernetes.kubelet.iter().map(relative).collect(),
                 components: self.components(),
             }),
+            images: match self.images_from {
+                ImagesFrom::Build => Vec::new(),
+                ImagesFrom::Registry => self.containers.clone(),
+            },
         }
     }
 

@@ -69,7 +69,11 @@ fn from_item(item: tree::Item, prefix: &str) -> Result<Entry> {
     })
 }
 
-fn from_tar_entry<R: std::io::Read>(
+/// The entry for one of the archive `tar`, below `prefix`; none for the archive's top. A file's content stays in the archive.
+///
+/// # Errors
+/// If its path leads upwards, or it is a device.
+pub(crate) fn from_tar_entry<R: std::io::Read>(
     entry: &mut tar::Entry<'_, R>,
     tar: &Path,
     prefix: &str,
@@ -122,8 +126,11 @@ fn from_tar_entry<R: std::io::Read>(
     }))
 }
 
-/// `./usr/bin/` as `/usr/bin`, the root as an empty text; `..` is refused.
-fn plain(path: &[u8]) -> Result<String> {
+/// `./usr/bin/` as `/usr/bin`, the root as an empty text.
+///
+/// # Errors
+/// If it is not UTF-8 or has a `..`.
+pub(crate) fn plain(path: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(path).context("a path that is not UTF-8")?;
     let mut plain = String::new();
     for part in text.split('/') {

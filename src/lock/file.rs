@@ -35,6 +35,9 @@ pub struct Lock {
     /// The other programs of the kubelet's release that the recipe wants, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub components: BTreeMap<String, LockedProgram>,
+    /// The images of the release that a registry has: references with digests, by component.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<String, String>,
 }
 
 /// A suite in its state when the lock was made.
@@ -135,6 +138,12 @@ fn parse(text: &str) -> Result<Lock> {
             bail!("the program {name} has no usable SHA-256");
         }
     }
+    for (name, reference) in &lock.images {
+        let digest = reference.split_once('@').map(|(_, digest)| digest);
+        if digest.and_then(fetch::oci::sha256).is_none() {
+            bail!("the image {name} has no usable digest");
+        }
+    }
     for (set, packages) in &lock.sets {
         for package in packages {
             let plain = package
@@ -185,6 +194,9 @@ fn text(lock: &Lock) -> Result<String> {
     if !lock.components.is_empty() {
         let components = toml::Value::try_from(&lock.components)?;
         programs.insert("components".to_owned(), components);
+    }
+    if !lock.images.is_empty() {
+        programs.insert("images".to_owned(), toml::Value::try_from(&lock.images)?);
     }
     if !programs.is_empty() {
         write!(text, "\n{}", toml::to_string_pretty(&programs)?)?;
@@ -250,6 +262,11 @@ mod tests {
                 },
             )]
             .into(),
+            images: [(
+                "etcd".to_owned(),
+                format!("r.example/etcd:3.6.8-0@sha256:{}", "a".repeat(64)),
+            )]
+            .into(),
         }
     }
 
@@ -263,7 +280,7 @@ mod tests {
         assert_eq!(size, std::fs::metadata(&path).unwrap().len());
         let text = std::fs::read_to_string(&path).unwrap();
         let lines = text.lines().filter(|line| line.contains("sha256")).count();
-        assert_eq!(lines, 4, "{text}");
+        assert_eq!(lines, 5, "{text}");
         assert!(text.contains("\na v1 h1:x/+=\n"), "{text}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -285,6 +302,8 @@ mod tests {
                 "\"zz7816bf",
                 "the program kubelet has no usable",
             ),
+            ("@sha256:a", "@sha256:z", "the image etcd has no usable"),
+            ("3.6.8-0@", "3.6.8-0-", "the image etcd has no usable"),
         ] {
             let changed = good.replace(from, to);
             assert_ne!(changed, good, "{from}");

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use fetch::oci::{Descriptor, Index, Manifest};
+use fetch::oci::{Descriptor, Document, Index};
 
 use super::types::{BLOBS, INDEX};
 use crate::format::digest;
@@ -15,6 +15,8 @@ use crate::format::digest;
 pub struct Pulled {
     /// Digest of its manifest, as `sha256:…`.
     pub digest: String,
+    /// Its config: media type and file.
+    pub config: (String, PathBuf),
     /// Its layers, the lowest first: media type and file.
     pub layers: Vec<(String, PathBuf)>,
 }
@@ -29,33 +31,30 @@ pub(super) fn sha256(digest: &str) -> Result<&str> {
     Ok(digits)
 }
 
-/// Reads the image `name` of an OCI layout, every blob verified by its digest. `name` is the image's full name or
-/// its tag.
+/// The full name of an image of a layout, or its tag.
+fn name_of(manifest: &Descriptor) -> Option<&str> {
+    let notes = &manifest.annotations;
+    let found = notes
+        .get("io.containerd.image.name")
+        .or_else(|| notes.get("org.opencontainers.image.ref.name"));
+    found.map(String::as_str)
+}
+
+/// Reads the image `name` of an OCI layout, every blob verified by its digest. `name` is the image's full name, of which the
+/// layout may have the tag alone, or its tag. A layout of one image without a name has that one.
 ///
 /// # Errors
 /// If the layout has no such image for this architecture, or a blob does not match its digest.
 pub fn read_layout(folder: &Path, name: &str, architecture: &str) -> Result<Pulled> {
-    let about = || format!("reading the OCI layout {}", folder.display());
-    let text = fs::read(folder.join(INDEX)).with_context(about)?;
-    let mut index: Index = serde_json::from_slice(&text).with_context(about)?;
-    let mut names = Vec::new();
-    index.manifests.retain(|manifest| {
-        let notes = &manifest.annotations;
-        let found = notes
-            .get("io.containerd.image.name")
-            .or_else(|| notes.get("org.opencontainers.image.ref.name"));
-        names.extend(found.cloned());
-        found.is_some_and(|found| found == name)
-    });
-    ensure!(
-        !index.manifests.is_empty(),
-        "{} has no image {name:?}; there are {names:?}",
-        folder.display()
-    );
-    let descriptor = index
-        .for_linux(architecture)
-        .map_err(anyhow::Error::msg)
-        .with_context(about)?;
+    read_from(folder, name, architecture)
+        .with_context(|| format!("reading the OCI layout {}", folder.display()))
+}
+
+fn read_from(folder: &Path, name: &str, architecture: &str) -> Result<Pulled> {
+    let text = fs::read(folder.join(INDEX)).with_context(|| format!("reading {INDEX}"))?;
+    let mut index: Index =
+        serde_json::from_slice(&text).with_context(|| format!("reading {INDEX}"))?;
+    choose(&mut index, name)?;
     let blob = |descriptor: &Descriptor| -> Result<PathBuf> {
         let expected = sha256(&descriptor.digest)?;
         let path = folder.join(BLOBS).join(expected);
@@ -67,17 +66,44 @@ pub fn read_layout(folder: &Path, name: &str, architecture: &str) -> Result<Pull
         );
         Ok(path)
     };
-    let manifest = fs::read(blob(descriptor).with_context(about)?)?;
-    let manifest: Manifest = serde_json::from_slice(&manifest).with_context(about)?;
-    blob(&manifest.config).with_context(about)?;
-    let layers = manifest.layers.iter().map(|layer| {
-        let path = blob(layer).with_context(about)?;
-        Ok((layer.media_type.clone(), path))
-    });
+    let one = |index: &Index| -> Result<(Descriptor, Document)> {
+        let descriptor = index.for_linux(architecture).map_err(anyhow::Error::msg)?;
+        let document = Document::read(&fs::read(blob(descriptor)?)?);
+        let document = document.with_context(|| format!("reading {}", descriptor.digest))?;
+        Ok((descriptor.clone(), document))
+    };
+    // Tools that build for several machines write an index for them below the layout's.
+    let (descriptor, document) = match one(&index)? {
+        (_, Document::Index(inner)) => one(&inner)?,
+        manifest => manifest,
+    };
+    let Document::Manifest(manifest) = document else {
+        bail!("{} is an index in an index", descriptor.digest);
+    };
+    let file = |found: &Descriptor| Ok((found.media_type.clone(), blob(found)?));
+    let config = file(&manifest.config)?;
     Ok(Pulled {
-        digest: descriptor.digest.clone(),
-        layers: layers.collect::<Result<_>>()?,
+        digest: descriptor.digest,
+        config,
+        layers: manifest.layers.iter().map(file).collect::<Result<_>>()?,
     })
+}
+
+/// Leaves the manifests of a name.
+fn choose(index: &mut Index, name: &str) -> Result<()> {
+    let tag = name.rsplit_once(':').map_or(name, |(_, tag)| tag);
+    let names: Vec<&str> = index.manifests.iter().filter_map(name_of).collect();
+    if names.is_empty() && index.manifests.len() == 1 {
+        return Ok(());
+    }
+    let wanted = [name, tag]
+        .into_iter()
+        .find(|wanted| names.contains(wanted))
+        .with_context(|| format!("it has no image {name:?}; there are {names:?}"))?
+        .to_owned();
+    let manifests = &mut index.manifests;
+    manifests.retain(|manifest| name_of(manifest) == Some(&wanted));
+    Ok(())
 }
 
 impl Pulled {
@@ -103,6 +129,20 @@ impl Pulled {
     }
 }
 
+/// The content of a packed layer.
+///
+/// # Errors
+/// If the media type is unknown.
+pub(super) fn decoder(media_type: &str, layer: &Path) -> Result<Box<dyn Read>> {
+    let file = io::BufReader::with_capacity(1 << 18, File::open(layer)?);
+    Ok(match media_type.rsplit_once(['+', '.']) {
+        Some((_, "gzip")) => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        Some((_, "zstd")) => Box::new(zstd::Decoder::new(file)?),
+        Some((_, "tar")) => Box::new(file),
+        _ => bail!("a layer of the unknown type {media_type:?}"),
+    })
+}
+
 enum Found {
     Written,
     Removed,
@@ -110,13 +150,7 @@ enum Found {
 }
 
 fn find(media_type: &str, path: &Path, place: &str, limit: u64, dest: &Path) -> Result<Found> {
-    let file = io::BufReader::new(File::open(path)?);
-    let reader: Box<dyn Read> = match media_type.rsplit_once(['+', '.']) {
-        Some((_, "gzip")) => Box::new(flate2::read::MultiGzDecoder::new(file)),
-        Some((_, "zstd")) => Box::new(zstd::Decoder::new(file)?),
-        Some((_, "tar")) => Box::new(file),
-        _ => bail!("a layer of the unknown type {media_type:?}"),
-    };
+    let reader = decoder(media_type, path)?;
     let (folder, name) = place.rsplit_once('/').unwrap_or(("", place));
     let whiteout = Path::new(folder).join(format!(".wh.{name}"));
     let mut archive = tar::Archive::new(reader);

@@ -2,9 +2,10 @@
 
 use data_encoding::HEXLOWER;
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use fetch::oci::Document;
+use fetch::oci::{Descriptor, Document};
 use fetch::{Options, Repository, blocking};
 use sha2::Digest as _;
 
@@ -15,6 +16,10 @@ use crate::host::progress::Step;
 
 /// Size limit of a layer, bytes.
 const LAYER_LIMIT: u64 = 4 << 30;
+/// Size limit of a config, bytes.
+const CONFIG_LIMIT: u64 = 4 << 20;
+/// The registry of Docker's images, and its host.
+const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// Pulls the image of a reference, for this architecture. Without a digest in it, the registry's answer for the tag is
 /// trusted; its digest is in the result.
@@ -37,7 +42,11 @@ fn pull_by(
     step: &Step,
 ) -> Result<Pulled> {
     let client = blocking::Client::new(&Options::default())?;
-    let mut repository = Repository::new(&reference.registry, &reference.repository);
+    let host = match reference.registry.as_str() {
+        name if name == DOCKER.0 => DOCKER.1,
+        host => host,
+    };
+    let mut repository = Repository::new(host, &reference.repository);
     let mut digest = reference.digest().map(str::to_owned);
     let mut text = client.document(&mut repository, &reference.version)?;
     let mut document = Document::read(&text).context("reading the manifest")?;
@@ -57,26 +66,32 @@ fn pull_by(
     let digest = digest
         .unwrap_or_else(|| format!("sha256:{}", HEXLOWER.encode(&sha2::Sha256::digest(&text))));
     step.total(manifest.layers.iter().map(|layer| layer.size).sum());
-    let mut layers = Vec::new();
-    for layer in &manifest.layers {
-        let digits = sha256(&layer.digest)?;
-        let path = cache.object(digits);
-        if fs::metadata(&path).is_ok_and(|found| found.len() == layer.size) {
-            step.advance(layer.size);
+    let mut blob = |blob: &Descriptor, limit: u64| -> Result<(String, PathBuf)> {
+        let path = cache.object(sha256(&blob.digest)?);
+        if fs::metadata(&path).is_ok_and(|found| found.len() == blob.size) {
+            step.advance(blob.size);
         } else {
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder)?;
             }
             ensure!(
-                layer.size <= LAYER_LIMIT,
-                "a layer has {} bytes, expected at most {LAYER_LIMIT}",
-                layer.size
+                blob.size <= limit,
+                "{} has {} bytes, expected at most {limit}",
+                blob.digest,
+                blob.size
             );
-            client.blob(&mut repository, layer, &path, &|bytes| step.advance(bytes))?;
+            client.blob(&mut repository, blob, &path, &|bytes| step.advance(bytes))?;
         }
-        layers.push((layer.media_type.clone(), path));
-    }
-    Ok(Pulled { digest, layers })
+        Ok((blob.media_type.clone(), path))
+    };
+    let config = blob(&manifest.config, CONFIG_LIMIT)?;
+    let layers = manifest.layers.iter();
+    let layers = layers.map(|layer| blob(layer, LAYER_LIMIT));
+    Ok(Pulled {
+        digest,
+        layers: layers.collect::<Result<_>>()?,
+        config,
+    })
 }
 
 #[cfg(test)]
@@ -186,12 +201,12 @@ mod tests {
         assert_eq!(fs::read_to_string(program).unwrap(), "program");
         let tokens = |asked: &[String]| asked.iter().filter(|p| p.starts_with("/token?")).count();
         assert_eq!(tokens(&asked.lock().unwrap()), 1);
-        // The digest of the first answer selects the same image; its layer is in the cache.
+        // The digest of the first answer selects the same image; its layer and config are in the cache.
         let again = pull(&cache, &reference.at(&pulled.digest), "amd64", &step()).unwrap();
         assert_eq!(again.digest, pulled.digest);
         let asked = asked.lock().unwrap().clone();
         let blobs = asked.iter().filter(|p| p.contains("/blobs/")).count();
-        assert_eq!(blobs, 1, "{asked:?}");
+        assert_eq!(blobs, 2, "{asked:?}");
         assert!(pull(&cache, &reference, "arm64", &step()).is_err());
     }
 

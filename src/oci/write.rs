@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fetch::oci::{Descriptor, Index, Manifest, Platform};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::types::{
@@ -177,16 +177,19 @@ fn document(
     value: &impl Serialize,
 ) -> Result<Descriptor> {
     let bytes = serde_json::to_vec(value)?;
-    let sha256 = HEXLOWER.encode(&Sha256::digest(&bytes));
-    let descriptor = Descriptor {
+    let descriptor = descriptor(media_type, &bytes)?;
+    blobs.push((HEXLOWER.encode(&Sha256::digest(&bytes)), bytes));
+    Ok(descriptor)
+}
+
+fn descriptor(media_type: &str, bytes: &[u8]) -> Result<Descriptor> {
+    Ok(Descriptor {
         media_type: media_type.to_owned(),
-        digest: format!("sha256:{sha256}"),
+        digest: format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes))),
         size: u64::try_from(bytes.len())?,
         annotations: Default::default(),
         platform: None,
-    };
-    blobs.push((sha256, bytes));
-    Ok(descriptor)
+    })
 }
 
 /// The layers of all images without duplicates, sorted by digest.
@@ -220,14 +223,14 @@ pub fn write_layout(folder: &Path, images: &[Image], created: u64) -> Result<()>
     fs::write(folder.join(LAYOUT), LAYOUT_TEXT).with_context(about)
 }
 
-/// An image whose one layer is unpacked already: its documents, for a runtime that has the layer's files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The documents of an image whose layers are unpacked already, for a runtime that has their files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unpacked {
     /// The manifest, which names no layers: there are no packed ones.
     pub manifest: String,
     /// The config.
     pub config: String,
-    /// The chain id of the layer, `sha256:…`. That of a single layer is its digest.
+    /// The chain id of its layers, `sha256:…`. That of a single layer is its digest.
     pub chain_id: String,
 }
 
@@ -243,20 +246,23 @@ pub fn unpacked(image: &Image, created: u64) -> Result<Unpacked> {
             image.layers.len()
         );
     };
-    let mut blobs = Vec::new();
-    let config = document(&mut blobs, CONFIG, &config(image, created))?;
+    let config = serde_json::to_string(&config(image, created))?;
+    Ok(Unpacked {
+        manifest: manifest_of(&config)?,
+        config,
+        chain_id: digest(layer),
+    })
+}
+
+/// The manifest of an image with this config whose layers are unpacked already.
+pub(super) fn manifest_of(config: &str) -> Result<String> {
     let manifest = Manifest {
         schema_version: 2,
         media_type: Some(MANIFEST.to_owned()),
-        config,
+        config: descriptor(CONFIG, config.as_bytes())?,
         layers: Vec::new(),
     };
-    let (_, config) = blobs.swap_remove(0);
-    Ok(Unpacked {
-        manifest: serde_json::to_string(&manifest)?,
-        config: String::from_utf8(config)?,
-        chain_id: digest(layer),
-    })
+    Ok(serde_json::to_string(&manifest)?)
 }
 
 fn config(image: &Image, created: u64) -> Config {

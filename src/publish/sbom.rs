@@ -103,6 +103,27 @@ impl Component {
             properties: Vec::new(),
         }
     }
+
+    /// A container image that somebody else built, by its full name and the digest of its manifest.
+    #[must_use]
+    pub fn image(name: &str, digest: &str) -> Self {
+        let repository = name.split('@').next().unwrap_or(name);
+        let (repository, tag) = match repository.rsplit_once(':') {
+            Some((repository, tag)) if !tag.contains('/') => (repository, tag),
+            _ => (repository, ""),
+        };
+        let short = repository.rsplit('/').next().unwrap_or(repository);
+        let purl = format!(
+            "pkg:oci/{}@{}?repository_url={}",
+            encode(short),
+            encode(digest),
+            encode(repository)
+        );
+        Self {
+            kind: "container".to_owned(),
+            ..Self::program(short, tag, &purl, digest.trim_start_matches("sha256:"))
+        }
+    }
 }
 
 impl Hash {
@@ -134,7 +155,9 @@ pub fn list(locked: &LockedRecipe, identity: &Identity, kubelet: &Kubelet) -> Re
     let programs = programs.map(|(name, program)| {
         Component::program(name, &program.version, &program.purl(name), &program.sha256)
     });
-    let components = components.chain(programs);
+    let images = kubelet.prebuilt.iter();
+    let images = images.map(|(name, digest)| Component::image(name, digest));
+    let components = components.chain(programs).chain(images);
     text(&identity.manifest.image, locked.lock.epoch, components)
 }
 
@@ -220,6 +243,21 @@ fn encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_of_others_is_listed_by_its_manifest() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let found = Component::image("r.example:5000/group/app:v1", &digest);
+        assert_eq!((found.name.as_str(), found.version.as_str()), ("app", "v1"));
+        let expected = format!(
+            "pkg:oci/app@sha256%3A{}?repository_url=r.example%3A5000%2Fgroup%2Fapp",
+            "a".repeat(64)
+        );
+        assert_eq!(found.purl.as_deref(), Some(expected.as_str()));
+        assert_eq!(found.hashes[0].content, "a".repeat(64));
+        let pinned = Component::image(&format!("r.example/app@{digest}"), &digest);
+        assert_eq!((pinned.name.as_str(), pinned.version.as_str()), ("app", ""));
+    }
 
     fn package(name: &str, version: &str) -> LockedPackage {
         LockedPackage {

@@ -45,7 +45,7 @@ use node::RawNode;
 use root::RawRoot;
 use units::RawUnits;
 
-pub use containers::ContainerImage;
+pub use containers::{ContainerImage, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
 pub use files::{FileEntry, FileKind};
 pub use ignition::BaseConfig;
@@ -152,7 +152,7 @@ pub(super) fn recipe(
     let (sizes, sector) = disk::check(&mut check, &disk);
     check.sectors(&artifacts, sector);
     let root = root::check(&mut check, &root);
-    let containers = check.containers(containers);
+    let (containers, images_from, prebuilt) = check.containers(containers);
     Some(Recipe {
         path: path.to_owned(),
         parts,
@@ -169,6 +169,8 @@ pub(super) fn recipe(
         sector,
         root,
         containers,
+        images_from,
+        prebuilt,
     })
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use image::node::{EtcdFind, EtcdFormat, Role};
 
-use super::{FileKind, KubeletSource, KubernetesTool, Platform, Recipe, load};
+use super::{
+    FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD, load,
+};
 
 fn ours(name: &str) -> Recipe {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -367,6 +369,124 @@ fn images_without_the_one_of_pods_are_refused() {
 }
 
 #[test]
+fn images_of_a_registry_are_neither_compiled_nor_made_of_packages() {
+    let text = |from: &str| {
+        format!(
+            "{SMALL}\n[kubernetes]\nversion = '1.36'\nkubelet = [{{ release = 'https://k8s.example/{{version}}/{{program}}' }}]\n\
+             [containers]\nimages = ['pause', 'etcd', 'kube-apiserver', 'coredns']\nimages-from = '{from}'\n"
+        )
+    };
+    let recipe =
+        written(&[("a.toml", &text("registry"))]).unwrap_or_else(|report| panic!("{report}"));
+    assert!(recipe.components().is_empty());
+    assert!(recipe.sets().iter().all(|set| set.name != SET_ETCD));
+    assert_eq!(recipe.lock_request().images.len(), 4);
+    let report = written(&[("a.toml", &text("registri"))]).unwrap_err();
+    assert!(
+        report.contains("cannot be `registri`") && report.contains("`registry`"),
+        "{report}"
+    );
+    let report = written(&[("a.toml", &text("build"))]).unwrap_err();
+    assert!(report.contains("expected { go-module = true }"), "{report}");
+}
+
+/// A recipe with a list of images that others built.
+fn with_prebuilt(list: &str, kubernetes: bool) -> Result<Recipe, String> {
+    let mut text = format!("{SMALL}\n[containers]\nprebuilt = [\n{list}\n]\n");
+    if kubernetes {
+        text.push_str("[kubernetes]\nversion = '1.36'\nkubelet = [{ go-module = true }]\n");
+    }
+    written(&[("a.toml", &text), ("layout/index.json", "{}")])
+}
+
+#[test]
+fn images_of_others_are_of_a_registry_or_a_layout() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let good = format!(
+        "{{ oci = 'r.example:5000/a/b:v1@{digest}' }},\n{{ oci = 'r.example/c@{digest}', name = 'r.example/c:v2' }},\n{{ layout = 'layout', name = 'r.example/d:1' }}"
+    );
+    let recipe = with_prebuilt(&good, true).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(recipe.prebuilt.len(), 3);
+    assert!(
+        matches!(&recipe.prebuilt[2].from, PrebuiltFrom::Layout(path) if path.ends_with("layout"))
+    );
+    let report = with_prebuilt(&good, false).unwrap_err();
+    assert!(
+        report.contains("without a kubelet that runs them"),
+        "{report}"
+    );
+}
+
+#[test]
+fn an_image_of_others_that_is_not_named_or_pinned_is_refused_in_its_place() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let line = SMALL.lines().count() + 3 + 1;
+    for (item, column, expected) in [
+        (
+            "{ oci = 'r.example/a:v1' }",
+            9,
+            "it has no digest, and a tag may change",
+        ),
+        (
+            "{ oci = 'r.example/a:v1@sha256:12' }",
+            9,
+            "its digest is not a SHA-256",
+        ),
+        (
+            &format!("{{ oci = 'a:v1@{digest}' }}"),
+            9,
+            "it names no registry",
+        ),
+        (
+            &format!("{{ oci = 'r.example/../a@{digest}' }}"),
+            9,
+            "it has other characters",
+        ),
+        (
+            "{ layout = 'nothing', name = 'r.example/a:1' }",
+            12,
+            "it has no index.json",
+        ),
+        (
+            "{ layout = 'layout' }",
+            1,
+            "an image of a layout without a name",
+        ),
+        (
+            "{ layout = 'layout', name = 'a' }",
+            29,
+            "is not the name of an image: it names no registry",
+        ),
+        (
+            "{ layout = 'layout', name = 'r.example/a' }",
+            29,
+            "it has no tag",
+        ),
+        (
+            "{ name = 'r.example/a:1' }",
+            1,
+            "an image has 0 of its sources",
+        ),
+        (
+            &format!("{{ layout = 'layout', oci = 'r.example/a@{digest}' }}"),
+            1,
+            "an image has 2 of its sources",
+        ),
+        (
+            "{ layout = 'layout', name = 'r.example/a:1' }, { layout = 'layout', name = 'r.example/a:1' }",
+            48,
+            "is given twice",
+        ),
+        ("{ ocy = 'x' }", 3, "unknown key `ocy`"),
+    ] {
+        let report = with_prebuilt(item, true).unwrap_err();
+        assert!(report.contains(expected), "{expected}: {report}");
+        let place = format!("a.toml:{line}:{column}");
+        assert!(report.contains(&place), "{place}: {report}");
+    }
+}
+
+#[test]
 fn coredns_wants_a_source_that_compiles() {
     let text = |sources: &str, image: &str| {
         let text = format!(
@@ -404,6 +524,11 @@ fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_dige
         ("kernel.package = 'linux-image-cloud-amd64'", true, true),
         ("kubernetes.version = '1.35'", true, true),
         ("containers.images = ['pause', 'etcd']", true, true),
+        (
+            "containers = { images = ['pause', 'etcd'], images-from = 'registry' }",
+            true,
+            true,
+        ),
         ("debian.docs = true", true, false),
         ("disk.var-minimum = '8 GiB'", true, false),
         ("artifacts = [{ kind = 'aws' }]", true, false),

@@ -2,6 +2,7 @@
 
 mod container;
 mod images;
+mod prebuilt;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ pub struct Kubelet {
     pub layout: Option<PathBuf>,
     /// The references of the baked container images, by their names without registry and tag.
     pub images: BTreeMap<String, String>,
+    /// The baked images that others built: full name and digest of the manifest.
+    pub prebuilt: Vec<(String, String)>,
 }
 
 impl Kubelet {
@@ -81,6 +84,7 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
         layers,
         layout: Some(layout),
         images: images.references,
+        prebuilt: images.prebuilt,
     })
 }
 

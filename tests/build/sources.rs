@@ -12,6 +12,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
+use slipway::layer::Entry;
+use slipway::oci;
+use slipway::release::{Binary, Image, Release, Table, Unpack};
 
 use super::{Place, RECIPE};
 
@@ -274,4 +277,181 @@ fn serve_layout(layout: &Path, name: &str, set: &dyn Fn(&str, &[u8])) {
         set(&format!("/v2/{name}/manifests/{digest}"), &bytes);
         set(&format!("/v2/{name}/blobs/{digest}"), &bytes);
     }
+}
+
+/// A table beside the recipe with all that 1.36.3 implies; `kubelet` is the SHA-256 of that program.
+fn write_table(place: &Place, registry: &str, kubelet: &str, digest: &str) {
+    let files = [
+        ("kubelet", ""),
+        ("kubectl", ""),
+        ("kubeadm", ""),
+        ("kube-apiserver", ""),
+        ("kube-controller-manager", ""),
+        ("kube-scheduler", ""),
+        ("kube-proxy", ""),
+        ("crictl", "crictl"),
+        ("cni-plugins", "."),
+    ];
+    let binaries = files.map(|(name, path)| Binary {
+        name: name.to_owned(),
+        architecture: "amd64".to_owned(),
+        url: format!("{{release}}/v1.36.3/bin/linux/amd64/{name}"),
+        path: path.to_owned(),
+        unpack: if path.is_empty() {
+            Unpack::None
+        } else {
+            Unpack::TarGz
+        },
+        sha256: if name == "kubelet" {
+            kubelet.to_owned()
+        } else {
+            "b".repeat(64)
+        },
+    });
+    let images = [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+        "coredns",
+        "etcd",
+        "pause",
+    ];
+    let images = images.map(|name| Image {
+        name: name.to_owned(),
+        reference: format!("{registry}/{name}:v1"),
+        digest: digest.to_owned(),
+    });
+    let mut release = Release {
+        version: "1.36.3".to_owned(),
+        id: String::new(),
+        binaries: binaries.into(),
+        images: images.into(),
+        module: None,
+    };
+    release.id = release.identity();
+    let mut table = Table {
+        releases: vec![release],
+    };
+    let path = place.folder.join("recipes/slipway-releases.toml");
+    table.write(&path).unwrap();
+}
+
+/// What the release table has of a program is its place and its hash: no checksum is asked for, and a server with another
+/// program fails the lock though another source follows.
+#[test]
+fn the_release_table_says_where_a_program_is_and_which() {
+    let place = Place::new("table", None);
+    let program = program(&place.folder, "v1.36.3");
+    let sha256 = HEXLOWER.encode(&Sha256::digest(&program));
+    let files = Files::default();
+    let host = serve(files.clone());
+    let path = "/k8s/v1.36.3/bin/linux/amd64/kubelet".to_owned();
+    files.lock().unwrap().insert(path.clone(), program.clone());
+    let digest = format!("sha256:{}", "a".repeat(64));
+    write_table(&place, "r.example", &sha256, &digest);
+    let template = "k8s/{version}/bin/linux/{arch}/{program}";
+    let release = format!("{{ release = \"http://{host}/{template}\" }}");
+    ask_for(&place, "1.36", std::slice::from_ref(&release));
+    let recipe = place.folder.join("recipes/small.toml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    let images = "images = [\"pause\", \"etcd\"]\nimages-from = \"registry\"\n";
+    fs::write(&recipe, text.replace("images = []\n", images)).unwrap();
+    let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
+    assert!(good, "{said}");
+    assert_eq!(locked(&place)["sha256"].as_str(), Some(sha256.as_str()));
+    let lock = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
+    assert!(
+        lock.contains(&format!("etcd = \"r.example/etcd:v1@{digest}\"")),
+        "{lock}"
+    );
+
+    // Another program, which is not in the cache under that hash.
+    let other = "c".repeat(64);
+    write_table(&place, "r.example", &other, &digest);
+    fs::write(place.folder.join("recipes/kubelet"), &program).unwrap();
+    ask_for(
+        &place,
+        "1.36.3",
+        &[release, "{ file = \"kubelet\" }".to_owned()],
+    );
+    let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
+    assert!(!good, "{said}");
+    for word in [&sha256, &other, "as the release table says of kubelet"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+/// Images that others built are pulled by their digest or read from a layout, and are in the root under their own names.
+#[test]
+fn images_of_others_are_baked_under_their_own_names() {
+    let place = Place::new("prebuilt", None);
+    let program = program(&place.folder, "v1.36.3");
+    fs::write(place.folder.join("recipes/kubelet"), &program).unwrap();
+    let layer =
+        |name: &str, entries: &[Entry]| oci::layer(entries, 7, &place.folder.join(name)).unwrap();
+    let image = oci::Image {
+        name: "r.example/app:v1".to_owned(),
+        architecture: "amd64".to_owned(),
+        run: oci::RunConfig {
+            user: "1000".to_owned(),
+            entrypoint: vec!["/app".to_owned()],
+            ..oci::RunConfig::default()
+        },
+        layers: vec![
+            layer("lower", &[Entry::file("/app", 0o4755, "below")]),
+            layer(
+                "upper",
+                &[Entry::file("/app", 0o4755, "a text of the upper layer")],
+            ),
+        ],
+    };
+    let layout = place.folder.join("recipes/app.oci");
+    oci::write_layout(&layout, &[image], 7).unwrap();
+    let files = Files::default();
+    let host = serve(files.clone());
+    serve_layout(&layout, "group/app", &|path, bytes| {
+        files
+            .lock()
+            .unwrap()
+            .insert(path.to_owned(), bytes.to_vec());
+    });
+    let index: serde_json::Value =
+        serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
+    let digest = index["manifests"][0]["digest"].as_str().unwrap();
+    ask_for(&place, "1.36.3", &["{ file = \"kubelet\" }".to_owned()]);
+    let recipe = place.folder.join("recipes/small.toml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    let prebuilt = format!(
+        "prebuilt = [{{ oci = \"{host}/group/app:v2@{digest}\" }}, {{ layout = \"app.oci\", name = \"r.example/app:v1\" }}]\n\
+         [root]\ncompression = \"none\"\n"
+    );
+    fs::write(&recipe, format!("{text}{prebuilt}")).unwrap();
+    let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
+    assert!(good, "{said}");
+    let out = place.folder.join("out/small-1.0");
+    let sbom = fs::read_to_string(out.join("sbom.cdx.json")).unwrap();
+    assert!(sbom.contains("pkg:oci/app@sha256%3A"), "{sbom}");
+    let disk = fs::read(out.join("disk.raw")).unwrap();
+    let has = |text: &str| memmem(&disk, text.as_bytes());
+    for name in [
+        format!("\"names\":[\"{host}/group/app:v2\",\"{host}/group/app@{digest}\"]"),
+        "\"names\":[\"r.example/app:v1\"]".to_owned(),
+        "a text of the upper layer".to_owned(),
+    ] {
+        assert!(has(&name), "{name} is not on the disk");
+    }
+}
+
+/// Whether bytes are somewhere in others.
+fn memmem(all: &[u8], wanted: &[u8]) -> bool {
+    let first = wanted[0];
+    let mut rest = all;
+    while let Some(at) = rest.iter().position(|byte| *byte == first) {
+        if rest[at..].starts_with(wanted) {
+            return true;
+        }
+        rest = &rest[at + 1..];
+    }
+    false
 }

@@ -46,6 +46,7 @@ fn lock(names: &[&str]) -> Lock {
         .into(),
         kubelet: None,
         components: BTreeMap::new(),
+        images: Default::default(),
     }
 }
 

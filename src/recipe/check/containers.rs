@@ -1,10 +1,13 @@
 //! `[containers]`: the images that are baked in.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
-use crate::recipe::mistakes::Mistake;
+use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::tree::Node;
 
 /// Container images that are baked into the image.
@@ -13,6 +16,52 @@ use crate::recipe::tree::Node;
 pub(super) struct RawContainers {
     /// Images that are built from Debian packages or programs of the Kubernetes release, and known to containerd at boot.
     pub images: Vec<ContainerImage>,
+    /// Where `images` come from.
+    pub images_from: ImagesFrom,
+    /// Images that others built, in the root under their own names.
+    pub prebuilt: Vec<RawPrebuilt>,
+}
+
+/// Where the images of a release come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImagesFrom {
+    /// The build makes them of Debian packages and programs of the release.
+    #[default]
+    Build,
+    /// The registry has them, by the digests of the release table.
+    Registry,
+}
+
+/// Its layers are merged into a folder of the root. Exactly one of `oci` and `layout` is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct RawPrebuilt {
+    /// Its reference with a digest, as registry.example/name:tag@sha256:…; the build pulls it.
+    pub oci: Option<String>,
+    /// A folder that is an OCI layout; a path relative to this recipe.
+    pub layout: Option<String>,
+    /// The name by which pods find it, as registry.example/name:tag. Required with `layout`; with `oci` its own is the default.
+    pub name: Option<String>,
+}
+
+/// A container image that somebody else built.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Prebuilt {
+    /// Where it comes from.
+    #[serde(skip)]
+    pub from: PrebuiltFrom,
+    /// Its name, if it is not that of the reference.
+    pub name: Option<String>,
+}
+
+/// The source of a container image that somebody else built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrebuiltFrom {
+    /// A registry, by a reference with a digest.
+    Oci(String),
+    /// A folder of the building host that is an OCI layout.
+    Layout(PathBuf),
 }
 
 /// Container images that the tool builds and bakes into the root.
@@ -86,19 +135,31 @@ impl ContainerImage {
 }
 
 impl Check<'_> {
-    pub(super) fn containers(&mut self, raw: RawContainers) -> Vec<ContainerImage> {
-        let RawContainers { images } = raw;
+    pub(super) fn containers(
+        &mut self,
+        raw: RawContainers,
+    ) -> (Vec<ContainerImage>, ImagesFrom, Vec<Prebuilt>) {
+        let RawContainers {
+            images,
+            images_from,
+            prebuilt,
+        } = raw;
         self.unique("containers.images");
-        if self.find("kubernetes").is_none()
-            && let Some(node) = self.find("containers.images")
-            && !images.is_empty()
-        {
-            let place = node.place.clone();
-            self.add(Mistake::at(
-                &place,
-                "container images without a kubelet that runs them",
-                "expected a table [kubernetes], or no images",
-            ));
+        for (list, is_empty) in [
+            ("containers.images", images.is_empty()),
+            ("containers.prebuilt", prebuilt.is_empty()),
+        ] {
+            if self.find("kubernetes").is_none()
+                && let Some(node) = self.find(list)
+                && !is_empty
+            {
+                let place = node.place.clone();
+                self.add(Mistake::at(
+                    &place,
+                    "container images without a kubelet that runs them",
+                    "expected a table [kubernetes], or no images",
+                ));
+            }
         }
         // What no list inherits, it has to name itself.
         if let Some(node) = self.find("containers.images")
@@ -112,10 +173,108 @@ impl Check<'_> {
                 "expected \"pause\" among them: no pod starts without it",
             ));
         }
-        if images.contains(&ContainerImage::Coredns) {
+        if images.contains(&ContainerImage::Coredns) && images_from == ImagesFrom::Build {
             self.compiled();
         }
-        images
+        let prebuilt = self.prebuilt(&prebuilt);
+        (images, images_from, prebuilt)
+    }
+
+    /// The images that others built.
+    fn prebuilt(&mut self, raw: &[RawPrebuilt]) -> Vec<Prebuilt> {
+        let items = self.find("containers.prebuilt");
+        let items = items.map_or(&[][..], Node::items);
+        let mut found = Vec::new();
+        let mut named: BTreeMap<String, Place> = BTreeMap::new();
+        for (raw, item) in raw.iter().zip(items) {
+            let Some(image) = self.one_prebuilt(raw, item) else {
+                continue;
+            };
+            let name = image.name.clone().or_else(|| raw.oci.clone());
+            let name = name.unwrap_or_default();
+            let mistake = named.get(&name).map(|before| {
+                Mistake::at(
+                    &item.place,
+                    format!("`{name}` is given twice in `containers.prebuilt`"),
+                    "expected each name once",
+                )
+                .also(before, "first given here")
+            });
+            match mistake {
+                Some(mistake) => self.add(mistake),
+                None => {
+                    named.insert(name, item.place.clone());
+                    found.push(image);
+                }
+            }
+        }
+        found
+    }
+
+    fn one_prebuilt(&mut self, raw: &RawPrebuilt, item: &Node) -> Option<Prebuilt> {
+        let RawPrebuilt { oci, layout, name } = raw;
+        let place = |key: &str| {
+            let node = item.at(&[key]);
+            node.map_or(&item.place, |node| &node.place).clone()
+        };
+        if let Some(name) = name
+            && let Err(why) = is_name(name)
+        {
+            self.add(Mistake::at(
+                &place("name"),
+                format!("{name:?} is not the name of an image: {why}"),
+                "expected registry.example/name:tag",
+            ));
+        }
+        let from = match (oci, layout) {
+            (Some(reference), None) => {
+                if let Err(why) = is_pinned(reference) {
+                    self.add(Mistake::at(
+                        &place("oci"),
+                        format!("{reference:?} does not say which image it is: {why}"),
+                        "expected registry.example/name:tag@sha256: and 64 hexadecimal digits",
+                    ));
+                }
+                PrebuiltFrom::Oci(reference.clone())
+            }
+            (None, Some(layout)) => {
+                let path = self.host_path(&place("layout"), layout);
+                if !path.join("index.json").is_file() {
+                    self.add(Mistake::at(
+                        &place("layout"),
+                        format!(
+                            "{} is not an OCI layout: it has no index.json",
+                            path.display()
+                        ),
+                        "expected a folder that is one, relative to this recipe",
+                    ));
+                }
+                if name.is_none() {
+                    self.add(Mistake::at(
+                        &item.place,
+                        "an image of a layout without a name",
+                        "expected name = \"registry.example/name:tag\" beside it",
+                    ));
+                }
+                PrebuiltFrom::Layout(path)
+            }
+            (oci, layout) => {
+                let given = usize::from(oci.is_some()) + usize::from(layout.is_some());
+                let lost = |gone: &String| gone.starts_with("containers.prebuilt[]");
+                if given > 0 || !self.gone.iter().any(lost) {
+                    self.add(Mistake::at(
+                        &item.place,
+                        format!("an image has {given} of its sources"),
+                        "expected exactly one of oci and layout",
+                    ));
+                }
+                return None;
+            }
+        };
+        Some(Prebuilt {
+            from,
+            name: name.clone(),
+        })
     }
 
     /// CoreDNS needs the toolchain of Go, wherever the kubelet comes from.
@@ -134,5 +293,45 @@ impl Check<'_> {
                 "expected { go-module = true } among the sources of the kubelet",
             ));
         }
+    }
+}
+
+/// Checks a name with a tag: `registry.example:5000/group/name:tag`.
+fn is_name(text: &str) -> Result<(), &'static str> {
+    if text.contains('@') {
+        return Err("it has a digest");
+    }
+    match repository(text)?.rsplit_once(':') {
+        Some((_, tag)) if !tag.is_empty() && !tag.contains('/') => Ok(()),
+        _ => Err("it has no tag"),
+    }
+}
+
+/// Checks a reference with a digest.
+fn is_pinned(text: &str) -> Result<(), &'static str> {
+    let (name, digest) = text
+        .split_once('@')
+        .ok_or("it has no digest, and a tag may change")?;
+    repository(name)?;
+    let digits = digest.strip_prefix("sha256:").unwrap_or_default();
+    let good = digits.len() == 64
+        && digits
+            .bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    good.then_some(()).ok_or("its digest is not a SHA-256")
+}
+
+/// What follows the registry.
+fn repository(name: &str) -> Result<&str, &'static str> {
+    let (registry, rest) = name.split_once('/').ok_or("it names no registry")?;
+    let plain = rest
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "._-/:".contains(c));
+    match registry.contains(['.', ':']) || registry == "localhost" {
+        false => Err("it names no registry"),
+        true if rest.is_empty() || !plain || rest.contains("..") => {
+            Err("it has other characters than a-z 0-9 . _ - /")
+        }
+        true => Ok(rest),
     }
 }

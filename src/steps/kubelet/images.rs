@@ -24,7 +24,7 @@ use crate::layer::{Entry, Layer};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::Program;
 use crate::oci::{self, RunConfig};
-use crate::recipe::{ContainerImage, SET_ETCD};
+use crate::recipe::{ContainerImage, Prebuilt, PrebuiltFrom, SET_ETCD};
 
 /// Where the images' names begin: nothing is ever pulled from there.
 const REGISTRY: &str = "slipway.local";
@@ -39,6 +39,8 @@ pub(super) struct Images {
     pub layer: Layer,
     /// Their references, by their names without registry and tag.
     pub references: BTreeMap<String, String>,
+    /// Those that others built: full name and digest of the manifest.
+    pub prebuilt: Vec<(String, String)>,
 }
 
 /// Who runs CoreDNS, as in upstream's image. Its port is below 1024, which containerd's configuration allows.
@@ -100,7 +102,7 @@ pub(super) fn bake(
     locked: &LockedRecipe,
     components: &BTreeMap<String, Program>,
 ) -> Result<Images> {
-    let mut chosen = locked.recipe.containers.clone();
+    let mut chosen = locked.recipe.built().to_vec();
     chosen.sort();
     chosen.dedup();
     let debs = match locked.lock.sets.contains_key(SET_ETCD) {
@@ -135,9 +137,37 @@ pub(super) fn bake(
             folder,
         });
     }
+    let architecture = locked.recipe.image.architecture.debian();
+    let mut prebuilt = Vec::new();
+    let of_registry = locked.lock.images.iter().map(|(name, reference)| {
+        let from = PrebuiltFrom::Oci(reference.clone());
+        (Some(name.as_str()), Prebuilt { from, name: None })
+    });
+    let others = locked.recipe.prebuilt.iter();
+    let others = others.map(|image| (None, image.clone()));
+    for (component, wanted) in of_registry.chain(others) {
+        let mut made = super::prebuilt::make(session, &wanted, architecture)?;
+        if let Some(name) = component {
+            references.insert(name.to_owned(), made.listed.names[0].clone());
+            // Where the node's own settings look for them.
+            let baked = [PAUSE_IMAGE, ETCD_IMAGE].into_iter();
+            let baked = baked.filter(|baked| short(baked) == name);
+            made.listed.names.extend(baked.map(str::to_owned));
+        }
+        keys = keys
+            .key("prebuilt", &made.key)
+            .text("names", &made.listed.names.join(" "));
+        entries.extend(made.entries);
+        prebuilt.push((made.listed.names[0].clone(), made.digest));
+        list.images.push(made.listed);
+    }
     if list.images.is_empty() {
         let layer = Layer::new(&session.cache, Vec::new())?;
-        return Ok(Images { layer, references });
+        return Ok(Images {
+            layer,
+            references,
+            prebuilt,
+        });
     }
     let key = keys.finish();
     key.as_str().clone_into(&mut list.key);
@@ -147,7 +177,11 @@ pub(super) fn bake(
     entries.push(Entry::file(path, 0o644, unit.as_str()));
     let key = Key::of("images", 2).key("images", &key).text("unit", &unit);
     let layer = Layer::with_key(entries, key.finish())?;
-    Ok(Images { layer, references })
+    Ok(Images {
+        layer,
+        references,
+        prebuilt,
+    })
 }
 
 /// How an image is made.
@@ -238,6 +272,12 @@ fn of_release<'a>(
         entrypoint: vec![path],
         user: "",
     })
+}
+
+/// The name of an image without registry and tag.
+fn short(name: &str) -> &str {
+    let name = name.rsplit('/').next().unwrap_or(name);
+    name.split([':', '@']).next().unwrap_or(name)
 }
 
 fn is_nothing(_: &str) -> bool {
@@ -487,6 +527,18 @@ mod tests {
             .err()
             .unwrap();
         assert_eq!(error.to_string(), "the lock has no program coredns");
+    }
+
+    #[test]
+    fn a_name_without_registry_and_tag_is_the_components() {
+        for name in [
+            PAUSE_IMAGE,
+            "registry.example:5000/pause@sha256:a",
+            "r.example/a/pause:3.10",
+        ] {
+            assert_eq!(short(name), "pause");
+        }
+        assert_eq!(short(ETCD_IMAGE), "etcd");
     }
 
     #[test]

@@ -1,0 +1,107 @@
+//! An image whose layers are merged into one folder: what a runtime needs that has the files already.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::merge::{self, Tree};
+use super::read::Pulled;
+use super::types::{CONFIG, DiffIds};
+use super::write::{Unpacked, manifest_of};
+use crate::layer::{Entry, Kind, Source};
+
+/// Media type of a config, as Docker has it: the same document.
+const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+/// The file of the folder with the documents and the entries.
+const INDEX: &str = "merged.json";
+
+/// An image with its layers merged. Its config is the image's own, byte for byte, so that it has its usual id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merged {
+    /// Its config, and a manifest without layers.
+    pub documents: Unpacked,
+    /// Its files below `/`, sorted by path. Their contents are in the folder that it was merged in.
+    pub entries: Vec<Entry>,
+}
+
+/// What is read of a config; programs, users and variables are the runtime's.
+#[derive(Deserialize)]
+struct Read {
+    architecture: String,
+    os: String,
+    rootfs: DiffIds,
+}
+
+impl Merged {
+    /// Merges the layers of an image for this architecture in `folder`, which keeps them.
+    ///
+    /// # Errors
+    /// If it is not an image, is one for other machines, or a layer is damaged or has what an image cannot have.
+    pub fn make(image: &Pulled, architecture: &str, folder: &Path) -> Result<Self> {
+        let (media_type, path) = &image.config;
+        ensure!(
+            [CONFIG, DOCKER_CONFIG].contains(&media_type.as_str()),
+            "{} is not a container image: its config is of the type {media_type:?}",
+            image.digest
+        );
+        let config = fs::read_to_string(path).context("reading the config")?;
+        let read: Read = serde_json::from_str(&config).context("reading the config")?;
+        ensure!(
+            (read.os.as_str(), read.architecture.as_str()) == ("linux", architecture),
+            "{} is an image for {}/{}, expected linux/{architecture}",
+            image.digest,
+            read.os,
+            read.architecture
+        );
+        let ids = read.rootfs.diff_ids;
+        ensure!(
+            ids.len() == image.layers.len(),
+            "the config of {} names {} layers, its manifest {}",
+            image.digest,
+            ids.len(),
+            image.layers.len()
+        );
+        let chain_id = merge::chain_id(&ids);
+        let chain_id = chain_id.with_context(|| format!("{} has no layers", image.digest))?;
+        let mut tree = Tree::default();
+        for (at, ((media_type, packed), id)) in image.layers.iter().zip(&ids).enumerate() {
+            let plain = folder.join(format!("layer-{at}.tar"));
+            merge::unpack(media_type, packed, id, &plain)
+                .and_then(|()| tree.lay(&plain))
+                .with_context(|| format!("layer {at} of {}", image.digest))?;
+        }
+        let merged = Self {
+            documents: Unpacked {
+                manifest: manifest_of(&config)?,
+                config,
+                chain_id,
+            },
+            entries: tree.finish(),
+        };
+        fs::write(folder.join(INDEX), serde_json::to_vec(&merged)?)?;
+        Ok(merged)
+    }
+
+    /// Reads what [`Merged::make`] left in a folder, which may have been moved since.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let index = folder.join(INDEX);
+        let about = || format!("reading {}", index.display());
+        let text = fs::read(&index).with_context(about)?;
+        let mut merged: Self = serde_json::from_slice(&text).with_context(about)?;
+        for entry in &mut merged.entries {
+            if let Kind::File(Source::Range { file, .. }) = &mut entry.kind {
+                let name = file.file_name().context("a file without a name")?;
+                *file = folder.join(name);
+            }
+        }
+        Ok(merged)
+    }
+}
+
+#[cfg(test)]
+mod tests;
