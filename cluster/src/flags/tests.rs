@@ -106,7 +106,7 @@ fn what_a_version_does_not_know_is_refused_with_what_takes_its_place() {
 }
 
 #[test]
-fn etcd_has_the_flags_of_its_own_version() {
+fn what_etcd_does_not_know_is_refused_with_what_takes_its_place() {
     for (minor, flag, value, expected) in [
         (
             5,
@@ -177,6 +177,10 @@ fn etcd_has_the_flags_of_its_own_version() {
     ] {
         assert_eq!(check(ETCD, minor, flag, value).unwrap_err(), expected);
     }
+}
+
+#[test]
+fn what_etcd_knows_is_taken() {
     for (minors, flag, value) in [
         (&ETCD_MINORS[..], "quota-backend-bytes", "8589934592"),
         (&ETCD_MINORS[..], "heartbeat-interval", "100"),
