@@ -6,11 +6,16 @@ mod coredns;
 mod program;
 mod version;
 
+// Floor: the Go toolchain
+mod release_module;
+mod toolchain;
+
 // Floor: the release table's word
 mod table;
 
 // Floor: sources
 mod module;
+mod packages;
 mod prebuilt;
 mod release;
 
@@ -26,9 +31,11 @@ use crate::host::session::Session;
 use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Recipe};
 use crate::release::{FILE, Tables};
 
-use module::{Content, Modules};
+use module::Content;
+pub use packages::{Obtained, Packages, packages};
 pub use program::{Pinned, Program};
 use release::OtherBytes;
+use release_module::Modules;
 
 /// The release tables of a recipe, once they know its version of Kubernetes: an unknown one is refused before anything is
 /// asked for. A recipe's own kubelet, a file or an image, may be of any version.

@@ -31,6 +31,9 @@ pub struct RunConfig {
     /// Program and first arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
+    /// Default arguments, in place of which a pod may give others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmd: Vec<String>,
     /// Variables, as `NAME=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
