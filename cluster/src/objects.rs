@@ -140,6 +140,19 @@ pub fn api_servers_readers() -> [Object; 2] {
     rbac::bound("default", "slipway:api-servers", &rule, &[group(NODES)])
 }
 
+/// What lets a node read the addresses and the pods' subnets of the others, for the routes between them; kubeadm has none of it.
+/// The authorizer of nodes lets each read its own Node only, since 1.32
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/node/>).
+#[must_use]
+pub fn pod_routes() -> [Object; 2] {
+    let name = "slipway:pod-routes";
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]);
+    [
+        cluster_role(name, &rules),
+        cluster_binding(name, name, &group(NODES)),
+    ]
+}
+
 fn kubeadm_config(config: &Config) -> Vec<Object> {
     let name = "kubeadm:nodes-kubeadm-config";
     let data = json!({"ClusterConfiguration": yaml::write(&config.uploaded)});

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use cluster::duration::{self, time_after};
-use cluster::object::Object;
-use cluster::objects::{Action, Moment, administrators, api_servers_readers};
+use cluster::object::{Cni, Object};
+use cluster::objects::{Action, Moment, administrators, api_servers_readers, pod_routes};
 use cluster::render::render;
 use data_encoding::BASE64;
 use linux::waiter::Waiter;
@@ -98,9 +98,11 @@ pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>
         fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     let now = Now { world, authority };
     let rendered = render(&object.config, host, &now).objects.into_iter();
+    let bridge = (object.cni == Cni::Bridge).then(pod_routes);
     let all = std::iter::once(administrators())
         .chain(rendered)
-        .chain(api_servers_readers());
+        .chain(api_servers_readers())
+        .chain(bridge.into_iter().flatten());
     let made = all.filter(|object| object.action == Action::Create);
     Ok(made.map(|object| applied(object.value)).collect())
 }
@@ -294,6 +296,21 @@ mod tests {
                 .try_iter()
                 .any(|request| request.line.contains(TOKEN))
         );
+    }
+
+    #[test]
+    fn nodes_may_read_each_other_where_their_routes_come_from_that() {
+        for (cni, expected) in [("bridge", 2), ("none", 0)] {
+            let folder = tempfile::tempdir().unwrap();
+            let world = machine(folder.path(), &format!("cni = \"{cni}\"\n{OBJECT}"));
+            let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+            control_plane::prepare(&world, &bootstrap).unwrap();
+            let objects = objects(&world, &bootstrap).unwrap();
+            let ours = objects
+                .iter()
+                .filter(|object| object["metadata"]["name"] == "slipway:pod-routes");
+            assert_eq!(ours.count(), expected, "{cni}");
+        }
     }
 
     #[test]

@@ -66,7 +66,8 @@ mod addons;
 mod key_upload;
 mod serving_requests;
 
-// Floor: a worker's way to Ready
+// Floor: a worker's way to Ready, the routes to the pods of others
+mod routes;
 mod worker;
 
 // Floor: the node's status
@@ -96,7 +97,6 @@ mod etcd_command;
 mod kubelet_lint;
 mod prepare;
 mod render;
-mod routes;
 mod status;
 
 use std::io::Write as _;
