@@ -67,6 +67,14 @@ ip link set v-{name} master {BRIDGE} up"
         Ok(())
     }
 
+    /// Moves the calling thread, and what it starts, into the hub's network.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn enter(&self) -> Result<()> {
+        self.space.enter_network()
+    }
+
     /// Runs a script in the hub's network.
     ///
     /// # Errors

@@ -186,6 +186,14 @@ impl Space {
 }
 
 impl Space {
+    /// Moves the calling thread into the network, and into nothing else.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub(crate) fn enter_network(&self) -> Result<()> {
+        setns(&self.handle, CloneFlags::CLONE_NEWNET).context("entering the network of the nodes")
+    }
+
     /// Ends the process that holds the namespaces. In a node it is process 1: the kernel ends all others with it.
     pub(crate) fn end(&self) {
         // It may have ended already.
