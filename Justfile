@@ -30,6 +30,10 @@ soak N="100" *OPTIONS:
 bench *WHAT:
     cargo run --release -p bench --bin bench -- {{WHAT}}
 
+# Kubernetes' conformance tests: all specs, or those of a list, `just conformance --only conformance/fifty.txt`.
+conformance *OPTIONS:
+    cargo run --release -p conformance -- {{OPTIONS}}
+
 # The structure of the source, read from it: the table and the picture of docs/architecture.md, and what breaks its rules.
 house:
     cargo run --quiet -p house -- --svg docs/house.svg --table docs/architecture.md

@@ -34,6 +34,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("qemu-tests", &["slipway"]),
     ("namespace-tests", &["slipway"]),
+    ("conformance", &["slipway", "namespace-tests"]),
     // The measured guests are driven by the laboratory of the promises.
     ("bench", &["slipway", "qemu-tests"]),
 ];
