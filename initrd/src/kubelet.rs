@@ -12,7 +12,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use image::kubelet::{
     ADDONS_COMMAND, ADDONS_UNIT, BLESS_COMMAND, CLUSTER_COMMAND, CLUSTER_UNIT, CONTAINER,
-    GATE_COMMAND, PERMANENT, PREPARE_COMMAND, STATE, TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
+    GATE_COMMAND, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT, STATE, TIMELINE_COMMAND, TIMELINE_UNIT,
+    UNIT,
 };
 use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use linux::mount::folder;
@@ -108,6 +109,7 @@ fn filled(text: &str) -> String {
     text.replace("@UNIT@", UNIT)
         .replace("@CLUSTER_UNIT@", CLUSTER_UNIT)
         .replace("@CLUSTER_COMMAND@", CLUSTER_COMMAND)
+        .replace("@ROUTES_UNIT@", ROUTES_UNIT)
         .replace("@ADDONS_UNIT@", ADDONS_UNIT)
         .replace("@ADDONS_COMMAND@", ADDONS_COMMAND)
         .replace("@TIMELINE_UNIT@", TIMELINE_UNIT)

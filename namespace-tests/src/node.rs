@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use image::container_images::{IMAGES_COMMAND, INDEX, mark};
 use image::kubelet::{
-    ADDONS_COMMAND, ADMIN_KUBECONFIG, CERTS_COMMAND, CLUSTER_COMMAND, CONTAINER, GATE_COMMAND,
-    PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, RUNTIME_SOCKET,
+    ADDONS_COMMAND, ADMIN_KUBECONFIG, BALANCER_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, CONTAINER,
+    GATE_COMMAND, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, RUNTIME_SOCKET,
 };
 use image::node::EtcdGate;
 use image::paths::{
@@ -292,15 +292,21 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
             name: "containerd",
             before: Vec::new(),
             start: "/usr/bin/containerd".to_owned(),
+            after: None,
             restart: Restart::Always(Duration::from_secs(5)),
         });
         if self.options.services == Services::All {
+            let second = Restart::OnFailure(Duration::from_secs(1));
+            self.serve(own("balancer", BALANCER_COMMAND, second));
             self.start_kubelet()?;
-            self.serve(own(
-                "cluster",
-                CLUSTER_COMMAND,
-                Restart::OnFailure(Duration::from_secs(5)),
-            ));
+            self.serve(Unit {
+                after: Some(format!("-{NODE_PROGRAM} {ROUTES_COMMAND}")),
+                ..own(
+                    "cluster",
+                    CLUSTER_COMMAND,
+                    Restart::OnFailure(Duration::from_secs(5)),
+                )
+            });
             self.serve(own(
                 "addons",
                 ADDONS_COMMAND,
@@ -340,6 +346,7 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
             start: format!(
                 "/usr/bin/crun --cgroup-manager=disabled run --bundle {RUN_KUBELET_BUNDLE} {CONTAINER}"
             ),
+            after: None,
             restart: Restart::Always(Duration::from_secs(2)),
         });
         Ok(())
@@ -498,6 +505,7 @@ fn own(name: &'static str, command: &str, restart: Restart) -> Unit {
         name,
         before: Vec::new(),
         start: format!("{NODE_PROGRAM} {command}"),
+        after: None,
         restart,
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Unit {
     pub(crate) before: Vec<String>,
     /// Its program.
     pub(crate) start: String,
+    /// What it runs once that has succeeded.
+    pub(crate) after: Option<String>,
     /// After which pause it is started anew, and whether only if it failed.
     pub(crate) restart: Restart,
 }
@@ -183,7 +185,7 @@ fn once(space: &Space, unit: &Unit, log: &Path, stop: &AtomicBool) -> Result<boo
         let mut options = OpenOptions::new();
         options.create(true).append(true).open(log)
     };
-    for line in unit.before.iter().chain([&unit.start]) {
+    for line in unit.before.iter().chain([&unit.start]).chain(&unit.after) {
         let (ignored, line) = match line.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, line.as_str()),

@@ -15,7 +15,7 @@ use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::steps::step;
 use crate::waiting::{self, Limits, wait};
-use crate::{apply, control_plane, further, key_upload, routes, worker};
+use crate::{apply, control_plane, further, key_upload, worker};
 use api::Api;
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
@@ -36,10 +36,6 @@ pub(crate) fn run(world: &World) -> Result<()> {
     match &bootstrap.object.join {
         Some(join) => worker::bring_up(world, &bootstrap, join, LIMITS)?,
         None => bring_up(world, &bootstrap)?,
-    }
-    // The timer keeps them; a node that is Ready has pods at once, and they ask for names on other nodes.
-    if let Err(error) = routes::run(world) {
-        tracing::warn!("the routes to the pods of other nodes: {error:#}");
     }
     if bootstrap.object.sentinel {
         succeeded(world)?;

@@ -121,7 +121,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 12] = [
+const COMMANDS: [Command; 13] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",

@@ -92,18 +92,7 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
             Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
         ]);
         entries.extend(timed());
-        entries.extend([
-            Entry::file(
-                format!("/usr/lib/systemd/system/{BALANCER_UNIT}"),
-                0o644,
-                balancer(),
-            ),
-            Entry::directory("/usr/lib/systemd/system/multi-user.target.wants", 0o755),
-            Entry::symlink(
-                format!("/usr/lib/systemd/system/multi-user.target.wants/{BALANCER_UNIT}"),
-                format!("../{BALANCER_UNIT}"),
-            ),
-        ]);
+        entries.extend(balancing());
         if recipe.containers.contains(&ContainerImage::Etcd)
             && recipe.node.role == Role::ControlPlane
         {
@@ -112,6 +101,20 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
         }
     }
     Layer::new(cache, entries)
+}
+
+/// The unit of the balancer of API servers, which is enabled on each node.
+fn balancing() -> [Entry; 3] {
+    let wants = "/usr/lib/systemd/system/multi-user.target.wants";
+    let unit = format!("/usr/lib/systemd/system/{BALANCER_UNIT}");
+    [
+        Entry::file(unit, 0o644, balancer()),
+        Entry::directory(wants, 0o755),
+        Entry::symlink(
+            format!("{wants}/{BALANCER_UNIT}"),
+            format!("../{BALANCER_UNIT}"),
+        ),
+    ]
 }
 
 /// The units that a timer starts again and again, and the timers.
