@@ -272,7 +272,7 @@ echo 'nameserver {GATEWAY}' | tee /run/systemd/resolve/resolv.conf > /run/system
 touch /run/systemd/timesync/synchronized
 echo 'for i in {{1..1000}}; do [ ! -S {RUNTIME_SOCKET} ] || exit 0; sleep 0.02; done; exit 1' > {WAIT}
 ip link set lo up
-ip addr add {address}/24 dev eth0
+ip addr add {address}/24 dev eth0 || {{ ip -d link; exit 1; }}
 ip link set eth0 up
 ip route add default via {GATEWAY}
 for file in /etc/sysctl.d/50-kubernetes.conf; do grep ^net. $file | tr -d ' ' > /run/sysctl; done

@@ -19,6 +19,7 @@ fn init(node: &Node) -> String {
 kind: InitConfiguration
 bootstrapTokens: [{{ token: abcdef.0123456789abcdef }}]
 localAPIEndpoint: {{ advertiseAddress: {address} }}
+patches: {{ directory: {PATCHES} }}
 nodeRegistration: {{ taints: [], kubeletExtraArgs: [{{ name: node-ip, value: {address} }}] }}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
@@ -34,12 +35,24 @@ etcd: {{ local: {{ imageTag: 3.5.16-0 }} }}
     )
 }
 
+/// kubeadm's own way to change its manifests (`--patches`): from 1.36 on it writes flags that etcd has since 3.6, and the image has
+/// Debian's 3.5. They are removed by their places, the last one first.
+const PATCHES: &str = "/run/patches";
+const LAST_AT_INIT: usize = 19;
+const LAST_AT_JOIN: usize = 20;
+
+fn patch_etcd(node: &Node, last: usize) -> Result<()> {
+    let remove = |at: usize| format!("- {{ op: remove, path: /spec/containers/0/command/{at} }}\n");
+    let text = format!("{}{}", remove(last), remove(5));
+    node.write_running(&format!("{PATCHES}/etcd+json.yaml"), &text)
+}
+
 /// Runs a command of kubeadm beside the image's kubelet: without an init system it starts none, so the lab does, once kubeadm has written
 /// the kubelet's files.
 pub(crate) fn kubeadm(node: &mut Node, command: &str) -> Result<()> {
     node.run(&format!(
         "rm -f /etc/kubernetes/manifests/*
-({command}; echo \"code $?\") > /var/log/kubeadm.log 2>&1 &"
+(if {command}; then echo code 0; else echo code 1; fi) > /var/log/kubeadm.log 2>&1 &"
     ))?;
     let log = "tail -n 40 /var/log/kubeadm.log";
     node.wait_for(
@@ -58,7 +71,7 @@ pub(crate) fn kubeadm(node: &mut Node, command: &str) -> Result<()> {
 fn join(node: &mut Node, ticket: &Ticket, control_plane: bool) -> Result<()> {
     let more = match control_plane {
         true => format!(
-            "--control-plane --certificate-key {} --apiserver-advertise-address {}",
+            "--control-plane --certificate-key {} --apiserver-advertise-address {} --patches {PATCHES}",
             ticket.key,
             node.address()
         ),
@@ -96,7 +109,9 @@ fn network(node: &Node, from: &Node, subnet: &str) -> Result<()> {
 
 /// `kubeadm join` makes a worker and a control plane of a cluster of ours.
 pub(crate) fn its_nodes_join_a_cluster_of_ours(lab: &mut Lab) -> Result<()> {
-    let mut first = lab.control_plane("cp1", 11, OBJECT)?;
+    // kubeadm adds control planes to a cluster with an endpoint alone.
+    let object = format!("endpoint = \"10.77.0.11:6443\"\n{OBJECT}");
+    let mut first = lab.control_plane("cp1", 11, &object)?;
     first.start(&lab.hub)?;
     first.wait_ready(READY)?;
     let ticket = ticket(&first)?;
@@ -108,6 +123,7 @@ pub(crate) fn its_nodes_join_a_cluster_of_ours(lab: &mut Lab) -> Result<()> {
     let mut second = lab.runtime("cp2", 12, true)?;
     second.start(&lab.hub)?;
     network(&second, &first, "10.244.101.0/24")?;
+    patch_etcd(&second, LAST_AT_JOIN)?;
     join(&mut second, &ticket, true)?;
     ready(&second, "cp2")?;
     ensure!(
@@ -125,6 +141,7 @@ pub(crate) fn ours_join_a_cluster_of_its(lab: &mut Lab) -> Result<()> {
     first.start(&lab.hub)?;
     let config = init(&first);
     first.run(&format!("cat > /run/kubeadm.yaml <<END\n{config}\nEND"))?;
+    patch_etcd(&first, LAST_AT_INIT)?;
     kubeadm(
         &mut first,
         "kubeadm init --config /run/kubeadm.yaml --ignore-preflight-errors all",
