@@ -1,4 +1,5 @@
-//! Measurements of Slipway beside its peers: builds (mkosi), boots (dracut, mkosi's initrd), sizes, Ignition's stages.
+//! Measurements of Slipway beside its peers: builds (mkosi), boots (dracut, mkosi's initrd), clusters (kubeadm), sizes, Ignition's
+//! stages.
 //!
 //! The peers run from a tree of Debian packages that Slipway installs, without any program of the host. Intermediate
 //! files are in the cache's scratch folder, which is removed at the end.
@@ -26,6 +27,7 @@ mod session;
 // Floor: the measurements
 mod boots;
 mod builds;
+mod clusters;
 mod ignition;
 mod sizes;
 
@@ -61,6 +63,8 @@ enum Part {
     Boots,
     /// Initrds, init, and its memory
     Sizes,
+    /// From the handoff to a Ready control plane in namespaces, beside kubeadm; as root
+    Clusters,
     /// Configs applied by the drop-in for Ignition, beside Debian's Ignition
     Ignition,
 }
@@ -75,10 +79,14 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let repeats = usize::from(arguments.repeats);
     slipway::host::sandbox::become_root_of_namespace()?;
-    let mut session = Session::open()?;
     let mut table = Table::default();
     // A part that fails does not stop the others: each takes minutes.
     let mut failed = Vec::new();
+    // Before the session has threads: the nodes' mounts are a namespace of this process.
+    if arguments.includes(Part::Clusters) {
+        failed.extend(clusters::measure(repeats, &mut table).err());
+    }
+    let mut session = Session::open()?;
     if arguments.includes(Part::Boots) {
         failed.extend(boots::measure(&mut session, repeats, &mut table).err());
     }

@@ -23,6 +23,7 @@ use crate::release::{EtcdFlags, Kubeadm};
 use crate::report::{Mistake, Report};
 use crate::shared_keys::CertificateKey;
 use crate::source;
+use crate::types::argument;
 use crate::yaml::{Content, Node};
 use balancer::{Balancer, Server};
 pub use kubelet_image::{KubeletImage, skew};
@@ -324,6 +325,20 @@ impl Object {
                 ..subnet
             })
             .collect()
+    }
+
+    /// Whether the controller manager gives nodes those subnets, and no argument says otherwise.
+    #[must_use]
+    pub fn has_usual_pod_subnets(&self) -> bool {
+        let arguments = &self.config.cluster.controller_manager.extra_args;
+        [
+            "allocate-node-cidrs",
+            "node-cidr-mask-size",
+            "node-cidr-mask-size-ipv4",
+            "node-cidr-mask-size-ipv6",
+        ]
+        .iter()
+        .all(|name| argument(arguments, name).is_none())
     }
 
     /// The cluster's name.

@@ -477,6 +477,15 @@ pub(crate) fn memory_disk(folder: &Path) -> Result<()> {
     new(folder, "tmpfs", Some("mode=0755"))
 }
 
+/// Unmounts it.
+///
+/// # Errors
+/// If it is not mounted.
+pub(crate) fn remove_memory_disk(folder: &Path) -> Result<()> {
+    umount2(folder, MntFlags::MNT_DETACH)
+        .with_context(|| format!("unmounting {}", folder.display()))
+}
+
 fn ensure_root() -> Result<()> {
     let map = fs::read_to_string("/proc/self/uid_map").context("reading /proc/self/uid_map")?;
     let whole = map.split_whitespace().eq(["0", "0", "4294967295"]);

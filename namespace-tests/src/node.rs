@@ -24,7 +24,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::control_groups::ControlGroups;
 use crate::hub::{GATEWAY, Hub};
 use crate::image_root::ImageRoot;
-use crate::namespace::{NodeView, Space, View, memory_disk};
+use crate::namespace::{NodeView, Space, View, memory_disk, remove_memory_disk};
 use crate::service::{Restart, Service, Unit, run, tail};
 
 /// How long a short command on a node may take.
@@ -33,6 +33,8 @@ const QUESTION: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A script of the lab on the node that waits for containerd's socket.
 const WAIT: &str = "/run/wait-containerd";
+/// One that waits for the kubelet's health check, with which it says READY to systemd.
+const WAIT_KUBELET: &str = "/run/wait-kubelet";
 
 /// What a node is.
 #[derive(Clone, Debug)]
@@ -247,7 +249,17 @@ impl Node {
             since: Instant::now(),
         });
         self.hand_over()?;
+        if let Some(running) = &mut self.running {
+            running.since = Instant::now();
+        }
         self.services()
+    }
+
+    /// The time since the handoff: since the first of its services was started.
+    #[must_use]
+    pub fn since_handoff(&self) -> Duration {
+        let running = self.running.as_ref();
+        running.map_or(Duration::ZERO, |running| running.since.elapsed())
     }
 
     /// What the init leaves below `/run`, the network, the kernel's settings of the recipe.
@@ -271,6 +283,7 @@ cat > {RUN_ETCD_GATE} <<'END'\n{gate}\nEND
 echo 'nameserver {GATEWAY}' | tee /run/systemd/resolve/resolv.conf > /run/systemd/resolve/stub-resolv.conf
 touch /run/systemd/timesync/synchronized
 echo 'for i in {{1..1000}}; do [ ! -S {RUNTIME_SOCKET} ] || exit 0; sleep 0.02; done; exit 1' > {WAIT}
+echo 'for i in {{1..3000}}; do 2>/dev/null exec 3<>/dev/tcp/127.0.0.1/10248 && exit 0; sleep 0.02; done; exit 1' > {WAIT_KUBELET}
 ip link set lo up
 ip addr add {address}/24 dev eth0 || {{ ip -d link; exit 1; }}
 ip link set eth0 up
@@ -300,6 +313,7 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
             self.serve(own("balancer", BALANCER_COMMAND, second));
             self.start_kubelet()?;
             self.serve(Unit {
+                before: vec![format!("/bin/bash {WAIT_KUBELET}")],
                 after: Some(format!("-{NODE_PROGRAM} {ROUTES_COMMAND}")),
                 ..own(
                     "cluster",
@@ -422,7 +436,7 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
         }
     }
 
-    /// Waits until the bring-up has ended, with a Ready node. Gives the time since the node was turned on.
+    /// Waits until the bring-up has ended, with a Ready node. Gives the time since the handoff.
     ///
     /// # Errors
     /// If it has not after this time, with what it waits for.
@@ -493,7 +507,9 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Err(error) = self.cut() {
+        let ended = self.cut();
+        let ended = ended.and_then(|()| remove_memory_disk(&self.folder.join("etcd")));
+        if let Err(error) = ended {
             eprintln!("ending {}: {error:#}", self.options.name);
         }
     }

@@ -9,6 +9,8 @@ use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
 
+use cluster::object::Cni;
+
 use crate::administrator::api;
 use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
@@ -84,6 +86,9 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     }
     let path = own_node::path(&name);
     own_node::registered(world, LIMITS, &api, &name)?;
+    if object.further.is_none() && object.cni == Cni::Bridge {
+        own_node::give_first_subnets(&api, object)?;
+    }
     if !journal.marked {
         wait(world, LIMITS, &format!("the marks of node {name}"), || {
             mark(&api, &path, bootstrap)

@@ -5,7 +5,7 @@ use cluster::address::Subnet;
 use cluster::object::{Cni, Object};
 use linux::log;
 use linux::world::World;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cni;
 use crate::steps::{self, step};
@@ -15,6 +15,37 @@ use api::Api;
 /// The path of a node in the API.
 pub(crate) fn path(name: &str) -> String {
     format!("/api/v1/nodes/{name}")
+}
+
+/// Gives the only node of a new cluster the subnets that the controller manager would give it, which takes over what a node has. It
+/// starts behind the API server and has to be elected: seconds, and a minute on a slow machine, in which the node is not Ready.
+/// Where the controller manager was faster, or has settings of its own, nothing is sent.
+///
+/// # Errors
+/// If the nodes cannot be listed.
+pub(crate) fn give_first_subnets(api: &Api, object: &Object) -> Result<()> {
+    let own = &object.config.init.node_registration.name;
+    let list = api.get("/api/v1/nodes")?.unwrap_or_default();
+    let nodes = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+    let [node] = nodes else {
+        return Ok(());
+    };
+    if node["metadata"]["name"] != own.as_str()
+        || node["spec"]["podCIDR"].is_string()
+        || !object.has_usual_pod_subnets()
+    {
+        return Ok(());
+    }
+    let subnets: Vec<String> = object
+        .first_pod_subnets()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let change = json!({"spec": {"podCIDR": subnets.first(), "podCIDRs": subnets}});
+    if let Err(error) = api.merge(&path(own), &change) {
+        tracing::info!("the controller manager gives this node its subnets: {error:#}");
+    }
+    Ok(())
 }
 
 /// Waits until the kubelet has registered the node.

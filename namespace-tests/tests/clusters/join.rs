@@ -1,5 +1,7 @@
 //! Nodes that join.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
@@ -66,6 +68,14 @@ pub(crate) fn three_control_planes_and_a_worker_bear_the_loss_of_one(lab: &mut L
     let read: serde_json::Value = serde_json::from_str(&members)?;
     let count = read.as_array().map_or(0, Vec::len);
     ensure!(count == 3, "etcd has {count} members: {members}");
+    // The bring-up gave the first node its subnet, and the controller manager the others theirs.
+    let subnets =
+        first.kubectl("get nodes -o jsonpath='{range .items[*]}{.spec.podCIDR}{\"\\n\"}{end}'")?;
+    let distinct: BTreeSet<&str> = subnets.lines().filter(|line| !line.is_empty()).collect();
+    ensure!(
+        distinct.len() == 4 && distinct.contains("10.244.0.0/24"),
+        "the nodes' subnets are {subnets}"
+    );
     let before = identity(&first)?;
     third.cut()?;
     second.wait_for(

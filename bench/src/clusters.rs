@@ -1,0 +1,116 @@
+//! From the handoff to a Ready control plane, natively in namespaces: ours and `kubeadm init` in turns, with the same root, programs
+//! and container images. Both begin with containerd not started and no image known to it.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use namespace_tests::lab::{KUBEADM_DOCUMENTS, Lab};
+use serde_json::Value;
+
+use crate::table::{Goal, Row, Table, Unit};
+
+const GROUP: &str = "clusters";
+const PEER: &str = "kubeadm";
+/// The image of the nodes, a path in the repository.
+const RECIPE: &str = "namespace-tests/node.toml";
+const OBJECT: &str = "name = \"bench\"\n[node]\ntaints = []\n";
+const PATIENCE: Duration = Duration::from_secs(300);
+/// What is asked on kubeadm's node; ours is asked by its own bring-up.
+const READY: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get node cp1 -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}' | grep -q True";
+/// The network of pods, which is there before kubeadm begins: a node is not Ready without one.
+const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"bench","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
+
+/// Measures both in turns.
+///
+/// # Errors
+/// If a node does not become Ready.
+pub(crate) fn measure(repeats: usize, table: &mut Table) -> Result<()> {
+    let mut lab = Lab::open(RECIPE)?;
+    let (mut first, mut second, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        let mut node = lab.control_plane("cp1", 11, OBJECT)?;
+        node.start(&lab.hub)?;
+        first.push(node.wait_ready(PATIENCE)?.as_secs_f64());
+        node.cut()?;
+        node.start(&lab.hub)?;
+        second.push(node.wait_ready(PATIENCE)?.as_secs_f64());
+        drop(node);
+        theirs.push(kubeadm(&mut lab)?.as_secs_f64());
+    }
+    table.rows.push(Row {
+        group: GROUP,
+        what: "handoff → node Ready, first start".to_owned(),
+        unit: Unit::Seconds,
+        ours: first,
+        peer: Some((PEER, theirs)),
+        goals: vec![Goal::Times(2.0), Goal::AtMost(2.9)],
+    });
+    table.rows.push(Row {
+        group: GROUP,
+        what: "the same, second start".to_owned(),
+        unit: Unit::Seconds,
+        ours: second,
+        peer: None,
+        goals: Vec::new(),
+    });
+    table.notes.push(
+        "clusters: kubeadm without its preflight checks and addons; ours applies kube-proxy and CoreDNS too".to_owned(),
+    );
+    Ok(())
+}
+
+/// One `kubeadm init` on a new node: the time from its containerd's start to Ready.
+fn kubeadm(lab: &mut Lab) -> Result<Duration> {
+    let mut node = lab.runtime("cp1", 11, true)?;
+    node.write_etc("/etc/cni/net.d/10-bench.conflist", NETWORK)?;
+    node.write_etc("/etc/kubeadm.yaml", &config(lab, &node.address())?)?;
+    // From 1.36 on kubeadm writes flags for etcd that only 3.6 has; Debian's etcd is 3.5.
+    node.write_etc(
+        "/etc/patches/etcd+json.yaml",
+        "- { op: remove, path: /spec/containers/0/command/19 }\n- { op: remove, path: /spec/containers/0/command/5 }\n",
+    )?;
+    node.start(&lab.hub)?;
+    node.run(
+        "rm -f /etc/kubernetes/manifests/*
+(bash /run/wait-containerd && if kubeadm init --config /etc/kubeadm.yaml --skip-phases preflight,addon; then echo code 0; else echo code 1; fi) > /run/kubeadm.log 2>&1 &",
+    )?;
+    let written = "for i in {1..1000}; do [ ! -e /var/lib/kubelet/config.yaml ] || exit 0; sleep 0.01; done; exit 1";
+    node.run_within(written, PATIENCE)?;
+    node.start_kubelet()?;
+    let ready = format!("until {READY} 2>/dev/null; do sleep 0.02; done");
+    node.run_within(&ready, PATIENCE)
+        .with_context(|| node.logs())?;
+    let ready = node.since_handoff();
+    node.wait_for("kubeadm", "grep -q '^code' /run/kubeadm.log", PATIENCE)?;
+    let said = node.run("cat /run/kubeadm.log")?;
+    ensure!(said.contains("\ncode 0\n"), "kubeadm failed:\n{said}");
+    Ok(ready)
+}
+
+/// The configuration of `kubeadm init` for the images that the image brings.
+fn config(lab: &Lab, address: &str) -> Result<String> {
+    let manifest = &lab.image.manifest;
+    let text = fs::read(manifest).with_context(|| format!("reading {}", manifest.display()))?;
+    let read: Value = serde_json::from_slice(&text)?;
+    let kubernetes = &read["kubernetes"];
+    let version = kubernetes["version"].as_str().context("no version")?;
+    let etcd = kubernetes["images"]["etcd"].as_str();
+    let tag = etcd.and_then(|name| name.rsplit_once(':'));
+    let (_, tag) = tag.context("the image brings no etcd")?;
+    Ok(format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {{ advertiseAddress: {address} }}
+patches: {{ directory: /etc/patches }}
+nodeRegistration: {{ name: cp1, taints: [], kubeletExtraArgs: [{{ name: node-ip, value: {address} }}] }}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: {version}
+imageRepository: slipway.local
+networking: {{ podSubnet: 10.244.0.0/16 }}
+etcd: {{ local: {{ imageTag: {tag} }} }}
+{KUBEADM_DOCUMENTS}"
+    ))
+}
