@@ -178,6 +178,7 @@ fn an_empty_object_is_a_cluster_of_the_images_version() {
         .map(ToString::to_string)
         .collect();
     assert_eq!(subnets, ["10.244.0.0/24"]);
+    assert!(object.has_usual_pod_subnets());
     let files = pods(&object);
     let etcd = &files["/etc/kubernetes/manifests/etcd.yaml"];
     assert!(
@@ -198,6 +199,21 @@ fn an_empty_object_is_a_cluster_of_the_images_version() {
     let object = taken("[kubelet]\nargs = { node-ip = \"10.0.0.5,fd00::5\" }\n");
     let flags = "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.5,fd00::5\"\n";
     assert_eq!(pods(&object)["/var/lib/kubelet/kubeadm-flags.env"], flags);
+}
+
+/// The bring-up gives the first node its subnet only where the controller manager would give it the same.
+#[test]
+fn other_sizes_of_pod_subnets_are_the_controller_managers() {
+    for arguments in [
+        "node-cidr-mask-size = 26",
+        "node-cidr-mask-size-ipv4 = 26",
+        "allocate-node-cidrs = false",
+    ] {
+        let object = taken(&format!("[controller-manager]\nargs = {{ {arguments} }}\n"));
+        assert!(!object.has_usual_pod_subnets(), "{arguments}");
+    }
+    let other = taken("[controller-manager]\nargs = { v = 3 }\n");
+    assert!(other.has_usual_pod_subnets());
 }
 
 #[test]

@@ -86,8 +86,11 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     }
     let path = own_node::path(&name);
     own_node::registered(world, LIMITS, &api, &name)?;
-    if object.further.is_none() && object.cni == Cni::Bridge {
-        own_node::give_first_subnets(&api, object)?;
+    if object.further.is_none()
+        && object.cni == Cni::Bridge
+        && let Err(error) = own_node::give_first_subnets(&api, object)
+    {
+        tracing::info!("the controller manager gives this node its subnets: {error:#}");
     }
     if !journal.marked {
         wait(world, LIMITS, &format!("the marks of node {name}"), || {

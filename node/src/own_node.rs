@@ -19,10 +19,10 @@ pub(crate) fn path(name: &str) -> String {
 
 /// Gives the only node of a new cluster the subnets that the controller manager would give it, which takes over what a node has. It
 /// starts behind the API server and has to be elected: seconds, and a minute on a slow machine, in which the node is not Ready.
-/// Where the controller manager was faster, or has settings of its own, nothing is sent.
+/// Where there are other nodes, or the controller manager has settings of its own, nothing is sent.
 ///
 /// # Errors
-/// If the nodes cannot be listed.
+/// If the API server does not answer, or takes no subnet since the controller manager was faster.
 pub(crate) fn give_first_subnets(api: &Api, object: &Object) -> Result<()> {
     let own = &object.config.init.node_registration.name;
     let list = api.get("/api/v1/nodes")?.unwrap_or_default();
@@ -42,10 +42,7 @@ pub(crate) fn give_first_subnets(api: &Api, object: &Object) -> Result<()> {
         .map(ToString::to_string)
         .collect();
     let change = json!({"spec": {"podCIDR": subnets.first(), "podCIDRs": subnets}});
-    if let Err(error) = api.merge(&path(own), &change) {
-        tracing::info!("the controller manager gives this node its subnets: {error:#}");
-    }
-    Ok(())
+    api.merge(&path(own), &change)
 }
 
 /// Waits until the kubelet has registered the node.
