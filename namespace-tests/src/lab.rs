@@ -104,10 +104,29 @@ impl Lab {
     /// # Errors
     /// If its files cannot be written.
     pub fn control_plane(&mut self, name: &str, address: u8, object: &str) -> Result<Node> {
-        self.node_of(NodeOptions {
+        self.node_of(self.control_plane_options(name, address, object))
+    }
+
+    /// What makes a control plane.
+    #[must_use]
+    pub fn control_plane_options(&self, name: &str, address: u8, object: &str) -> NodeOptions {
+        NodeOptions {
             control_plane: true,
-            ..options(name, address, object)
-        })
+            ..self.worker_options(name, address, object)
+        }
+    }
+
+    /// What makes a worker.
+    #[must_use]
+    pub fn worker_options(&self, name: &str, address: u8, object: &str) -> NodeOptions {
+        NodeOptions {
+            name: name.to_owned(),
+            hostname: None,
+            address,
+            control_plane: false,
+            object: Some(format!("{object}{IN_NAMESPACES}")),
+            services: Services::All,
+        }
     }
 
     /// A worker that is off.
@@ -115,7 +134,7 @@ impl Lab {
     /// # Errors
     /// If its files cannot be written.
     pub fn worker(&mut self, name: &str, address: u8, object: &str) -> Result<Node> {
-        self.node_of(options(name, address, object))
+        self.node_of(self.worker_options(name, address, object))
     }
 
     /// A node without a cluster object that is off: containerd is all that it starts.
@@ -127,7 +146,7 @@ impl Lab {
             control_plane,
             object: None,
             services: Services::Runtime,
-            ..options(name, address, "")
+            ..self.worker_options(name, address, "")
         })
     }
 
@@ -149,17 +168,6 @@ impl Lab {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.scratch.path()
-    }
-}
-
-fn options(name: &str, address: u8, object: &str) -> NodeOptions {
-    NodeOptions {
-        name: name.to_owned(),
-        hostname: None,
-        address,
-        control_plane: false,
-        object: Some(format!("{object}{IN_NAMESPACES}")),
-        services: Services::All,
     }
 }
 

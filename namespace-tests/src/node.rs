@@ -463,6 +463,12 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
         }
     }
 
+    /// The log of a service of this run.
+    #[must_use]
+    pub fn log(&self, service: &str) -> String {
+        fs::read_to_string(self.logs.join(format!("{service}.log"))).unwrap_or_default()
+    }
+
     /// The ends of the node's logs, and of those of its static pods.
     #[must_use]
     pub fn logs(&self) -> String {

@@ -9,7 +9,7 @@ use namespace_tests::node::Node;
 use crate::control_plane::{OBJECT, PODS, READY, identity};
 
 /// What opens a cluster for joins, as `slipway-node certs upload --json` prints it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ticket {
     pub(crate) endpoint: String,
     pub(crate) token: String,

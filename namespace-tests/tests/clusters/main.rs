@@ -1,6 +1,7 @@
 //! Whole clusters on this host: the nodes of an image in namespaces, with the real Kubernetes.
 
 mod control_plane;
+mod faults;
 mod join;
 mod kubeadm;
 
@@ -22,10 +23,12 @@ const TESTS: &[Test] = tests![
     join::three_control_planes_and_a_worker_bear_the_loss_of_one,
     kubeadm::its_nodes_join_a_cluster_of_ours,
     kubeadm::ours_join_a_cluster_of_its,
+    faults::joins_that_must_not_succeed_change_nothing,
+    faults::a_bring_up_that_is_cut_again_and_again_goes_on,
 ];
 
 /// Those that CI leaves out.
-const LONG: &[Test] = tests![];
+const LONG: &[Test] = tests![faults::each_component_that_is_killed_comes_back,];
 
 fn main() -> ExitCode {
     runner::main(RECIPE, TESTS, LONG)

@@ -1,0 +1,226 @@
+//! What goes wrong: joins that must not succeed, a bring-up that is cut off, components that are killed.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use namespace_tests::lab::Lab;
+use namespace_tests::node::{Node, NodeOptions};
+
+use crate::control_plane::{OBJECT, PODS, READY, identity};
+use crate::join::{Ticket, ticket};
+
+/// How long a refusal may take.
+const REFUSAL: Duration = Duration::from_secs(60);
+/// Nothing of a cluster may be on a node that was refused.
+const NOTHING: &str = "! ls /etc/kubernetes/pki/* /etc/kubernetes/*.conf /var/lib/kubelet/config.yaml /var/lib/slipway/cluster.json 2>/dev/null | grep .";
+/// The moments after the handoff at which the first bring-up is cut, ms: from the first key to Ready.
+const CUTS: [u64; 12] = [
+    100, 300, 500, 800, 1100, 1500, 2000, 2500, 3000, 3500, 4000, 5000,
+];
+/// How often each component is killed.
+const KILLS: usize = 20;
+/// A pod that was killed is not started later than that, however often: the kubelet's pauses double up to five minutes otherwise.
+const SOON: &str = "crashLoopBackOff = { maxContainerRestartPeriod = \"1s\" }, ";
+
+/// A wrong token, a wrong secret, a wrong pin and an expired token are named, and so is a name that no node may have; nothing is written. A node does
+/// not get another node's certificate.
+pub(crate) fn joins_that_must_not_succeed_change_nothing(lab: &mut Lab) -> Result<()> {
+    let mut first = lab.control_plane("cp1", 11, OBJECT)?;
+    first.start(&lab.hub)?;
+    first.wait_ready(READY)?;
+    let right = ticket(&first)?;
+    let expired = first.run(
+        "KUBECONFIG=/etc/kubernetes/admin.conf kubeadm token create fedcba.0123456789abcdef --ttl 1s; sleep 1.5",
+    )?;
+    let (id, _) = right.token.split_once('.').context("a token")?;
+    let cases = [
+        (
+            "unknown",
+            Ticket {
+                token: "aaaaaa.0123456789abcdef".to_owned(),
+                ..right.clone()
+            },
+            "is not signed for the token",
+        ),
+        (
+            "secret",
+            Ticket {
+                token: format!("{id}.ffffffffffffffff"),
+                ..right.clone()
+            },
+            "not with the secret in join.token",
+        ),
+        (
+            "pin",
+            Ticket {
+                pin: format!("sha256:{}", "ab".repeat(32)),
+                ..right.clone()
+            },
+            "the cluster's authority has the public key",
+        ),
+        (
+            "expired",
+            Ticket {
+                token: expired.trim().to_owned(),
+                ..right.clone()
+            },
+            "is not signed for the token",
+        ),
+    ];
+    for (name, ticket, words) in cases {
+        let mut node = lab.worker("w1", 21, &ticket.object("lab", false))?;
+        node.start(&lab.hub)?;
+        refused(&node, words).with_context(|| format!("the case {name}"))?;
+    }
+    let mut named = lab.node_of(NodeOptions {
+        hostname: Some("Node_One".to_owned()),
+        ..lab.worker_options("w1", 21, &right.object("lab", false))
+    })?;
+    named.start(&lab.hub)?;
+    refused(&named, "node_one").context("a name with an underscore")?;
+    drop(named);
+    let mut worker = lab.worker("w1", 21, &right.object("lab", false))?;
+    worker.start(&lab.hub)?;
+    worker.wait_ready(READY)?;
+    another_nodes_certificate(&first, &worker)
+}
+
+/// Waits until the node says why, then looks at what it wrote.
+fn refused(node: &Node, words: &str) -> Result<()> {
+    let said = format!(
+        "(cat /run/slipway/cluster; slipway-node status || true) 2>&1 | grep -qi {words:?}"
+    );
+    let in_log = |node: &Node| {
+        node.log("kubelet")
+            .to_lowercase()
+            .contains(&words.to_lowercase())
+    };
+    let until = Instant::now() + REFUSAL;
+    while node.run(&said).is_err() && !in_log(node) {
+        ensure!(
+            Instant::now() < until,
+            "the node does not say {words:?}: {}\n{}",
+            node.run("slipway-node status || true")?,
+            node.logs()
+        );
+        sleep(Duration::from_millis(200));
+    }
+    node.run(NOTHING).context("something was written").map(drop)
+}
+
+/// A request of one node for the certificate of another is refused.
+fn another_nodes_certificate(first: &Node, worker: &Node) -> Result<()> {
+    let error = worker.run(
+        "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /run/other.key -out /run/other.csr -subj /O=system:nodes/CN=system:node:cp1 2>/dev/null
+kubectl --kubeconfig /etc/kubernetes/kubelet.conf create -f - <<END
+apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: { name: other }
+spec:
+  request: $(base64 -w0 /run/other.csr)
+  signerName: kubernetes.io/kube-apiserver-client-kubelet
+  usages: [digital signature, client auth]
+END",
+    );
+    let error = error
+        .err()
+        .map(|error| format!("{error:#}"))
+        .unwrap_or_default();
+    ensure!(
+        error.contains("can only create a node CSR with CN=system:node:w1"),
+        "a node may ask for another one's certificate: {error}"
+    );
+    let requests = first.kubectl("get csr -o jsonpath='{.items[*].metadata.name}'")?;
+    ensure!(!requests.contains("other"), "the requests are {requests}");
+    Ok(())
+}
+
+/// The power is cut at twelve moments of a first bring-up, each on the disks that the one before left: then the node becomes Ready, with
+/// one authority and one member of etcd.
+pub(crate) fn a_bring_up_that_is_cut_again_and_again_goes_on(lab: &mut Lab) -> Result<()> {
+    let mut node = lab.control_plane("cp1", 11, OBJECT)?;
+    let mut authority: Option<String> = None;
+    for cut in CUTS {
+        node.start(&lab.hub)?;
+        let wanted = Duration::from_millis(cut);
+        sleep(wanted.saturating_sub(node.since_handoff()));
+        // Once the journal names the authority it stays.
+        let found =
+            node.run("grep -o '\"authority\": *\"[^\"]*\"' /var/lib/slipway/cluster.json 2>/dev/null || true")?;
+        let found = found.trim().to_owned();
+        if let Some(before) = &authority {
+            ensure!(
+                *before == found,
+                "after a cut the authority is {found}, expected {before}"
+            );
+        } else if !found.is_empty() {
+            authority = Some(found);
+        }
+        node.cut()?;
+    }
+    node.start(&lab.hub)?;
+    node.wait_ready(READY)?;
+    ensure!(authority.is_some(), "no cut came behind the first keys");
+    let members = node.run("slipway-node etcd --json")?;
+    let members: serde_json::Value = serde_json::from_str(&members)?;
+    ensure!(
+        members.as_array().is_some_and(|all| all.len() == 1),
+        "etcd has the members {members}"
+    );
+    node.kubectl("-n kube-system rollout status deploy/coredns --timeout=50s")?;
+    let first = identity(&node)?;
+    node.cut()?;
+    node.start(&lab.hub)?;
+    node.wait_ready(READY)?;
+    ensure!(
+        identity(&node)? == first,
+        "a Ready cluster is another one after a cut"
+    );
+    Ok(())
+}
+
+/// Each component is killed twenty times and is back, and so is the cluster.
+pub(crate) fn each_component_that_is_killed_comes_back(lab: &mut Lab) -> Result<()> {
+    let mut options = lab.control_plane_options("cp1", 11, OBJECT);
+    options.object = options.object.map(|object| {
+        object.replace("[kubelet]\nconfig = { ", &format!("[kubelet]\nconfig = {{ featureGates = {{ KubeletCrashLoopBackOffMax = true }}, {SOON}"))
+    });
+    let mut node = lab.node_of(options)?;
+    node.start(&lab.hub)?;
+    node.wait_ready(READY)?;
+    let before = identity(&node)?;
+    for component in [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+        "coredns",
+        "kubelet",
+        "containerd",
+    ] {
+        for _ in 0..KILLS {
+            let old = node.run(&format!("pgrep -o -x {:.15}", component))?;
+            node.run(&format!("kill -9 {}", old.trim()))?;
+            node.wait_for(
+                component,
+                &format!(
+                    "new=$(pgrep -o -x {component:.15}); [ $new != {} ]",
+                    old.trim()
+                ),
+                PODS,
+            )?;
+        }
+        node.wait_for(
+            "the API server",
+            "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz",
+            PODS,
+        )?;
+        let ready = "kubectl --kubeconfig /etc/kubernetes/admin.conf wait --for=condition=Ready node/cp1 --timeout=1s";
+        node.wait_for("the node to be Ready", ready, PODS)?;
+    }
+    ensure!(identity(&node)? == before, "it is another cluster");
+    let whole = "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system wait --for=condition=Ready pod --all --timeout=1s";
+    node.wait_for("all pods", whole, PODS).map(drop)
+}
