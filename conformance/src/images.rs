@@ -21,7 +21,7 @@ const E2E_IMAGES: &str = "registry.k8s.io/e2e-test-images/";
 /// Their architecture, that of the host.
 const ARCHITECTURE: &str = "amd64";
 /// Version of this file's recipes, a part of the archive's key.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What an image consists of beside the layers that several have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,32 +240,33 @@ fn alone(path: &str, mode: u32, program: &Path) -> Vec<Entry> {
     entries
 }
 
-/// Busybox with its applets in one folder, where each of the usual paths leads. Its shell of Debian's drops variables of the
-/// environment whose names no shell can have, which specs set and upstream's busybox hands on, as bash does.
+/// Busybox with its applets in one folder, where each of the usual paths leads. The `sh` of the search path is another shell:
+/// Debian's ash drops variables of the environment whose names no shell can have, which upstream's hands on, and specs print
+/// them by `sh -c env`. The one at `/bin/sh` is ash, whose messages another spec compares.
 fn busybox(userland: &Userland) -> Result<Vec<Entry>> {
+    let read = |path| userland.rootfs.read(path);
     let mut entries = vec![
         Entry::directory("/bin", 0o755),
-        Entry::file(
-            "/bin/bash",
-            0o755,
-            userland.rootfs.read("/usr/bin/bash-static")?,
-        ),
-        Entry::file("/bin/busybox", 0o755, userland.rootfs.read(BUSYBOX)?),
-        Entry::symlink("/bin/sh", "bash"),
+        Entry::file("/bin/busybox", 0o755, read(BUSYBOX)?),
         Entry::directory("/etc", 0o755),
-        Entry::file("/etc/group", 0o644, userland.rootfs.read("/etc/group")?),
-        Entry::file("/etc/passwd", 0o644, userland.rootfs.read("/etc/passwd")?),
+        Entry::file("/etc/group", 0o644, read("/etc/group")?),
+        Entry::file("/etc/passwd", 0o644, read("/etc/passwd")?),
         Entry::directory("/home", 0o755),
         Entry::directory("/root", 0o700),
         Entry::symlink("/sbin", "bin"),
         Entry::directory("/tmp", 0o1777),
         Entry::directory("/usr", 0o755),
         Entry::symlink("/usr/bin", "../bin"),
+        Entry::directory("/usr/local", 0o755),
+        Entry::directory("/usr/local/bin", 0o755),
+        Entry::file("/usr/local/bin/sh", 0o755, read("/usr/bin/bash-static")?),
         Entry::symlink("/usr/sbin", "../bin"),
         Entry::directory("/var", 0o755),
     ];
-    let there = ["busybox", "sh"];
-    let applets = (userland.applets.iter()).filter(|applet| !there.contains(&applet.as_str()));
+    let applets = userland
+        .applets
+        .iter()
+        .filter(|applet| *applet != "busybox");
     entries.extend(applets.map(|applet| Entry::symlink(format!("/bin/{applet}"), "busybox")));
     Ok(entries)
 }
