@@ -201,7 +201,7 @@ pub(crate) fn each_component_that_is_killed_comes_back(lab: &mut Lab) -> Result<
         "containerd",
     ] {
         for _ in 0..KILLS {
-            let old = node.run(&format!("pgrep -o -x {:.15}", component))?;
+            let old = node.run(&format!("pgrep -o -x {component:.15}"))?;
             node.run(&format!("kill -9 {}", old.trim()))?;
             node.wait_for(
                 component,
