@@ -62,11 +62,11 @@ fn start(stat: &str, ticks: i64) -> Option<i64> {
     Some(start * (SECOND / ticks.max(1)))
 }
 
-/// Whether each static pod of the node is Ready.
-pub(crate) fn settled(pods: &Value) -> bool {
-    items(pods)
-        .filter(|pod| !pod["metadata"]["annotations"][MIRROR].is_null())
-        .all(|pod| ready(pod).is_some())
+/// Whether the node's static pods, so many, are all Ready: those that start behind the API server are not in the list at first.
+pub(crate) fn settled(pods: &Value, count: usize) -> bool {
+    let is_static = |pod: &&Value| !pod["metadata"]["annotations"][MIRROR].is_null();
+    let all: Vec<&Value> = items(pods).filter(is_static).collect();
+    all.len() >= count && all.iter().all(|pod| ready(pod).is_some())
 }
 
 /// A span for each container: from its process's start until its pod was Ready. `booted` is when the boot's clock was zero, by
@@ -182,7 +182,7 @@ mod tests {
     fn a_span_is_from_the_process_to_ready() {
         let booted = time("2026-01-01T00:00:00Z").unwrap() + Duration::from_millis(500);
         let pods = json!({ "items": [pod("etcd", "True", 0), pod("a.b", "False", 2)] });
-        assert!(!settled(&pods));
+        assert!(!settled(&pods, 1));
         let found = spans(&pods, &Starts::from([(ID.to_owned(), 41_230_000)]), booted);
         assert_eq!(
             (found[0].start, found[0].end),
@@ -198,7 +198,10 @@ mod tests {
         // A Ready that is rounded down to before the start.
         let late = spans(&pods, &Starts::from([(ID.to_owned(), 49_900_000)]), booted);
         assert_eq!(late[0].end, Some(49_900_000));
-        assert!(settled(&json!({ "items": [pod("etcd", "True", 0)] })));
-        assert!(settled(&json!({ "items": [] })));
+        let one = json!({ "items": [pod("etcd", "True", 0)] });
+        assert!(settled(&one, 1));
+        // The scheduler is not there yet.
+        assert!(!settled(&one, 2));
+        assert!(settled(&json!({ "items": [] }), 0));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use image::kubelet::{CLUSTER_UNIT, UNIT};
+use image::kubelet::{CLUSTER_UNIT, STATIC_PODS, UNIT};
 use image::paths::{RUN_TIMELINE, STATE, STATE_TIMELINES};
 use image::timeline::{BEHIND, READY, Span, parse, to_lines};
 use linux::atomic_file;
@@ -47,7 +47,10 @@ pub(crate) fn run(world: &World) -> Result<()> {
         if let Err(error) = &pods {
             tracing::debug!("asking for the pods of this node: {error:#}");
         }
-        let settled = is_ready && pods.as_ref().is_ok_and(boot_pods::settled);
+        let settled = is_ready
+            && pods
+                .as_ref()
+                .is_ok_and(|pods| boot_pods::settled(pods, manifests(world)));
         if settled || over || (is_ready && !recorded) {
             complete(world, &pods.unwrap_or_default())?;
             recorded = is_ready;
@@ -57,6 +60,19 @@ pub(crate) fn run(world: &World) -> Result<()> {
         }
         waiter.sleep(EVERY);
     }
+}
+
+/// How many static pods this node has: the kubelet passes over names that begin with a dot.
+fn manifests(world: &World) -> usize {
+    let files = std::fs::read_dir(world.in_initrd(STATIC_PODS));
+    let names = files
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
+    names
+        .filter(|name| !name.to_string_lossy().starts_with('.'))
+        .count()
 }
 
 fn pods(world: &World, bootstrap: &Bootstrap) -> Result<Value> {

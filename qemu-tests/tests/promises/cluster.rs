@@ -23,6 +23,8 @@ const IDENTITY: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get name
 /// A pod of a baked image, with a token of its own and an address of the node's subnet.
 const POD: &str = r"
 export KUBECONFIG=/etc/kubernetes/admin.conf
+# The controller manager makes it, which may be elected after the node is Ready.
+until kubectl get serviceaccount default 2>&1; do sleep 1; done
 kubectl apply -f - <<'END'
 apiVersion: v1
 kind: Pod
@@ -59,7 +61,7 @@ pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Res
     // The state of the first line of the page on the serial line.
     running.wait_console(&["slipway: status of ", ": Ready ("], timeouts::QUESTION)?;
     let identity = running.run(IDENTITY)?;
-    running.run(POD)?;
+    running.run_within(POD, timeouts::READY)?;
     expect(&running, RUNNING, "inside")?;
     timeline_to_ready(&running)?;
     expect(&running, AGAIN, "0 objects of the cluster were applied")?;
