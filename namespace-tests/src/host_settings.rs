@@ -15,9 +15,12 @@ const SETTINGS: &[&str] = &[
     "/proc/sys/vm/panic_on_oom",
 ];
 
+/// Files of settings, each with its value.
+pub(crate) type Values = Vec<(&'static str, String)>;
+
 /// The values of this host before the first node.
 #[derive(Debug)]
-pub(crate) struct HostSettings(Vec<(&'static str, String)>);
+pub(crate) struct HostSettings(Values);
 
 impl HostSettings {
     /// Reads them.
@@ -34,14 +37,26 @@ impl HostSettings {
     }
 }
 
+impl HostSettings {
+    /// A copy, for the process that outlives this one if it is killed.
+    pub(crate) fn values(&self) -> Values {
+        self.0.clone()
+    }
+}
+
 impl Drop for HostSettings {
     fn drop(&mut self) {
-        for (file, value) in &self.0 {
-            if fs::read_to_string(file).is_ok_and(|now| now != *value)
-                && let Err(error) = fs::write(file, value)
-            {
-                eprintln!("putting {file} back to {value:?}: {error}");
-            }
+        put_back(&self.0);
+    }
+}
+
+/// Writes the values that have changed.
+pub(crate) fn put_back(values: &Values) {
+    for (file, value) in values {
+        if fs::read_to_string(file).is_ok_and(|now| now != *value)
+            && let Err(error) = fs::write(file, value)
+        {
+            eprintln!("putting {file} back to {value:?}: {error}");
         }
     }
 }

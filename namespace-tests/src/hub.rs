@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use nix::unistd::Pid;
 
+use crate::host_settings::Values;
 use crate::namespace::{Space, View};
 use crate::service::run;
 
@@ -26,10 +27,11 @@ impl Hub {
     ///
     /// # Errors
     /// If the kernel refuses it.
-    pub fn new(tree: &Path, mount: &Path) -> Result<Self> {
+    pub(crate) fn new(tree: &Path, mount: &Path, settings: Values) -> Result<Self> {
         let view = View::Hub {
             root: tree.to_owned(),
             mount: mount.to_owned(),
+            settings,
         };
         let hub = Self {
             space: Space::start(&view)?,

@@ -82,14 +82,15 @@ impl Lab {
         let scratch = session.cache.scratch()?;
         let mount = scratch.path().join("hub");
         fs::create_dir(&mount).context("making the hub's folder")?;
+        let settings = HostSettings::keep()?;
         Ok(Self {
-            hub: Hub::new(&image.tree, &mount)?,
+            hub: Hub::new(&image.tree, &mount, settings.values())?,
             image,
             logs: folder.join("logs"),
             scratch,
             session,
             nodes: 0,
-            _settings: HostSettings::keep()?,
+            _settings: settings,
         })
     }
 

@@ -24,6 +24,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pivot_root, sethostname};
 
 use crate::control_groups::Hierarchy;
+use crate::host_settings::{Values, put_back};
 
 /// The environment of every program.
 const ENVIRONMENT: [(&str, &str); 4] = [
@@ -57,6 +58,8 @@ pub(crate) enum View {
         root: PathBuf,
         /// Where it is assembled, an empty folder.
         mount: PathBuf,
+        /// What it puts back if the test is killed.
+        settings: Values,
     },
     /// A node's.
     Node(Box<NodeView>),
@@ -282,7 +285,7 @@ fn serve(view: &View, reporter: OwnedFd, alive: OwnedFd) -> ! {
     // Its number on the host: in its own namespace it is 1. /proc is still the host's.
     let number = fs::read_link("/proc/self").unwrap_or_default();
     let made = match view {
-        View::Hub { root, mount } => assemble_hub(root, mount),
+        View::Hub { root, mount, .. } => assemble_hub(root, mount),
         View::Node(node) => assemble(node),
     };
     let text = match made {
@@ -296,18 +299,22 @@ fn serve(view: &View, reporter: OwnedFd, alive: OwnedFd) -> ! {
     if File::from(reporter).write_all(text.as_bytes()).is_err() {
         end(1);
     }
-    reap(alive)
+    reap(alive);
+    if let View::Hub { settings, .. } = view {
+        put_back(settings);
+    }
+    end(0)
 }
 
 /// Until the other end of the pipe is closed, which is when the test has ended.
-fn reap(alive: OwnedFd) -> ! {
+fn reap(alive: OwnedFd) {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::os::fd::AsFd as _;
     loop {
         let mut ends = [PollFd::new(alive.as_fd(), PollFlags::empty())];
         let found = poll(&mut ends, PollTimeout::from(200u16));
         if found.is_ok_and(|count| count > 0) {
-            end(0);
+            return;
         }
         while let Ok(status) = waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG)) {
             if status == WaitStatus::StillAlive {
