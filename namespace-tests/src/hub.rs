@@ -47,14 +47,8 @@ impl Hub {
     /// # Errors
     /// If the kernel refuses it.
     pub(crate) fn attach(&self, name: &str, holder: Pid) -> Result<()> {
-        // The card of a node that was turned off goes a moment after its last process.
         self.run(&format!(
-            "for i in {{1..100}}; do
-  ip link del v-{name} 2>/dev/null || true
-  ! ip link add v-{name} type veth peer name eth0 netns {holder} || break
-  sleep 0.05
-done
-ip link set v-{name} master {BRIDGE} up"
+            "ip link add v-{name} type veth peer name eth0 netns {holder}; ip link set v-{name} master {BRIDGE} up"
         ))?;
         Ok(())
     }

@@ -492,6 +492,12 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
     /// # Errors
     /// If the node's control groups stay busy.
     pub fn cut(&mut self) -> Result<()> {
+        // A connection whose other end is gone keeps the network of a dead node for a minute, which would answer beside that of the
+        // next one. Without its card it is silent.
+        let unplugged = match self.is_on() {
+            true => self.run("ip link del eth0").map(drop),
+            false => Ok(()),
+        };
         let Some(running) = self.running.take() else {
             return Ok(());
         };
@@ -501,7 +507,8 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
         running.space.end();
         drop(running.services);
         drop(running.space);
-        running.groups.remove()
+        running.groups.remove()?;
+        unplugged
     }
 
     /// Whether it is on.
