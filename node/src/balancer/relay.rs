@@ -25,7 +25,7 @@ enum Side {
     Server,
 }
 
-/// Copies both ways until both sides have ended, one has failed, or `open` has no sender any more. A side that has ended is told to
+/// Copies both ways until both sides have ended, one has failed, or `open` has no sender any more. A side's end is passed on to
 /// the other one, which may go on for `half_open`: a client that only reads is allowed, one that never ends is not.
 pub(crate) async fn relay(
     client: TcpStream,
