@@ -15,7 +15,7 @@ use slipway::recipe::SET_TOOLS_BUILD;
 use crate::host_settings::HostSettings;
 use crate::hub::Hub;
 use crate::image_root::ImageRoot;
-use crate::namespace::own_mounts;
+use crate::mounts::own_mounts;
 use crate::node::{Node, NodeOptions, Services};
 
 /// What the kubelet and kube-proxy need in namespaces: control groups without systemd, of version 1 too, and no settings of the

@@ -7,15 +7,23 @@
 mod control_groups;
 mod host_settings;
 
-// Floor: namespaces and the programs in them
+// Floor: what a process sees, the image's root as a folder
+pub mod image_root;
+mod mounts;
+
+// Floor: namespaces and the programs in them; the files of a node
+mod disks;
 mod namespace;
 
-// Floor: the image's root as a folder, what systemd's units start
-pub mod image_root;
+// Floor: what systemd's units start
 mod service;
 
-// Floor: the network between nodes
+// Floor: the network between nodes, the units of a node
 pub mod hub;
+mod units;
+
+// Floor: what the init hands over
+mod handover;
 
 // Floor: a node
 pub mod node;

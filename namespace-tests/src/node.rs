@@ -1,41 +1,30 @@
 //! A node: its files, what the init leaves to it, and the services of its units.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use image::container_images::{IMAGES_COMMAND, INDEX, mark};
-use image::kubelet::{
-    ADDONS_COMMAND, ADMIN_KUBECONFIG, BALANCER_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, CONTAINER,
-    GATE_COMMAND, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, RUNTIME_SOCKET,
-};
-use image::node::EtcdGate;
-use image::paths::{
-    BUNDLE_FILE, CLUSTER, ETC_UPPER, ETC_WORK, ETCD, FACTORY, HOSTNAME, NODE_PROGRAM, RUN_CLUSTER,
-    RUN_ETCD_GATE, RUN_KUBELET_BUNDLE, RUN_MANIFEST,
-};
-
-use nix::sys::resource::{Resource, getrlimit};
+use image::container_images::IMAGES_COMMAND;
+use image::kubelet::ADMIN_KUBECONFIG;
+use image::paths::{ETC_UPPER, ETC_WORK, NODE_PROGRAM, RUN_CLUSTER};
 
 use crate::control_groups::ControlGroups;
+use crate::disks::Disks;
+use crate::handover;
 use crate::hub::{GATEWAY, Hub};
 use crate::image_root::ImageRoot;
-use crate::namespace::{NodeView, Space, View, memory_disk, remove_memory_disk};
-use crate::service::{Restart, Service, Unit, run, tail};
+use crate::mounts::NodeView;
+use crate::namespace::{Space, View};
+use crate::service::{Service, Unit, run, tail};
+use crate::units;
 
 /// How long a short command on a node may take.
 const QUESTION: Duration = Duration::from_secs(60);
 /// How often a wait looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A script of the lab on the node that waits for containerd's socket.
-const WAIT: &str = "/run/wait-containerd";
-/// One that waits for the kubelet's health check, with which it says READY to systemd.
-const WAIT_KUBELET: &str = "/run/wait-kubelet";
-
 /// What a node is.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -66,7 +55,7 @@ pub enum Services {
 #[derive(Debug)]
 pub struct Node {
     options: NodeOptions,
-    folder: PathBuf,
+    disks: Disks,
     logs: PathBuf,
     image: ImageRoot,
     running: Option<Running>,
@@ -93,10 +82,6 @@ impl Node {
         folder: &Path,
         logs: &Path,
     ) -> Result<Self> {
-        for below in ["mount", "var", "etcd"] {
-            let folder = folder.join(below);
-            fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        }
         match fs::remove_dir_all(logs) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("removing {}", logs.display()));
@@ -104,70 +89,17 @@ impl Node {
             _ => {}
         }
         fs::create_dir_all(logs).with_context(|| format!("making {}", logs.display()))?;
-        // The gate of the kubelet proves that the volume is a file system, and not a folder of one.
-        memory_disk(&folder.join("etcd"))?;
         let node = Self {
             options,
-            folder: folder.to_owned(),
+            disks: Disks::make(folder)?,
             logs: logs.to_owned(),
             image: image.clone(),
             running: None,
         };
-        node.seed()?;
+        let host = (node.hostname(), &*node.address());
+        node.disks
+            .seed(image, host, node.options.object.as_deref())?;
         Ok(node)
-    }
-
-    /// `/var` and the upper layer of `/etc`, as the init and a config leave them.
-    fn seed(&self) -> Result<()> {
-        let var = self.folder.join("var");
-        copy_folders(
-            &self
-                .image
-                .tree
-                .join(FACTORY.trim_start_matches('/'))
-                .join("var"),
-            &var,
-        )?;
-        for path in [ETC_UPPER, ETC_WORK, ETCD] {
-            fs::create_dir_all(self.below_var(path)).with_context(|| format!("making {path}"))?;
-        }
-        let id: String = fs::read_to_string("/proc/sys/kernel/random/uuid")
-            .context("making a machine id")?
-            .trim()
-            .replace('-', "");
-        self.write_etc(HOSTNAME, &format!("{}\n", self.hostname()))?;
-        self.write_etc("/etc/machine-id", &format!("{id}\n"))?;
-        let hosts = format!(
-            "127.0.0.1 localhost\n{} {}\n",
-            self.address(),
-            self.hostname()
-        );
-        self.write_etc("/etc/hosts", &hosts)?;
-        self.write_etc("/etc/containerd/config.toml", &self.containerd()?)?;
-        if let Some(object) = &self.options.object {
-            self.write_etc(CLUSTER, object)?;
-        }
-        Ok(())
-    }
-
-    /// The image's configuration of containerd but for two words: there is no systemd that makes control groups, and a host
-    /// may have no CAP_SYS_RESOURCE to give a pod's process a lower score.
-    fn containerd(&self) -> Result<String> {
-        let file = self.image.tree.join("etc/containerd/config.toml");
-        let text =
-            fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-        let section = "[plugins.\"io.containerd.grpc.v1.cri\"]\n";
-        ensure!(
-            text.contains(section) && text.contains("SystemdCgroup = true"),
-            "{} has another form than this lab knows",
-            file.display()
-        );
-        Ok(text
-            .replace("SystemdCgroup = true", "SystemdCgroup = false")
-            .replace(
-                section,
-                &format!("{section}restrict_oom_score_adj = true\n"),
-            ))
     }
 
     /// The host name.
@@ -188,13 +120,13 @@ impl Node {
     /// The folder of its files and logs.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.disks.folder
     }
 
     /// A path of the node's `/var` on this host.
     #[must_use]
     pub fn below_var(&self, path: &str) -> PathBuf {
-        self.folder.join(path.trim_start_matches('/'))
+        self.disks.below_var(path)
     }
 
     /// Writes a file of the node's `/etc`, as a config does before the handoff.
@@ -202,12 +134,7 @@ impl Node {
     /// # Errors
     /// If it cannot be written.
     pub fn write_etc(&self, path: &str, text: &str) -> Result<()> {
-        let below = path.trim_start_matches("/etc/");
-        let file = self.below_var(ETC_UPPER).join(below);
-        if let Some(parent) = file.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
-        }
-        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
+        self.disks.write_etc(path, text)
     }
 
     /// Writes a file of the running node.
@@ -228,12 +155,11 @@ impl Node {
     pub fn start(&mut self, hub: &Hub) -> Result<()> {
         ensure!(self.running.is_none(), "{} runs already", self.options.name);
         let groups = ControlGroups::make(&self.options.name)?;
-        let etcd = self.options.control_plane.then(|| self.folder.join("etcd"));
         let view = View::Node(Box::new(NodeView {
             root: self.image.tree.clone(),
-            mount: self.folder.join("mount"),
-            var: self.folder.join("var"),
-            etcd,
+            mount: self.folder().join("mount"),
+            var: self.folder().join("var"),
+            etcd: self.options.control_plane.then(|| self.disks.etcd()),
             etc: (self.below_var(ETC_UPPER), self.below_var(ETC_WORK)),
             hostname: self.hostname().to_owned(),
             hierarchies: groups.hierarchies.clone(),
@@ -248,7 +174,11 @@ impl Node {
             groups,
             since: Instant::now(),
         });
-        self.hand_over()?;
+        self.run(&handover::script(
+            &self.image,
+            (&self.address(), GATEWAY),
+            self.options.control_plane.then_some(&self.disks),
+        )?)?;
         if let Some(running) = &mut self.running {
             running.since = Instant::now();
         }
@@ -262,107 +192,28 @@ impl Node {
         running.map_or(Duration::ZERO, |running| running.since.elapsed())
     }
 
-    /// What the init leaves below `/run`, the network, the kernel's settings of the recipe.
-    fn hand_over(&self) -> Result<()> {
-        let manifest = fs::read_to_string(&self.image.manifest).context("reading the manifest")?;
-        let (number, required) = (
-            device(&self.folder.join("etcd"))?,
-            self.options.control_plane,
-        );
-        let gate = serde_json::to_string(&EtcdGate {
-            required,
-            device: required.then_some(number),
-            filesystem: None,
-            reason: None,
-        })?;
-        let address = self.address();
-        self.run(&format!(
-            "mkdir -p /run/slipway /run/systemd/resolve /run/systemd/timesync /run/lock
-cat > {RUN_MANIFEST} <<'END'\n{manifest}\nEND
-cat > {RUN_ETCD_GATE} <<'END'\n{gate}\nEND
-echo 'nameserver {GATEWAY}' | tee /run/systemd/resolve/resolv.conf > /run/systemd/resolve/stub-resolv.conf
-touch /run/systemd/timesync/synchronized
-echo 'for i in {{1..1000}}; do [ ! -S {RUNTIME_SOCKET} ] || exit 0; sleep 0.02; done; exit 1' > {WAIT}
-echo 'for i in {{1..3000}}; do 2>/dev/null exec 3<>/dev/tcp/127.0.0.1/10248 && exit 0; sleep 0.02; done; exit 1' > {WAIT_KUBELET}
-ip link set lo up
-ip addr add {address}/24 dev eth0 || {{ ip -d link; exit 1; }}
-ip link set eth0 up
-ip route add default via {GATEWAY}
-for file in /etc/sysctl.d/50-kubernetes.conf; do grep ^net. $file | tr -d ' ' > /run/sysctl; done
-sysctl -q -p /run/sysctl
-systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
-        ))?;
-        Ok(())
-    }
-
     fn services(&mut self) -> Result<()> {
-        if let Some(mark) = self.images_mark()?
-            && !self.below_var(&mark).exists()
-        {
+        if self.disks.wants_images(&self.image)? {
             self.run(&format!("{NODE_PROGRAM} {IMAGES_COMMAND}"))?;
         }
-        self.serve(Unit {
-            name: "containerd",
-            before: Vec::new(),
-            start: "/usr/bin/containerd".to_owned(),
-            after: None,
-            restart: Restart::Always(Duration::from_secs(5)),
-        });
+        self.serve(units::containerd());
         if self.options.services == Services::All {
-            let second = Restart::OnFailure(Duration::from_secs(1));
-            self.serve(own("balancer", BALANCER_COMMAND, second));
+            self.serve(units::balancer());
             self.start_kubelet()?;
-            self.serve(Unit {
-                before: vec![format!("/bin/bash {WAIT_KUBELET}")],
-                after: Some(format!("-{NODE_PROGRAM} {ROUTES_COMMAND}")),
-                ..own(
-                    "cluster",
-                    CLUSTER_COMMAND,
-                    Restart::OnFailure(Duration::from_secs(5)),
-                )
-            });
-            self.serve(own(
-                "addons",
-                ADDONS_COMMAND,
-                Restart::OnFailure(Duration::from_secs(30)),
-            ));
-            let half_a_minute = Restart::Every(Duration::from_secs(30));
-            self.serve(own("routes", ROUTES_COMMAND, half_a_minute));
-            self.serve(own("requests", REQUESTS_COMMAND, half_a_minute));
-            let daily = Restart::Every(Duration::from_secs(24 * 3600));
-            self.serve(own("certs", CERTS_COMMAND, daily));
+            self.serve(units::cluster());
+            for unit in units::upkeep() {
+                self.serve(unit);
+            }
         }
         Ok(())
     }
 
-    /// Starts the kubelet's unit: its gate, its preparation, its container. containerd's socket is waited for, as systemd waits
-    /// for containerd's notification.
+    /// Starts the kubelet's unit.
     ///
     /// # Errors
     /// If this host's limits cannot be read.
     pub fn start_kubelet(&mut self) -> Result<()> {
-        // A host that is itself a container may have neither the limit of open files nor the capability to raise it.
-        let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).context("reading a limit")?;
-        let files = files.min(1_048_576);
-        let lacks = match has_resource_capability()? {
-            true => "",
-            false => "-e /CAP_SYS_RESOURCE/d",
-        };
-        self.serve(Unit {
-            name: "kubelet",
-            before: vec![
-                format!("/bin/bash {WAIT}"),
-                format!("{NODE_PROGRAM} {GATE_COMMAND}"),
-                format!("{NODE_PROGRAM} {PREPARE_COMMAND}"),
-                format!("/bin/sed -i -e s/1048576/{files}/ {lacks} {RUN_KUBELET_BUNDLE}/{BUNDLE_FILE}"),
-                format!("-/usr/bin/crun delete --force {CONTAINER}"),
-            ],
-            start: format!(
-                "/usr/bin/crun --cgroup-manager=disabled run --bundle {RUN_KUBELET_BUNDLE} {CONTAINER}"
-            ),
-            after: None,
-            restart: Restart::Always(Duration::from_secs(2)),
-        });
+        self.serve(units::kubelet()?);
         Ok(())
     }
 
@@ -372,17 +223,6 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
             let service = Service::start(Arc::clone(&running.space), unit, &self.logs);
             running.services.push((name, service));
         }
-    }
-
-    /// The mark of the image's container images, if it brings any.
-    fn images_mark(&self) -> Result<Option<String>> {
-        let index = self.image.tree.join(INDEX.trim_start_matches('/'));
-        if !index.exists() {
-            return Ok(None);
-        }
-        let list: serde_json::Value = serde_json::from_slice(&fs::read(&index)?)
-            .with_context(|| format!("reading {}", index.display()))?;
-        Ok(list["key"].as_str().map(mark))
     }
 
     /// Runs a script on the node.
@@ -475,12 +315,12 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
         let mut files: Vec<PathBuf> = ["kubelet", "cluster", "addons", "routes"]
             .map(|name| self.logs.join(format!("{name}.log")))
             .into();
-        files.extend(newest_pod_logs(&self.below_var("/var/log/pods")));
+        files.extend(self.disks.newest_pod_logs());
         let mut out = String::new();
         for file in files {
             let text = fs::read_to_string(&file).unwrap_or_default();
             if !text.is_empty() {
-                let name = file.strip_prefix(&self.folder).unwrap_or(&file).display();
+                let name = file.strip_prefix(self.folder()).unwrap_or(&file).display();
                 out += &format!("--- {name} of {}\n{}\n", self.options.name, tail(&text));
             }
         }
@@ -520,70 +360,8 @@ systemd-tmpfiles --create --prefix=/var 2>/run/tmpfiles || true"
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let ended = self.cut();
-        let ended = ended.and_then(|()| remove_memory_disk(&self.folder.join("etcd")));
-        if let Err(error) = ended {
+        if let Err(error) = self.cut() {
             eprintln!("ending {}: {error:#}", self.options.name);
         }
     }
-}
-
-/// A unit that runs a command of `slipway-node`.
-fn own(name: &'static str, command: &str, restart: Restart) -> Unit {
-    Unit {
-        name,
-        before: Vec::new(),
-        start: format!("{NODE_PROGRAM} {command}"),
-        after: None,
-        restart,
-    }
-}
-
-/// Whether this process has CAP_SYS_RESOURCE (capabilities(7)), number 24.
-fn has_resource_capability() -> Result<bool> {
-    let text = fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
-    let all = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let all = all.context("finding the capabilities in /proc/self/status")?;
-    Ok(u64::from_str_radix(all.trim(), 16)? & (1 << 24) != 0)
-}
-
-/// `major:minor` of the device of a path, as mountinfo has it.
-fn device(path: &Path) -> Result<String> {
-    let number = fs::metadata(path)?.dev();
-    let (major, minor) = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
-    Ok(format!("{major}:{minor}"))
-}
-
-/// The newest log of each container below the folder of the pods' logs.
-fn newest_pod_logs(folder: &Path) -> Vec<PathBuf> {
-    let entries = |folder: &Path| {
-        let all = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = all.map(|entry| entry.path()).collect();
-        paths.sort();
-        paths
-    };
-    let pods = entries(folder).into_iter();
-    let containers = pods.flat_map(|pod| entries(&pod));
-    containers
-        .filter_map(|container| entries(&container).pop())
-        .collect()
-}
-
-/// Copies a tree of folders and files, with their modes.
-fn copy_folders(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
-    fs::set_permissions(to, fs::metadata(from)?.permissions())?;
-    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
-        let entry = entry?;
-        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
-        if kind.is_dir() {
-            copy_folders(&entry.path(), &target)?;
-        } else if kind.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target)?;
-        } else {
-            fs::copy(entry.path(), &target)
-                .with_context(|| format!("copying {}", entry.path().display()))?;
-        }
-    }
-    Ok(())
 }
