@@ -31,6 +31,18 @@ pub const ETCD: &str = "/etc/kubernetes/manifests/etcd.yaml";
 /// The manifests.
 #[must_use]
 pub fn static_pods(config: &Config, host: &Host) -> Vec<File> {
+    manifests(config, host)
+        .into_iter()
+        .map(|(path, manifest)| File {
+            text: yaml::write(&manifest),
+            path,
+        })
+        .collect()
+}
+
+/// The manifests as values, by their paths.
+#[must_use]
+pub fn manifests(config: &Config, host: &Host) -> Vec<(String, Value)> {
     let local = config.cluster.etcd.local.as_ref();
     let pods = [
         (local.map(|local| etcd::pod(config, local)), "etcd/local"),
@@ -50,7 +62,7 @@ pub fn static_pods(config: &Config, host: &Host) -> Vec<File> {
     let wanted = pods.into_iter().filter(|(_, phase)| !config.skips(phase));
     wanted
         .filter_map(|(pod, _)| pod)
-        .map(|pod| pod.file())
+        .map(|pod| (pod.path(), pod.manifest()))
         .collect()
 }
 
@@ -82,11 +94,8 @@ struct Pod {
 }
 
 impl Pod {
-    fn file(self) -> File {
-        File {
-            path: format!("{FOLDER}/{}.yaml", self.name),
-            text: yaml::write(&self.manifest()),
-        }
+    fn path(&self) -> String {
+        format!("{FOLDER}/{}.yaml", self.name)
     }
 
     fn manifest(self) -> Value {

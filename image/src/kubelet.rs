@@ -223,6 +223,8 @@ pub const ETCD_IMAGE: &str = "slipway.local/etcd:baked";
 pub const GATE_COMMAND: &str = "kubelet-gate";
 /// The subcommand that makes folders and writes the bundle before each start.
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
+/// The command of `slipway-node` that starts static pods ahead of the kubelet.
+pub const AHEAD_COMMAND: &str = "static-pods";
 /// The subcommand that takes the counter off the boot entry, once the kubelet is READY.
 pub const BLESS_COMMAND: &str = "bless";
 /// The command for people that examines the container, and its subcommand.

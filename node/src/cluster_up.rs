@@ -68,10 +68,12 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         })?;
     }
     let api = api(world, bootstrap)?;
+    // What this program and the kubelet ask for needs no role, so that it need not wait for those that the server makes first.
     step(world, "api-server", || {
-        wait(world, LIMITS, "the API server", || api.healthy("/livez"))
+        wait(world, LIMITS, "the API server", || {
+            api.healthy("/livez/ping")
+        })
     })?;
-    control_plane::served(world, bootstrap, &journal)?;
     // Those of a further control plane are there.
     if object.further.is_none() {
         let sent = step(world, "objects", || {
@@ -99,6 +101,11 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         journal.marked = true;
         journal.write(world)?;
     }
+    step(world, "api-roles", || {
+        let what = "the API server to have made its roles";
+        wait(world, LIMITS, what, || api.healthy("/livez"))
+    })?;
+    control_plane::served(world, bootstrap, &journal)?;
     own_node::up(world, LIMITS, &api, object)
 }
 

@@ -15,13 +15,15 @@ use cluster::kubelet;
 use cluster::object::balancer::SERVER_NAME;
 use cluster::object::{Cni, Object};
 use cluster::pki::{self, KeyFile, Progress, Renewal, Wanted};
-use cluster::static_pods::{ETCD as ETCD_MANIFEST, File, static_pods};
+use cluster::static_pods::{self, ETCD as ETCD_MANIFEST, File};
+use cluster::yaml;
 
 use image::node::EtcdIdentity;
 use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY, RUN_API_SERVER};
 use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::cni;
@@ -118,7 +120,7 @@ pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal)
         }
     }
     let only_etcd = member.is_some_and(|member| !member.promoted);
-    for File { path, text } in static_pods(&config, &bootstrap.host) {
+    for (path, manifest) in static_pods::manifests(&config, &bootstrap.host) {
         if path != ETCD_MANIFEST && only_etcd {
             continue;
         }
@@ -130,9 +132,17 @@ pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal)
                 continue;
             }
         }
-        write_changed(world, &path, &text, 0o600)?;
+        write_changed(world, &path, &with_uid(manifest), 0o600)?;
     }
     Ok(())
+}
+
+/// A manifest with the uid of its pod, another one for every other manifest: the kubelet makes one otherwise, and what is started
+/// ahead of it would be another pod.
+fn with_uid(mut manifest: Value) -> String {
+    let hash = hexadecimal(yaml::write(&manifest).as_bytes());
+    manifest["metadata"]["uid"] = hash[..32].into();
+    yaml::write(&manifest)
 }
 
 /// Whether the API server has answered on this boot.

@@ -1,7 +1,8 @@
 //! `slipway-node`: the commands that units of the running node execute, after the handoff. `slipway-init` writes the units.
 
-// Floor: bbolt's files
+// Floor: bbolt's files, requests to containerd
 mod bolt;
+mod cri;
 
 // Floor: machines and servers of tests
 #[cfg(test)]
@@ -10,6 +11,9 @@ mod samples;
 // Floor: the kubelet's credential providers, and how long it holds up a shutdown
 mod credential_providers;
 mod shutdown_limit;
+
+// Floor: a static pod as the kubelet starts it
+mod runtime_pod;
 
 // Floor: the console, remedies, questions and messages to systemd, the container's bundle, containerd's data
 mod bundle;
@@ -84,6 +88,7 @@ mod upload_command;
 
 // Floor: one command each
 mod addon_commands;
+mod ahead;
 mod balance;
 mod bless;
 mod boot_record;
@@ -106,8 +111,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
-    ADDONS_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, GATE_COMMAND,
-    KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND,
+    ADDONS_COMMAND, AHEAD_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND,
+    GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND,
     TIMELINE_COMMAND,
 };
 use image::paths::{CONSOLE_COMMAND, METADATA_COMMAND};
@@ -121,7 +126,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 13] = [
+const COMMANDS: [Command; 14] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -136,6 +141,11 @@ const COMMANDS: [Command; 13] = [
         PREPARE_COMMAND,
         "makes folders, joins the cluster or begins it, writes the container's bundle, waits for the clock",
         prepare::run,
+    ),
+    (
+        AHEAD_COMMAND,
+        "starts etcd and the API server of a control plane, which the kubelet then takes over",
+        ahead::run,
     ),
     (
         BLESS_COMMAND,

@@ -70,6 +70,7 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
     let mut node = lab.control_plane("cp1", 11, OBJECT)?;
     node.start(&lab.hub)?;
     node.wait_ready(READY)?;
+    is_taken_over(&node, 0)?;
     node.run(&format!(
         "kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f - <<'END'\n{WORK}\nEND"
     ))?;
@@ -82,7 +83,28 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
         identity == self::identity(&node)?,
         "it is another cluster after the cut"
     );
+    is_taken_over(&node, 1)?;
     serves(&node)
+}
+
+/// The kubelet has what was started ahead of it for its own: it started none of it anew in this start of the node, which is the
+/// start of this number.
+fn is_taken_over(node: &Node, number: usize) -> Result<()> {
+    for name in ["etcd", "kube-apiserver"] {
+        let line = format!("{name}-cp1 is started ahead of the kubelet");
+        ensure!(node.log("kubelet").contains(&line), "{}", node.logs());
+        let status = "jsonpath='{.status.containerStatuses[0].restartCount} {.status.phase}'";
+        let get = format!(
+            "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system get pod {name}-cp1 -o {status}"
+        );
+        let wanted = format!("{get} | grep -x '{number} Running'");
+        node.wait_for(&format!("the status of {name}"), &wanted, PODS)?;
+        let all = format!(
+            "ctr -n k8s.io tasks ls -q | sort > /run/tasks; ctr -n k8s.io containers ls -q 'labels.\"io.kubernetes.container.name\"=={name}' | sort | comm -12 - /run/tasks | wc -l"
+        );
+        ensure!(node.run(&all)?.trim() == "1", "{name} runs twice");
+    }
+    Ok(())
 }
 
 /// What tells this cluster from every other one.
