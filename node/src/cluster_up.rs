@@ -105,6 +105,12 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         let what = "the API server to have made its roles";
         wait(world, LIMITS, what, || api.healthy("/livez"))
     })?;
+    if !control_plane::serves(world)
+        && let Err(error) =
+            object::name(world).and_then(|host| own_node::give_leases_back(&api, &host))
+    {
+        tracing::info!("the leases from before the restart end by themselves: {error:#}");
+    }
     control_plane::served(world, bootstrap, &journal)?;
     own_node::up(world, LIMITS, &api, object)
 }

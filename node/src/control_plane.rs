@@ -146,7 +146,7 @@ fn with_uid(mut manifest: Value) -> String {
 }
 
 /// Whether the API server has answered on this boot.
-fn serves(world: &World) -> bool {
+pub(crate) fn serves(world: &World) -> bool {
     world.in_run(RUN_API_SERVER).exists()
 }
 

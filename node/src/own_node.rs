@@ -1,5 +1,7 @@
 //! This node as the API server has it, until it is Ready.
 
+use std::fs;
+
 use anyhow::{Context, Result, bail};
 use cluster::address::Subnet;
 use cluster::object::{Cni, Object};
@@ -11,6 +13,11 @@ use crate::cni;
 use crate::steps::{self, step};
 use crate::waiting::{Limits, wait};
 use api::Api;
+
+/// The number of this boot, below `/proc`.
+const BOOT_ID: &str = "sys/kernel/random/boot_id";
+/// The leases of those of a control plane of whom one works at a time.
+const LEASES: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
 /// The path of a node in the API.
 pub(crate) fn path(name: &str) -> String {
@@ -71,12 +78,38 @@ pub(crate) fn up(world: &World, limits: Limits, api: &Api, object: &Object) -> R
     }
     let what = format!("node {name} to be Ready");
     step(world, "ready", || {
-        wait(world, limits, &what, || ready(api, &path))
+        wait(world, limits, &what, || ready(world, api, &path))
     })?;
     steps::ready(world);
     let cluster = object.name();
     let line = format!("slipway: node {name} of the cluster {cluster} is Ready");
     log::announce(world, &line);
+    Ok(())
+}
+
+/// Gives back the leases that the controller manager and the scheduler of this node held before it was restarted: nobody takes
+/// one over for 15 s otherwise, and in this time no pod is made or placed. To be called while neither runs here.
+///
+/// # Errors
+/// If the API server does not answer, or refuses.
+pub(crate) fn give_leases_back(api: &Api, host: &str) -> Result<()> {
+    for name in LEASES {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}");
+        let lease = api.get(&path)?.unwrap_or_default();
+        // A holder is the host's name and something that is another one at each start.
+        let holder = lease["spec"]["holderIdentity"].as_str();
+        let own = holder.and_then(|holder| holder.rsplit_once('_'));
+        if own.is_some_and(|(holder, _)| holder.eq_ignore_ascii_case(host)) {
+            // With its version: whoever took it in between keeps it.
+            let version = &lease["metadata"]["resourceVersion"];
+            let change = json!({
+                "metadata": {"resourceVersion": version},
+                "spec": {"holderIdentity": null, "leaseDurationSeconds": 1},
+            });
+            api.merge(&path, &change)?;
+            tracing::info!("the lease of {name} from before the restart is given back");
+        }
+    }
     Ok(())
 }
 
@@ -121,9 +154,70 @@ fn subnets(world: &World, api: &Api, path: &str) -> Result<()> {
     Ok(())
 }
 
-fn ready(api: &Api, path: &str) -> Result<()> {
-    match readiness(&node(api, path)?) {
+fn ready(world: &World, api: &Api, path: &str) -> Result<()> {
+    let node = node(api, path)?;
+    // What the kubelet said before the reboot stays for some time.
+    let reported = node["status"]["nodeInfo"]["bootID"].as_str();
+    let boot = fs::read_to_string(world.proc.join(BOOT_ID)).unwrap_or_default();
+    if reported.is_some_and(|reported| !boot.is_empty() && reported != boot.trim()) {
+        bail!("the kubelet of this boot has not reported yet");
+    }
+    match readiness(&node) {
         None => Ok(()),
         Some(reason) => bail!(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{put, server};
+    use linux::world::Clock;
+
+    #[test]
+    fn what_a_kubelet_said_before_a_reboot_does_not_count() {
+        let node = json!({
+            "status": {
+                "nodeInfo": {"bootID": "before"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        let (url, _requests) = server(move |_| (200, node.to_string()));
+        let api = Api::plain(&url).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        put(&world.proc.join(BOOT_ID), "before\n");
+        ready(&world, &api, "/api/v1/nodes/a").unwrap();
+        put(&world.proc.join(BOOT_ID), "now\n");
+        let error = ready(&world, &api, "/api/v1/nodes/a").unwrap_err();
+        assert!(error.to_string().contains("this boot"), "{error}");
+    }
+
+    #[test]
+    fn only_this_hosts_leases_are_given_back() {
+        let (url, requests) = server(move |request| {
+            let holder = match request.line.contains("scheduler") {
+                true => "node2_5b0c",
+                false => "Node1_1f9a",
+            };
+            let lease = json!({
+                "metadata": {"resourceVersion": "7"},
+                "spec": {"holderIdentity": holder},
+            });
+            (200, lease.to_string())
+        });
+        give_leases_back(&Api::plain(&url).unwrap(), "node1").unwrap();
+        let requests: Vec<_> = requests.try_iter().collect();
+        let changes: Vec<_> = requests
+            .iter()
+            .filter(|request| request.line.starts_with("PATCH"))
+            .collect();
+        let [change] = changes[..] else {
+            panic!("{requests:?}");
+        };
+        assert!(change.line.contains("kube-controller-manager"));
+        let body: Value = serde_json::from_str(&change.body).unwrap();
+        assert_eq!(body["metadata"]["resourceVersion"], "7");
+        assert!(body["spec"]["holderIdentity"].is_null());
     }
 }

@@ -126,10 +126,10 @@ mod tests {
         put(&world.in_initrd(CONFIG), "shutdownGracePeriod: 45s\n");
         follow(&world).unwrap();
         assert!(!limit.exists());
-        // A program in logind's place, which a SIGHUP ends.
+        // A program in logind's place, which a SIGHUP ends, even if the tests run below nohup.
         #[allow(clippy::disallowed_methods, reason = "a program of the test's host")]
-        let mut logind = std::process::Command::new("sleep")
-            .arg("60")
+        let mut logind = std::process::Command::new("env")
+            .args(["--default-signal=HUP", "sleep", "60"])
             .spawn()
             .unwrap();
         let list = world.sys.join(GROUP).join(LOGIN_UNIT).join("cgroup.procs");
