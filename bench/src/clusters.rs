@@ -2,12 +2,16 @@
 //! and container images. Both begin with containerd not started and no image known to it.
 
 use std::fs;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use api::Api;
+use image::paths::ETC_UPPER;
 use namespace_tests::lab::{KUBEADM_DOCUMENTS, Lab};
 use namespace_tests::node::Node;
 use serde_json::Value;
+use slipway::format::time::rfc3339;
 
 use crate::table::{Goal, Row, Table, Unit};
 
@@ -17,8 +21,10 @@ const PEER: &str = "kubeadm";
 const RECIPE: &str = "namespace-tests/node.toml";
 const OBJECT: &str = "name = \"bench\"\n[node]\ntaints = []\n";
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The condition Ready and its last report, in whole seconds: at a second start that of the first is still there.
-const READY: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get node cp1 -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status} {.status.conditions[?(@.type==\"Ready\")].lastHeartbeatTime}'";
+/// The administrator's kubeconfig, below `/etc`.
+const ADMINISTRATOR: &str = "kubernetes/admin.conf";
+/// How often the API server is asked: by one connection, since a program for each question would take a processor from the node.
+const ASK_EVERY: Duration = Duration::from_millis(10);
 /// The network of pods, which is there before kubeadm begins: a node is not Ready without one.
 const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"bench","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
 
@@ -31,13 +37,13 @@ pub(crate) fn measure(repeats: usize, table: &mut Table) -> Result<()> {
     let (mut first, mut whole, mut second, mut theirs) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..repeats {
-        let mut node = lab.control_plane("cp1", 11, OBJECT)?;
+        let mut node = lab.control_plane("ours", 11, OBJECT)?;
         node.start(&lab.hub)?;
-        first.push(asked(&node)?.as_secs_f64());
+        first.push(asked(&lab, &node)?.as_secs_f64());
         whole.push(node.wait_ready(PATIENCE)?.as_secs_f64());
         node.cut()?;
         node.start(&lab.hub)?;
-        second.push(asked(&node)?.as_secs_f64());
+        second.push(asked(&lab, &node)?.as_secs_f64());
         drop(node);
         theirs.push(kubeadm(&mut lab)?.as_secs_f64());
     }
@@ -71,20 +77,53 @@ pub(crate) fn measure(repeats: usize, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Asks the API server by kubectl until the node is Ready, by a report of this start. Gives the time since the handoff.
-fn asked(node: &Node) -> Result<Duration> {
-    let script = format!(
-        "begin=$(stat -c %Y /run/slipway); begin=$(date -u -d @$begin +%Y-%m-%dT%H:%M:%SZ)
-until said=$({READY} 2>/dev/null) && [[ $said == True* && ! ${{said#True }} < $begin ]]; do sleep 0.02; done"
-    );
-    node.run_within(&script, PATIENCE)
-        .with_context(|| node.logs())?;
-    Ok(node.since_handoff())
+/// Asks the API server until the node is Ready, by a report of this start: at a second start that of the first is still there.
+/// Gives the time since the handoff.
+fn asked(lab: &Lab, node: &Node) -> Result<Duration> {
+    let begun = SystemTime::now() - node.since_handoff();
+    let begun = rfc3339(begun.duration_since(UNIX_EPOCH)?.as_secs());
+    let file = node.below_var(ETC_UPPER).join(ADMINISTRATOR);
+    let server = format!("https://{}:6443", node.address());
+    let path = format!("/api/v1/nodes/{}", node.hostname());
+    let is_ready = || -> Result<bool> {
+        let api = Api::new(&fs::read_to_string(&file)?, &server)?;
+        loop {
+            let object = api.get(&path)?.unwrap_or_default();
+            let conditions = object["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            let ready = conditions.find(|condition| condition["type"] == "Ready");
+            let reported = ready.filter(|ready| ready["status"] == "True");
+            let reported = reported.and_then(|ready| ready["lastHeartbeatTime"].as_str());
+            if reported.is_some_and(|reported| reported >= begun.as_str()) {
+                return Ok(true);
+            }
+            if node.since_handoff() > PATIENCE {
+                return Ok(false);
+            }
+            sleep(ASK_EVERY);
+        }
+    };
+    let wait = || -> Result<Duration> {
+        lab.hub.enter()?;
+        while !is_ready().unwrap_or_default() {
+            ensure!(
+                node.since_handoff() < PATIENCE,
+                "not Ready:\n{}",
+                node.logs()
+            );
+            sleep(ASK_EVERY);
+        }
+        Ok(node.since_handoff())
+    };
+    match std::thread::scope(|scope| scope.spawn(wait).join()) {
+        Ok(ready) => ready,
+        Err(_) => bail!("the thread that asks panicked"),
+    }
 }
 
 /// One `kubeadm init` on a new node: the time from its containerd's start to Ready.
 fn kubeadm(lab: &mut Lab) -> Result<Duration> {
-    let mut node = lab.runtime("cp1", 11, true)?;
+    let mut node = lab.runtime("kubeadm", 11, true)?;
     node.write_etc("/etc/cni/net.d/10-bench.conflist", NETWORK)?;
     node.write_etc("/etc/kubeadm.yaml", &config(lab, &node.address())?)?;
     // From 1.36 on kubeadm writes flags for etcd that only 3.6 has; Debian's etcd is 3.5.
@@ -100,7 +139,7 @@ fn kubeadm(lab: &mut Lab) -> Result<Duration> {
     let written = "for i in {1..1000}; do [ ! -e /var/lib/kubelet/config.yaml ] || exit 0; sleep 0.01; done; exit 1";
     node.run_within(written, PATIENCE)?;
     node.start_kubelet()?;
-    let ready = asked(&node)?;
+    let ready = asked(lab, &node)?;
     node.wait_for("kubeadm", "grep -q '^code' /run/kubeadm.log", PATIENCE)?;
     let said = node.run("cat /run/kubeadm.log")?;
     ensure!(said.contains("\ncode 0\n"), "kubeadm failed:\n{said}");
@@ -122,7 +161,7 @@ fn config(lab: &Lab, address: &str) -> Result<String> {
 kind: InitConfiguration
 localAPIEndpoint: {{ advertiseAddress: {address} }}
 patches: {{ directory: /etc/patches }}
-nodeRegistration: {{ name: cp1, taints: [], kubeletExtraArgs: [{{ name: node-ip, value: {address} }}] }}
+nodeRegistration: {{ name: kubeadm, taints: [], kubeletExtraArgs: [{{ name: node-ip, value: {address} }}] }}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration

@@ -36,7 +36,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("namespace-tests", &["slipway"]),
     ("conformance", &["slipway", "namespace-tests"]),
     // The measured guests are driven by the laboratory of the promises.
-    ("bench", &["slipway", "namespace-tests", "qemu-tests"]),
+    (
+        "bench",
+        &["api", "slipway", "namespace-tests", "qemu-tests"],
+    ),
 ];
 
 /// The maximum share of a room in its crate's lines, in tenths of a per cent.

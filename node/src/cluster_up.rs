@@ -26,6 +26,12 @@ const LIMITS: Limits = Limits {
     every: Duration::from_millis(200),
 };
 
+/// How long the objects of a cluster wait for the node to be Ready.
+const FIRST: Limits = Limits {
+    patience: Duration::from_secs(10),
+    every: Duration::from_millis(50),
+};
+
 /// Brings the cluster up, if this node has a cluster object.
 ///
 /// # Errors
@@ -74,6 +80,19 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
             api.healthy("/livez/ping")
         })
     })?;
+    let path = own_node::path(&name);
+    own_node::registered(world, LIMITS, &api, &name)?;
+    if object.further.is_none()
+        && object.cni == Cni::Bridge
+        && let Err(error) = own_node::give_first_subnets(&api, object)
+    {
+        tracing::info!("the controller manager gives this node its subnets: {error:#}");
+    }
+    if object.cni == Cni::Bridge {
+        // The kubelet has the API server to itself for this moment: on two processors a hundred requests beside its own would cost
+        // it half a second. It needs none of the objects.
+        own_node::soon(world, FIRST, &api, &path);
+    }
     // Those of a further control plane are there.
     if object.further.is_none() {
         let sent = step(world, "objects", || {
@@ -85,14 +104,6 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
                 key_upload::once(world, &api, bootstrap, &mut journal, LIMITS)
             })?;
         }
-    }
-    let path = own_node::path(&name);
-    own_node::registered(world, LIMITS, &api, &name)?;
-    if object.further.is_none()
-        && object.cni == Cni::Bridge
-        && let Err(error) = own_node::give_first_subnets(&api, object)
-    {
-        tracing::info!("the controller manager gives this node its subnets: {error:#}");
     }
     if !journal.marked {
         wait(world, LIMITS, &format!("the marks of node {name}"), || {

@@ -113,6 +113,14 @@ pub(crate) fn give_leases_back(api: &Api, host: &str) -> Result<()> {
     Ok(())
 }
 
+/// Waits a moment for the node to be Ready.
+pub(crate) fn soon(world: &World, limits: Limits, api: &Api, path: &str) {
+    let what = "the node to be Ready before the cluster's objects are made";
+    if let Err(error) = wait(world, limits, what, || ready(world, api, path)) {
+        tracing::info!("the cluster's objects are made before the node is Ready: {error:#}");
+    }
+}
+
 /// The node's object.
 ///
 /// # Errors
