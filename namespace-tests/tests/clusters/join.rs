@@ -1,12 +1,16 @@
 //! Nodes that join.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
 
 use crate::control_plane::{OBJECT, PODS, READY, identity};
+
+/// The time after which a node that renews no lease is called lost, 40 s, and a little more.
+const LEASE: Duration = Duration::from_secs(45);
 
 /// What opens a cluster for joins, as `slipway-node certs upload --json` prints it.
 #[derive(Clone, Debug)]
@@ -91,5 +95,30 @@ pub(crate) fn three_control_planes_and_a_worker_bear_the_loss_of_one(lab: &mut L
         "the node that came back has another cluster"
     );
     third.kubectl("get configmap after-the-loss")?;
+    goes_on_without(&mut first, &second, &worker)
+}
+
+/// The power of the control plane by which a worker joined is cut, with whatever connections its kubelet has there: it goes on with
+/// another one, and stays Ready.
+fn goes_on_without(first: &mut Node, second: &Node, worker: &Node) -> Result<()> {
+    let servers = |count: usize| {
+        format!("slipway-node status | grep 'API servers' | grep -q '{count} of 3 ready'")
+    };
+    worker.wait_for("three API servers", &servers(3), PODS)?;
+    first.cut()?;
+    worker.wait_for("two API servers", &servers(2), PODS)?;
+    // The kubelet's lease is renewed every 10 s: one that is newer than this moment came by another server. The endpoint of the
+    // administrator's kubeconfig was the first one.
+    let own = format!("--server https://{}:6443", second.address());
+    let now = second.run("date -u +%Y-%m-%dT%H:%M:%S")?;
+    let renewed = format!(
+        "[[ $(kubectl --kubeconfig /etc/kubernetes/admin.conf {own} -n kube-node-lease get lease w1 -o jsonpath='{{.spec.renewTime}}') > {} ]]",
+        now.trim()
+    );
+    second.wait_for("the worker's lease", &renewed, LEASE)?;
+    let ready = second.kubectl(&format!(
+        "{own} get node w1 -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].status}}'"
+    ))?;
+    ensure!(ready == "True", "the worker is {ready}");
     Ok(())
 }

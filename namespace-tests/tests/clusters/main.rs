@@ -4,6 +4,7 @@ mod control_plane;
 mod faults;
 mod join;
 mod kubeadm;
+mod upkeep;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,8 @@ const TESTS: &[Test] = tests![
     join::three_control_planes_and_a_worker_bear_the_loss_of_one,
     kubeadm::its_nodes_join_a_cluster_of_ours,
     kubeadm::ours_join_a_cluster_of_its,
+    upkeep::addons_are_applied_although_the_api_server_is_killed,
+    upkeep::certificates_are_made_anew_under_a_running_cluster,
     faults::joins_that_must_not_succeed_change_nothing,
     faults::a_bring_up_that_is_cut_again_and_again_goes_on,
 ];

@@ -45,6 +45,14 @@ subnet=$(kubectl get nodes -o jsonpath='{.items[0].spec.podCIDR}')
 address=$(kubectl get pod probe -o jsonpath='{.status.podIP}')
 [[ -n $address && ${address%.*} == "${subnet%.*}" ]] && echo inside || echo "$address is not of $subnet"
 "#;
+/// How many static pods were started ahead of the kubelet, and how often etcd and the API server were started on a first boot: with
+/// systemd's control groups the kubelet ends what is not in the group that it expects.
+const TAKEN_OVER: &str = r#"
+journalctl -b -o cat -u kubelet | grep -c 'is started ahead of the kubelet'
+for name in etcd kube-apiserver; do
+  ctr -n k8s.io containers ls -q "labels.\"io.kubernetes.container.name\"==$name" | wc -l
+done
+"#;
 /// Brings the cluster up again, and prints what that sent.
 const AGAIN: &str = "systemctl restart slipway-cluster.service; journalctl -b -o cat -u slipway-cluster.service | grep -o '[0-9]* objects of the cluster were applied' | tail -n1";
 
@@ -61,6 +69,7 @@ pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Res
     // The state of the first line of the page on the serial line.
     running.wait_console(&["slipway: status of ", ": Ready ("], timeouts::QUESTION)?;
     let identity = running.run(IDENTITY)?;
+    expect(&running, TAKEN_OVER, "2\n1\n1")?;
     running.run_within(POD, timeouts::READY)?;
     expect(&running, RUNNING, "inside")?;
     timeline_to_ready(&running)?;
