@@ -3,13 +3,18 @@
 // Floor: the lock file
 mod file;
 
-// Floor: packages as files
+// Floor: packages as files, differences
+mod changes;
 mod fetching;
+
+// Floor: the pins of an earlier lock
+mod keep;
 
 // Floor: programs that are no packages
 pub mod kubelet;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
@@ -27,18 +32,33 @@ use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
 use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
 
+use keep::Earlier;
+
+pub use changes::{Change, changes};
 pub use fetching::LockedRecipe;
 pub use file::{Lock, LockedFrom, LockedProgram, LockedSource, VERSION};
+
+/// How many changes of a lock a build says.
+const SAID: usize = 20;
 
 /// The treatment of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Make it if there is none, or if the recipe's requirements have changed since.
+    /// Make it if there is none, or if the recipe's requirements have changed since: every pin that still fits is kept.
     Make,
     /// Never make it: a missing or outdated lock is an error.
     Locked,
-    /// Always make it.
+    /// Always make it, and choose everything anew.
     Renew,
+}
+
+/// Reads a lock file.
+///
+/// # Errors
+/// If it is not there, or cannot be read.
+pub fn read(path: &Path) -> Result<Lock> {
+    let lock = file::read(path)?;
+    lock.with_context(|| format!("{}: no such file", path.display()))
 }
 
 /// The recipe's lock: read, or made from the archive and written.
@@ -46,6 +66,23 @@ pub enum Mode {
 /// # Errors
 /// If the archive cannot be read or verified, a requirement cannot be met, or `mode` forbids a necessary change.
 pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe> {
+    pin_or_renew(session, recipe, mode, &[])
+}
+
+/// The recipe's lock with these packages chosen anew, `kubelet` with the programs of its release among them; all other pins are kept.
+///
+/// # Errors
+/// As [`pin`], and if the lock does not have one of them.
+pub fn renew(session: &Session, recipe: Recipe, packages: &[String]) -> Result<LockedRecipe> {
+    pin_or_renew(session, recipe, Mode::Renew, packages)
+}
+
+fn pin_or_renew(
+    session: &Session,
+    recipe: Recipe,
+    mode: Mode,
+    renewed: &[String],
+) -> Result<LockedRecipe> {
     let path = recipe.lock_path();
     let request = recipe.lock_request();
     let digest = digest(&request)?;
@@ -77,21 +114,63 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
         anyhow::Ok((wanted, tables, images))
     });
     let wanted = wanted.transpose()?;
-    let lock = make(session, &recipe.debian, &request, &step, digest)?;
+    let keeps = mode == Mode::Make || !renewed.is_empty();
+    let earlier = known.as_ref().filter(|_| keeps);
+    let earlier = earlier.map(|lock| Earlier { lock, renewed });
+    if let Some(earlier) = &earlier {
+        earlier
+            .check()
+            .with_context(|| path.display().to_string())?;
+    }
+    let lock = make(session, &recipe.debian, &request, &step, digest, earlier)?;
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling a kubelet takes the toolchain from the packages chosen above.
     if let Some((wanted, tables, images)) = wanted {
-        let pinned = kubelet::pin(session, &locked, wanted, &tables)?;
-        locked.lock.images = images;
-        locked.lock.kubelet = Some(pinned.kubelet);
-        locked.lock.components = pinned.components;
+        let kept = earlier.filter(|earlier| !earlier.renews_kubelet());
+        let kept = kept.filter(|earlier| kubelet::still_fits(earlier.lock, &locked.lock, wanted));
+        if let Some(Earlier { lock: known, .. }) = kept {
+            let version = known
+                .kubelet
+                .as_ref()
+                .map_or("", |kubelet| &kubelet.version);
+            let version = version.trim_start_matches('v');
+            locked.lock.images = kubelet::images(&tables, version, &request.images)?;
+            locked.lock.kubelet.clone_from(&known.kubelet);
+            locked.lock.components.clone_from(&known.components);
+        } else {
+            let pinned = kubelet::pin(session, &locked, wanted, &tables)?;
+            locked.lock.images = images;
+            locked.lock.kubelet = Some(pinned.kubelet);
+            locked.lock.components = pinned.components;
+        }
     }
     if let Some(known) = &known {
         warn_of_older_sources(known, &locked.lock, &session.progress);
+        say_changes(known, &locked.lock, &session.progress);
     }
     let size = file::write(&path, &locked.lock)?;
     step.made(Some(size));
     Ok(locked)
+}
+
+/// Says what a new lock has otherwise than the one before: what is changed is what will be built.
+fn say_changes(known: &Lock, new: &Lock, progress: &Progress) {
+    let all = changes(known, new);
+    if all.is_empty() {
+        progress.say("lock: no pin changed");
+        return;
+    }
+    let kept = new.sets.values().flatten().count();
+    progress.say(&format!("lock: {} of {kept} pins changed", all.len()));
+    for change in all.iter().take(SAID) {
+        progress.say(&format!("  {change}"));
+    }
+    if all.len() > SAID {
+        progress.say(&format!(
+            "  and {} more: `slipway lock --diff OLD` shows all",
+            all.len() - SAID
+        ));
+    }
 }
 
 /// Hash of everything in the recipe that the lock depends on.
@@ -111,7 +190,8 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Resul
         sets: sets.to_vec(),
         ..recipe.lock_request()
     };
-    let lock = make(session, &recipe.debian, &request, &step, String::new())?;
+    let digest = String::new();
+    let lock = make(session, &recipe.debian, &request, &step, digest, None)?;
     step.made(None);
     Ok(LockedRecipe {
         recipe: recipe.clone(),
@@ -126,6 +206,7 @@ fn make(
     request: &LockRequest,
     step: &Step,
     recipe_digest: String,
+    earlier: Option<Earlier<'_>>,
 ) -> Result<Lock> {
     let mirrors = Mirrors::find(
         debian.mirror.as_deref(),
@@ -147,15 +228,29 @@ fn make(
         now: now.as_secs(),
     };
     step.note("reading the archive's indexes");
-    let archive = Archive::read(&source, &session.cache, step)?;
-    let pool = archive.pool()?;
+    let mut archive = Archive::read(&source, &session.cache, step)?;
+    if let Some(earlier) = &earlier {
+        keep::add_gone(
+            session,
+            earlier,
+            &mirrors,
+            &debian.snapshots,
+            &mut archive,
+            step,
+        )?;
+    }
+    let mut pool = archive.pool()?;
     step.note("choosing packages");
+    for pin in earlier.iter().flat_map(Earlier::pins) {
+        pool.keep(&pin.name, &pin.version);
+    }
     let mut lock = Lock {
         version: VERSION,
         recipe_digest,
         epoch: 0,
+        earlier: Vec::new(),
         sources: Vec::new(),
-        sets: choose(&archive, &pool, architecture, sets)?,
+        sets: choose(&archive, &mut pool, architecture, sets, earlier)?,
         kubelet: None,
         components: BTreeMap::new(),
         images: BTreeMap::new(),
@@ -168,37 +263,63 @@ fn make(
             date: release.date,
         });
     }
+    if let Some(Earlier { lock: known, .. }) = earlier {
+        if known.sets == lock.sets {
+            // Nothing of the newer state was taken, so that all times in the image stay.
+            lock.epoch = known.epoch;
+            lock.earlier.clone_from(&known.earlier);
+            lock.sources.clone_from(&known.sources);
+        } else if lock.sets.values().flatten().any(|pin| archive.is_gone(pin)) {
+            lock.earlier = [known.epoch]
+                .into_iter()
+                .chain(known.earlier.iter().copied())
+                .collect();
+            lock.earlier.dedup();
+        }
+    }
     Ok(lock)
 }
 
-/// Solves every set; the mistakes of all of them are reported at once.
+/// Solves every set; the mistakes of all of them are reported at once. Earlier choices that do not fit are given up first.
 fn choose(
     archive: &Archive,
-    pool: &Pool<'_>,
+    pool: &mut Pool<'_>,
     architecture: &str,
     sets: &[SetRequest],
+    earlier: Option<Earlier<'_>>,
 ) -> Result<BTreeMap<String, Vec<LockedPackage>>> {
-    let mut chosen = BTreeMap::new();
-    let mut mistakes = Vec::new();
-    for set in sets {
-        let requirements = Requirements {
-            packages: &set.packages,
-            backports: &set.backports,
-            essential: set.essential,
-            dependencies: set.dependencies,
-        };
-        match solve::solve(pool, architecture, &requirements) {
-            Ok(ids) => {
-                let packages = ids.iter().map(|&id| locked(archive, pool, id)).collect();
-                chosen.insert(set.name.to_owned(), packages);
+    loop {
+        let mut chosen = BTreeMap::new();
+        let mut mistakes = Vec::new();
+        let mut about = BTreeSet::new();
+        for set in sets {
+            let before = earlier.map_or_else(Vec::new, |earlier| earlier.names(set.name));
+            let requirements = Requirements {
+                packages: &set.packages,
+                backports: &set.backports,
+                essential: set.essential,
+                dependencies: set.dependencies,
+                before: &before,
+            };
+            match solve::solve(pool, architecture, &requirements) {
+                Ok(ids) => {
+                    let packages = ids.iter().map(|&id| locked(archive, pool, id)).collect();
+                    chosen.insert(set.name.to_owned(), packages);
+                }
+                Err(unsolved) => {
+                    mistakes.push(format!("set {}:\n{unsolved}", set.name));
+                    about.extend(unsolved.names);
+                }
             }
-            Err(mistake) => mistakes.push(format!("set {}:\n{mistake}", set.name)),
+        }
+        if mistakes.is_empty() {
+            return Ok(chosen);
+        }
+        let given_up = about.iter().filter(|name| pool.let_go(name)).count();
+        if given_up == 0 {
+            bail!("choosing packages\n{}", mistakes.join("\n"));
         }
     }
-    if !mistakes.is_empty() {
-        bail!("choosing packages\n{}", mistakes.join("\n"));
-    }
-    Ok(chosen)
 }
 
 fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {

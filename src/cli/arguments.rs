@@ -292,9 +292,20 @@ impl BuildArgs {
 pub(crate) struct LockArgs {
     #[command(flatten)]
     pub recipe: RecipeArgs,
-    /// Choose everything anew, even if the lock fits the recipe
-    #[arg(long)]
-    pub renew: bool,
+    /// Choose everything anew, even if the lock fits the recipe; with names only these packages, and `kubelet` for the
+    /// programs of its release: all other pins are kept
+    #[arg(
+        long,
+        value_name = "PACKAGE,…",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_delimiter = ','
+    )]
+    pub renew: Option<Vec<String>>,
+    /// Show what the lock has otherwise than this one
+    #[arg(long, value_name = "OLD")]
+    pub diff: Option<PathBuf>,
     /// Write nothing: fail unless the lock is there and fits the recipe
     #[arg(long, conflicts_with = "renew")]
     pub locked: bool,
@@ -302,11 +313,17 @@ pub(crate) struct LockArgs {
 
 impl LockArgs {
     pub(crate) const fn mode(&self) -> Mode {
-        match (self.renew, self.locked) {
-            (true, _) => Mode::Renew,
-            (false, true) => Mode::Locked,
-            (false, false) => Mode::Make,
+        match (&self.renew, self.locked) {
+            (Some(_), _) => Mode::Renew,
+            (None, true) => Mode::Locked,
+            (None, false) => Mode::Make,
         }
+    }
+
+    /// The packages that are chosen anew; none if it is all of them.
+    pub(crate) fn renewed(&self) -> Vec<String> {
+        let named = self.renew.iter().flatten();
+        named.filter(|name| !name.is_empty()).cloned().collect()
     }
 }
 

@@ -114,8 +114,22 @@ fn missing(cache: &Cache, lock: &Lock) -> (usize, u64) {
 
 pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let recipe = recipe::load(&args.recipe.recipe)?;
-    let locked = lock::pin(&output.session(interrupt)?, recipe, args.mode())?;
-    if output.json {
+    let old = args.diff.as_deref().map(lock::read).transpose()?;
+    let session = output.session(interrupt)?;
+    let renewed = args.renewed();
+    let locked = match renewed.as_slice() {
+        [] => lock::pin(&session, recipe, args.mode())?,
+        packages => lock::renew(&session, recipe, packages)?,
+    };
+    if let Some(old) = old {
+        let changes = lock::changes(&old, &locked.lock);
+        if output.json {
+            arguments::print_json(&changes)?;
+        } else {
+            let lines = changes.iter().map(|change| format!("{change}\n"));
+            arguments::print(&lines.collect::<String>())?;
+        }
+    } else if output.json {
         arguments::print_json(&locked.lock)?;
     } else {
         arguments::print(&summary(&locked))?;

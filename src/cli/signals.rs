@@ -18,12 +18,15 @@ pub(crate) fn interruptible(
 ) -> Result<Result<ExitCode>> {
     let (events, received) = mpsc::channel();
     let signalled = events.clone();
+    let (ready, handled) = mpsc::channel();
     let thread = std::thread::Builder::new();
     thread.name("signals".to_owned()).spawn(move || {
-        if let Err(error) = wait_for_signals(&signalled) {
+        if let Err(error) = wait_for_signals(&signalled, &ready) {
             tracing::warn!("signals are not handled: {error:#}");
         }
     })?;
+    // No work before: a signal would end the program with the work's files left behind. An error drops the sender.
+    handled.recv().ok();
     let thread = std::thread::Builder::new();
     let worker = thread.name("work".to_owned()).spawn(move || {
         let result = work();
@@ -68,7 +71,8 @@ enum Event {
     Tick,
 }
 
-fn wait_for_signals(events: &mpsc::Sender<Event>) -> Result<()> {
+/// Tells `ready` once a signal is an event.
+fn wait_for_signals(events: &mpsc::Sender<Event>, ready: &mpsc::Sender<()>) -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -77,6 +81,7 @@ fn wait_for_signals(events: &mpsc::Sender<Event>) -> Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
+        ready.send(()).ok();
         loop {
             tokio::select! {
                 _ = interrupt.recv() => {}

@@ -1,5 +1,6 @@
 //! Reads an archive's suites from the mirror: signature, then indexes by digest, then packages.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 use std::thread;
@@ -9,6 +10,7 @@ use fetch::{Digest, Want, blocking};
 
 use super::mirror::{ARCHIVE, Mirrors, SECURITY_ARCHIVE};
 use super::packages::{self, Pool};
+use super::pinned::LockedPackage;
 use super::release::{IndexFile, Release};
 use super::signature::Keyring;
 use crate::host::cache::Cache;
@@ -79,6 +81,8 @@ pub struct Archive {
     pub suites: Vec<(Suite, Release)>,
     /// Texts of the `Packages` files, each with the index of its suite.
     texts: Vec<(usize, String)>,
+    /// Digests of the packages that the suites do not have any more.
+    gone: BTreeSet<String>,
 }
 
 impl Archive {
@@ -105,6 +109,7 @@ impl Archive {
         let mut archive = Self {
             suites: Vec::new(),
             texts: Vec::new(),
+            gone: BTreeSet::new(),
         };
         for (at, (suite, read)) in request.suites.iter().zip(read).enumerate() {
             let (release, texts) = read?;
@@ -114,6 +119,26 @@ impl Archive {
                 .extend(texts.into_iter().map(|text| (at, text)));
         }
         Ok(archive)
+    }
+
+    /// Adds packages that the archive of this name had, and its suites do not have any more.
+    ///
+    /// # Errors
+    /// If the text is no index.
+    pub fn add(&mut self, archive: &str, text: String) -> Result<()> {
+        let packages = packages::read(&text, 0, false)?;
+        let digests = packages.iter().map(|package| package.sha256.to_owned());
+        self.gone.extend(digests);
+        let mut suites = self.suites.iter();
+        let of = suites.position(|(suite, _)| suite.archive == archive && !suite.backports);
+        self.texts.push((of.unwrap_or(0), text));
+        Ok(())
+    }
+
+    /// Whether the suites do not have this package any more.
+    #[must_use]
+    pub fn is_gone(&self, package: &LockedPackage) -> bool {
+        self.gone.contains(&package.sha256)
     }
 
     /// All packages of all suites.

@@ -1,6 +1,6 @@
 //! The index of an archive's packages, read from `Packages` files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::deb822::{Malformed, Reader};
 use super::relation;
@@ -143,6 +143,8 @@ pub struct Pool<'a> {
     backports: HashMap<&'a str, usize>,
     /// Virtual name → (package, version that it provides).
     providers: HashMap<&'a str, Vec<(usize, Option<&'a str>)>>,
+    /// Names whose version is an earlier choice.
+    kept: HashSet<&'a str>,
 }
 
 impl<'a> Pool<'a> {
@@ -166,27 +168,83 @@ impl<'a> Pool<'a> {
                 *known = id;
             }
         }
-        for (id, package) in packages.iter().enumerate() {
-            let newest = if package.backport {
-                &pool.backports
-            } else {
-                &pool.normal
-            };
-            if package.provides.is_empty() || newest.get(package.name) != Some(&id) {
-                continue;
+        pool.packages = packages;
+        for id in 0..pool.packages.len() {
+            let package = &pool.packages[id];
+            let newest = pool.versions(package.backport).get(package.name);
+            if newest == Some(&id) {
+                pool.note_provided(id);
             }
-            for group in relation::groups(package.provides) {
-                for provided in group {
-                    let version = provided.version.map(|(_, version)| version);
-                    pool.providers
-                        .entry(provided.name)
-                        .or_default()
-                        .push((id, version));
+        }
+        pool
+    }
+
+    const fn versions(&self, backport: bool) -> &HashMap<&'a str, usize> {
+        if backport {
+            &self.backports
+        } else {
+            &self.normal
+        }
+    }
+
+    fn note_provided(&mut self, id: usize) {
+        for group in relation::groups(self.packages[id].provides) {
+            for provided in group {
+                let version = provided.version.map(|(_, version)| version);
+                let all = self.providers.entry(provided.name).or_default();
+                if !all.contains(&(id, version)) {
+                    all.push((id, version));
                 }
             }
         }
-        pool.packages = packages;
-        pool
+    }
+
+    /// Takes this version of a name in place of the newest one, where it is; returns whether it is there.
+    pub fn keep(&mut self, name: &str, version: &str) -> bool {
+        let mut packages = self.packages.iter().enumerate();
+        let found =
+            packages.find(|(_, package)| package.name == name && package.version == version);
+        let Some((id, package)) = found else {
+            return false;
+        };
+        let (name, backport) = (package.name, package.backport);
+        if backport {
+            self.backports.insert(name, id);
+        } else {
+            self.normal.insert(name, id);
+        }
+        self.note_provided(id);
+        self.kept.insert(name);
+        true
+    }
+
+    /// Whether the version of a name is an earlier choice.
+    #[must_use]
+    pub fn is_kept(&self, name: &str) -> bool {
+        self.kept.contains(name)
+    }
+
+    /// Takes the newest version of a name again; returns whether it was an earlier choice.
+    pub fn let_go(&mut self, name: &str) -> bool {
+        let Some(name) = self.kept.take(name) else {
+            return false;
+        };
+        for (id, package) in self.packages.iter().enumerate() {
+            if package.name != name {
+                continue;
+            }
+            let versions = match package.backport {
+                true => &mut self.backports,
+                false => &mut self.normal,
+            };
+            if let Some(known) = versions.get_mut(name) {
+                let newer = relation::compare(package.version, self.packages[*known].version);
+                if newer == Some(std::cmp::Ordering::Greater) {
+                    *known = id;
+                }
+            }
+        }
+        true
     }
 
     /// The version of `name` outside of backports.

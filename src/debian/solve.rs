@@ -4,9 +4,8 @@
 //! order of the file; an alternative that is already marked satisfies, else the first available one is marked; for a
 //! virtual name the provider with the best priority is taken. A solver for any consistent set finds other sets.
 
-use std::collections::{HashMap, HashSet};
-
-use anyhow::{Result, bail};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 
 use super::packages::{Package, Pool};
 use super::relation::{Relation, groups};
@@ -22,7 +21,27 @@ pub struct Requirements<'w> {
     pub essential: bool,
     /// Whether their dependencies are chosen too.
     pub dependencies: bool,
+    /// Packages that a metapackage led to before: another version of their names is led to now (`linux-image-6.12.1-amd64` and
+    /// `linux-image-6.12.2-amd64`), and theirs is taken.
+    pub before: &'w [String],
 }
+
+/// Requirements that the pool does not meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsolved {
+    /// The problems, for people.
+    pub problems: Vec<String>,
+    /// The packages that they are about.
+    pub names: BTreeSet<String>,
+}
+
+impl fmt::Display for Unsolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problems.join("\n"))
+    }
+}
+
+impl std::error::Error for Unsolved {}
 
 /// The chosen packages as indexes into the pool, sorted by name.
 ///
@@ -33,7 +52,7 @@ pub fn solve(
     pool: &Pool<'_>,
     architecture: &str,
     requirements: &Requirements<'_>,
-) -> Result<Vec<usize>> {
+) -> Result<Vec<usize>, Unsolved> {
     let mut marking = Marking {
         pool,
         architecture,
@@ -42,6 +61,7 @@ pub fn solve(
         expanded: HashSet::new(),
         asked_by: HashMap::new(),
         problems: Vec::new(),
+        about: BTreeSet::new(),
     };
     let essential = if requirements.essential {
         pool.essential()
@@ -55,7 +75,10 @@ pub fn solve(
     for name in names {
         match marking.named(name) {
             Some(id) if requirements.dependencies => asked.push(id),
-            Some(id) => asked.push(marking.behind_metapackage(id)),
+            Some(id) => {
+                let behind = marking.behind_metapackage(id);
+                asked.push(marking.before(behind, requirements.before));
+            }
             None => marking.problems.push(marking.unknown(name)),
         }
     }
@@ -69,7 +92,10 @@ pub fn solve(
         marking.conflicts();
     }
     if !marking.problems.is_empty() {
-        bail!("{}", marking.problems.join("\n"));
+        return Err(Unsolved {
+            problems: marking.problems,
+            names: marking.about.into_iter().map(str::to_owned).collect(),
+        });
     }
     let mut chosen: Vec<usize> = marking.chosen.into_values().collect();
     chosen.sort_by_key(|&id| pool.packages[id].name);
@@ -85,6 +111,8 @@ struct Marking<'p, 'a> {
     /// The package whose dependency brought a package into the set.
     asked_by: HashMap<usize, usize>,
     problems: Vec<String>,
+    /// Names of packages that the problems are about.
+    about: BTreeSet<&'a str>,
 }
 
 impl<'a> Marking<'_, 'a> {
@@ -136,6 +164,22 @@ impl<'a> Marking<'_, 'a> {
         }
     }
 
+    /// The package of before whose name differs from this one's in its versions alone, if it is there.
+    fn before(&self, id: usize, before: &[String]) -> usize {
+        let words = |name: &str| -> Vec<String> {
+            let words = name.split('-');
+            let names =
+                words.filter(|word| !word.starts_with(|first: char| first.is_ascii_digit()));
+            names.map(str::to_owned).collect()
+        };
+        let own = words(self.package(id).name);
+        let found = before
+            .iter()
+            .filter(|name| words(name) == own && self.pool.is_kept(name))
+            .find_map(|name| self.candidate(name));
+        found.unwrap_or(id)
+    }
+
     fn choose(&mut self, id: usize, asked_by: Option<usize>) {
         if self.chosen.insert(self.package(id).name, id).is_none()
             && let Some(asked_by) = asked_by
@@ -156,7 +200,12 @@ impl<'a> Marking<'_, 'a> {
             let pick = group
                 .iter()
                 .find_map(|relation| self.fitting(relation, false))
+                // An earlier choice that does not fit is given up before backports are looked at.
                 .or_else(|| {
+                    let kept = group.iter().any(|relation| self.is_kept(relation.name));
+                    if kept {
+                        return None;
+                    }
                     group
                         .iter()
                         .find_map(|relation| self.fitting(relation, true))
@@ -166,8 +215,30 @@ impl<'a> Marking<'_, 'a> {
                     self.choose(next, Some(id));
                     self.expand(next);
                 }
-                None => self.problems.push(self.unsatisfied(id, &group)),
+                None => {
+                    self.problems.push(self.unsatisfied(id, &group));
+                    self.about.insert(self.package(id).name);
+                    for relation in &group {
+                        self.about_relation(relation.name);
+                    }
+                }
             }
+        }
+    }
+
+    fn is_kept(&self, name: &str) -> bool {
+        let providers = self.pool.providers(name).iter();
+        let mut names = providers.map(|&(id, _)| self.package(id).name);
+        self.pool.is_kept(name) || names.any(|name| self.pool.is_kept(name))
+    }
+
+    /// A problem is about the packages of this name, and those that provide it.
+    fn about_relation(&mut self, name: &str) {
+        let pool = self.pool;
+        let own = pool.normal(name).into_iter().chain(pool.backport(name));
+        let providers = pool.providers(name).iter().map(|&(id, _)| id);
+        for id in own.chain(providers) {
+            self.about.insert(pool.packages[id].name);
         }
     }
 
@@ -232,6 +303,7 @@ impl<'a> Marking<'_, 'a> {
     fn conflicts(&mut self) {
         let mut ids: Vec<usize> = self.chosen.values().copied().collect();
         ids.sort_by_key(|&id| self.package(id).name);
+        let mut found = Vec::new();
         for &id in &ids {
             let package = self.package(id);
             let excluded = groups(package.conflicts)
@@ -244,18 +316,23 @@ impl<'a> Marking<'_, 'a> {
                             && self.right_architecture(relation)
                             && self.is(other, relation)
                         {
-                            self.problems.push(format!(
+                            let problem = format!(
                                 "{} {word} {relation}, which is {} {} here ({}; {})",
                                 self.label(id),
                                 self.package(other).name,
                                 self.package(other).version,
                                 self.chain(id),
                                 self.chain(other),
-                            ));
+                            );
+                            found.push((problem, [package.name, self.package(other).name]));
                         }
                     }
                 }
             }
+        }
+        for (problem, names) in found {
+            self.problems.push(problem);
+            self.about.extend(names);
         }
     }
 

@@ -96,6 +96,41 @@ fn fetch_from(
     Ok(debs)
 }
 
+/// Those of these packages that can be had, as files, and for each other one why not.
+///
+/// # Errors
+/// If the lock names an archive that is not known.
+pub(super) fn try_to_fetch(
+    session: &Session,
+    mirrors: &Mirrors,
+    snapshots: &[String],
+    lock: &Lock,
+    packages: &[LockedPackage],
+    step: &Step,
+) -> Result<(Vec<Deb>, Vec<String>)> {
+    let places = Places::new(mirrors, snapshots, lock)?;
+    let client = blocking::Client::new(&fetch::Options::default())?;
+    let (mut debs, mut failures) = (Vec::new(), Vec::new());
+    for package in packages {
+        let deb = Deb {
+            package: package.clone(),
+            path: session.cache.object(&package.sha256),
+        };
+        let there = std::fs::metadata(&deb.path).is_ok_and(|found| found.len() == package.size);
+        let fetched = match there {
+            true => Ok(()),
+            false => fetch_one(&client, &deb, &places, step),
+        };
+        match fetched {
+            Ok(()) => debs.push(deb),
+            Err(failure) => {
+                failures.push(format!("{} {}: {failure}", package.name, package.version))
+            }
+        }
+    }
+    Ok((debs, failures))
+}
+
 /// Base URLs by archive, in the order of the attempts.
 struct Places {
     by_archive: BTreeMap<String, Vec<String>>,
@@ -112,8 +147,10 @@ impl Places {
             let bases: &mut Vec<String> = by_archive
                 .entry(source.archive.clone())
                 .or_insert_with(|| vec![base.to_owned()]);
-            for snapshot in snapshots {
-                let time = rfc3339(lock.epoch).replace(['-', ':'], "");
+            let times = std::iter::once(&lock.epoch).chain(&lock.earlier);
+            let each = times.flat_map(|time| snapshots.iter().map(move |base| (time, base)));
+            for (time, snapshot) in each {
+                let time = rfc3339(*time).replace(['-', ':'], "");
                 let base = snapshot
                     .trim_end_matches('/')
                     .replace("{archive}", &source.archive)

@@ -25,6 +25,10 @@ pub struct Lock {
     pub recipe_digest: String,
     /// The newest `Date` of the sources, seconds since 1970: the time of all files in the image.
     pub epoch: u64,
+    /// The epochs of earlier locks that packages were kept of which the suites do not have any more, the newest first: snapshots of
+    /// these times have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<u64>,
     /// The suites that the packages were chosen from.
     pub sources: Vec<LockedSource>,
     /// The packages of each set, sorted by name.
@@ -175,6 +179,10 @@ fn text(lock: &Lock) -> Result<String> {
     writeln!(text, "version = {}", lock.version)?;
     writeln!(text, "recipe-digest = {}", string(&lock.recipe_digest))?;
     writeln!(text, "epoch = {}", lock.epoch)?;
+    if !lock.earlier.is_empty() {
+        let all: Vec<String> = lock.earlier.iter().map(u64::to_string).collect();
+        writeln!(text, "earlier = [{}]", all.join(", "))?;
+    }
     text.push_str("sources = [\n");
     for source in &lock.sources {
         text.push_str(&line(toml::Value::try_from(source)?));
@@ -228,6 +236,7 @@ mod tests {
             version: VERSION,
             recipe_digest: "abc".to_owned(),
             epoch: 1_795_140_670,
+            earlier: Vec::new(),
             sources: vec![LockedSource {
                 archive: "debian".to_owned(),
                 suite: "trixie".to_owned(),

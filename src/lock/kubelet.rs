@@ -25,10 +25,10 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::fetching::LockedRecipe;
-use super::file::{LockedFrom, LockedProgram};
+use super::file::{Lock, LockedFrom, LockedProgram};
 use crate::host::progress::Step;
 use crate::host::session::Session;
-use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Recipe};
+use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Recipe, SET_TOOLS_GO};
 use crate::release::{FILE, Tables};
 
 use module::Content;
@@ -79,6 +79,39 @@ pub fn images(
         found.insert(name.to_owned(), reference);
     }
     Ok(found)
+}
+
+/// Whether the programs of an earlier lock are what a recipe wants still, with the packages of a new lock: of the version, all that
+/// it wants and no more, from one of its sources, and compiled by the same toolchain if they are compiled.
+pub fn still_fits(known: &Lock, new: &Lock, request: &KubeletRequest) -> bool {
+    let Some(kubelet) = &known.kubelet else {
+        return false;
+    };
+    let is_source = |source: &KubeletSource| match (source, &kubelet.source) {
+        (KubeletSource::Release { url }, LockedFrom::Release { url: found }) => {
+            found.starts_with(url.as_str())
+        }
+        (
+            KubeletSource::Oci { reference },
+            LockedFrom::Oci {
+                reference: found, ..
+            },
+        ) => reference == found,
+        (KubeletSource::GoModule, LockedFrom::GoModule { .. }) => true,
+        // A file is read again: it costs nothing, and it may be another one.
+        _ => false,
+    };
+    let compiled = known.components.values().chain([kubelet]).any(|program| {
+        matches!(
+            program.source,
+            LockedFrom::GoModule { .. } | LockedFrom::KubeletModule
+        )
+    });
+    let tools = |lock: &Lock| lock.sets.get(SET_TOOLS_GO).cloned();
+    version::fits(&kubelet.version, &request.version)
+        && request.components.iter().eq(known.components.keys())
+        && request.sources.iter().any(is_source)
+        && (!compiled || tools(known) == tools(new))
 }
 
 /// Whether a source is not the vendor's release, but the user's own kubelet.

@@ -144,7 +144,11 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     // The digest does not match the program, so the image is next.
     set(&format!("{binary}.sha256"), "0".repeat(64).as_bytes());
     ask_for(&place, "1.36", &[release.clone(), image]);
+    // The pin still fits: its source is one of the recipe's.
     let (good, said) = run(&place, &["lock", "recipes/small.toml"]);
+    assert!(good && said.contains("no pin changed"), "{said}");
+    let words = ["lock", "recipes/small.toml", "--renew=kubelet"];
+    let (good, said) = run(&place, &words);
     assert!(good && said.contains(&"0".repeat(64)), "{said}");
     let source = locked(&place)["source"].to_string();
     assert!(source.contains("oci"), "{source}");
@@ -454,4 +458,77 @@ fn memmem(all: &[u8], wanted: &[u8]) -> bool {
         rest = &rest[at + 1..];
     }
     false
+}
+
+/// A package more in a recipe moves no other pin: not one that the archive has a newer version of, not one that it does not have any
+/// more and the cache has. One that can be had nowhere is named and taken anew; `--renew=NAME` moves one package, `--renew` all.
+#[test]
+fn a_package_more_moves_no_other_pin() {
+    let place = Place::new("pins", None);
+    let lock = place.folder.join("recipes/small.lock");
+    let words = ["lock", "recipes/small.toml"];
+    let (done, said) = run(&place, &words);
+    assert!(done, "{said}");
+    let fresh = fs::read_to_string(&lock).unwrap();
+    // An earlier version of one package, which is in no index; its file is the present one's, which says another version.
+    let (name, version) = ("base-passwd", "0~earlier");
+    let line = fresh
+        .lines()
+        .find(|line| line.contains("name = \"base-passwd\""))
+        .unwrap();
+    let (head, tail) = line.split_once("version = \"").unwrap();
+    let (present, tail) = tail.split_once('"').unwrap();
+    let digest = head.split_once("sha256 = \"").unwrap().1.split('"').next();
+    let (gone, other) = ("00".repeat(32), digest.unwrap());
+    let earlier = format!("{head}version = \"{version}\"{tail}").replace(other, &gone);
+    let path = "pool/main/b/base-passwd/";
+    let earlier = earlier.replace(path, "pool/main/b/gone/");
+    fs::write(&lock, fresh.replace(line, &earlier)).unwrap();
+    let recipe = RECIPE.replace("packages = [", "packages = [\"jq\", ");
+    assert_ne!(recipe, RECIPE);
+    fs::write(place.folder.join("recipes/small.toml"), recipe).unwrap();
+    let (done, said) = run(&place, &words);
+    assert!(done, "{said}");
+    assert!(
+        said.contains(&format!("a pin cannot be kept: {name} {version}")),
+        "{said}"
+    );
+    assert!(
+        said.contains("+ jq ") && said.contains("+ libjq1 "),
+        "{said}"
+    );
+    let changed = format!("~ {name} {version} → {present}");
+    assert!(said.contains(&changed), "{said}");
+    let now = fs::read_to_string(&lock).unwrap();
+    // Whatever was pinned before and is not that package is there to the byte.
+    let pins = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains("sha256 = "));
+        lines
+            .filter(|line| !line.contains(name))
+            .map(str::to_owned)
+            .collect()
+    };
+    let now = pins(&now);
+    for pin in pins(&fresh) {
+        assert!(now.contains(&pin), "{pin} moved");
+    }
+    let (done, said) = run(&place, &["lock", "recipes/small.toml", "--renew=jqq"]);
+    assert!(!done && said.contains("the nearest name is jq"), "{said}");
+    let (done, said) = run(&place, &["lock", "recipes/small.toml", "--renew=jq"]);
+    assert!(done && said.contains("no pin changed"), "{said}");
+    fs::write(place.folder.join("old.lock"), &fresh).unwrap();
+    let (done, said) = run(
+        &place,
+        &[
+            "--quiet",
+            "lock",
+            "recipes/small.toml",
+            "--diff",
+            "old.lock",
+        ],
+    );
+    assert!(
+        done && said.contains("+ jq ") && !said.contains("base-passwd"),
+        "{said}"
+    );
 }

@@ -21,7 +21,7 @@ fn index(lines: &str) -> String {
 }
 
 /// Names and versions chosen for the words of `wanted`; words with a `+` before them are taken from backports.
-fn choose(normal: &str, backports: &str, wanted: &str) -> Result<Vec<String>> {
+fn choose(normal: &str, backports: &str, wanted: &str) -> Result<Vec<String>, Unsolved> {
     let (normal, backports) = (index(normal), index(backports));
     let mut all = packages::read(&normal, 0, false).unwrap();
     all.extend(packages::read(&backports, 1, true).unwrap());
@@ -39,6 +39,7 @@ fn choose(normal: &str, backports: &str, wanted: &str) -> Result<Vec<String>> {
         backports: &from_backports,
         essential: false,
         dependencies: true,
+        before: &[],
     };
     Ok(solve(&pool, "amd64", &requirements)?
         .into_iter()
@@ -237,6 +238,7 @@ fn without_dependencies_a_metapackage_stands_for_its_kernel() {
             backports: &[],
             essential: false,
             dependencies: false,
+            before: &[],
         };
         let chosen = solve(&pool, "amd64", &requirements).unwrap();
         let names: Vec<&str> = chosen.iter().map(|&id| pool.packages[id].name).collect();
@@ -253,6 +255,120 @@ fn essential_packages_come_when_asked_for() {
         backports: &[],
         essential: true,
         dependencies: true,
+        before: &[],
     };
     assert_eq!(solve(&pool, "amd64", &requirements).unwrap().len(), 3);
+}
+
+/// What a pool with earlier choices gives for `a`, and the names of the first failure.
+fn with_pins(text: &str, pins: &[&str]) -> (Vec<String>, Vec<String>) {
+    let text = index(text);
+    let mut pool = Pool::new(packages::read(&text, 0, false).unwrap());
+    for pin in pins {
+        let (name, version) = pin.split_once(' ').unwrap();
+        assert!(pool.keep(name, version), "{pin}");
+    }
+    let requirements = Requirements {
+        packages: &["a".to_owned()],
+        backports: &[],
+        essential: false,
+        dependencies: true,
+        before: &[],
+    };
+    let mut given_up = Vec::new();
+    loop {
+        match solve(&pool, "amd64", &requirements) {
+            Ok(ids) => {
+                let label = |id: &usize| {
+                    let package = &pool.packages[*id];
+                    format!("{} {}", package.name, package.version)
+                };
+                return (ids.iter().map(label).collect(), given_up);
+            }
+            Err(unsolved) => {
+                let names: Vec<String> = unsolved
+                    .names
+                    .iter()
+                    .filter(|name| pool.let_go(name))
+                    .cloned()
+                    .collect();
+                assert!(!names.is_empty(), "{unsolved}");
+                given_up.extend(names);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_earlier_choice_stays_until_it_does_not_fit() {
+    for (what, text, pins, expected, given_up) in [
+        (
+            "a newer version is there",
+            "a 1; Depends: b\n b 1\n b 2",
+            &["b 1"][..],
+            &["a 1", "b 1"][..],
+            &[][..],
+        ),
+        (
+            "a dependency wants the newer one",
+            "a 1; Depends: b (>= 2), c\n b 1\n b 2\n c 1\n c 2",
+            &["b 1", "c 1"],
+            &["a 1", "b 2", "c 1"],
+            &["b"],
+        ),
+        (
+            "two of one source move together",
+            "a 1; Depends: b, c (= 2)\n b 1; Depends: c (= 1)\n b 2; Depends: c (= 2)\n c 1\n c 2",
+            &["b 1", "c 1"],
+            &["a 1", "b 2", "c 2"],
+            &["c", "b"],
+        ),
+        (
+            "one that another breaks",
+            "a 1; Depends: b, c\n b 1\n b 2\n c 1; Breaks: b (<< 2)",
+            &["b 1"],
+            &["a 1", "b 2", "c 1"],
+            &["b"],
+        ),
+        (
+            "what it provides counts",
+            "a 1; Depends: v (= 1)\n b 1; Provides: v (= 1)\n b 2; Provides: v (= 2)",
+            &["b 1"],
+            &["a 1", "b 1"],
+            &[],
+        ),
+    ] {
+        let (found, gone) = with_pins(text, pins);
+        assert_eq!(found, expected, "{what}");
+        assert_eq!(gone, given_up, "{what}");
+    }
+}
+
+#[test]
+fn a_metapackage_leads_to_the_kernel_of_before() {
+    let text = index(
+        "linux-image-amd64 6.12.2; Source: linux; Depends: linux-image-6.12.2-amd64 (= 6.12.2)\n \
+         linux-image-6.12.2-amd64 6.12.2; Source: linux\n linux-image-6.12.1-amd64 6.12.1; Source: linux\n \
+         linux-image-6.12.1-cloud-amd64 6.12.1; Source: linux",
+    );
+    let mut pool = Pool::new(packages::read(&text, 0, false).unwrap());
+    let before = ["linux-image-6.12.1-cloud-amd64", "linux-image-6.12.1-amd64"].map(str::to_owned);
+    for name in &before {
+        assert!(pool.keep(name, "6.12.1"));
+    }
+    for (before, expected) in [(&before[..], 1), (&[][..], 2)] {
+        let requirements = Requirements {
+            packages: &["linux-image-amd64".to_owned()],
+            backports: &[],
+            essential: false,
+            dependencies: false,
+            before,
+        };
+        let chosen = solve(&pool, "amd64", &requirements).unwrap();
+        let [only] = chosen[..] else { panic!() };
+        assert_eq!(
+            pool.packages[only].name,
+            format!("linux-image-6.12.{expected}-amd64")
+        );
+    }
 }

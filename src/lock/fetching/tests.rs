@@ -34,6 +34,7 @@ fn lock(names: &[&str]) -> Lock {
         version: VERSION,
         recipe_digest: String::new(),
         epoch: 1_795_140_670,
+        earlier: Vec::new(),
         sources: vec![LockedSource {
             archive: "debian".to_owned(),
             suite: "trixie".to_owned(),

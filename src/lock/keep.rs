@@ -1,0 +1,222 @@
+//! The pins of an earlier lock: kept where they still fit, as far as their packages can still be had.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::fetching::try_to_fetch;
+use super::file::Lock;
+use crate::debian::archive::Archive;
+use crate::debian::pinned::{Deb, LockedPackage};
+use crate::debian::{Mirrors, packages};
+use crate::host::progress::Step;
+use crate::host::session::Session;
+use crate::install::deb;
+
+/// The word for the kubelet and the programs of its release.
+const KUBELET: &str = "kubelet";
+
+/// An earlier lock, and what of it is not to be kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier<'a> {
+    /// The lock.
+    pub(super) lock: &'a Lock,
+    /// Packages that are chosen anew.
+    pub(super) renewed: &'a [String],
+}
+
+impl Earlier<'_> {
+    /// The packages to keep, each once.
+    pub(super) fn pins(&self) -> Vec<&LockedPackage> {
+        let mut seen = BTreeSet::new();
+        let all = self.lock.sets.values().flatten();
+        all.filter(|package| !self.renewed.contains(&package.name))
+            .filter(|package| seen.insert((&package.name, &package.version)))
+            .collect()
+    }
+
+    /// Whether the kubelet is chosen anew.
+    pub(super) fn renews_kubelet(&self) -> bool {
+        self.renewed.iter().any(|name| name == KUBELET)
+    }
+
+    /// The names of a set's packages.
+    pub(super) fn names(&self, set: &str) -> Vec<String> {
+        let packages = self.lock.sets.get(set).into_iter().flatten();
+        packages.map(|package| package.name.clone()).collect()
+    }
+
+    /// Refuses to renew what the lock does not have.
+    ///
+    /// # Errors
+    /// Names the unknown ones, with the nearest name of each.
+    pub(super) fn check(&self) -> Result<()> {
+        let packages = self.lock.sets.values().flatten();
+        let kubelet = self.lock.kubelet.as_ref().map(|_| KUBELET);
+        let known: BTreeSet<&str> = packages
+            .map(|package| package.name.as_str())
+            .chain(kubelet)
+            .collect();
+        let unknown: Vec<String> = self
+            .renewed
+            .iter()
+            .filter(|name| !known.contains(name.as_str()))
+            .map(|name| {
+                let near = known
+                    .iter()
+                    .map(|known| (strsim::damerau_levenshtein(known, name), *known))
+                    .min();
+                match near {
+                    Some((distance, near)) if distance <= 2.max(name.len() / 4) => {
+                        format!("{name}; the nearest name is {near}")
+                    }
+                    _ => name.clone(),
+                }
+            })
+            .collect();
+        if !unknown.is_empty() {
+            bail!("the lock has no package {}", unknown.join(", none "));
+        }
+        Ok(())
+    }
+}
+
+/// Adds to the archive what it does not have any more of the earlier lock's packages, from the packages themselves. What can be had
+/// nowhere is named: the present version is taken.
+///
+/// # Errors
+/// If a package's file cannot be read.
+pub(super) fn add_gone(
+    session: &Session,
+    earlier: &Earlier<'_>,
+    mirrors: &Mirrors,
+    snapshots: &[String],
+    archive: &mut Archive,
+    step: &Step,
+) -> Result<()> {
+    let gone: Vec<LockedPackage> = {
+        let pool = archive.pool()?;
+        let there: BTreeSet<(&str, &str)> = pool
+            .packages
+            .iter()
+            .map(|package| (package.name, package.version))
+            .collect();
+        let pins = earlier.pins().into_iter();
+        pins.filter(|pin| !there.contains(&(pin.name.as_str(), pin.version.as_str())))
+            .cloned()
+            .collect()
+    };
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let (debs, failures) = try_to_fetch(session, mirrors, snapshots, earlier.lock, &gone, step)?;
+    for failure in failures {
+        session
+            .progress
+            .say(&format!("a pin cannot be kept: {failure}"));
+    }
+    let mut texts = std::collections::BTreeMap::new();
+    for Deb { package, path } in &debs {
+        let text: &mut String = texts.entry(package.archive.as_str()).or_default();
+        text.push_str(&paragraph(package, path)?);
+    }
+    for (of, text) in texts {
+        archive.add(of, text)?;
+    }
+    Ok(())
+}
+
+/// A package's paragraph of an index, from its own control file.
+fn paragraph(package: &LockedPackage, path: &Path) -> Result<String> {
+    let about = || format!("reading {}", path.display());
+    let control = deb::control(path).with_context(about)?;
+    let control = control.into_iter().find(|file| file.name == "control");
+    let control = control
+        .context("it has no control file")
+        .with_context(about)?;
+    let text = String::from_utf8(control.content).with_context(about)?;
+    let text = format!(
+        "{}\nFilename: {}\nSize: {}\nSHA256: {}\n\n",
+        text.trim_end(),
+        package.path,
+        package.size,
+        package.sha256
+    );
+    let read = packages::read(&text, 0, false).with_context(about)?;
+    match read.as_slice() {
+        [found] if found.name == package.name && found.version == package.version => Ok(text),
+        _ => bail!(
+            "{} is not {} {}, which the lock says that it is",
+            path.display(),
+            package.name,
+            package.version
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::deb::tests::write;
+
+    fn package(version: &str) -> LockedPackage {
+        LockedPackage {
+            name: "tool".to_owned(),
+            version: version.to_owned(),
+            architecture: "amd64".to_owned(),
+            archive: "debian".to_owned(),
+            path: "pool/tool.deb".to_owned(),
+            size: 7,
+            sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned(),
+        }
+    }
+
+    /// What is gone from the indexes comes back from the file, with its relations; a file that is something else is refused.
+    #[test]
+    fn a_package_speaks_for_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tool.deb");
+        let control = "Package: tool\nVersion: 1\nArchitecture: amd64\nDepends: lib (>= 2)\nDescription: a tool\n with two lines\n";
+        write(&path, &[("control", 0o644, control)], b"", ".xz");
+        let text = paragraph(&package("1"), &path).unwrap();
+        let read = packages::read(&text, 0, false).unwrap();
+        assert_eq!(read[0].depends, "lib (>= 2)");
+        assert_eq!((read[0].path, read[0].size), ("pool/tool.deb", 7));
+        let error = paragraph(&package("2"), &path).unwrap_err().to_string();
+        assert!(error.contains("is not tool 2"), "{error}");
+    }
+
+    #[test]
+    fn what_the_lock_does_not_have_cannot_be_renewed() {
+        let lock = Lock {
+            version: 1,
+            recipe_digest: String::new(),
+            epoch: 0,
+            earlier: Vec::new(),
+            sources: Vec::new(),
+            sets: [("root".to_owned(), vec![package("1")])].into(),
+            kubelet: None,
+            components: std::collections::BTreeMap::new(),
+            images: std::collections::BTreeMap::new(),
+        };
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (renewed, expected) in [
+            (names(&["tool"]), None),
+            (names(&["tol"]), Some("the nearest name is tool")),
+            (names(&["kubelet"]), Some("no package kubelet")),
+        ] {
+            let earlier = Earlier {
+                lock: &lock,
+                renewed: &renewed,
+            };
+            let error = earlier.check().err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), expected.is_some(), "{error:?}");
+            assert!(
+                error
+                    .unwrap_or_default()
+                    .contains(expected.unwrap_or_default())
+            );
+        }
+    }
+}
