@@ -66,23 +66,36 @@ pub fn read(path: &Path) -> Result<Lock> {
 /// # Errors
 /// If the archive cannot be read or verified, a requirement cannot be met, or `mode` forbids a necessary change.
 pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe> {
-    pin_or_renew(session, recipe, mode, &[])
+    let wish = Wish {
+        mode,
+        renewed: &[],
+        older: false,
+    };
+    pin_as(session, recipe, wish)
 }
 
-/// The recipe's lock with these packages chosen anew, `kubelet` with the programs of its release among them; all other pins are kept.
+/// How a lock is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// Its treatment.
+    pub mode: Mode,
+    /// Under [`Mode::Renew`] the only packages that are chosen anew, `kubelet` for the programs of its release; all of them if it is
+    /// empty.
+    pub renewed: &'a [String],
+    /// Whether a mirror may be behind that of the last lock.
+    pub older: bool,
+}
+
+/// [`pin`], as wished.
 ///
 /// # Errors
-/// As [`pin`], and if the lock does not have one of them.
-pub fn renew(session: &Session, recipe: Recipe, packages: &[String]) -> Result<LockedRecipe> {
-    pin_or_renew(session, recipe, Mode::Renew, packages)
-}
-
-fn pin_or_renew(
-    session: &Session,
-    recipe: Recipe,
-    mode: Mode,
-    renewed: &[String],
-) -> Result<LockedRecipe> {
+/// As [`pin`], and if the lock does not have a package that is to be renewed.
+pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<LockedRecipe> {
+    let Wish {
+        mode,
+        renewed,
+        older,
+    } = wish;
     let path = recipe.lock_path();
     let request = recipe.lock_request();
     let digest = digest(&request)?;
@@ -123,6 +136,15 @@ fn pin_or_renew(
             .with_context(|| path.display().to_string())?;
     }
     let lock = make(session, &recipe.debian, &request, &step, digest, earlier)?;
+    if let Some(behind) = known.as_ref().and_then(|known| behind(known, &lock)) {
+        if !older {
+            bail!(
+                "{behind}: it would take packages back, or is a replay; use another mirror, or `slipway lock {} --older`",
+                recipe.path.display()
+            );
+        }
+        session.progress.warn(&behind);
+    }
     let mut locked = LockedRecipe { recipe, lock };
     // Compiling a kubelet takes the toolchain from the packages chosen above.
     if let Some((wanted, tables, images)) = wanted {
@@ -145,7 +167,6 @@ fn pin_or_renew(
         }
     }
     if let Some(known) = &known {
-        warn_of_older_sources(known, &locked.lock, &session.progress);
         say_changes(known, &locked.lock, &session.progress);
     }
     let size = file::write(&path, &locked.lock)?;
@@ -335,21 +356,19 @@ fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
     }
 }
 
-/// Warns if the mirror is behind that of the last lock: this is not an error, but it downgrades packages.
-fn warn_of_older_sources(known: &Lock, new: &Lock, progress: &Progress) {
-    for source in &new.sources {
+/// The first suite that is older than it was for the last lock, in words.
+fn behind(known: &Lock, new: &Lock) -> Option<String> {
+    new.sources.iter().find_map(|source| {
         let older = known.sources.iter().find(|known| {
             known.archive == source.archive
                 && known.suite == source.suite
                 && known.date > source.date
-        });
-        if let Some(known) = older {
-            progress.say(&format!(
-                "note: this mirror's {} is of {}, the last lock's was of {}",
-                source.suite,
-                rfc3339(source.date),
-                rfc3339(known.date)
-            ));
-        }
-    }
+        })?;
+        Some(format!(
+            "this mirror's {} is of {}, the last lock's was of {}",
+            source.suite,
+            rfc3339(source.date),
+            rfc3339(older.date)
+        ))
+    })
 }

@@ -303,6 +303,9 @@ pub(crate) struct LockArgs {
         value_delimiter = ','
     )]
     pub renew: Option<Vec<String>>,
+    /// Take a mirror's state even if it is older than that of the last lock
+    #[arg(long, conflicts_with = "locked")]
+    pub older: bool,
     /// Show what the lock has otherwise than this one
     #[arg(long, value_name = "OLD")]
     pub diff: Option<PathBuf>,

@@ -117,10 +117,12 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
     let old = args.diff.as_deref().map(lock::read).transpose()?;
     let session = output.session(interrupt)?;
     let renewed = args.renewed();
-    let locked = match renewed.as_slice() {
-        [] => lock::pin(&session, recipe, args.mode())?,
-        packages => lock::renew(&session, recipe, packages)?,
+    let wish = lock::Wish {
+        mode: args.mode(),
+        renewed: &renewed,
+        older: args.older,
     };
+    let locked = lock::pin_as(&session, recipe, wish)?;
     if let Some(old) = old {
         let changes = lock::changes(&old, &locked.lock);
         if output.json {

@@ -141,6 +141,15 @@ impl Progress {
         }
     }
 
+    /// Prints a warning, which `--quiet` does not hide.
+    pub fn warn(&self, text: &str) {
+        match &self.0.show {
+            Show::Json => self.event(&serde_json::json!({"event": "warning", "text": text})),
+            Show::Nothing => eprintln!("warning: {text}"),
+            Show::Bars(_) | Show::Plain => self.say(&format!("warning: {text}")),
+        }
+    }
+
     /// The ended steps, in the order in which they ended.
     #[must_use]
     pub fn records(&self) -> Vec<StepRecord> {

@@ -114,7 +114,7 @@ pub(super) fn add_gone(
     for failure in failures {
         session
             .progress
-            .say(&format!("a pin cannot be kept: {failure}"));
+            .warn(&format!("a pin cannot be kept: {failure}"));
     }
     let mut texts = std::collections::BTreeMap::new();
     for Deb { package, path } in &debs {

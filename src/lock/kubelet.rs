@@ -158,14 +158,18 @@ pub fn pin(
                     table::verify(entry, &pinned, recipe.image.architecture.debian())?;
                 }
                 step.done(pinned.hit, Some(pinned.size()));
+                if !refusals.is_empty() {
+                    session.progress.warn(&format!(
+                        "the kubelet is pinned from {}, since {}",
+                        name(source),
+                        refusals.join("; ")
+                    ));
+                }
                 return Ok(pinned);
             }
             // Another program than the table's is not a source that is away: no other is tried.
             Err(error) if error.is::<OtherBytes>() => return Err(error),
             Err(error) => {
-                session
-                    .progress
-                    .say(&format!("kubelet from {}: {error:#}", name(source)));
                 refusals.push(format!("{}: {error:#}", name(source)));
             }
         }

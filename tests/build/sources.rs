@@ -532,3 +532,35 @@ fn a_package_more_moves_no_other_pin() {
         "{said}"
     );
 }
+
+/// A mirror that is behind the last lock's is an error, unless it is asked for: it may be a replay of an old state.
+#[test]
+fn a_mirror_that_is_behind_the_last_lock_is_refused() {
+    let place = Place::new("behind", None);
+    let lock = place.folder.join("recipes/small.lock");
+    let words = ["lock", "recipes/small.toml"];
+    let (done, said) = run(&place, &words);
+    assert!(done, "{said}");
+    let fresh = fs::read_to_string(&lock).unwrap();
+    let line = fresh
+        .lines()
+        .find(|line| line.contains("suite = \"trixie-security\""))
+        .unwrap();
+    let (head, tail) = line.split_once("date = 1").unwrap();
+    let later = fresh.replace(line, &format!("{head}date = 2{tail}"));
+    fs::write(&lock, &later).unwrap();
+    let renew = ["lock", "recipes/small.toml", "--renew"];
+    let (done, said) = run(&place, &renew);
+    assert!(!done && said.contains("trixie-security is of"), "{said}");
+    assert_eq!(fs::read_to_string(&lock).unwrap(), later);
+    let asked = [
+        "--quiet",
+        "lock",
+        "recipes/small.toml",
+        "--renew",
+        "--older",
+    ];
+    let (done, said) = run(&place, &asked);
+    assert!(done && said.contains("warning: this mirror's"), "{said}");
+    assert_eq!(fs::read_to_string(&lock).unwrap(), fresh);
+}
