@@ -30,7 +30,8 @@ use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
-use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
+use crate::recipe::{ContainerImage, Debian, KubeletRequest, LockRequest, Recipe, SetRequest};
+use crate::release::Tables;
 
 use keep::Earlier;
 
@@ -98,13 +99,18 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
     } = wish;
     let path = recipe.lock_path();
     let request = recipe.lock_request();
-    let digest = digest(&request)?;
+    let digests = Digests::of(&request)?;
     let known = file::read(&path)?;
     let step = session.progress.step("lock");
     match (&known, mode) {
-        (Some(known), Mode::Make | Mode::Locked) if known.recipe_digest == digest => {
+        (Some(known), Mode::Make | Mode::Locked) if Digests::from(known) == digests => {
             let lock = known.clone();
             step.hit(None);
+            return Ok(LockedRecipe { recipe, lock });
+        }
+        (Some(known), Mode::Locked) if known.recipe_digest == digests.recipe => {
+            let lock = with_own_tools(session, &recipe.debian, &request, known, &step)?;
+            step.made(None);
             return Ok(LockedRecipe { recipe, lock });
         }
         (Some(_), Mode::Locked) => bail!(
@@ -135,7 +141,7 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
             .check()
             .with_context(|| path.display().to_string())?;
     }
-    let lock = make(session, &recipe.debian, &request, &step, digest, earlier)?;
+    let lock = make(session, &recipe.debian, &request, &step, digests, earlier)?;
     if let Some(behind) = known.as_ref().and_then(|known| behind(known, &lock)) {
         if !older {
             bail!(
@@ -146,25 +152,16 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
         session.progress.warn(&behind);
     }
     let mut locked = LockedRecipe { recipe, lock };
-    // Compiling a kubelet takes the toolchain from the packages chosen above.
     if let Some((wanted, tables, images)) = wanted {
         let kept = earlier.filter(|earlier| !earlier.renews_kubelet());
-        let kept = kept.filter(|earlier| kubelet::still_fits(earlier.lock, &locked.lock, wanted));
-        if let Some(Earlier { lock: known, .. }) = kept {
-            let version = known
-                .kubelet
-                .as_ref()
-                .map_or("", |kubelet| &kubelet.version);
-            let version = version.trim_start_matches('v');
-            locked.lock.images = kubelet::images(&tables, version, &request.images)?;
-            locked.lock.kubelet.clone_from(&known.kubelet);
-            locked.lock.components.clone_from(&known.components);
-        } else {
-            let pinned = kubelet::pin(session, &locked, wanted, &tables)?;
-            locked.lock.images = images;
-            locked.lock.kubelet = Some(pinned.kubelet);
-            locked.lock.components = pinned.components;
-        }
+        let known = kept.map(|earlier| earlier.lock);
+        locked.lock.images = images;
+        pin_programs(
+            session,
+            &mut locked,
+            (wanted, &tables, &request.images),
+            known,
+        )?;
     }
     if let Some(known) = &known {
         say_changes(known, &locked.lock, &session.progress);
@@ -172,6 +169,32 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
     let size = file::write(&path, &locked.lock)?;
     step.made(Some(size));
     Ok(locked)
+}
+
+/// Pins the programs of the kubelet's release: those of an earlier lock if they still fit. Compiling takes the toolchain from the
+/// packages of the new lock.
+fn pin_programs(
+    session: &Session,
+    locked: &mut LockedRecipe,
+    (wanted, tables, images): (&KubeletRequest, &Tables, &[ContainerImage]),
+    known: Option<&Lock>,
+) -> Result<()> {
+    let known = known.filter(|known| kubelet::still_fits(known, &locked.lock, wanted));
+    if let Some(known) = known {
+        let version = known
+            .kubelet
+            .as_ref()
+            .map_or("", |kubelet| &kubelet.version);
+        let version = version.trim_start_matches('v');
+        locked.lock.images = kubelet::images(tables, version, images)?;
+        locked.lock.kubelet.clone_from(&known.kubelet);
+        locked.lock.components.clone_from(&known.components);
+        return Ok(());
+    }
+    let pinned = kubelet::pin(session, locked, wanted, tables)?;
+    locked.lock.kubelet = Some(pinned.kubelet);
+    locked.lock.components = pinned.components;
+    Ok(())
 }
 
 /// Says what a new lock has otherwise than the one before: what is changed is what will be built.
@@ -194,10 +217,59 @@ fn say_changes(known: &Lock, new: &Lock, progress: &Progress) {
     }
 }
 
-/// Hash of everything in the recipe that the lock depends on.
-fn digest(request: &LockRequest) -> Result<String> {
-    let key = Key::of("lock", VERSION).value("request", request)?;
-    Ok(key.finish().to_string())
+/// A lock of this recipe, and of the tools of another version of Slipway: with this one's tools, for this run. What the image is made
+/// of stays, and so does the file.
+fn with_own_tools(
+    session: &Session,
+    debian: &Debian,
+    request: &LockRequest,
+    known: &Lock,
+    step: &Step,
+) -> Result<Lock> {
+    let mut request = request.clone();
+    request.sets.retain(SetRequest::is_tools);
+    let earlier = Earlier {
+        lock: known,
+        renewed: &[],
+    };
+    let digests = Digests::from(known);
+    let tools = make(session, debian, &request, step, digests, Some(earlier))?;
+    session.progress.warn(
+        "the lock's tools are those of another version of Slipway: this one's are chosen for this run; `slipway lock` pins them",
+    );
+    let mut lock = known.clone();
+    lock.sets.extend(tools.sets);
+    Ok(lock)
+}
+
+/// Hashes of everything that a lock depends on: in the recipe, and in Slipway's lists of its own tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Digests {
+    recipe: String,
+    tools: String,
+}
+
+impl Digests {
+    fn of(request: &LockRequest) -> Result<Self> {
+        let mut of_recipe = request.clone();
+        of_recipe.sets.retain(|set| !set.is_tools());
+        let tools: Vec<&SetRequest> = request.sets.iter().filter(|set| set.is_tools()).collect();
+        let recipe = Key::of("lock", VERSION).value("request", &of_recipe)?;
+        let tools = Key::of("tools of a lock", VERSION).value("sets", &tools)?;
+        Ok(Self {
+            recipe: recipe.finish().to_string(),
+            tools: tools.finish().to_string(),
+        })
+    }
+}
+
+impl From<&Lock> for Digests {
+    fn from(lock: &Lock) -> Self {
+        Self {
+            recipe: lock.recipe_digest.clone(),
+            tools: lock.tools_digest.clone(),
+        }
+    }
 }
 
 /// Chooses other sets than the recipe's from the current archive; no file is read or written. For programs that
@@ -211,8 +283,8 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Resul
         sets: sets.to_vec(),
         ..recipe.lock_request()
     };
-    let digest = String::new();
-    let lock = make(session, &recipe.debian, &request, &step, digest, None)?;
+    let digests = Digests::default();
+    let lock = make(session, &recipe.debian, &request, &step, digests, None)?;
     step.made(None);
     Ok(LockedRecipe {
         recipe: recipe.clone(),
@@ -226,7 +298,7 @@ fn make(
     debian: &Debian,
     request: &LockRequest,
     step: &Step,
-    recipe_digest: String,
+    digests: Digests,
     earlier: Option<Earlier<'_>>,
 ) -> Result<Lock> {
     let mirrors = Mirrors::find(
@@ -267,7 +339,8 @@ fn make(
     }
     let mut lock = Lock {
         version: VERSION,
-        recipe_digest,
+        recipe_digest: digests.recipe,
+        tools_digest: digests.tools,
         epoch: 0,
         earlier: Vec::new(),
         sources: Vec::new(),

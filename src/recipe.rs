@@ -140,6 +140,14 @@ pub struct SetRequest {
     pub backports: Vec<String>,
 }
 
+impl SetRequest {
+    /// Whether these are tools of Slipway's, of which the image has nothing.
+    #[must_use]
+    pub fn is_tools(&self) -> bool {
+        [SET_TOOLS_BUILD, SET_TOOLS_RUN, SET_TOOLS_GO].contains(&self.name)
+    }
+}
+
 /// The set of the root's packages.
 pub const SET_ROOT: &str = "root";
 /// The set of the one package that holds kernel and modules.

@@ -139,6 +139,7 @@ mod tests {
         Lock {
             version: 1,
             recipe_digest: String::new(),
+            tools_digest: String::new(),
             epoch: 0,
             earlier: Vec::new(),
             sources: Vec::new(),

@@ -23,6 +23,9 @@ pub struct Lock {
     pub version: u32,
     /// Hash of the recipe's requirements: the lock is valid for these only.
     pub recipe_digest: String,
+    /// Hash of the requirements of Slipway's own tools, which another version of it may change: the sets of tools are for these only.
+    #[serde(default)]
+    pub tools_digest: String,
     /// The newest `Date` of the sources, seconds since 1970: the time of all files in the image.
     pub epoch: u64,
     /// The epochs of earlier locks that packages were kept of which the suites do not have any more, the newest first: snapshots of
@@ -178,6 +181,7 @@ fn text(lock: &Lock) -> Result<String> {
     let mut text = HEAD.to_owned();
     writeln!(text, "version = {}", lock.version)?;
     writeln!(text, "recipe-digest = {}", string(&lock.recipe_digest))?;
+    writeln!(text, "tools-digest = {}", string(&lock.tools_digest))?;
     writeln!(text, "epoch = {}", lock.epoch)?;
     if !lock.earlier.is_empty() {
         let all: Vec<String> = lock.earlier.iter().map(u64::to_string).collect();
@@ -235,6 +239,7 @@ mod tests {
         Lock {
             version: VERSION,
             recipe_digest: "abc".to_owned(),
+            tools_digest: String::new(),
             epoch: 1_795_140_670,
             earlier: Vec::new(),
             sources: vec![LockedSource {

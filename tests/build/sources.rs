@@ -564,3 +564,33 @@ fn a_mirror_that_is_behind_the_last_lock_is_refused() {
     assert!(done && said.contains("warning: this mirror's"), "{said}");
     assert_eq!(fs::read_to_string(&lock).unwrap(), fresh);
 }
+
+/// Another version of Slipway, whose lists of its own tools differ, neither breaks `--locked` nor moves what the image is made of.
+#[test]
+fn other_tools_of_slipway_leave_a_lock_valid() {
+    let place = Place::new("tools", None);
+    let lock = place.folder.join("recipes/small.lock");
+    let words = ["lock", "recipes/small.toml"];
+    let (done, said) = run(&place, &words);
+    assert!(done, "{said}");
+    let fresh = fs::read_to_string(&lock).unwrap();
+    let line = fresh
+        .lines()
+        .find(|line| line.starts_with("tools-digest = "))
+        .unwrap();
+    // As of a version that had no tool to run images with.
+    let (before, rest) = fresh.split_once("\"tools-run\" = [").unwrap();
+    let (_, after) = rest.split_once("]\n").unwrap();
+    let other = format!("{before}{after}").replace(line, "tools-digest = \"other\"");
+    fs::write(&lock, &other).unwrap();
+    let (done, said) = run(
+        &place,
+        &["--quiet", "lock", "recipes/small.toml", "--locked"],
+    );
+    assert!(done && said.contains("tools-run"), "{said}");
+    assert!(said.contains("warning: the lock's tools"), "{said}");
+    assert_eq!(fs::read_to_string(&lock).unwrap(), other);
+    let (done, said) = run(&place, &words);
+    assert!(done && said.contains("(tools-run)"), "{said}");
+    assert_eq!(fs::read_to_string(&lock).unwrap(), fresh);
+}

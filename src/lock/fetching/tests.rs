@@ -33,6 +33,7 @@ fn lock(names: &[&str]) -> Lock {
     Lock {
         version: VERSION,
         recipe_digest: String::new(),
+        tools_digest: String::new(),
         epoch: 1_795_140_670,
         earlier: Vec::new(),
         sources: vec![LockedSource {
