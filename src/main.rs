@@ -81,6 +81,7 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>, interrupt: &Interrupt) -> 
     let output = cli.output;
     match cli.command {
         Command::Demo(args) => commands::demo(&args, output, interrupt),
+        Command::New(args) => commands::new(&args, output),
         Command::Build(args) => commands::build(&args, output, interrupt),
         Command::Inspect { image } => commands::inspect(&image, output),
         Command::Run(args) => commands::run(&args, output, interrupt),

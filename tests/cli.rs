@@ -331,3 +331,32 @@ fn butane_is_taken_wherever_ignition_is() {
         "{output:?}"
     );
 }
+
+#[test]
+fn a_new_recipe_is_checked_and_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
+            .args(words)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+        (output.status.code(), said)
+    };
+    assert_eq!(run(&["new", "mine"]).0, Some(0));
+    let (code, said) = run(&["check", "mine.toml"]);
+    assert!(code == Some(0) && said.contains("slipway:node"), "{said}");
+    let file = folder.path().join("mine.toml");
+    std::fs::write(&file, "extends = \"slipway:gce\"\n").unwrap();
+    let (code, said) = run(&["new", "mine"]);
+    assert!(code == Some(1) && said.contains("exists"), "{said}");
+    assert_eq!(run(&["new", "cloud", "--from", "gce"]).0, Some(0));
+    for (name, expected) in [("../mine", 2), ("a\"b", 2), ("Mine", 2)] {
+        let (code, said) = run(&["new", name]);
+        assert_eq!(code, Some(expected), "{name}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    let (code, said) = run(&["new", "x", "--from", "nod"]);
+    assert!(code == Some(2) && said.contains("'node'"), "{said}");
+}

@@ -105,6 +105,8 @@ impl Output {
 pub(crate) enum Command {
     /// Build and boot the demo in QEMU, and say whether it is a Ready node of Kubernetes
     Demo(DemoArgs),
+    /// Write a recipe to begin with, NAME.toml in the current folder
+    New(NewArgs),
     /// Build the image of a recipe
     Build(BuildArgs),
     /// Boot an image in QEMU, with its console here
@@ -238,12 +240,27 @@ impl Command {
             | Self::Completions { .. }
             | Self::Ignition { .. }
             | Self::Inspect { .. }
+            | Self::New(_)
             | Self::Pxe(_)
             | Self::Release(_)
             | Self::Schema { .. } => false,
             Self::Demo(_) | Self::Doctor | Self::Run(_) => true,
         }
     }
+}
+
+/// `slipway new`
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    /// The image's name
+    pub name: String,
+    /// The recipe that Slipway carries and this one extends
+    #[arg(
+        long,
+        default_value = "node",
+        value_parser = clap::builder::PossibleValuesParser::new(slipway::recipe::carried::names())
+    )]
+    pub from: String,
 }
 
 /// The recipe that a command is about.

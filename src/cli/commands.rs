@@ -1,8 +1,9 @@
 //! One function for each command: from its arguments to a result on stdout.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use slipway::vm::{demo, disks, pxe, run, timeline};
 use slipway::{artifact, doctor, inspect, pipeline};
 
 use super::arguments::{
-    self, BuildArgs, CacheCommand, Cli, DemoArgs, LockArgs, Output, RunArgs, TimelineArgs,
+    self, BuildArgs, CacheCommand, Cli, DemoArgs, LockArgs, NewArgs, Output, RunArgs, TimelineArgs,
 };
 
 /// Exit code: the work failed, without an error to print.
@@ -61,6 +62,25 @@ fn request(recipe: &Path, output: &Path, lock: Mode) -> pipeline::Request {
         output: output.to_owned(),
         lock,
     }
+}
+
+/// Writes a recipe that is not there yet. What is wrong with its name is a mistake of the recipe.
+pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
+    let path = PathBuf::from(format!("{}.toml", args.name));
+    let text = recipe::carried::beginning(&args.name, &args.from);
+    let scratch = tempfile::tempdir().context("making a folder")?;
+    let tried = scratch.path().join("new.toml");
+    fs::write(&tried, &text).with_context(|| format!("writing {}", tried.display()))?;
+    recipe::load(&tried)?;
+    let about = || format!("writing {}", path.display());
+    let mut file = fs::File::create_new(&path).with_context(about)?;
+    file.write_all(text.as_bytes()).with_context(about)?;
+    if output.json {
+        arguments::print_json(&serde_json::json!({ "recipe": path }))?;
+    } else {
+        arguments::print(&format!("{}\n", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what a build would fetch and write.

@@ -9,16 +9,63 @@ use anyhow::{Context as _, Result};
 use crate::host::atomic_file;
 use crate::host::cache::Cache;
 
-/// The embedded recipes: (file name, text). The demo with its parent, the nodes of a cluster, and a recipe for tools only.
-const RECIPES: [(&str, &str); 4] = [
+/// The embedded recipes: (file name, text). Those of this repository, and one for tools only.
+const RECIPES: [(&str, &str); 8] = [
+    ("aws.toml", include_str!("../../recipes/aws.toml")),
+    ("capi.toml", include_str!("../../recipes/capi.toml")),
     (CLUSTER, include_str!("../../recipes/cluster.toml")),
     (DEMO, include_str!("../../recipes/demo.toml")),
+    ("gce.toml", include_str!("../../recipes/gce.toml")),
+    ("metal.toml", include_str!("../../recipes/metal.toml")),
     ("node.toml", include_str!("../../recipes/node.toml")),
     (TOOLS, include_str!("carried/tools.toml")),
 ];
+/// What stands before the name of an embedded recipe in `extends`.
+const PREFIX: &str = "slipway:";
+/// The recipe that `slipway new` writes.
+const NEW: &str = include_str!("carried/new.toml");
 const CLUSTER: &str = "cluster.toml";
 const DEMO: &str = "demo.toml";
 const TOOLS: &str = "tools.toml";
+
+/// The names by which a recipe may extend embedded ones, as `node` for `slipway:node`.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let names = RECIPES.iter().filter(|(name, _)| *name != TOOLS);
+    names.filter_map(|(name, _)| name.strip_suffix(".toml"))
+}
+
+/// The name of an embedded recipe in a path that `extends` leads to.
+pub(super) fn name(path: &Path) -> Option<&str> {
+    path.to_str()?.strip_prefix(PREFIX)
+}
+
+/// The text of an embedded recipe.
+pub(super) fn text(name: &str) -> Option<&'static str> {
+    let known = names().any(|known| known == name);
+    let file = format!("{name}.toml");
+    let mut recipes = RECIPES.iter().filter(|_| known);
+    let found = recipes.find(|(recipe, _)| *recipe == file);
+    found.map(|(_, text)| *text)
+}
+
+/// Where `extends` in the recipe at `path` leads to.
+pub(super) fn parent(path: &Path, extends: &str) -> PathBuf {
+    if extends.starts_with(PREFIX) {
+        return extends.into();
+    }
+    match name(path) {
+        // Beside an embedded recipe there are embedded ones.
+        Some(_) => format!("{PREFIX}{}", extends.trim_end_matches(".toml")).into(),
+        None => path.parent().unwrap_or(Path::new("")).join(extends),
+    }
+}
+
+/// A recipe to begin with, of this image, that extends an embedded one.
+#[must_use]
+pub fn beginning(image: &str, from: &str) -> String {
+    NEW.replace("@IMAGE@", image)
+        .replace("@FROM@", &format!("{PREFIX}{from}"))
+}
 
 /// The demo's recipe: the one below the current folder in a checkout of the repository, else the embedded one,
 /// written to the cache with its parent, where its lock is stored too.
@@ -70,6 +117,30 @@ fn write(cache: &Cache) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_recipe_is_right_on_every_carried_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        for from in names() {
+            fs::write(&path, beginning("mine", from)).unwrap();
+            let recipe = crate::recipe::load(&path)
+                .unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
+            assert_eq!(recipe.image.name, "mine");
+        }
+        for (wrong, expected) in [
+            ("slipway:nod", "did you mean `slipway:node`?"),
+            (
+                "slipway:tools",
+                "aws, capi, cluster, demo, gce, metal, node",
+            ),
+            ("node.toml", "reading the recipe"),
+        ] {
+            fs::write(&path, format!("extends = {wrong:?}\n")).unwrap();
+            let mistakes = crate::recipe::load(&path).unwrap_err().render(false);
+            assert!(mistakes.contains(expected), "{mistakes}");
+        }
+    }
 
     #[test]
     fn the_carried_recipes_are_complete() {

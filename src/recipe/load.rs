@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::mistakes::{Mistake, Mistakes, Place, nearest};
 use super::tree::{self, Node};
-use super::{Recipe, check, schema};
+use super::{Recipe, carried, check, schema};
 
 /// Maximum length of a chain of recipes that extend each other.
 const DEEPEST: usize = 16;
@@ -41,7 +41,17 @@ pub fn load(path: &Path) -> Result<Recipe, Mistakes> {
 
 /// Reads one file and then its parent. `from` is the position of its `extends`.
 fn read(path: &Path, from: Option<&Place>, chain: &mut Vec<Node>, mistakes: &mut Mistakes) {
-    let text = match fs::read_to_string(path) {
+    // The word of a recipe that the program carries is no file.
+    let carried = from.and(carried::name(path));
+    let text = match (carried, carried.and_then(carried::text)) {
+        (Some(name), None) => {
+            mistakes.add(not_carried(name, from));
+            return;
+        }
+        (_, Some(text)) => Ok(text.to_owned()),
+        (None, None) => fs::read_to_string(path),
+    };
+    let text = match text {
         Ok(text) => text,
         Err(error) => {
             mistakes.add(unreadable(path, from, &error));
@@ -82,13 +92,27 @@ fn read(path: &Path, from: Option<&Place>, chain: &mut Vec<Node>, mistakes: &mut
         .filter(|(place, _)| place.end > place.start);
     chain.push(tree);
     if let Some((place, name)) = parent {
-        let parent = path.parent().unwrap_or(Path::new("")).join(name);
+        let parent = carried::parent(path, &name);
         read(&parent, Some(&place), chain, mistakes);
     }
 }
 
 fn real(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn not_carried(name: &str, from: Option<&Place>) -> Mistake {
+    let all: Vec<&str> = carried::names().collect();
+    let found = format!("Slipway carries no recipe {name}");
+    let expected = format!("expected one of {}", all.join(", "));
+    let mistake = match from {
+        Some(place) => Mistake::at(place, found, &expected),
+        None => Mistake::nowhere(found),
+    };
+    match nearest(name, all.iter().copied()) {
+        Some(near) => mistake.help(format!("did you mean `slipway:{near}`?")),
+        None => mistake,
+    }
 }
 
 fn unreadable(path: &Path, from: Option<&Place>, error: &std::io::Error) -> Mistake {
