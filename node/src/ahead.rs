@@ -125,7 +125,7 @@ fn read_yaml(text: &str) -> Result<Value> {
 async fn serves(cri: &Cri) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     loop {
-        match cri.sandboxes("").await {
+        match cri.sandboxes("", "").await {
             Ok(_) => return Ok(()),
             Err(error) if Instant::now() >= until => return Err(error),
             Err(_) => tokio::time::sleep(EVERY).await,
@@ -133,15 +133,19 @@ async fn serves(cri: &Cri) -> Result<()> {
     }
 }
 
-/// Starts a pod, unless it runs.
+/// Starts a pod, unless it runs, or runs as another manifest had it: the kubelet ends that one before it starts this one, and both at
+/// once would want the same port and the same data.
 async fn start(world: &World, cri: &Cri, mut pod: RuntimePod) -> Result<()> {
-    let sandboxes = cri.sandboxes(&pod.uid).await?;
+    let named = pod.sandbox.metadata.clone().unwrap_or_default();
+    let mut sandboxes = cri.sandboxes(&named.namespace, &named.name).await?;
     if sandboxes
         .iter()
         .any(|sandbox| sandbox.state == SANDBOX_READY)
     {
         return Ok(());
     }
+    let of_pod = |sandbox: &PodSandbox| sandbox.metadata.as_ref().map(|of| of.uid == pod.uid);
+    sandboxes.retain(|sandbox| of_pod(sandbox) == Some(true));
     let containers = cri.containers(&pod.uid).await?;
     let attempt = |sandbox: &PodSandbox| Some(sandbox.metadata.as_ref()?.attempt + 1);
     let before = sandboxes.iter().filter_map(attempt).max();
@@ -157,8 +161,6 @@ async fn start(world: &World, cri: &Cri, mut pod: RuntimePod) -> Result<()> {
     if let Err(error) = open_group(&world.in_initrd(GROUPS), &pod.group) {
         tracing::warn!("the kubelet may start this pod anew: {error:#}");
     }
-    let name = pod.sandbox.metadata.as_ref();
-    let name = name.map_or_else(String::new, |metadata| metadata.name.clone());
     let request = CreateContainerRequest {
         pod_sandbox_id: id,
         config: Some(pod.container),
@@ -166,7 +168,7 @@ async fn start(world: &World, cri: &Cri, mut pod: RuntimePod) -> Result<()> {
     };
     let container = cri.create_container(&request).await?;
     cri.start_container(container).await?;
-    tracing::info!("{name} is started ahead of the kubelet");
+    tracing::info!("{} is started ahead of the kubelet", named.name);
     Ok(())
 }
 

@@ -56,12 +56,12 @@ impl Cri {
         })
     }
 
-    /// The sandboxes of a pod, ended ones too.
+    /// The sandboxes of pods of this name, whatever their uid, ended ones too.
     ///
     /// # Errors
     /// As [`Self::call`].
-    pub(crate) async fn sandboxes(&self, uid: &str) -> Result<Vec<PodSandbox>> {
-        let request = ListPodSandboxRequest::of_pod(uid);
+    pub(crate) async fn sandboxes(&self, namespace: &str, name: &str) -> Result<Vec<PodSandbox>> {
+        let request = ListPodSandboxRequest::of_name(namespace, name);
         let answer: ListPodSandboxResponse = self.call("ListPodSandbox", &request).await?;
         Ok(answer.items)
     }

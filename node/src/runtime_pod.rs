@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use crate::cri::{
     ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig,
     LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
-    LinuxSandboxSecurityContext, Mount, NamespaceOption, OF_CONTAINER, OF_NODE, PodSandboxConfig,
-    PodSandboxMetadata, RuntimeDefault, UID_LABEL,
+    LinuxSandboxSecurityContext, Mount, NAME_LABEL, NAMESPACE_LABEL, NamespaceOption, OF_CONTAINER,
+    OF_NODE, PodSandboxConfig, PodSandboxMetadata, RuntimeDefault, UID_LABEL,
 };
 
 /// `guaranteedOOMScoreAdj`, which pods have that are critical to their node.
@@ -207,8 +207,8 @@ struct PodLabels<'a> {
 impl PodLabels<'_> {
     fn labels(&self, mut all: BTreeMap<String, String>) -> BTreeMap<String, String> {
         for (key, value) in [
-            ("io.kubernetes.pod.name", self.name),
-            ("io.kubernetes.pod.namespace", self.namespace),
+            (NAME_LABEL, self.name),
+            (NAMESPACE_LABEL, self.namespace),
             (UID_LABEL, self.uid),
         ] {
             all.insert(key.to_owned(), value.to_owned());

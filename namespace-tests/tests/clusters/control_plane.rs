@@ -75,6 +75,7 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
         "kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f - <<'END'\n{WORK}\nEND"
     ))?;
     serves(&node)?;
+    other_arguments_take_the_place_of_the_running_pods(&node)?;
     let identity = identity(&node)?;
     node.cut()?;
     node.start(&lab.hub)?;
@@ -85,6 +86,29 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
     );
     is_taken_over(&node, 1)?;
     serves(&node)
+}
+
+/// The object gets other arguments of etcd and the API server, and the kubelet is started anew: it ends the pods of before and starts
+/// the new ones. Nothing is started ahead of it beside those that run, which have the ports and the data.
+fn other_arguments_take_the_place_of_the_running_pods(node: &Node) -> Result<()> {
+    let words = "is started ahead of the kubelet";
+    let count = |node: &Node| node.log("kubelet").matches(words).count();
+    let before = count(node);
+    node.run(
+        "printf '[etcd]\\nargs = { quota-backend-bytes = \"4294967296\" }\\n[api-server]\\nargs = { audit-log-maxage = 7 }\\n' >> /etc/slipway/cluster.toml
+pkill -9 -x kubelet",
+    )?;
+    for (name, argument) in [
+        ("etcd", "quota-backend-bytes=4294967296"),
+        ("kube-apiserver", "audit-log-maxage=7"),
+    ] {
+        let runs = format!("pgrep -x {name} -a | grep -q -- {argument}");
+        node.wait_for(&format!("the new {name}"), &runs, PODS)?;
+    }
+    let ready = "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz";
+    node.wait_for("the API server", ready, PODS)?;
+    ensure!(count(node) == before, "{}", node.logs());
+    Ok(())
 }
 
 /// The kubelet has what was started ahead of it for its own: it started none of it anew in this start of the node, which is the

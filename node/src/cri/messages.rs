@@ -7,6 +7,9 @@ use prost::Message;
 
 /// The label of sandboxes and containers by which a pod's are found.
 pub(crate) const UID_LABEL: &str = "io.kubernetes.pod.uid";
+/// Those by which a name's are found.
+pub(crate) const NAME_LABEL: &str = "io.kubernetes.pod.name";
+pub(crate) const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 /// A sandbox that runs (`SANDBOX_READY`).
 pub(crate) const SANDBOX_READY: i32 = 0;
 /// A namespace for each container (`NamespaceMode.CONTAINER`).
@@ -24,9 +27,11 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn of_pod(uid: &str) -> Self {
+    fn by(labels: &[(&str, &str)]) -> Self {
+        let pairs = labels.iter();
+        let pairs = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         Self {
-            label_selector: [(UID_LABEL.to_owned(), uid.to_owned())].into(),
+            label_selector: pairs.collect(),
         }
     }
 }
@@ -38,9 +43,10 @@ pub(crate) struct ListPodSandboxRequest {
 }
 
 impl ListPodSandboxRequest {
-    pub(super) fn of_pod(uid: &str) -> Self {
+    pub(super) fn of_name(namespace: &str, name: &str) -> Self {
+        let labels = [(NAMESPACE_LABEL, namespace), (NAME_LABEL, name)];
         Self {
-            filter: Some(Filter::of_pod(uid)),
+            filter: Some(Filter::by(&labels)),
         }
     }
 }
@@ -88,7 +94,7 @@ impl ListContainersRequest {
     pub(super) fn of_pod(uid: &str) -> Self {
         Self {
             filter: Some(ContainerFilter {
-                label_selector: Filter::of_pod(uid).label_selector,
+                label_selector: Filter::by(&[(UID_LABEL, uid)]).label_selector,
             }),
         }
     }
