@@ -328,7 +328,13 @@ fn each_side_may_end_before_the_other_and_a_server_that_never_ends_is_cut() {
 fn connections_are_bounded_and_one_that_ends_makes_room() {
     let folder = tempfile::tempdir().unwrap();
     let one = Echo::new(1);
-    let running = Running::begin(folder.path(), &[one.address], QUICK);
+    // Hundreds of connections at once may take longer than a server may otherwise, beside compilers.
+    let patient = Times {
+        connect: LONGEST,
+        check: LONGEST,
+        ..QUICK
+    };
+    let running = Running::begin(folder.path(), &[one.address], patient);
     let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(|_| running.connect()).collect();
     assert!(streams.iter_mut().all(|stream| asked(stream) == Some(1)));
     assert_eq!(running.answered(), None);
