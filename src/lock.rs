@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::debian::Mirrors;
 use crate::debian::archive::{Archive, Request, suites};
@@ -30,8 +30,7 @@ use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
-use crate::recipe::{ContainerImage, Debian, KubeletRequest, LockRequest, Recipe, SetRequest};
-use crate::release::Tables;
+use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
 
 use keep::Earlier;
 
@@ -143,25 +142,29 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
     }
     let lock = make(session, &recipe.debian, &request, &step, digests, earlier)?;
     if let Some(behind) = known.as_ref().and_then(|known| behind(known, &lock)) {
-        if !older {
-            bail!(
-                "{behind}: it would take packages back, or is a replay; use another mirror, or `slipway lock {} --older`",
-                recipe.path.display()
-            );
-        }
+        let path = recipe.path.display();
+        ensure!(
+            older,
+            "{behind}: it would take packages back, or is a replay; use another mirror, or `slipway lock {path} --older`"
+        );
         session.progress.warn(&behind);
     }
     let mut locked = LockedRecipe { recipe, lock };
     if let Some((wanted, tables, images)) = wanted {
         let kept = earlier.filter(|earlier| !earlier.renews_kubelet());
-        let known = kept.map(|earlier| earlier.lock);
+        let kept = kept.and_then(|earlier| kubelet::kept(earlier.lock, &locked, wanted, &tables));
+        // Compiling takes the toolchain from the packages chosen above.
+        let (pinned, images) = match kept {
+            Some(kept) => {
+                let version = kept.kubelet.version.trim_start_matches('v');
+                let images = kubelet::images(&tables, version, &request.images)?;
+                (kept, images)
+            }
+            None => (kubelet::pin(session, &locked, wanted, &tables)?, images),
+        };
         locked.lock.images = images;
-        pin_programs(
-            session,
-            &mut locked,
-            (wanted, &tables, &request.images),
-            known,
-        )?;
+        locked.lock.kubelet = Some(pinned.kubelet);
+        locked.lock.components = pinned.components;
     }
     if let Some(known) = &known {
         say_changes(known, &locked.lock, &session.progress);
@@ -169,32 +172,6 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
     let size = file::write(&path, &locked.lock)?;
     step.made(Some(size));
     Ok(locked)
-}
-
-/// Pins the programs of the kubelet's release: those of an earlier lock if they still fit. Compiling takes the toolchain from the
-/// packages of the new lock.
-fn pin_programs(
-    session: &Session,
-    locked: &mut LockedRecipe,
-    (wanted, tables, images): (&KubeletRequest, &Tables, &[ContainerImage]),
-    known: Option<&Lock>,
-) -> Result<()> {
-    let known = known.filter(|known| kubelet::still_fits(known, &locked.lock, wanted));
-    if let Some(known) = known {
-        let version = known
-            .kubelet
-            .as_ref()
-            .map_or("", |kubelet| &kubelet.version);
-        let version = version.trim_start_matches('v');
-        locked.lock.images = kubelet::images(tables, version, images)?;
-        locked.lock.kubelet.clone_from(&known.kubelet);
-        locked.lock.components.clone_from(&known.components);
-        return Ok(());
-    }
-    let pinned = kubelet::pin(session, locked, wanted, tables)?;
-    locked.lock.kubelet = Some(pinned.kubelet);
-    locked.lock.components = pinned.components;
-    Ok(())
 }
 
 /// Says what a new lock has otherwise than the one before: what is changed is what will be built.
@@ -322,32 +299,24 @@ fn make(
     };
     step.note("reading the archive's indexes");
     let mut archive = Archive::read(&source, &session.cache, step)?;
-    if let Some(earlier) = &earlier {
-        keep::add_gone(
-            session,
-            earlier,
-            &mirrors,
-            &debian.snapshots,
-            &mut archive,
-            step,
-        )?;
-    }
     let mut pool = archive.pool()?;
     step.note("choosing packages");
-    for pin in earlier.iter().flat_map(Earlier::pins) {
-        pool.keep(&pin.name, &pin.version);
+    if let Some(earlier) = &earlier {
+        let gone = earlier.gone(&pool);
+        if !gone.is_empty() {
+            drop(pool);
+            let places = (&mirrors, debian.snapshots.as_slice());
+            keep::add_gone(session, earlier, &gone, places, &mut archive, step)?;
+            pool = archive.pool()?;
+        }
+        pool.keep(&earlier.pins());
     }
     let mut lock = Lock {
         version: VERSION,
         recipe_digest: digests.recipe,
         tools_digest: digests.tools,
-        epoch: 0,
-        earlier: Vec::new(),
-        sources: Vec::new(),
         sets: choose(&archive, &mut pool, architecture, sets, earlier)?,
-        kubelet: None,
-        components: BTreeMap::new(),
-        images: BTreeMap::new(),
+        ..Lock::default()
     };
     for (suite, release) in &archive.suites {
         lock.epoch = lock.epoch.max(release.date);

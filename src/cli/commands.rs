@@ -73,8 +73,10 @@ pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
     fs::write(&tried, &text).with_context(|| format!("writing {}", tried.display()))?;
     recipe::load(&tried)?;
     let about = || format!("writing {}", path.display());
-    let mut file = fs::File::create_new(&path).with_context(about)?;
+    let mut file = tempfile::NamedTempFile::new_in(".").with_context(about)?;
     file.write_all(text.as_bytes()).with_context(about)?;
+    file.as_file().sync_all().with_context(about)?;
+    file.persist_noclobber(&path).with_context(about)?;
     if output.json {
         arguments::print_json(&serde_json::json!({ "recipe": path }))?;
     } else {

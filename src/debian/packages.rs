@@ -1,6 +1,6 @@
 //! The index of an archive's packages, read from `Packages` files.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::deb822::{Malformed, Reader};
 use super::relation;
@@ -199,23 +199,29 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Takes this version of a name in place of the newest one, where it is; returns whether it is there.
-    pub fn keep(&mut self, name: &str, version: &str) -> bool {
-        let mut packages = self.packages.iter().enumerate();
-        let found =
-            packages.find(|(_, package)| package.name == name && package.version == version);
-        let Some((id, package)) = found else {
-            return false;
-        };
-        let (name, backport) = (package.name, package.backport);
-        if backport {
-            self.backports.insert(name, id);
-        } else {
-            self.normal.insert(name, id);
+    /// Takes these versions, by name, in place of the newest ones, where they are.
+    pub fn keep(&mut self, pins: &BTreeSet<(&str, &str)>) {
+        for id in 0..self.packages.len() {
+            let Package {
+                name,
+                version,
+                backport,
+                ..
+            } = self.packages[id];
+            if pins.contains(&(name, version)) {
+                let versions = match backport {
+                    true => &mut self.backports,
+                    false => &mut self.normal,
+                };
+                // Of the same version in two suites the first counts, as without pins.
+                let known = versions.entry(name).or_insert(id);
+                if self.packages[*known].version != version {
+                    *known = id;
+                }
+                self.note_provided(id);
+                self.kept.insert(name);
+            }
         }
-        self.note_provided(id);
-        self.kept.insert(name);
-        true
     }
 
     /// Whether the version of a name is an earlier choice.

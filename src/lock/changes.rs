@@ -137,19 +137,11 @@ mod tests {
             }
         };
         Lock {
-            version: 1,
-            recipe_digest: String::new(),
-            tools_digest: String::new(),
-            epoch: 0,
-            earlier: Vec::new(),
-            sources: Vec::new(),
             sets: sets
                 .iter()
                 .map(|(set, pins)| ((*set).to_owned(), pins.iter().map(package).collect()))
                 .collect(),
-            kubelet: None,
-            components: BTreeMap::new(),
-            images: BTreeMap::new(),
+            ..Lock::default()
         }
     }
 

@@ -16,7 +16,7 @@ use crate::host::atomic_file;
 pub const VERSION: u32 = 1;
 
 /// All external inputs of a recipe's build.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Lock {
     /// Version of this format, [`VERSION`].

@@ -1,15 +1,16 @@
 //! The pins of an earlier lock: kept where they still fit, as far as their packages can still be had.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
 use super::fetching::try_to_fetch;
 use super::file::Lock;
+use crate::debian::Mirrors;
 use crate::debian::archive::Archive;
+use crate::debian::packages::{self, Pool};
 use crate::debian::pinned::{Deb, LockedPackage};
-use crate::debian::{Mirrors, packages};
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::install::deb;
@@ -27,13 +28,26 @@ pub(super) struct Earlier<'a> {
 }
 
 impl Earlier<'_> {
-    /// The packages to keep, each once.
-    pub(super) fn pins(&self) -> Vec<&LockedPackage> {
-        let mut seen = BTreeSet::new();
+    /// The packages to keep, each once, by name and version.
+    fn packages(&self) -> BTreeMap<(&str, &str), &LockedPackage> {
         let all = self.lock.sets.values().flatten();
         all.filter(|package| !self.renewed.contains(&package.name))
-            .filter(|package| seen.insert((&package.name, &package.version)))
+            .map(|package| ((package.name.as_str(), package.version.as_str()), package))
             .collect()
+    }
+
+    /// Their names and versions.
+    pub(super) fn pins(&self) -> BTreeSet<(&str, &str)> {
+        self.packages().into_keys().collect()
+    }
+
+    /// Those that a pool does not have.
+    pub(super) fn gone(&self, pool: &Pool<'_>) -> Vec<LockedPackage> {
+        let mut packages = self.packages();
+        for package in &pool.packages {
+            packages.remove(&(package.name, package.version));
+        }
+        packages.into_values().cloned().collect()
     }
 
     /// Whether the kubelet is chosen anew.
@@ -82,7 +96,7 @@ impl Earlier<'_> {
     }
 }
 
-/// Adds to the archive what it does not have any more of the earlier lock's packages, from the packages themselves. What can be had
+/// Adds packages of the earlier lock to the archive that it does not have any more, from the packages themselves. What can be had
 /// nowhere is named: the present version is taken.
 ///
 /// # Errors
@@ -90,33 +104,18 @@ impl Earlier<'_> {
 pub(super) fn add_gone(
     session: &Session,
     earlier: &Earlier<'_>,
-    mirrors: &Mirrors,
-    snapshots: &[String],
+    gone: &[LockedPackage],
+    (mirrors, snapshots): (&Mirrors, &[String]),
     archive: &mut Archive,
     step: &Step,
 ) -> Result<()> {
-    let gone: Vec<LockedPackage> = {
-        let pool = archive.pool()?;
-        let there: BTreeSet<(&str, &str)> = pool
-            .packages
-            .iter()
-            .map(|package| (package.name, package.version))
-            .collect();
-        let pins = earlier.pins().into_iter();
-        pins.filter(|pin| !there.contains(&(pin.name.as_str(), pin.version.as_str())))
-            .cloned()
-            .collect()
-    };
-    if gone.is_empty() {
-        return Ok(());
-    }
-    let (debs, failures) = try_to_fetch(session, mirrors, snapshots, earlier.lock, &gone, step)?;
+    let (debs, failures) = try_to_fetch(session, mirrors, snapshots, earlier.lock, gone, step)?;
     for failure in failures {
         session
             .progress
             .warn(&format!("a pin cannot be kept: {failure}"));
     }
-    let mut texts = std::collections::BTreeMap::new();
+    let mut texts = BTreeMap::new();
     for Deb { package, path } in &debs {
         let text: &mut String = texts.entry(package.archive.as_str()).or_default();
         text.push_str(&paragraph(package, path)?);
@@ -190,16 +189,8 @@ mod tests {
     #[test]
     fn what_the_lock_does_not_have_cannot_be_renewed() {
         let lock = Lock {
-            version: 1,
-            recipe_digest: String::new(),
-            tools_digest: String::new(),
-            epoch: 0,
-            earlier: Vec::new(),
-            sources: Vec::new(),
             sets: [("root".to_owned(), vec![package("1")])].into(),
-            kubelet: None,
-            components: std::collections::BTreeMap::new(),
-            images: std::collections::BTreeMap::new(),
+            ..Lock::default()
         };
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         for (renewed, expected) in [

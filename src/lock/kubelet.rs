@@ -81,15 +81,24 @@ pub fn images(
     Ok(found)
 }
 
-/// Whether the programs of an earlier lock are what a recipe wants still, with the packages of a new lock: of the version, all that
-/// it wants and no more, from one of its sources, and compiled by the same toolchain if they are compiled.
-pub fn still_fits(known: &Lock, new: &Lock, request: &KubeletRequest) -> bool {
-    let Some(kubelet) = &known.kubelet else {
-        return false;
+/// The programs of an earlier lock, if they are what a recipe wants still, with the packages of a new lock: of the version, all that it
+/// wants and no more, from one of its sources, as the release table has them, and compiled by the same toolchain if they are compiled.
+pub fn kept(
+    known: &Lock,
+    locked: &LockedRecipe,
+    request: &KubeletRequest,
+    tables: &Tables,
+) -> Option<Pinned> {
+    let pinned = Pinned {
+        kubelet: known.kubelet.clone()?,
+        components: known.components.clone(),
+        hit: true,
     };
+    let kubelet = &pinned.kubelet;
+    let architecture = locked.recipe.image.architecture.debian();
     let is_source = |source: &KubeletSource| match (source, &kubelet.source) {
         (KubeletSource::Release { url }, LockedFrom::Release { url: found }) => {
-            found.starts_with(url.as_str())
+            *found == release::kubelet_url(url, tables, &kubelet.version, architecture)
         }
         (
             KubeletSource::Oci { reference },
@@ -101,17 +110,20 @@ pub fn still_fits(known: &Lock, new: &Lock, request: &KubeletRequest) -> bool {
         // A file is read again: it costs nothing, and it may be another one.
         _ => false,
     };
-    let compiled = known.components.values().chain([kubelet]).any(|program| {
+    let compiled = pinned.components.values().chain([kubelet]).any(|program| {
         matches!(
             program.source,
             LockedFrom::GoModule { .. } | LockedFrom::KubeletModule
         )
     });
     let tools = |lock: &Lock| lock.sets.get(SET_TOOLS_GO).cloned();
-    version::fits(&kubelet.version, &request.version)
-        && request.components.iter().eq(known.components.keys())
+    let entry = tables.get(kubelet.version.trim_start_matches('v'));
+    let fits = version::fits(&kubelet.version, &request.version)
+        && request.components.iter().eq(pinned.components.keys())
         && request.sources.iter().any(is_source)
-        && (!compiled || tools(known) == tools(new))
+        && (!compiled || tools(known) == tools(&locked.lock))
+        && entry.is_none_or(|entry| table::verify(entry, &pinned, architecture).is_ok());
+    fits.then_some(pinned)
 }
 
 /// Whether a source is not the vendor's release, but the user's own kubelet.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -96,6 +96,19 @@ fn run_with(place: &Place, words: &[&str], variables: &[(&str, &str)]) -> (bool,
     (output.status.success(), said)
 }
 
+/// The command that makes a lock, or mends it.
+const LOCK: [&str; 2] = ["lock", "recipes/small.toml"];
+
+/// A place whose recipe has just been locked: the lock's path, and its text.
+fn freshly_locked(deep: &str) -> (Place, PathBuf, String) {
+    let place = Place::new(deep, None);
+    let (done, said) = run(&place, &LOCK);
+    assert!(done, "{said}");
+    let lock = place.folder.join("recipes/small.lock");
+    let fresh = fs::read_to_string(&lock).unwrap();
+    (place, lock, fresh)
+}
+
 fn locked(place: &Place) -> toml::Table {
     let text = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
     let lock: toml::Table = toml::from_str(&text).unwrap();
@@ -133,6 +146,16 @@ fn a_kubelet_comes_from_a_release_server_or_a_registry() {
     let out = place.folder.join("out/small-1.0");
     let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
     assert!(manifest.contains(&sha256), "{manifest}");
+
+    // A package more moves no kubelet, and its server, which is away, is not asked.
+    set(&format!("{binary}.sha256"), b"away");
+    let recipe = place.folder.join("recipes/small.toml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    fs::write(&recipe, text.replace("[\"mount\"]", "[\"mount\", \"jq\"]")).unwrap();
+    let (good, said) = run(&place, &LOCK);
+    assert!(good && said.contains("+ jq "), "{said}");
+    assert_eq!(locked(&place), kubelet);
+    set(&format!("{binary}.sha256"), sha256.as_bytes());
 
     serve_layout(&out.join("kubelet.oci"), "kubelet", &set);
     let image = format!("{{ oci = \"{host}/kubelet:v1.36.3\" }}");
@@ -464,12 +487,7 @@ fn memmem(all: &[u8], wanted: &[u8]) -> bool {
 /// more and the cache has. One that can be had nowhere is named and taken anew; `--renew=NAME` moves one package, `--renew` all.
 #[test]
 fn a_package_more_moves_no_other_pin() {
-    let place = Place::new("pins", None);
-    let lock = place.folder.join("recipes/small.lock");
-    let words = ["lock", "recipes/small.toml"];
-    let (done, said) = run(&place, &words);
-    assert!(done, "{said}");
-    let fresh = fs::read_to_string(&lock).unwrap();
+    let (place, lock, fresh) = freshly_locked("pins");
     // An earlier version of one package, which is in no index; its file is the present one's, which says another version.
     let (name, version) = ("base-passwd", "0~earlier");
     let line = fresh
@@ -487,7 +505,7 @@ fn a_package_more_moves_no_other_pin() {
     let recipe = RECIPE.replace("packages = [", "packages = [\"jq\", ");
     assert_ne!(recipe, RECIPE);
     fs::write(place.folder.join("recipes/small.toml"), recipe).unwrap();
-    let (done, said) = run(&place, &words);
+    let (done, said) = run(&place, &LOCK);
     assert!(done, "{said}");
     assert!(
         said.contains(&format!("a pin cannot be kept: {name} {version}")),
@@ -536,12 +554,7 @@ fn a_package_more_moves_no_other_pin() {
 /// A mirror that is behind the last lock's is an error, unless it is asked for: it may be a replay of an old state.
 #[test]
 fn a_mirror_that_is_behind_the_last_lock_is_refused() {
-    let place = Place::new("behind", None);
-    let lock = place.folder.join("recipes/small.lock");
-    let words = ["lock", "recipes/small.toml"];
-    let (done, said) = run(&place, &words);
-    assert!(done, "{said}");
-    let fresh = fs::read_to_string(&lock).unwrap();
+    let (place, lock, fresh) = freshly_locked("behind");
     let line = fresh
         .lines()
         .find(|line| line.contains("suite = \"trixie-security\""))
@@ -568,12 +581,7 @@ fn a_mirror_that_is_behind_the_last_lock_is_refused() {
 /// Another version of Slipway, whose lists of its own tools differ, neither breaks `--locked` nor moves what the image is made of.
 #[test]
 fn other_tools_of_slipway_leave_a_lock_valid() {
-    let place = Place::new("tools", None);
-    let lock = place.folder.join("recipes/small.lock");
-    let words = ["lock", "recipes/small.toml"];
-    let (done, said) = run(&place, &words);
-    assert!(done, "{said}");
-    let fresh = fs::read_to_string(&lock).unwrap();
+    let (place, lock, fresh) = freshly_locked("tools");
     let line = fresh
         .lines()
         .find(|line| line.starts_with("tools-digest = "))
@@ -590,7 +598,7 @@ fn other_tools_of_slipway_leave_a_lock_valid() {
     assert!(done && said.contains("tools-run"), "{said}");
     assert!(said.contains("warning: the lock's tools"), "{said}");
     assert_eq!(fs::read_to_string(&lock).unwrap(), other);
-    let (done, said) = run(&place, &words);
+    let (done, said) = run(&place, &LOCK);
     assert!(done && said.contains("(tools-run)"), "{said}");
     assert_eq!(fs::read_to_string(&lock).unwrap(), fresh);
 }

@@ -1,6 +1,6 @@
 //! Packages from a mirror on loopback: intact, missing, and with wrong content.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use data_encoding::HEXLOWER;
 
@@ -32,10 +32,7 @@ fn content(name: &str) -> Vec<u8> {
 fn lock(names: &[&str]) -> Lock {
     Lock {
         version: VERSION,
-        recipe_digest: String::new(),
-        tools_digest: String::new(),
         epoch: 1_795_140_670,
-        earlier: Vec::new(),
         sources: vec![LockedSource {
             archive: "debian".to_owned(),
             suite: "trixie".to_owned(),
@@ -46,9 +43,7 @@ fn lock(names: &[&str]) -> Lock {
             names.iter().map(|name| package(name)).collect(),
         )]
         .into(),
-        kubelet: None,
-        components: BTreeMap::new(),
-        images: Default::default(),
+        ..Lock::default()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
 use crate::recipe::KubeletRequest;
-use crate::release::Release;
+use crate::release::{Release, Tables};
 
 /// Short timeouts, because the next source is tried after a failure.
 const PATIENCE: Patience = Patience {
@@ -73,6 +73,12 @@ impl Place {
             sha256: Some(binary.sha256.clone()),
         }
     }
+}
+
+/// Where the kubelet of a release (`v1.36.3`) is at a server whose URLs have the form of `template`.
+pub(super) fn kubelet_url(template: &str, tables: &Tables, release: &str, arch: &str) -> String {
+    let entry = tables.get(release.trim_start_matches('v'));
+    Place::of(entry, "kubelet", release, arch, template).url
 }
 
 pub(super) fn pin(
