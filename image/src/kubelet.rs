@@ -163,7 +163,7 @@ pub const LINKS: &[(&str, &str)] = &[
 pub const FOLDERS: &[(&str, u32)] = &[
     (STATE, 0o700),
     ("/var/lib/kubelet/volumeplugins", 0o700),
-    ("/var/log/pods", 0o755),
+    (POD_LOGS, 0o755),
     ("/var/log/containers", 0o755),
     ("/var/lib/cni", 0o755),
     ("/var/opt/cni/bin", 0o755),
@@ -184,6 +184,8 @@ pub const CONTAINER: &str = "kubelet";
 pub const UNIT: &str = "kubelet.service";
 /// The kubelet's configuration; the image has a default that runs without an API server.
 pub const CONFIG: &str = "/etc/kubernetes/kubelet.yaml";
+/// Where pods have their logs.
+pub const POD_LOGS: &str = "/var/log/pods";
 /// The kubelet's configuration on a node of a cluster, where kubeadm has it: it takes the place of [`CONFIG`].
 pub const JOINED_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 /// The kubelet's arguments on a node of a cluster, where kubeadm has them (systemd.exec(5), `EnvironmentFile=`).

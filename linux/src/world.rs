@@ -106,6 +106,14 @@ impl World {
         text.trim().parse().map_err(anyhow::Error::msg)
     }
 
+    /// The number of this boot; empty without procfs.
+    #[must_use]
+    pub fn boot_id(&self) -> String {
+        let file = self.proc.join("sys/kernel/random/boot_id");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.trim().to_owned()
+    }
+
     /// Sleeps. Loops sleep by a [`crate::waiter::Waiter`], which keeps the watchdog fed.
     pub(crate) fn sleep(&self, time: Duration) {
         match &self.clock {

@@ -13,19 +13,13 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{pivot_root, sethostname};
 
+use slipway::host::sandbox::DEVICE_LINKS;
+
 use crate::control_groups::Hierarchy;
 
 /// Devices of the host that a node has.
 const DEVICES: &[&str] = &[
     "null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse",
-];
-/// Conventional links in `/dev`.
-const DEVICE_LINKS: &[(&str, &str)] = &[
-    ("fd", "/proc/self/fd"),
-    ("stdin", "/proc/self/fd/0"),
-    ("stdout", "/proc/self/fd/1"),
-    ("stderr", "/proc/self/fd/2"),
-    ("ptmx", "pts/ptmx"),
 ];
 
 /// The file system and the control groups of a node.

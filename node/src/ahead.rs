@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cluster::report::Report;
 use cluster::yaml;
-use image::kubelet::{RUNTIME_SOCKET, STATE, STATIC_PODS};
+use image::kubelet::{JOINED_CONFIG, POD_LOGS, RUNTIME_SOCKET, STATIC_PODS};
 use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
@@ -24,16 +24,12 @@ use crate::runtime_pod::{RuntimePod, Settings};
 
 /// What the API waits for. The others end without an API server, so they are written once it serves.
 const AHEAD: [&str; 2] = ["etcd", "kube-apiserver"];
-/// The kubelet's configuration.
-const CONFIG: &str = "config.yaml";
-/// Where pods have their logs by default.
-const LOGS: &str = "/var/log/pods";
 /// How long containerd may take from its socket to its first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is asked.
 const EVERY: Duration = Duration::from_millis(20);
-/// The unified hierarchy of control groups.
-const GROUPS: &str = "/sys/fs/cgroup";
+/// The unified hierarchy of control groups, below `/sys`.
+const GROUPS: &str = "fs/cgroup";
 /// The controllers without which the kubelet says that a pod's group does not exist (`cgroup_v2_manager_linux.go`).
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
 
@@ -81,7 +77,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
 
 /// What the kubelet's configuration says of pods, or what of it is not known here.
 fn settings(world: &World, node: &str) -> Result<Result<Settings, &'static str>> {
-    let path = world.in_initrd(STATE).join(CONFIG);
+    let path = world.in_initrd(JOINED_CONFIG);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let config = read_yaml(&text).with_context(|| path.display().to_string())?;
     let text = |key: &str, default: &str| {
@@ -94,7 +90,7 @@ fn settings(world: &World, node: &str) -> Result<Result<Settings, &'static str>>
     Ok(Ok(Settings {
         node: node.to_owned(),
         systemd: text("cgroupDriver", "cgroupfs") == "systemd",
-        logs: text("podLogsDir", LOGS),
+        logs: text("podLogsDir", POD_LOGS),
     }))
 }
 
@@ -158,7 +154,7 @@ async fn start(world: &World, cri: &Cri, mut pod: RuntimePod) -> Result<()> {
     folders(world, &mut pod, restarts)?;
     let id = cri.run_sandbox(&pod.sandbox).await?;
     // The kubelet ends what is not in the group that it expects.
-    if let Err(error) = open_group(&world.in_initrd(GROUPS), &pod.group) {
+    if let Err(error) = open_group(&world.sys.join(GROUPS), &pod.group) {
         tracing::warn!("the kubelet may start this pod anew: {error:#}");
     }
     let request = CreateContainerRequest {
@@ -230,10 +226,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         run(&World::below(folder.path(), Clock::Real)).unwrap();
         let world = machine(folder.path(), OBJECT);
-        put(
-            &world.in_initrd(STATE).join(CONFIG),
-            "cgroupDriver: systemd\n",
-        );
+        put(&world.in_initrd(JOINED_CONFIG), "cgroupDriver: systemd\n");
         run(&world).unwrap();
     }
 

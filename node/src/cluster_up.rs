@@ -88,13 +88,13 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     {
         tracing::info!("the controller manager gives this node its subnets: {error:#}");
     }
-    if object.cni == Cni::Bridge {
-        // The kubelet has the API server to itself for this moment: on two processors a hundred requests beside its own would cost
-        // it half a second. It needs none of the objects.
-        own_node::soon(world, FIRST, &api, &path);
-    }
     // Those of a further control plane are there.
     if object.further.is_none() {
+        if object.cni == Cni::Bridge {
+            // The kubelet has the API server to itself for this moment: on two processors a hundred requests beside its own would
+            // cost it half a second. It needs none of the objects.
+            own_node::soon(world, FIRST, &api, &path);
+        }
         let sent = step(world, "objects", || {
             apply::run(world, &api, bootstrap, &mut journal)
         })?;

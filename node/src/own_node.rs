@@ -1,7 +1,5 @@
 //! This node as the API server has it, until it is Ready.
 
-use std::fs;
-
 use anyhow::{Context, Result, bail};
 use cluster::address::Subnet;
 use cluster::object::{Cni, Object};
@@ -14,8 +12,6 @@ use crate::steps::{self, step};
 use crate::waiting::{Limits, wait};
 use api::Api;
 
-/// The number of this boot, below `/proc`.
-const BOOT_ID: &str = "sys/kernel/random/boot_id";
 /// The leases of those of a control plane of whom one works at a time.
 const LEASES: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
@@ -166,8 +162,8 @@ fn ready(world: &World, api: &Api, path: &str) -> Result<()> {
     let node = node(api, path)?;
     // What the kubelet said before the reboot stays for some time.
     let reported = node["status"]["nodeInfo"]["bootID"].as_str();
-    let boot = fs::read_to_string(world.proc.join(BOOT_ID)).unwrap_or_default();
-    if reported.is_some_and(|reported| !boot.is_empty() && reported != boot.trim()) {
+    let boot = world.boot_id();
+    if reported.is_some_and(|reported| !boot.is_empty() && reported != boot) {
         bail!("the kubelet of this boot has not reported yet");
     }
     match readiness(&node) {
@@ -194,9 +190,10 @@ mod tests {
         let api = Api::plain(&url).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let world = World::below(folder.path(), Clock::Real);
-        put(&world.proc.join(BOOT_ID), "before\n");
+        let boot = world.proc.join("sys/kernel/random/boot_id");
+        put(&boot, "before\n");
         ready(&world, &api, "/api/v1/nodes/a").unwrap();
-        put(&world.proc.join(BOOT_ID), "now\n");
+        put(&boot, "now\n");
         let error = ready(&world, &api, "/api/v1/nodes/a").unwrap_err();
         assert!(error.to_string().contains("this boot"), "{error}");
     }

@@ -129,8 +129,10 @@ impl RuntimePod {
         };
         only(container, CONTAINER)?;
         let requests = container["resources"]["requests"].as_object();
-        let requests =
-            requests.filter(|_| container["resources"].as_object().map(Map::len) == Some(1));
+        let requests = requests.filter(|requests| {
+            // Without a request, or with a limit, a pod is of another class and in another control group.
+            !requests.is_empty() && container["resources"].as_object().map(Map::len) == Some(1)
+        });
         let requests = requests.context("resources")?;
         let (group, parent) = groups(&uid, settings.systemd);
         let (mounts, folders) = mounts(container, list(spec, "volumes"))?;
@@ -301,7 +303,8 @@ fn shares(requests: &Map<String, Value>) -> Result<i64> {
     Ok((thousandths * 1024 / 1000).max(LEAST_SHARES))
 }
 
-/// The control group of a pod of the class Burstable: its path, and what the runtime is told.
+/// The control group of a pod that requests resources and limits none (Kubernetes calls that the QoS class Burstable): its path, and what
+/// the runtime is told.
 fn groups(uid: &str, systemd: bool) -> (String, String) {
     if systemd {
         let uid = uid.replace('-', "_");
@@ -323,7 +326,6 @@ fn mounts(container: &Value, volumes: &[Value]) -> Result<(Vec<Mount>, Vec<Strin
         match host["type"].as_str().unwrap_or_default() {
             "DirectoryOrCreate" => folders.push(path.clone()),
             "" | "Directory" | "File" => {}
-            "FileOrCreate" if std::path::Path::new(&path).exists() => {}
             other => bail!("volume {name} of the type {other}"),
         }
         paths.insert(name, path);

@@ -18,6 +18,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+pub use namespace::DEVICE_LINKS;
 pub use user::{become_root_of_namespace, forbidding_sysctl};
 
 /// Lines of a failed program's error output that are part of our error.

@@ -34,7 +34,7 @@ const DEVICES: &[&str] = &[
     "/dev/tty",
 ];
 /// Conventional links in `/dev`.
-const DEVICE_LINKS: &[(&str, &str)] = &[
+pub const DEVICE_LINKS: &[(&str, &str)] = &[
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
     ("stdout", "/proc/self/fd/1"),
