@@ -1,0 +1,104 @@
+//! What commands about recipes take: `new`, `build`, `lock`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use slipway::lock::Mode;
+
+/// `slipway new`
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    /// The image's name
+    pub name: String,
+    /// The recipe that Slipway carries and this one extends
+    #[arg(
+        long,
+        default_value = "node",
+        value_parser = clap::builder::PossibleValuesParser::new(slipway::recipe::carried::names())
+    )]
+    pub from: String,
+}
+
+/// The recipe that a command is about.
+#[derive(Debug, Args)]
+pub(crate) struct RecipeArgs {
+    /// The recipe
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub recipe: PathBuf,
+}
+
+/// Where builds are written.
+#[derive(Debug, Args)]
+pub(crate) struct OutArgs {
+    /// The folder below which the image's folder is written
+    #[arg(short, long, value_name = "DIR", default_value = "out", value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+}
+
+/// `slipway build`
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub out: OutArgs,
+    /// Fail if the lock is missing or does not fit the recipe, instead of making it
+    #[arg(long)]
+    pub locked: bool,
+    /// Only say what would be fetched and written
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl BuildArgs {
+    pub(crate) const fn mode(&self) -> Mode {
+        if self.locked {
+            Mode::Locked
+        } else {
+            Mode::Make
+        }
+    }
+}
+
+/// `slipway lock`
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Choose everything anew, even if the lock fits the recipe; with names only these packages, and `kubelet` for the
+    /// programs of its release: all other pins are kept
+    #[arg(
+        long,
+        value_name = "PACKAGE,…",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_delimiter = ','
+    )]
+    pub renew: Option<Vec<String>>,
+    /// Take a mirror's state even if it is older than that of the last lock
+    #[arg(long, conflicts_with = "locked")]
+    pub older: bool,
+    /// Show what the lock has otherwise than this one
+    #[arg(long, value_name = "OLD")]
+    pub diff: Option<PathBuf>,
+    /// Write nothing: fail unless the lock is there and fits the recipe
+    #[arg(long, conflicts_with = "renew")]
+    pub locked: bool,
+}
+
+impl LockArgs {
+    pub(crate) const fn mode(&self) -> Mode {
+        match (&self.renew, self.locked) {
+            (Some(_), _) => Mode::Renew,
+            (None, true) => Mode::Locked,
+            (None, false) => Mode::Make,
+        }
+    }
+
+    /// The packages that are chosen anew; none if it is all of them.
+    pub(crate) fn renewed(&self) -> Vec<String> {
+        let named = self.renew.iter().flatten();
+        named.filter(|name| !name.is_empty()).cloned().collect()
+    }
+}
