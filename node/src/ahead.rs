@@ -26,6 +26,8 @@ use crate::runtime_pod::{RuntimePod, Settings};
 const AHEAD: [&str; 2] = ["etcd", "kube-apiserver"];
 /// How long containerd may take from its socket to its first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many seconds a pod of another manifest may take to end. Both end in one, unless something else is wrong.
+const GRACE: i64 = 10;
 /// How often it is asked.
 const EVERY: Duration = Duration::from_millis(20);
 /// The unified hierarchy of control groups, below `/sys`.
@@ -129,19 +131,23 @@ async fn serves(cri: &Cri) -> Result<()> {
     }
 }
 
-/// Starts a pod, unless it runs, or runs as another manifest had it: the kubelet ends that one before it starts this one, and both at
-/// once would want the same port and the same data.
+/// Starts a pod, unless it runs. One that runs as another manifest had it is ended first: both want the same port and the same data,
+/// and the kubelet, which has not seen the manifest change, would start this one beside it and wait after each failure.
 async fn start(world: &World, cri: &Cri, mut pod: RuntimePod) -> Result<()> {
     let named = pod.sandbox.metadata.clone().unwrap_or_default();
-    let mut sandboxes = cri.sandboxes(&named.namespace, &named.name).await?;
-    if sandboxes
-        .iter()
-        .any(|sandbox| sandbox.state == SANDBOX_READY)
-    {
+    let sandboxes = cri.sandboxes(&named.namespace, &named.name).await?;
+    let of_pod = |sandbox: &PodSandbox| sandbox.metadata.as_ref().map(|of| of.uid == pod.uid);
+    let (sandboxes, others): (Vec<_>, Vec<_>) = sandboxes
+        .into_iter()
+        .partition(|sandbox| of_pod(sandbox) == Some(true));
+    let runs = |sandbox: &PodSandbox| sandbox.state == SANDBOX_READY;
+    for other in others.into_iter().filter(runs) {
+        end(cri, other).await?;
+        tracing::info!("{} of another manifest is ended", named.name);
+    }
+    if sandboxes.iter().any(runs) {
         return Ok(());
     }
-    let of_pod = |sandbox: &PodSandbox| sandbox.metadata.as_ref().map(|of| of.uid == pod.uid);
-    sandboxes.retain(|sandbox| of_pod(sandbox) == Some(true));
     let containers = cri.containers(&pod.uid).await?;
     let attempt = |sandbox: &PodSandbox| Some(sandbox.metadata.as_ref()?.attempt + 1);
     let before = sandboxes.iter().filter_map(attempt).max();
@@ -166,6 +172,15 @@ async fn start(world: &World, cri: &Cri, mut pod: RuntimePod) -> Result<()> {
     cri.start_container(container).await?;
     tracing::info!("{} is started ahead of the kubelet", named.name);
     Ok(())
+}
+
+/// Ends a pod's containers, and then its sandbox.
+async fn end(cri: &Cri, sandbox: PodSandbox) -> Result<()> {
+    let uid = sandbox.metadata.map(|metadata| metadata.uid);
+    for container in cri.containers(&uid.unwrap_or_default()).await? {
+        cri.stop_container(container.id, GRACE).await?;
+    }
+    cri.stop_sandbox(sandbox.id).await
 }
 
 /// Makes the folders of a pod, and the file for its container's message.

@@ -110,6 +110,29 @@ impl Cri {
         Ok(())
     }
 
+    /// Ends a container: it is asked to, and killed after `grace` seconds.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(crate) async fn stop_container(&self, id: String, grace: i64) -> Result<()> {
+        let request = StopContainerRequest {
+            container_id: id,
+            timeout: grace,
+        };
+        let _: Nothing = self.call("StopContainer", &request).await?;
+        Ok(())
+    }
+
+    /// Ends a sandbox, and kills what still runs in it.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(crate) async fn stop_sandbox(&self, id: String) -> Result<()> {
+        let request = StopPodSandboxRequest { pod_sandbox_id: id };
+        let _: Nothing = self.call("StopPodSandbox", &request).await?;
+        Ok(())
+    }
+
     /// One request.
     ///
     /// # Errors

@@ -88,8 +88,8 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
     serves(&node)
 }
 
-/// The object gets other arguments of etcd and the API server, and the kubelet is started anew: it ends the pods of before and starts
-/// the new ones. Nothing is started ahead of it beside those that run, which have the ports and the data.
+/// The object gets other arguments of etcd and the API server, and the kubelet is started anew: the pods of before are ended, and the
+/// new ones start, once, since nothing has their ports and their data any more.
 fn other_arguments_take_the_place_of_the_running_pods(node: &Node) -> Result<()> {
     let words = "is started ahead of the kubelet";
     let count = |node: &Node| node.log("kubelet").matches(words).count();
@@ -107,8 +107,8 @@ pkill -9 -x kubelet",
     }
     let ready = "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz";
     node.wait_for("the API server", ready, PODS)?;
-    ensure!(count(node) == before, "{}", node.logs());
-    Ok(())
+    ensure!(count(node) == before + 2, "{}", node.logs());
+    is_taken_over(node, 0)
 }
 
 /// The kubelet has what was started ahead of it for its own: it started none of it anew in this start of the node, which is the
@@ -121,7 +121,9 @@ fn is_taken_over(node: &Node, number: usize) -> Result<()> {
         let get = format!(
             "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system get pod {name}-cp1 -o {status}"
         );
-        let wanted = format!("{get} | grep -x '{number} Running'");
+        let wanted = format!(
+            "said=$({get}); [ \"$said\" = '{number} Running' ] || {{ echo \"$said\"; ctr -n k8s.io containers ls 'labels.\"io.kubernetes.pod.name\"=={name}-cp1'; exit 1; }} >&2"
+        );
         node.wait_for(&format!("the status of {name}"), &wanted, PODS)?;
         let all = format!(
             "ctr -n k8s.io tasks ls -q | sort > /run/tasks; ctr -n k8s.io containers ls -q 'labels.\"io.kubernetes.container.name\"=={name}' | sort | comm -12 - /run/tasks | wc -l"

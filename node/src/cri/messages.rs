@@ -59,6 +59,8 @@ pub(crate) struct ListPodSandboxResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct PodSandbox {
+    #[prost(string, tag = "1")]
+    pub(crate) id: String,
     #[prost(message, tag = "2")]
     pub(crate) metadata: Option<PodSandboxMetadata>,
     #[prost(int32, tag = "3")]
@@ -108,6 +110,8 @@ pub(crate) struct ListContainersResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Container {
+    #[prost(string, tag = "1")]
+    pub(crate) id: String,
     #[prost(message, tag = "3")]
     pub(crate) metadata: Option<ContainerMetadata>,
 }
@@ -274,4 +278,19 @@ pub(crate) struct LinuxContainerSecurityContext {
 pub(crate) struct StartContainerRequest {
     #[prost(string, tag = "1")]
     pub(crate) container_id: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct StopContainerRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) container_id: String,
+    /// Seconds until it is killed.
+    #[prost(int64, tag = "2")]
+    pub(crate) timeout: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct StopPodSandboxRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) pod_sandbox_id: String,
 }
