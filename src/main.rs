@@ -86,7 +86,7 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>, interrupt: &Interrupt) -> 
         Command::Inspect { image } => commands::inspect(&image, output),
         Command::Run(args) => commands::run(&args, output, interrupt),
         Command::Lock(args) => commands::lock(&args, output, interrupt),
-        Command::Check { recipe } => commands::check(&recipe.recipe, output),
+        Command::Check(args) => commands::check(&args, output),
         Command::Timeline(args) => commands::timeline(&args, output, interrupt),
         Command::Pxe(PxeCommand::Serve { folder, listen }) => {
             commands::pxe_serve(&folder, listen, interrupt)

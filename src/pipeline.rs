@@ -12,7 +12,7 @@ use crate::publish::image::Image;
 use crate::publish::output::Output;
 use crate::publish::sbom;
 use crate::publish::sums::Sums;
-use crate::recipe::{self, SET_KERNEL, SET_TOOLS_BUILD, SET_TOOLS_RUN};
+use crate::recipe::{self, Choice, SET_KERNEL, SET_TOOLS_BUILD, SET_TOOLS_RUN};
 use crate::steps::{bootable, disk, identity, initramfs, kernel, kubelet, layers, root, rootfs};
 
 /// The parameters of a build.
@@ -20,6 +20,8 @@ use crate::steps::{bootable, disk, identity, initramfs, kernel, kubelet, layers,
 pub struct Request {
     /// The recipe's file.
     pub recipe: PathBuf,
+    /// What of it is built.
+    pub choice: Choice,
     /// The parent of the image's folder.
     pub output: PathBuf,
     /// The treatment of the lock.
@@ -40,7 +42,7 @@ pub struct Built {
 /// # Errors
 /// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
-    let recipe = recipe::load(&request.recipe)?;
+    let recipe = recipe::load_as(&request.recipe, &request.choice)?;
     let locked = lock::pin(session, recipe, request.lock)?;
     let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
     let rootfs = rootfs::install(session, &locked)?;

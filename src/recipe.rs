@@ -22,6 +22,9 @@ pub mod schema;
 // Floor: the reference
 pub mod reference;
 
+// Floor: values of the command line
+mod setting;
+
 // Floor: files
 mod load;
 
@@ -45,7 +48,7 @@ pub use check::{
     KubeletSource, Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
     PrebuiltFrom, RootOptions, Units,
 };
-pub use load::load;
+pub use load::{Choice, load, load_as, variants};
 pub use mistakes::Mistakes;
 pub use platform::Platform;
 
@@ -58,6 +61,9 @@ pub struct Recipe {
     /// The requested file.
     #[serde(skip)]
     pub path: PathBuf,
+    /// Which of the file's variants it is.
+    #[serde(skip)]
+    pub variant: Option<String>,
     /// Every recipe file that was read: the requested one first, then those that it extends.
     #[serde(skip)]
     pub parts: Vec<PathBuf>,
@@ -270,10 +276,13 @@ impl Recipe {
         }
     }
 
-    /// The lock file beside the recipe.
+    /// The lock file beside the recipe: each variant has its own.
     #[must_use]
     pub fn lock_path(&self) -> PathBuf {
-        self.path.with_extension("lock")
+        match &self.variant {
+            Some(variant) => self.path.with_extension(format!("{variant}.lock")),
+            None => self.path.with_extension("lock"),
+        }
     }
 
     /// The recipe's folder.

@@ -9,7 +9,7 @@ use slipway::host::progress::Kind;
 use slipway::install::tools;
 use slipway::lock::{LockedRecipe, Mode};
 use slipway::pipeline::{self, Request};
-use slipway::recipe::{Platform, SET_KERNEL, SET_TOOLS_BUILD};
+use slipway::recipe::{Choice, Platform, SET_KERNEL, SET_TOOLS_BUILD};
 use slipway::steps::kernel::{self, Kernel};
 use slipway::vm::machine::Start;
 use slipway::{INIT_PROGRAM, inspect};
@@ -114,6 +114,7 @@ fn all_platforms(session: &mut Session) -> Result<(u64, LockedRecipe)> {
     let request = Request {
         recipe,
         output: folder.clone(),
+        choice: Choice::default(),
         lock: Mode::Make,
     };
     let built = pipeline::build(&host::session::Session::open(Kind::Quiet)?, &request)?;

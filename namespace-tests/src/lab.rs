@@ -10,7 +10,7 @@ use slipway::host::session::Session;
 use slipway::install::tools;
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Request};
-use slipway::recipe::SET_TOOLS_BUILD;
+use slipway::recipe::{Choice, SET_TOOLS_BUILD};
 
 use crate::host_settings::HostSettings;
 use crate::hub::Hub;
@@ -73,6 +73,7 @@ impl Lab {
         let request = Request {
             recipe: workspace()?.join(recipe),
             output: folder.clone(),
+            choice: Choice::default(),
             lock: Mode::Make,
         };
         let built = pipeline::build(&session, &request)?;

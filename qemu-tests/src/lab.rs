@@ -11,7 +11,7 @@ use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use slipway::lock::Mode;
 use slipway::pipeline::{self, Built, Request};
-use slipway::recipe::{SET_ETCD, SET_TOOLS_BUILD};
+use slipway::recipe::{Choice, SET_ETCD, SET_TOOLS_BUILD};
 use slipway::vm::accel;
 use slipway::vm::agent::{PORT, Secret, Start};
 use slipway::vm::channel::Channel;
@@ -340,6 +340,7 @@ fn build(recipe: &str, folder: &Path) -> Result<Built> {
     let request = Request {
         recipe: workspace()?.join(format!("{recipe}.toml")),
         output: folder.to_owned(),
+        choice: Choice::default(),
         lock: Mode::Make,
     };
     pipeline::build(&Session::open(Kind::Quiet)?, &request)

@@ -25,7 +25,7 @@ mod recipe;
 pub(crate) mod release;
 
 use cluster::ClusterCommand;
-pub(crate) use recipe::{BuildArgs, LockArgs, NewArgs, OutArgs, RecipeArgs};
+pub(crate) use recipe::{BuildArgs, CheckArgs, ChoiceArgs, LockArgs, NewArgs, OutArgs};
 use release::ReleaseCommand;
 
 /// What stands at the end of `slipway --help`.
@@ -115,10 +115,7 @@ pub(crate) enum Command {
     /// Pin every package and download of a recipe in the lock beside it
     Lock(LockArgs),
     /// Check a recipe
-    Check {
-        #[command(flatten)]
-        recipe: RecipeArgs,
-    },
+    Check(CheckArgs),
     /// Say what a built image holds, read from its bytes
     Inspect {
         /// An output folder, a disk or a unified kernel image
@@ -237,7 +234,7 @@ impl Command {
             Self::Timeline(args) => args.from.is_dir(),
             // What programs in a namespace made belongs to its users, whom only it can remove.
             Self::Cache(command) => !matches!(command, CacheCommand::Show),
-            Self::Check { .. }
+            Self::Check(..)
             | Self::Completions { .. }
             | Self::Ignition { .. }
             | Self::Inspect { .. }
@@ -294,6 +291,8 @@ pub(crate) struct RunArgs {
     /// A recipe, which is built first, or an output folder of `slipway build`
     #[arg(value_hint = ValueHint::AnyPath)]
     pub image: PathBuf,
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
     #[command(flatten)]
     pub out: OutArgs,
     #[command(flatten)]

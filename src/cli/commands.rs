@@ -18,13 +18,14 @@ use slipway::host::session::Session;
 use slipway::install::tools::Tools;
 use slipway::lock::{self, Lock, LockedRecipe, Mode};
 use slipway::recipe::node_config;
-use slipway::recipe::{self, Platform};
+use slipway::recipe::{self, Choice, Platform};
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
 use slipway::{artifact, doctor, inspect, pipeline};
 
 use super::arguments::{
-    self, BuildArgs, CacheCommand, Cli, DemoArgs, LockArgs, NewArgs, Output, RunArgs, TimelineArgs,
+    self, BuildArgs, CacheCommand, CheckArgs, Cli, DemoArgs, LockArgs, NewArgs, Output, RunArgs,
+    TimelineArgs,
 };
 
 /// Exit code: the work failed, without an error to print.
@@ -35,30 +36,67 @@ const WRONG: u8 = 2;
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let path = &args.recipe.recipe;
+    let choices = args.choice.of(path)?;
     if args.dry_run {
-        return plan(args, output);
+        return plan(args, &choices, output);
     }
     let session = output.session(interrupt)?;
-    let request = request(&args.recipe.recipe, &args.out.output, args.mode());
-    let built = pipeline::build(&session, &request)?;
     let progress = &session.progress;
+    let mut told = Vec::new();
+    let mut folders = String::new();
+    let several = choices.len() > 1;
+    for choice in choices {
+        let variant = choice.variant.clone();
+        if let (Some(variant), true) = (&variant, several) {
+            progress.say(&format!("variant {variant}"));
+        }
+        let before = progress.records().len();
+        let request = request(path, choice, &args.out.output, args.mode());
+        let built = pipeline::build(&session, &request)?;
+        let steps = progress.records();
+        let steps = steps.get(before..).unwrap_or_default();
+        told.push(of_variant(
+            variant.as_deref(),
+            serde_json::json!({ "out": built.out, "steps": steps }),
+        ));
+        folders += &format!("{}\n", built.out.display());
+    }
     if output.json {
-        arguments::print_json(&serde_json::json!({
-            "out": built.out,
-            "steps": progress.records(),
-        }))?;
+        print_each(told)?;
     } else {
         if !output.quiet {
             progress.say(progress.table().trim_end());
         }
-        arguments::print(&format!("{}\n", built.out.display()))?;
+        arguments::print(&folders)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn request(recipe: &Path, output: &Path, lock: Mode) -> pipeline::Request {
+/// The object with the variant's name, if it is of one.
+fn of_variant(variant: Option<&str>, mut object: serde_json::Value) -> serde_json::Value {
+    if let (Some(variant), Some(fields)) = (variant, object.as_object_mut()) {
+        fields.insert("variant".to_owned(), variant.into());
+    }
+    object
+}
+
+/// Prints what is told of a recipe: an object, or the list of those of its variants.
+fn print_each(mut told: Vec<serde_json::Value>) -> Result<()> {
+    let is_variant = |object: &serde_json::Value| object.get("variant").is_some();
+    match told.pop() {
+        Some(only) if told.is_empty() && !is_variant(&only) => arguments::print_json(&only),
+        last => {
+            told.extend(last);
+            arguments::print_json(&told)
+        }
+    }
+}
+
+fn request(recipe: &Path, choice: Choice, output: &Path, lock: Mode) -> pipeline::Request {
     pipeline::Request {
         recipe: recipe.to_owned(),
+        choice,
         output: output.to_owned(),
         lock,
     }
@@ -86,37 +124,45 @@ pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
 }
 
 /// Prints what a build would fetch and write.
-fn plan(args: &BuildArgs, output: Output) -> Result<ExitCode> {
+fn plan(args: &BuildArgs, choices: &[Choice], output: Output) -> Result<ExitCode> {
     let session = Session::open(Kind::Quiet)?;
-    let recipe = recipe::load(&args.recipe.recipe)?;
-    let name = format!("{}-{}", recipe.image.name, recipe.image.version);
-    let out = args.out.output.join(name);
-    let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
-    let (locked, missing) = match lock::pin(&session, recipe, Mode::Locked) {
-        Ok(locked) => (None, missing(&session.cache, &locked.lock)),
-        Err(error) => (Some(format!("{error:#}")), (0, 0)),
-    };
+    let mut told = Vec::new();
+    let mut text = String::new();
+    for choice in choices {
+        let recipe = recipe::load_as(&args.recipe.recipe, choice)?;
+        let name = format!("{}-{}", recipe.image.name, recipe.image.version);
+        let out = args.out.output.join(name);
+        let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
+        let (locked, missing) = match lock::pin(&session, recipe, Mode::Locked) {
+            Ok(locked) => (None, missing(&session.cache, &locked.lock)),
+            Err(error) => (Some(format!("{error:#}")), (0, 0)),
+        };
+        told.push(of_variant(
+            choice.variant.as_deref(),
+            serde_json::json!({
+                "out": out, "artifacts": artifacts, "lock": locked,
+                "downloads": missing.0, "bytes": missing.1,
+            }),
+        ));
+        text += &format!("{}: {}", out.display(), artifact::DISK);
+        for artifact in artifacts {
+            text += &format!(", {artifact}");
+        }
+        text += "\n";
+        text += &match locked {
+            Some(why) => format!("the lock has to be made first: {why}\n"),
+            None => format!(
+                "{} packages to fetch, {}\n",
+                missing.0,
+                progress::bytes(missing.1)
+            ),
+        };
+    }
     if output.json {
-        arguments::print_json(&serde_json::json!({
-            "out": out, "artifacts": artifacts, "lock": locked,
-            "downloads": missing.0, "bytes": missing.1,
-        }))?;
-        return Ok(ExitCode::SUCCESS);
+        print_each(told)?;
+    } else {
+        arguments::print(&text)?;
     }
-    let mut text = format!("{}: {}", out.display(), artifact::DISK);
-    for artifact in artifacts {
-        text += &format!(", {artifact}");
-    }
-    text += "\n";
-    text += &match locked {
-        Some(why) => format!("the lock has to be made first: {why}\n"),
-        None => format!(
-            "{} packages to fetch, {}\n",
-            missing.0,
-            progress::bytes(missing.1)
-        ),
-    };
-    arguments::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -135,28 +181,41 @@ fn missing(cache: &Cache, lock: &Lock) -> (usize, u64) {
 }
 
 pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
-    let recipe = recipe::load(&args.recipe.recipe)?;
+    let path = &args.recipe.recipe;
+    let choices = args.choice.of(path)?;
+    let recipes = choices.iter().map(|choice| recipe::load_as(path, choice));
+    let recipes = recipes.collect::<Result<Vec<_>, _>>()?;
+    if args.diff.is_some() && recipes.len() > 1 {
+        bail!("--diff compares the lock of one variant: choose it by --variant");
+    }
     let old = args.diff.as_deref().map(lock::read).transpose()?;
     let session = output.session(interrupt)?;
     let renewed = args.renewed();
-    let wish = lock::Wish {
-        mode: args.mode(),
-        renewed: &renewed,
-        older: args.older,
-    };
-    let locked = lock::pin_as(&session, recipe, wish)?;
-    if let Some(old) = old {
-        let changes = lock::changes(&old, &locked.lock);
-        if output.json {
-            arguments::print_json(&changes)?;
-        } else {
+    let (mut told, mut text) = (Vec::new(), String::new());
+    for recipe in recipes {
+        let wish = lock::Wish {
+            mode: args.mode(),
+            renewed: &renewed,
+            older: args.older,
+        };
+        let locked = lock::pin_as(&session, recipe, wish)?;
+        let variant = locked.recipe.variant.as_deref();
+        if let Some(old) = &old {
+            let changes = lock::changes(old, &locked.lock);
+            if output.json {
+                return arguments::print_json(&changes).map(|()| ExitCode::SUCCESS);
+            }
             let lines = changes.iter().map(|change| format!("{change}\n"));
-            arguments::print(&lines.collect::<String>())?;
+            text += &lines.collect::<String>();
+        } else {
+            told.push(of_variant(variant, serde_json::to_value(&locked.lock)?));
+            text += &summary(&locked);
         }
-    } else if output.json {
-        arguments::print_json(&locked.lock)?;
+    }
+    if output.json {
+        print_each(told)?;
     } else {
-        arguments::print(&summary(&locked))?;
+        arguments::print(&text)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -172,30 +231,46 @@ fn summary(locked: &LockedRecipe) -> String {
     out
 }
 
-pub(crate) fn check(recipe: &Path, output: Output) -> Result<ExitCode> {
-    let recipe = recipe::load(recipe)?;
-    if output.json {
-        arguments::print_json(&recipe.sets())?;
-    } else {
+pub(crate) fn check(args: &CheckArgs, output: Output) -> Result<ExitCode> {
+    let path = &args.recipe.recipe;
+    let (mut told, mut text) = (Vec::new(), String::new());
+    for choice in args.choice.of(path)? {
+        let recipe = recipe::load_as(path, &choice)?;
         let parts: Vec<String> = recipe
             .parts
             .iter()
             .map(|p| p.display().to_string())
             .collect();
         let image = &recipe.image;
-        arguments::print(&format!(
+        text += &format!(
             "{} {} from {}: no mistakes\n",
             image.name,
             image.version,
             parts.join(" over ")
-        ))?;
+        );
+        told.push(match &recipe.variant {
+            Some(variant) => serde_json::json!({ "variant": variant, "sets": recipe.sets() }),
+            None => serde_json::to_value(recipe.sets())?,
+        });
+    }
+    if output.json {
+        print_each(told)?;
+    } else {
+        arguments::print(&text)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let session = &output.session(interrupt)?;
-    let (image, tools, bus) = image(session, &args.image, &args.out.output)?;
+    if args.image.is_dir() && !args.choice.is_empty() {
+        bail!(
+            "--variant and --set are for a recipe, and {} is built",
+            args.image.display()
+        );
+    }
+    let choice = args.choice.one();
+    let (image, tools, bus) = image(session, &args.image, choice, &args.out.output)?;
     let mut options = args.options();
     options.bus = args.bus.unwrap_or(bus);
     run::run(session, &image, &tools, &options)?;
@@ -204,7 +279,12 @@ pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Resu
 
 /// The image of a run, built first if a recipe is given; the tools that run it; and the default controller of its
 /// disks.
-fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, Tools, Bus)> {
+fn image(
+    session: &Session,
+    given: &Path,
+    choice: Choice,
+    output: &Path,
+) -> Result<(run::Image, Tools, Bus)> {
     if given.is_dir() {
         let tools = carried_tools(session)?;
         return Ok((run::Image::open(given)?, tools, Bus::default()));
@@ -215,7 +295,7 @@ fn image(session: &Session, given: &Path, output: &Path) -> Result<(run::Image, 
             given.display()
         );
     }
-    let built = pipeline::build(session, &request(given, output, Mode::Make))?;
+    let built = pipeline::build(session, &request(given, choice, output, Mode::Make))?;
     let tools = pipeline::tools_run(session, &built.locked)?;
     let bus = home_bus(&built.locked.recipe.kernel.platforms);
     Ok((run::Image::open(&built.out)?, tools, bus))
@@ -227,9 +307,15 @@ pub(crate) fn image_or_cluster(
     given: Option<&Path>,
     output: &Path,
 ) -> Result<(run::Image, Tools, Bus)> {
+    let choice = Choice::default();
     match given {
-        Some(given) => image(session, given, output),
-        None => image(session, &recipe::carried::cluster(&session.cache)?, output),
+        Some(given) => image(session, given, choice, output),
+        None => image(
+            session,
+            &recipe::carried::cluster(&session.cache)?,
+            choice,
+            output,
+        ),
     }
 }
 
@@ -294,7 +380,10 @@ pub(crate) fn demo(args: &DemoArgs, output: Output, interrupt: &Interrupt) -> Re
     let session = &output.session(interrupt)?;
     let progress = &session.progress;
     let recipe = recipe::carried::demo(&session.cache)?;
-    let built = pipeline::build(session, &request(&recipe, &args.out.output, Mode::Make))?;
+    let built = pipeline::build(
+        session,
+        &request(&recipe, Choice::default(), &args.out.output, Mode::Make),
+    )?;
     let tools = pipeline::tools_run(session, &built.locked)?;
     let image = run::Image::open(&built.out)?;
     let verdict = demo::run(session, &image, &tools, &args.options())?;

@@ -68,9 +68,12 @@ use super::tree::Node;
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[schemars(title = "Slipway recipe")]
 pub(super) struct RawRecipe {
-    /// Another recipe that this one builds on; a path relative to this file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extends: Option<String>,
+    /// Another recipe that this one builds on, or a list of several, of which a later one wins: paths relative to this file, or
+    /// slipway:NAME for a recipe that the program carries.
+    extends: Option<TextOrTexts>,
+    /// Recipes of their own in this one, by name: what such a table has is laid over the rest of the file. Its image is called after
+    /// both, unless it says otherwise.
+    variants: BTreeMap<String, RawRecipe>,
     /// What the image is called.
     image: RawImage,
     /// Which packages, and from where.
@@ -99,10 +102,33 @@ pub(super) struct RawRecipe {
     root: RawRoot,
 }
 
+/// A text, or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum TextOrTexts {
+    Text(#[expect(dead_code, reason = "read with the files")] String),
+    Texts(#[expect(dead_code, reason = "read with the files")] Vec<String>),
+}
+
+impl JsonSchema for TextOrTexts {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TextOrTexts".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+    }
+}
+
 /// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` has the paths of
 /// values that the schema check removed: they are not reported as missing.
 pub(super) fn recipe(
     path: &Path,
+    variant: Option<String>,
     parts: Vec<PathBuf>,
     tree: &Node,
     gone: &[String],
@@ -118,6 +144,7 @@ pub(super) fn recipe(
     // All fields by name, here and in the tables: the compiler warns of a field without a check.
     let RawRecipe {
         extends: _,
+        variants: _,
         image,
         debian,
         kernel,
@@ -155,6 +182,7 @@ pub(super) fn recipe(
     let (containers, images_from, prebuilt) = check.containers(containers);
     Some(Recipe {
         path: path.to_owned(),
+        variant,
         parts,
         image,
         debian,
@@ -172,6 +200,12 @@ pub(super) fn recipe(
         images_from,
         prebuilt,
     })
+}
+
+/// The mistake of a variant's name, which is part of an image's and of a file's.
+pub(super) fn variant_name(name: &str, place: &Place) -> Option<Mistake> {
+    let why = names::Rule::ImageName.check(name).err()?;
+    Some(why.mistake(place))
 }
 
 impl Recipe {

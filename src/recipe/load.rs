@@ -1,99 +1,276 @@
 //! Reads a recipe and its parents, and turns them into one checked [`Recipe`].
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::mistakes::{Mistake, Mistakes, Place, nearest};
-use super::tree::{self, Node};
-use super::{Recipe, carried, check, schema};
+use super::tree::{self, Entry, Node};
+use super::{Recipe, carried, check, schema, setting};
 
 /// Maximum length of a chain of recipes that extend each other.
 const DEEPEST: usize = 16;
 
-/// Reads the recipe at `path`.
+/// What is wanted of a recipe's file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// One of its variants.
+    pub variant: Option<String>,
+    /// Values in place of its own, as `image.version=1.4`.
+    pub settings: Vec<String>,
+}
+
+/// Reads the recipe at `path`, which has no variants.
 ///
 /// # Errors
 /// Every mistake in it and in its parents.
 pub fn load(path: &Path) -> Result<Recipe, Mistakes> {
+    load_as(path, &Choice::default())
+}
+
+/// Reads what is wanted of the recipe at `path`.
+///
+/// # Errors
+/// Every mistake in it, in its parents and in what is wanted.
+pub fn load_as(path: &Path, choice: &Choice) -> Result<Recipe, Mistakes> {
     let mut mistakes = Mistakes::default();
-    let mut chain = Vec::new();
-    read(path, None, &mut chain, &mut mistakes);
+    let variant = choice.variant.as_deref();
+    let read = read_all(path, variant, &mut mistakes);
     // After syntax errors, further checks would report false mistakes.
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
     let mut gone = Vec::new();
+    let (mut parts, mut chosen, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for mut part in read {
+        gone.extend(schema::check(&mut part.tree, &mut mistakes));
+        let variants = part.tree.take("variants");
+        for (name, node) in variants.into_iter().flat_map(|entry| entry.node.entries()) {
+            if names_variant(&name, &node, &mut mistakes) && variant == Some(name.as_str()) {
+                chosen.push(node.node);
+            }
+            names.insert(name);
+        }
+        parts.push(part);
+    }
+    if let Some(mistake) = not_chosen(path, variant, &names) {
+        mistakes.add(mistake);
+    }
+    if let Some(variant) = variant {
+        let within = format!("variants.{variant}.");
+        let inside: Vec<String> = gone
+            .iter()
+            .filter_map(|path| path.strip_prefix(&within))
+            .map(str::to_owned)
+            .collect();
+        gone.extend(inside);
+    }
+    let named = chosen
+        .iter()
+        .any(|tree| tree.at(&["image", "name"]).is_some());
+    let all: BTreeSet<usize> = (0..mistakes.files().count()).collect();
     let mut merged = None;
-    for mut tree in chain.into_iter().rev() {
-        gone.extend(schema::check(&mut tree, &mut mistakes));
-        merged = Some(tree::merge(merged, tree, &mut mistakes));
+    for Part { tree, extended } in parts {
+        merged = Some(tree::merge(merged, tree, &extended, &mut mistakes));
+    }
+    for tree in chosen {
+        merged = Some(tree::merge(merged, tree, &all, &mut mistakes));
+    }
+    if let (Some(variant), Some(tree), false) = (variant, &mut merged, named) {
+        tree.append_to_text(&["image", "name"], &format!("-{variant}"));
+    }
+    for setting in &choice.settings {
+        if let Some(mut tree) = setting::tree(setting, &mut mistakes) {
+            gone.extend(schema::check(&mut tree, &mut mistakes));
+            merged = Some(tree::merge(merged, tree, &all, &mut mistakes));
+        }
     }
     let Some(tree) = merged else {
         return Err(mistakes);
     };
-    let parts = mistakes.files().cloned().collect();
-    let recipe = check::recipe(path, parts, &tree, &gone, &mut mistakes);
+    let parts = mistakes.files().filter(|file| !setting::is_one(file));
+    let parts = parts.cloned().collect();
+    let variant = choice.variant.clone();
+    let recipe = check::recipe(path, variant, parts, &tree, &gone, &mut mistakes);
     match recipe {
         Some(recipe) if mistakes.is_empty() => Ok(recipe),
         _ => Err(mistakes),
     }
 }
 
-/// Reads one file and then its parent. `from` is the position of its `extends`.
-fn read(path: &Path, from: Option<&Place>, chain: &mut Vec<Node>, mistakes: &mut Mistakes) {
-    // The word of a recipe that the program carries is no file.
-    let carried = from.and(carried::name(path));
-    let text = match (carried, carried.and_then(carried::text)) {
-        (Some(name), None) => {
-            mistakes.add(not_carried(name, from));
-            return;
-        }
-        (_, Some(text)) => Ok(text.to_owned()),
-        (None, None) => fs::read_to_string(path),
+/// The names of the variants of the recipe at `path` and of what it extends, sorted; none if it is one recipe.
+///
+/// # Errors
+/// What keeps the files from being read.
+pub fn variants(path: &Path) -> Result<Vec<String>, Mistakes> {
+    let mut mistakes = Mistakes::default();
+    let parts = read_all(path, None, &mut mistakes);
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let tables = parts
+        .into_iter()
+        .filter_map(|mut part| part.tree.take("variants"));
+    let names: BTreeSet<String> = tables
+        .flat_map(|entry| entry.node.entries())
+        .map(|(name, _)| name)
+        .collect();
+    Ok(names.into_iter().collect())
+}
+
+/// A file, and the files that it extends.
+struct Part {
+    tree: Node,
+    extended: BTreeSet<usize>,
+}
+
+/// Reads a recipe and what it extends, each file once, what is extended before that which extends it.
+fn read_all(path: &Path, variant: Option<&str>, mistakes: &mut Mistakes) -> Vec<Part> {
+    let mut reading = Reading {
+        variant,
+        mistakes,
+        open: Vec::new(),
+        parts: Vec::new(),
     };
-    let text = match text {
-        Ok(text) => text,
-        Err(error) => {
-            mistakes.add(unreadable(path, from, &error));
-            return;
-        }
-    };
-    let real = real(path);
-    if let Some(place) = from {
-        let before = mistakes.files().position(|file| self::real(file) == real);
-        if let Some(file) = before {
-            let circle: Vec<String> = mistakes
+    reading.read(path, None);
+    reading.parts
+}
+
+struct Reading<'a> {
+    variant: Option<&'a str>,
+    mistakes: &'a mut Mistakes,
+    /// The files whose parents are being read.
+    open: Vec<usize>,
+    parts: Vec<Part>,
+}
+
+impl Reading<'_> {
+    /// Reads one file after its parents. `from` is the position of the word that leads to it. Gives its number.
+    fn read(&mut self, path: &Path, from: Option<&Place>) -> Option<usize> {
+        let text = self.text(path, from)?;
+        let real = real(path);
+        if let Some(place) = from {
+            let before = self
+                .mistakes
                 .files()
-                .skip(file)
-                .map(|file| file.display().to_string())
-                .chain([path.display().to_string()])
-                .collect();
-            mistakes.add(Mistake::at(
-                place,
-                format!("the recipes extend each other: {}", circle.join(" → ")),
-                "expected a recipe that does not lead back here",
-            ));
-            return;
+                .position(|file| self::real(file) == real);
+            match before {
+                Some(file) if self.open.contains(&file) => {
+                    let circle = self.circle(file, path, place);
+                    self.mistakes.add(circle);
+                    return None;
+                }
+                Some(file) => return Some(file),
+                None => {}
+            }
+            if self.open.len() >= DEEPEST {
+                let found = format!("more than {DEEPEST} recipes extend each other");
+                self.mistakes.add(Mistake::at(place, found, ""));
+                return None;
+            }
         }
-        if chain.len() >= DEEPEST {
-            mistakes.add(Mistake::at(
-                place,
-                format!("more than {DEEPEST} recipes extend each other"),
-                "",
-            ));
-            return;
+        let file = self.mistakes.file(path.to_owned(), text);
+        let tree = tree::parse(file, self.mistakes);
+        self.open.push(file);
+        let mut extended = BTreeSet::new();
+        for (place, name) in parents(&tree, self.variant) {
+            let parent = carried::parent(path, &name);
+            if let Some(file) = self.read(&parent, Some(&place)) {
+                extended.insert(file);
+                let of_parent = |part: &&Part| part.tree.place.file == file;
+                let further = self.parts.iter().find(of_parent);
+                extended.extend(further.into_iter().flat_map(|part| &part.extended));
+            }
+        }
+        self.open.pop();
+        self.parts.push(Part { tree, extended });
+        Some(file)
+    }
+
+    fn text(&mut self, path: &Path, from: Option<&Place>) -> Option<String> {
+        // The word of a recipe that the program carries is no file.
+        let carried = from.and(carried::name(path));
+        let text = match (carried, carried.and_then(carried::text)) {
+            (Some(name), None) => {
+                self.mistakes.add(not_carried(name, from));
+                return None;
+            }
+            (_, Some(text)) => Ok(text.to_owned()),
+            (None, None) => fs::read_to_string(path),
+        };
+        match text {
+            Ok(text) => Some(text),
+            Err(error) => {
+                self.mistakes.add(unreadable(path, from, &error));
+                None
+            }
         }
     }
-    let file = mistakes.file(path.to_owned(), text);
-    let tree = tree::parse(file, mistakes);
-    let parent = tree
-        .at(&["extends"])
-        .and_then(|node| Some((node.place.clone(), node.text()?.to_owned())))
-        .filter(|(place, _)| place.end > place.start);
-    chain.push(tree);
-    if let Some((place, name)) = parent {
-        let parent = carried::parent(path, &name);
-        read(&parent, Some(&place), chain, mistakes);
+
+    fn circle(&self, file: usize, path: &Path, place: &Place) -> Mistake {
+        let files = self.open.iter().filter(|open| **open >= file);
+        let files = files.map(|open| self.mistakes.path(*open));
+        let circle: Vec<String> = files
+            .chain([path])
+            .map(|file| file.display().to_string())
+            .collect();
+        Mistake::at(
+            place,
+            format!("the recipes extend each other: {}", circle.join(" → ")),
+            "expected a recipe that does not lead back here",
+        )
+    }
+}
+
+/// What a file extends, and what the wanted variant in it extends besides.
+fn parents(tree: &Node, variant: Option<&str>) -> Vec<(Place, String)> {
+    let of_variant = variant.and_then(|variant| tree.at(&["variants", variant, "extends"]));
+    [tree.at(&["extends"]), of_variant]
+        .into_iter()
+        .flatten()
+        .flat_map(|node| match node.items() {
+            [] => std::slice::from_ref(node),
+            items => items,
+        })
+        .filter(|node| node.place.end > node.place.start)
+        .filter_map(|node| Some((node.place.clone(), node.text()?.to_owned())))
+        .collect()
+}
+
+/// Checks a variant's name, and that it has no variants. Tells whether it can be one.
+fn names_variant(name: &str, variant: &Entry, mistakes: &mut Mistakes) -> bool {
+    if let Some(inner) = variant.node.entry("variants") {
+        let expected = "expected all variants in one [variants]";
+        let found = format!("the variant `{name}` has variants");
+        mistakes.add(Mistake::at(&inner.key, found, expected));
+        return false;
+    }
+    if let Some(mistake) = check::variant_name(name, &variant.key) {
+        mistakes.add(mistake);
+        return false;
+    }
+    true
+}
+
+/// The mistake of a wanted variant that is not there, or of none where there are some.
+fn not_chosen(path: &Path, variant: Option<&str>, names: &BTreeSet<String>) -> Option<Mistake> {
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let listed = all.join(", ");
+    let path = path.display();
+    match variant {
+        None if names.is_empty() => None,
+        Some(variant) if names.contains(variant) => None,
+        None => Some(
+            Mistake::nowhere(format!("the recipe {path} has the variants {listed}"))
+                .help("choose one by --variant"),
+        ),
+        Some(variant) if names.is_empty() => Some(Mistake::nowhere(format!(
+            "the recipe {path} has no variants, and {variant} is wanted"
+        ))),
+        Some(variant) => {
+            let found = format!("the recipe {path} has no variant {variant}: it has {listed}");
+            Some(Mistake::nowhere(found).nearest(variant, all))
+        }
     }
 }
 

@@ -8,6 +8,9 @@ use super::tree::APPENDED;
 /// The commented recipe: it determines the order of sections and keys.
 const COMMENTED: &str = include_str!("../../recipes/node.toml");
 
+/// The table whose tables are recipes.
+const VARIANTS: &str = "variants";
+
 const HEAD: &str = "# Recipes
 
 Made from the types by `slipway schema --markdown > docs/recipe.md`; a test compares. The commented example is
@@ -48,7 +51,10 @@ impl<'a> Reference<'a> {
                 path => format!("{path}.{key}"),
             };
             let resolved = resolve(self.root, property);
-            if let Some((path, schema)) = self.inner(&within, resolved) {
+            // A variant has the tables of a recipe.
+            if within != VARIANTS
+                && let Some((path, schema)) = self.inner(&within, resolved)
+            {
                 let own = property["description"].as_str();
                 let listed = allows(resolved, "array") && within.contains('.');
                 inner.push((path, schema, own));
@@ -140,6 +146,9 @@ impl<'a> Reference<'a> {
         }
         if allows(schema, "array") {
             let item = resolve(self.root, &schema["items"]);
+            if allows(schema, "string") {
+                return "string or list of strings".to_owned();
+            }
             return match (words(item), item["properties"].is_object()) {
                 (Some(_), _) => "list of words, below".to_owned(),
                 (None, true) => "list of tables".to_owned(),
@@ -150,6 +159,7 @@ impl<'a> Reference<'a> {
             ("string", "string"),
             ("integer", "integer"),
             ("boolean", "boolean"),
+            ("object", "tables"),
         ];
         let allowed = kinds.iter().filter(|(kind, _)| allows(schema, kind));
         let names: Vec<&str> = allowed.map(|(_, name)| *name).collect();

@@ -1,12 +1,15 @@
 //! Complete recipes: those of this repository, the rules of `extends`, and a recipe with every mistake.
 
+mod variants;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use image::node::{EtcdFind, EtcdFormat, Role};
 
 use super::{
-    FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD, load,
+    Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,
+    load, load_as,
 };
 
 fn ours(name: &str) -> Recipe {
@@ -18,13 +21,18 @@ fn ours(name: &str) -> Recipe {
 
 /// Loads a recipe from files in a temporary folder.
 fn written(files: &[(&str, &str)]) -> Result<Recipe, String> {
+    written_as(files, &Choice::default())
+}
+
+/// Loads what is wanted of a recipe from files in a temporary folder.
+fn written_as(files: &[(&str, &str)], choice: &Choice) -> Result<Recipe, String> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    load(&folder.path().join(files[0].0)).map_err(|mistakes| {
+    load_as(&folder.path().join(files[0].0), choice).map_err(|mistakes| {
         let prefix = format!("{}/", folder.path().display());
         mistakes.render(false).replace(&prefix, "")
     })

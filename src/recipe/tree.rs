@@ -1,6 +1,6 @@
 //! A TOML file as a tree with the position of every key and value, and the merging of such trees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -123,6 +123,46 @@ impl Node {
         }
     }
 
+    /// The key and the node of a table that has only this one.
+    pub(super) fn only(&self) -> Option<(String, Self)> {
+        match &self.value {
+            Value::Table(table) if table.len() == 1 => {
+                let (key, entry) = table.first_key_value()?;
+                Some((key.clone(), entry.node.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The entries, if the value is a table.
+    pub(super) fn entries(self) -> Table {
+        match self.value {
+            Value::Table(table) => table,
+            _ => Table::new(),
+        }
+    }
+
+    /// Adds to the end of the text at a path of keys, if there is one.
+    pub(super) fn append_to_text(&mut self, path: &[&str], end: &str) {
+        match (&mut self.value, path.split_first()) {
+            (Value::Text(text), None) => text.push_str(end),
+            (Value::Table(table), Some((first, rest))) => {
+                if let Some(entry) = table.get_mut(*first) {
+                    entry.node.append_to_text(rest, end);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes an entry out of this table.
+    pub(super) fn take(&mut self, key: &str) -> Option<Entry> {
+        match &mut self.value {
+            Value::Table(table) => table.remove(key),
+            _ => None,
+        }
+    }
+
     /// The text, if the value is one.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
@@ -173,12 +213,24 @@ impl Node {
     }
 }
 
-/// Lays a recipe's tree over its parent's, if any, by the rules of [`APPENDED`] and [`WHOLE`].
-pub(super) fn merge(parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -> Node {
-    lay("", parent, child, mistakes)
+/// Lays a recipe's tree over what was read before it, if anything, by the rules of [`APPENDED`] and [`WHOLE`]. Of those before it the
+/// files `extended` are the ones that it extends: a name that only another one has already is no mistake here.
+pub(super) fn merge(
+    before: Option<Node>,
+    tree: Node,
+    extended: &BTreeSet<usize>,
+    mistakes: &mut Mistakes,
+) -> Node {
+    lay("", before, tree, extended, mistakes)
 }
 
-fn lay(path: &str, parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -> Node {
+fn lay(
+    path: &str,
+    parent: Option<Node>,
+    child: Node,
+    extended: &BTreeSet<usize>,
+    mistakes: &mut Mistakes,
+) -> Node {
     let inherited = parent.map(|node| node.value);
     let value = match (inherited, child.value) {
         (inherited, Value::Table(own)) if !is_whole(path) => {
@@ -189,7 +241,7 @@ fn lay(path: &str, parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -
             for (key, entry) in own {
                 let inner = join(path, &key);
                 let old = table.remove(&key).map(|old| old.node);
-                let node = lay(&inner, old, entry.node, mistakes);
+                let node = lay(&inner, old, entry.node, extended, mistakes);
                 let place = entry.key;
                 table.insert(key, Entry { key: place, node });
             }
@@ -200,7 +252,7 @@ fn lay(path: &str, parent: Option<Node>, child: Node, mistakes: &mut Mistakes) -
                 Some(Value::List(list)) => list,
                 _ => Vec::new(),
             };
-            Value::List(append(list, own, mistakes))
+            Value::List(append(list, own, extended, mistakes))
         }
         (_, value) => value,
     };
@@ -228,8 +280,19 @@ fn is_whole(path: &str) -> bool {
     })
 }
 
-fn append(mut list: Vec<Node>, own: Vec<Node>, mistakes: &mut Mistakes) -> Vec<Node> {
+fn append(
+    mut list: Vec<Node>,
+    own: Vec<Node>,
+    extended: &BTreeSet<usize>,
+    mistakes: &mut Mistakes,
+) -> Vec<Node> {
     for item in own {
+        let of_sibling =
+            |old: &Node| old.place.file != item.place.file && !extended.contains(&old.place.file);
+        let text = item.text();
+        if text.is_some() && list.iter().any(|old| old.text() == text && of_sibling(old)) {
+            continue;
+        }
         match item.text().and_then(|text| text.strip_prefix('-')) {
             Some("*") => list.clear(),
             Some(name) => {

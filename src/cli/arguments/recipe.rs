@@ -1,9 +1,10 @@
 //! What commands about recipes take: `new`, `build`, `lock`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
 use slipway::lock::Mode;
+use slipway::recipe::{self, Choice, Mistakes};
 
 /// `slipway new`
 #[derive(Debug, Args)]
@@ -27,6 +28,51 @@ pub(crate) struct RecipeArgs {
     pub recipe: PathBuf,
 }
 
+/// What of the recipe a command is about.
+#[derive(Debug, Args)]
+pub(crate) struct ChoiceArgs {
+    /// Only these of the recipe's variants; all of them otherwise
+    #[arg(long = "variant", value_name = "NAME,…", value_delimiter = ',')]
+    variants: Vec<String>,
+    /// A value in place of the recipe's, as image.version=1.4; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+}
+
+impl ChoiceArgs {
+    /// What is to be read of the recipe at `path`, one after the other.
+    ///
+    /// # Errors
+    /// What keeps its files from being read.
+    pub(crate) fn of(&self, path: &Path) -> Result<Vec<Choice>, Mistakes> {
+        let named = match self.variants.is_empty() {
+            true => recipe::variants(path)?,
+            false => self.variants.clone(),
+        };
+        let choice = |variant| Choice {
+            variant,
+            settings: self.settings.clone(),
+        };
+        Ok(match named.is_empty() {
+            true => vec![choice(None)],
+            false => named.into_iter().map(|name| choice(Some(name))).collect(),
+        })
+    }
+
+    /// What is to be read of a recipe for one machine: that it has variants is for the recipe's reading to refuse.
+    pub(crate) fn one(&self) -> Choice {
+        Choice {
+            variant: self.variants.first().cloned(),
+            settings: self.settings.clone(),
+        }
+    }
+
+    /// Whether nothing is chosen.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.variants.is_empty() && self.settings.is_empty()
+    }
+}
+
 /// Where builds are written.
 #[derive(Debug, Args)]
 pub(crate) struct OutArgs {
@@ -40,6 +86,8 @@ pub(crate) struct OutArgs {
 pub(crate) struct BuildArgs {
     #[command(flatten)]
     pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
     #[command(flatten)]
     pub out: OutArgs,
     /// Fail if the lock is missing or does not fit the recipe, instead of making it
@@ -60,11 +108,22 @@ impl BuildArgs {
     }
 }
 
+/// `slipway check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
+}
+
 /// `slipway lock`
 #[derive(Debug, Args)]
 pub(crate) struct LockArgs {
     #[command(flatten)]
     pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
     /// Choose everything anew, even if the lock fits the recipe; with names only these packages, and `kubelet` for the
     /// programs of its release: all other pins are kept
     #[arg(
