@@ -163,6 +163,31 @@ pub fn inspect(path: &Path) -> Result<Report> {
     )
 }
 
+/// The bytes of a disk: of an image file, raw or qcow2, or of the disk in an output folder.
+///
+/// # Errors
+/// If it cannot be opened.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Disk>> {
+    let path = match path.is_dir() {
+        true => path.join(artifact::DISK),
+        false => path.to_owned(),
+    };
+    let about = || format!("reading {}", path.display());
+    let mut file = File::open(&path).with_context(about)?;
+    let mut head = [0; qcow2::MAGIC.len()];
+    let is_qcow2 = file.read_exact(&mut head).is_ok() && head == qcow2::MAGIC;
+    file.seek(SeekFrom::Start(0)).with_context(about)?;
+    Ok(match is_qcow2 {
+        true => Box::new(qcow2::Disk::open(file).with_context(about)?),
+        false => Box::new(file),
+    })
+}
+
+/// What a disk's bytes are read from.
+pub(crate) trait Disk: Read + Seek {}
+
+impl<T: Read + Seek> Disk for T {}
+
 /// An output folder: its disk, else its UKI, and its SBOM.
 fn folder(path: &Path) -> Result<Report> {
     let disk = path.join(artifact::DISK);

@@ -36,6 +36,9 @@ pub mod publish;
 pub mod inspect;
 pub mod vm;
 
+// Floor: two images beside each other
+pub mod compare;
+
 // Floor: clusters of nodes
 pub mod cluster;
 

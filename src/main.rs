@@ -83,6 +83,7 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>, interrupt: &Interrupt) -> 
         Command::Demo(args) => commands::demo(&args, output, interrupt),
         Command::New(args) => commands::new(&args, output),
         Command::Build(args) => commands::build(&args, output, interrupt),
+        Command::Diff(args) => commands::diff(&args, output, interrupt),
         Command::Inspect { image } => commands::inspect(&image, output),
         Command::Run(args) => commands::run(&args, output, interrupt),
         Command::Lock(args) => commands::lock(&args, output, interrupt),

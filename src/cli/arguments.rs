@@ -25,7 +25,7 @@ mod recipe;
 pub(crate) mod release;
 
 use cluster::ClusterCommand;
-pub(crate) use recipe::{BuildArgs, CheckArgs, ChoiceArgs, LockArgs, NewArgs, OutArgs};
+pub(crate) use recipe::{BuildArgs, CheckArgs, ChoiceArgs, DiffArgs, LockArgs, NewArgs, OutArgs};
 use release::ReleaseCommand;
 
 /// What stands at the end of `slipway --help`.
@@ -122,6 +122,8 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::AnyPath)]
         image: PathBuf,
     },
+    /// Say what one image has otherwise than another: packages, kernel, sizes, every file of the root
+    Diff(DiffArgs),
     /// Show where the time of a boot went
     Timeline(TimelineArgs),
     /// Serve images for a boot from the network
@@ -232,6 +234,7 @@ impl Command {
             Self::Lock(args) => !args.locked,
             // A node's disk is read by programs of the tools tree, a file by this one.
             Self::Timeline(args) => args.from.is_dir(),
+            Self::Diff(args) => !args.no_files,
             // What programs in a namespace made belongs to its users, whom only it can remove.
             Self::Cache(command) => !matches!(command, CacheCommand::Show),
             Self::Check(..)

@@ -15,17 +15,17 @@ use slipway::host::cache::Cache;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::progress::{self, Kind};
 use slipway::host::session::Session;
-use slipway::install::tools::Tools;
+use slipway::install::tools::{self, Tools};
 use slipway::lock::{self, Lock, LockedRecipe, Mode};
 use slipway::recipe::node_config;
-use slipway::recipe::{self, Choice, Platform};
+use slipway::recipe::{self, Choice, Platform, SET_TOOLS_BUILD};
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
-use slipway::{artifact, doctor, inspect, pipeline};
+use slipway::{artifact, compare, doctor, inspect, pipeline};
 
 use super::arguments::{
-    self, BuildArgs, CacheCommand, CheckArgs, Cli, DemoArgs, LockArgs, NewArgs, Output, RunArgs,
-    TimelineArgs,
+    self, BuildArgs, CacheCommand, CheckArgs, Cli, DemoArgs, DiffArgs, LockArgs, NewArgs, Output,
+    RunArgs, TimelineArgs,
 };
 
 /// Exit code: the work failed, without an error to print.
@@ -406,6 +406,28 @@ pub(crate) fn inspect(image: &Path, output: Output) -> Result<ExitCode> {
         arguments::print(&found.to_string())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn diff(args: &DiffArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    let (from, to) = (&args.from, &args.to);
+    let mut found = compare::images(from, to)?;
+    if found.files.is_none() && !args.no_files {
+        let session = output.session(interrupt)?;
+        let recipe = recipe::load(&recipe::carried::tools(&session.cache)?)?;
+        let locked = lock::pin(&session, recipe, Mode::Make)?;
+        let debs = locked.fetch(&session, SET_TOOLS_BUILD)?;
+        let tools = tools::install(&session, "tools", &debs)?;
+        compare::add_files(&mut found, &session, &tools, from, to)?;
+    }
+    if output.json {
+        arguments::print_json(&found)?;
+    } else {
+        arguments::print(&found.to_string())?;
+    }
+    Ok(match args.exit_code && !found.is_empty() {
+        true => ExitCode::from(FAILURE),
+        false => ExitCode::SUCCESS,
+    })
 }
 
 pub(crate) fn timeline(

@@ -64,7 +64,8 @@ fn written(key: &str, value: &str) -> String {
         node = inner;
     }
     let kind = resolve(&root, kind);
-    let is_text = allows(kind, "string") || words(kind).is_some();
+    // Of an unknown key the key is the mistake, not its value.
+    let is_text = !kind.is_object() || allows(kind, "string") || words(kind).is_some();
     if value.starts_with(['"', '\'', '[', '{']) {
         value.to_owned()
     } else if is_text {
@@ -100,6 +101,7 @@ mod tests {
                 "variants.aws.image.name = \"x\"",
             ),
             ("kernel.lockdown=none", "kernel.lockdown = \"none\""),
+            ("kernel.platform=x", "kernel.platform = \"x\""),
         ] {
             let mut mistakes = Mistakes::default();
             assert!(tree(setting, &mut mistakes).is_some(), "{setting}");

@@ -3,6 +3,7 @@
 
 mod sources;
 mod user;
+mod variants;
 
 use std::fs;
 use std::path::PathBuf;

@@ -77,7 +77,7 @@ fn ask_for(place: &Place, version: &str, sources: &[String]) {
 }
 
 /// Runs `slipway` there; gives whether it succeeded, and its output.
-fn run(place: &Place, words: &[&str]) -> (bool, String) {
+pub(super) fn run(place: &Place, words: &[&str]) -> (bool, String) {
     run_with(place, words, &[])
 }
 

@@ -117,6 +117,23 @@ pub(crate) struct CheckArgs {
     pub choice: ChoiceArgs,
 }
 
+/// `slipway diff`
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// An output folder or a disk
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub from: PathBuf,
+    /// The one that it is compared with
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub to: PathBuf,
+    /// Do not unpack the roots to compare their files
+    #[arg(long)]
+    pub no_files: bool,
+    /// End with exit code 1 if there is a difference
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
 /// `slipway lock`
 #[derive(Debug, Args)]
 pub(crate) struct LockArgs {
