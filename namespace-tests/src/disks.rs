@@ -16,23 +16,29 @@ use crate::mounts::{memory_disk, remove_memory_disk};
 pub(crate) struct Disks {
     /// The folder of all of them.
     pub(crate) folder: PathBuf,
+    /// Whether `/var` is in memory too.
+    small: bool,
 }
 
 impl Disks {
-    /// New disks in an own folder.
+    /// New disks in an own folder; `var` is the size of a `/var` that can be full, MiB.
     ///
     /// # Errors
     /// If they cannot be made.
-    pub(crate) fn make(folder: &Path) -> Result<Self> {
+    pub(crate) fn make(folder: &Path, var: Option<u32>) -> Result<Self> {
         for below in ["mount", "var", "etcd"] {
             let folder = folder.join(below);
             fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         }
         let disks = Self {
             folder: folder.to_owned(),
+            small: var.is_some(),
         };
         // The gate of the kubelet proves that the volume is a file system, and not a folder of one.
-        memory_disk(&disks.etcd())?;
+        memory_disk(&disks.etcd(), None)?;
+        if var.is_some() {
+            memory_disk(&disks.folder.join("var"), var)?;
+        }
         Ok(disks)
     }
 
@@ -133,8 +139,11 @@ impl Disks {
 
 impl Drop for Disks {
     fn drop(&mut self) {
-        if let Err(error) = remove_memory_disk(&self.etcd()) {
-            eprintln!("ending {}: {error:#}", self.folder.display());
+        let var = self.small.then(|| self.folder.join("var"));
+        for disk in var.into_iter().chain([self.etcd()]) {
+            if let Err(error) = remove_memory_disk(&disk) {
+                eprintln!("ending {}: {error:#}", self.folder.display());
+            }
         }
     }
 }

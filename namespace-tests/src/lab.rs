@@ -128,6 +128,7 @@ impl Lab {
             control_plane: false,
             object: Some(format!("{object}{IN_NAMESPACES}")),
             services: Services::All,
+            var: None,
         }
     }
 

@@ -173,8 +173,9 @@ pub(crate) fn own_mounts() -> Result<()> {
 ///
 /// # Errors
 /// If the kernel refuses it.
-pub(crate) fn memory_disk(folder: &Path) -> Result<()> {
-    new(folder, "tmpfs", Some("mode=0755"))
+pub(crate) fn memory_disk(folder: &Path, mib: Option<u32>) -> Result<()> {
+    let size = mib.map(|mib| format!(",size={mib}m")).unwrap_or_default();
+    new(folder, "tmpfs", Some(&format!("mode=0755{size}")))
 }
 
 /// Unmounts it.

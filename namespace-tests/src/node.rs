@@ -40,6 +40,8 @@ pub struct NodeOptions {
     pub object: Option<String>,
     /// The services that `start` starts beside containerd.
     pub services: Services,
+    /// The size of a `/var` that can be full, MiB; otherwise it is on this host's disk.
+    pub var: Option<u32>,
 }
 
 /// Which services of the image run.
@@ -89,9 +91,10 @@ impl Node {
             _ => {}
         }
         fs::create_dir_all(logs).with_context(|| format!("making {}", logs.display()))?;
+        let disks = Disks::make(folder, options.var)?;
         let node = Self {
             options,
-            disks: Disks::make(folder)?,
+            disks,
             logs: logs.to_owned(),
             image: image.clone(),
             running: None,

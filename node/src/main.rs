@@ -23,10 +23,11 @@ mod notify;
 mod remedies;
 mod systemd;
 
-// Floor: the etcd gate, the journal, the network of pods, facts of this boot, steps, waiting; units and pods of the timeline
+// Floor: the etcd gate, room on the disks, the journal, the network of pods, facts of this boot, steps, waiting; units and pods of the timeline
 mod boot_pods;
 mod boot_units;
 mod cni;
+mod disk_room;
 mod gate;
 mod journal;
 mod steps;

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::administrator::api;
 use crate::balancer::record::{self, Record};
+use crate::disk_room::{self, Disk};
 use crate::object::{self, Bootstrap, Refused};
 use crate::own_node::{self, node, readiness};
 use crate::remedies::{Trouble, remedy};
@@ -48,6 +49,8 @@ pub(crate) struct Status {
     pub(crate) boot_entry: Option<BootEntry>,
     pub(crate) uptime_seconds: u64,
     pub(crate) clock: WallClock,
+    /// The node's own file systems.
+    pub(crate) disks: Vec<Disk>,
     /// The cluster's name; none if the kubelet runs alone.
     pub(crate) cluster: Option<String>,
     pub(crate) kubernetes: Option<String>,
@@ -151,7 +154,9 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         .as_ref()
         .is_some_and(|bootstrap| bootstrap.object.balancer.enabled);
     let units = systemd::units(world).ok();
-    let waiting = waiting(world, refused, joins, node.as_ref(), units.as_ref());
+    let disks = disk_room::disks(world);
+    let full = disks.iter().find(|disk| disk.is_full());
+    let waiting = waiting(world, full, refused, joins, node.as_ref(), units.as_ref());
     let parts = [&kubelet, &etcd, &api_server, &node];
     let healthy = parts.into_iter().flatten().all(|part| part.healthy);
     Ok(Status {
@@ -167,6 +172,7 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         boot_entry: this_boot::entry(world),
         uptime_seconds: u64::try_from(world.micros() / 1_000_000).unwrap_or(0),
         clock: this_boot::clock(world),
+        disks,
         cluster: config.map(|config| config.cluster.cluster_name.clone()),
         kubernetes: config.map(|config| config.cluster.kubernetes_version.clone()),
         kubelet: kubelet.unwrap_or_else(|| Health::not(NO_KUBELET.to_owned())),
@@ -221,6 +227,7 @@ struct Waiting {
 /// The first cause of all that a node waits for.
 fn waiting(
     world: &World,
+    full: Option<&Disk>,
     refused: Option<Refusal>,
     joins: bool,
     node: Option<&Health>,
@@ -241,14 +248,16 @@ fn waiting(
     let of_volume = refused.is_none().then(volume).flatten();
     let of_providers = credential_providers::check(world).err();
     let of_providers = of_providers.map(|error| format!("{error:#}"));
-    let trouble = match (of_object, &of_volume, &of_providers) {
-        (true, ..) => Some(Trouble::Object),
-        (_, Some(_), _) => Some(Trouble::Volume),
-        (_, _, Some(_)) => Some(Trouble::CredentialProviders),
+    let trouble = match (full, of_object, &of_volume, &of_providers) {
+        (Some(disk), ..) => Some(Trouble::Disk(disk.path)),
+        (_, true, ..) => Some(Trouble::Object),
+        (_, _, Some(_), _) => Some(Trouble::Volume),
+        (.., Some(_)) => Some(Trouble::CredentialProviders),
         _ => None,
     };
-    let line = refused
-        .map(|refusal| refusal.line)
+    let line = full
+        .map(|disk| format!("room: {}", disk.text()))
+        .or(refused.map(|refusal| refusal.line))
         .or(of_volume)
         .or(of_providers)
         .or_else(|| line(world, RUN_CLUSTER))
@@ -498,7 +507,7 @@ mod tests {
                 text,
                 lacks_address,
             });
-            let waiting = waiting(&world, Some(Refusal::of(&error)), false, None, None);
+            let waiting = waiting(&world, None, Some(Refusal::of(&error)), false, None, None);
             (
                 waiting.line.unwrap(),
                 waiting.failed,
@@ -525,7 +534,7 @@ mod tests {
         let of = |units: Option<&Units>, line: Option<&str>| {
             put(&world.in_run(RUN_ETCD_GATE), r#"{"required": false}"#);
             put(&world.in_run(RUN_CLUSTER), line.unwrap_or_default());
-            let waiting = waiting(&world, None, false, None, units);
+            let waiting = waiting(&world, None, None, false, None, units);
             (waiting.failed, waiting.remedy)
         };
         let unit = |name: &str| Units {
@@ -547,10 +556,26 @@ mod tests {
         put(&world.in_run(RUN_ETCD_GATE), r#"{"required": false}"#);
         let text = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- name: login\n";
         put(&world.in_initrd(CREDENTIAL_PROVIDERS), text);
-        let waiting = waiting(&world, None, false, None, None);
+        let waiting = waiting(&world, None, None, false, None, None);
         let line = waiting.line.unwrap();
         assert!(line.contains("no executable \"login\""), "{line}");
         assert!(waiting.failed);
         assert!(waiting.remedy.unwrap().contains(CREDENTIAL_PROVIDERS));
+    }
+
+    #[test]
+    fn a_full_disk_is_what_a_node_waits_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), "");
+        put(&world.in_run(RUN_CLUSTER), "the API server\n");
+        let disk = Disk {
+            path: "/var",
+            size: 4 << 30,
+            free: 4096,
+        };
+        let waiting = waiting(&world, Some(&disk), None, false, None, None);
+        let line = "room: /var has 0 of 4096 MiB left";
+        assert_eq!(waiting.line.as_deref(), Some(line));
+        assert!(waiting.failed && waiting.remedy.unwrap().contains("du -xh -d 3 /var"));
     }
 }

@@ -6,6 +6,8 @@ use image::paths::{CLUSTER, NODE_SETTINGS};
 /// Why a node is not Ready, as far as it decides what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble<'a> {
+    /// The file system that is mounted here is full.
+    Disk(&'a str),
     /// The cluster object has mistakes.
     Object,
     /// The etcd volume is not there.
@@ -58,6 +60,9 @@ pub(crate) fn remedy(trouble: Trouble<'_>) -> Option<String> {
         found.map(|(_, remedy)| (*remedy).to_owned())
     };
     match trouble {
+        Trouble::Disk(path) => Some(format!(
+            "`du -xh -d 3 {path}` says what fills it; the node goes on by itself once there is room"
+        )),
         Trouble::Object => Some(format!(
             "correct {CLUSTER}: the kubelet's next start reads it"
         )),

@@ -36,6 +36,9 @@ pub(crate) fn rows(status: &Status) -> Vec<Row> {
     row("boot entry", status.boot_entry.as_ref().map(boot_entry));
     row(UP, Some(time(status.uptime_seconds)));
     row(CLOCK, clock(status));
+    for disk in status.disks.iter().filter(|disk| disk.is_short()) {
+        row("disk", Some(disk.text()));
+    }
     let alone = "none: the kubelet runs alone".to_owned();
     row("cluster", Some(status.cluster.clone().unwrap_or(alone)));
     row("kubernetes", status.kubernetes.clone());

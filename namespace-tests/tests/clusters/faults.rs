@@ -18,6 +18,12 @@ const NOTHING: &str = "! ls /etc/kubernetes/pki/* /etc/kubernetes/*.conf /var/li
 const CUTS: [u64; 12] = [
     100, 300, 500, 800, 1100, 1500, 2000, 2500, 3000, 3500, 4000, 5000,
 ];
+/// The size of a `/var` that can be full, MiB.
+const SMALL_VAR: u32 = 256;
+/// Leaves no byte of `/var`.
+const FILL: &str = "dd if=/dev/zero of=/var/filler bs=1M 2>/dev/null || true";
+/// All pods of the cluster itself are Ready.
+const WHOLE: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system wait --for=condition=Ready pod --all --timeout=1s";
 /// How often each component is killed.
 const KILLS: usize = 20;
 /// A pod that was killed is not started later than that, however often: the kubelet's pauses double up to five minutes otherwise.
@@ -180,6 +186,35 @@ pub(crate) fn a_bring_up_that_is_cut_again_and_again_goes_on(lab: &mut Lab) -> R
     Ok(())
 }
 
+/// `/var` is full while a node comes up: it says so, and once there is room it becomes Ready. It is full again when the power is
+/// cut: the cluster is the same one afterwards.
+pub(crate) fn a_full_disk_is_named_and_loses_nothing(lab: &mut Lab) -> Result<()> {
+    let mut node = lab.node_of(NodeOptions {
+        var: Some(SMALL_VAR),
+        ..lab.control_plane_options("cp1", 11, OBJECT)
+    })?;
+    node.start(&lab.hub)?;
+    node.run(FILL)?;
+    let full = "slipway-node status | grep '^waits for .*room: /var has 0 of'";
+    node.wait_for("the word of the full disk", full, REFUSAL)?;
+    node.run("rm /var/filler")?;
+    node.wait_ready(READY)?;
+    let before = identity(&node)?;
+    node.run(FILL)?;
+    node.wait_for("the word of the full disk", full, REFUSAL)?;
+    node.cut()?;
+    node.start(&lab.hub)?;
+    node.wait_for("the word of the full disk", full, REFUSAL)?;
+    ensure!(
+        node.run("slipway-node status --json")?.contains("du -xh"),
+        "the status has no remedy"
+    );
+    node.run("rm /var/filler")?;
+    node.wait_ready(READY)?;
+    ensure!(identity(&node)? == before, "it is another cluster");
+    node.wait_for("all pods", WHOLE, PODS).map(drop)
+}
+
 /// Each component is killed twenty times and is back, and so is the cluster.
 pub(crate) fn each_component_that_is_killed_comes_back(lab: &mut Lab) -> Result<()> {
     let mut options = lab.control_plane_options("cp1", 11, OBJECT);
@@ -191,8 +226,7 @@ pub(crate) fn each_component_that_is_killed_comes_back(lab: &mut Lab) -> Result<
     node.wait_ready(READY)?;
     let before = identity(&node)?;
     // The kubelet that has still to tell the API server of a static pod does nothing else for that pod until a request fails by time.
-    let whole = "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system wait --for=condition=Ready pod --all --timeout=1s";
-    node.wait_for("all pods", whole, PODS)?;
+    node.wait_for("all pods", WHOLE, PODS)?;
     let serves = "kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz";
     for component in [
         "etcd",
@@ -221,5 +255,5 @@ pub(crate) fn each_component_that_is_killed_comes_back(lab: &mut Lab) -> Result<
         node.wait_for("the node to be Ready", ready, PODS)?;
     }
     ensure!(identity(&node)? == before, "it is another cluster");
-    node.wait_for("all pods", whole, PODS).map(drop)
+    node.wait_for("all pods", WHOLE, PODS).map(drop)
 }

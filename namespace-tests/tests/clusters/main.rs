@@ -28,6 +28,7 @@ const TESTS: &[Test] = tests![
     upkeep::certificates_are_made_anew_under_a_running_cluster,
     faults::joins_that_must_not_succeed_change_nothing,
     faults::a_bring_up_that_is_cut_again_and_again_goes_on,
+    faults::a_full_disk_is_named_and_loses_nothing,
 ];
 
 /// Those that CI leaves out.
