@@ -1,11 +1,12 @@
-//! Verifies Debian's signatures: OpenPGP cleartext signatures against pinned archive keys.
+//! Verifies the signatures of archives: OpenPGP, cleartext or detached, against Debian's pinned keys or the recipe's.
 //!
 //! The library checks the cryptography; this module has the policy: which primary keys are trusted, binding and expiry
 //! of subkeys, revocation, digest algorithms, times. It returns only the signed text.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pgp::composed::{
-    CleartextSignedMessage, Deserializable as _, SignedPublicKey, SignedPublicSubKey,
+    CleartextSignedMessage, Deserializable as _, DetachedSignature, SignedPublicKey,
+    SignedPublicSubKey,
 };
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Signature, SignatureType};
@@ -60,9 +61,14 @@ const PINNED: &[Pinned] = &[
 /// A clock may be behind the signer's by this, in seconds.
 const CLOCK_TOLERANCE: u64 = 24 * 3600;
 
+/// The first words of an armoured certificate.
+const ARMOUR: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
+
 /// The trusted keys.
 #[derive(Debug)]
 pub struct Keyring {
+    /// All of them, in words: "… is not one of".
+    all: String,
     certificates: Vec<(String, SignedPublicKey)>,
 }
 
@@ -96,7 +102,33 @@ impl Keyring {
             );
             certificates.push((owner.to_owned(), certificate));
         }
-        Ok(Self { certificates })
+        Ok(Self {
+            all: "Debian's that this program knows".to_owned(),
+            certificates,
+        })
+    }
+
+    /// The keys of files, each with its path for messages: certificates in binary form, or armoured ones, several after one
+    /// another. `all` are the keys in words.
+    ///
+    /// # Errors
+    /// If a file is not certificates and nothing else.
+    pub fn of_files<'k>(
+        all: &str,
+        files: impl IntoIterator<Item = (String, &'k [u8])>,
+    ) -> Result<Self> {
+        let mut certificates = Vec::new();
+        for (path, content) in files {
+            let read = certificates_of(content).with_context(|| format!("reading {path}"))?;
+            certificates.extend(read.into_iter().map(|certificate| {
+                let fingerprint = certificate.primary_key.fingerprint();
+                (format!("the key {fingerprint} of {path}"), certificate)
+            }));
+        }
+        Ok(Self {
+            all: all.to_owned(),
+            certificates,
+        })
     }
 
     /// The text of a cleartext-signed message, if at least one signature is good at `now` (seconds since 1970). Line
@@ -120,10 +152,30 @@ impl Keyring {
         let (message, _) =
             CleartextSignedMessage::from_string(message).context("reading the signed message")?;
         let text = message.signed_text();
+        self.any_counts(message.signatures(), text.as_bytes(), now)?;
+        Ok(text.replace("\r\n", "\n"))
+    }
+
+    /// Checks that at least one of the detached signatures (armoured or binary) over a text is good at `now` (seconds since
+    /// 1970).
+    ///
+    /// # Errors
+    /// If there is no signature, or none is good; with the reason for each.
+    pub fn signed_apart(&self, text: &[u8], signatures: &[u8], now: u64) -> Result<()> {
+        let (read, _) =
+            DetachedSignature::from_reader_many(signatures).context("reading the signatures")?;
+        let read: Vec<Signature> = read
+            .map(|signature| Ok(signature?.signature))
+            .collect::<Result<_>>()
+            .context("reading the signatures")?;
+        self.any_counts(&read, text, now)
+    }
+
+    fn any_counts(&self, signatures: &[Signature], text: &[u8], now: u64) -> Result<()> {
         let mut refusals = Vec::new();
-        for signature in message.signatures() {
-            match self.check(signature, &text, now) {
-                Ok(()) => return Ok(text.replace("\r\n", "\n")),
+        for signature in signatures {
+            match self.check(signature, text, now) {
+                Ok(()) => return Ok(()),
                 Err(e) => refusals.push(format!("{e:#}")),
             }
         }
@@ -133,7 +185,7 @@ impl Keyring {
         bail!("no signature counts: {}", refusals.join("; "))
     }
 
-    fn check(&self, signature: &Signature, text: &str, now: u64) -> Result<()> {
+    fn check(&self, signature: &Signature, text: &[u8], now: u64) -> Result<()> {
         let issuer = issuer(signature);
         for (owner, certificate) in &self.certificates {
             let refuse = || format!("the signature of {owner}");
@@ -141,23 +193,44 @@ impl Keyring {
             if is_from(signature, primary) {
                 signature_is_sound(signature, primary, now).with_context(refuse)?;
                 primary_is_good(certificate, true, now).with_context(refuse)?;
-                return signature
-                    .verify(primary, text.as_bytes())
-                    .with_context(refuse);
+                return signature.verify(primary, text).with_context(refuse);
             }
             for subkey in &certificate.public_subkeys {
                 if is_from(signature, &subkey.key) {
                     signature_is_sound(signature, &subkey.key, now).with_context(refuse)?;
                     primary_is_good(certificate, false, now).with_context(refuse)?;
                     subkey_is_good(certificate, subkey, now).with_context(refuse)?;
-                    return signature
-                        .verify(&subkey.key, text.as_bytes())
-                        .with_context(refuse);
+                    return signature.verify(&subkey.key, text).with_context(refuse);
                 }
             }
         }
-        bail!("the key {issuer} is not one of Debian's that this program knows")
+        bail!("the key {issuer} is not one of {}", self.all)
     }
+}
+
+/// The certificates of a file.
+fn certificates_of(content: &[u8]) -> Result<Vec<SignedPublicKey>> {
+    let text = std::str::from_utf8(content).unwrap_or_default();
+    let mut all = Vec::new();
+    if text.contains("-----BEGIN PGP PRIVATE KEY BLOCK-----") {
+        bail!("it is a private key; expected the certificate alone (`gpg --export --armor`)");
+    }
+    if text.contains(ARMOUR) {
+        // Keyrings of vendors are often armoured blocks after one another, with words between them.
+        for block in text.split(ARMOUR).skip(1) {
+            let block = format!("{ARMOUR}{block}");
+            let (read, _) = SignedPublicKey::from_armor_many(block.as_bytes())?;
+            all.extend(read.collect::<pgp::errors::Result<Vec<_>>>()?);
+        }
+    } else {
+        let read = SignedPublicKey::from_bytes_many(content)?;
+        all.extend(read.collect::<pgp::errors::Result<Vec<_>>>()?);
+    }
+    ensure!(
+        !all.is_empty(),
+        "it has no OpenPGP certificate, armoured or binary"
+    );
+    Ok(all)
 }
 
 fn issuer(signature: &Signature) -> String {

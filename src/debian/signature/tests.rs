@@ -1,4 +1,4 @@
-//! Signatures of Debian, and what is wrong with others.
+//! Signatures of Debian and of a vendor, and what is wrong with others.
 
 use super::*;
 
@@ -63,6 +63,68 @@ fn each_key_alone_suffices_and_none_does_not() {
         error.contains("not one of Debian's that this program knows"),
         "{error}"
     );
+}
+
+/// By `testdata/vendor.sh`: what GnuPG makes of the two kinds of keys that vendors have, in both forms of archives.
+#[test]
+fn keys_of_vendors_sign_in_both_forms() {
+    const LIST: &[u8] = include_bytes!("../testdata/vendor.Release");
+    let rsa: [&[u8]; 4] = [
+        include_bytes!("../testdata/vendor-rsa4096.asc"),
+        include_bytes!("../testdata/vendor-rsa4096.pgp"),
+        include_bytes!("../testdata/vendor-rsa4096.InRelease"),
+        include_bytes!("../testdata/vendor-rsa4096.Release.gpg"),
+    ];
+    let ed25519: [&[u8]; 4] = [
+        include_bytes!("../testdata/vendor-ed25519.asc"),
+        include_bytes!("../testdata/vendor-ed25519.pgp"),
+        include_bytes!("../testdata/vendor-ed25519.InRelease"),
+        include_bytes!("../testdata/vendor-ed25519.Release.gpg"),
+    ];
+    let keyring = |keys: &[&[u8]]| {
+        let files = keys.iter().map(|key| ("vendor.asc".to_owned(), *key));
+        Keyring::of_files("the vendor's", files).unwrap()
+    };
+    let both = [rsa[0], ed25519[0]].concat();
+    for (signed, other) in [(&rsa, &ed25519), (&ed25519, &rsa)] {
+        let [armoured, binary, in_release, signature] = *signed;
+        let message = std::str::from_utf8(in_release).unwrap();
+        for keys in [&[armoured][..], &[binary], &[other[0], binary], &[&both]] {
+            let keyring = keyring(keys);
+            let text = keyring.signed_text(message, MADE).unwrap();
+            assert_eq!(text.trim_end().as_bytes(), LIST.trim_ascii_end());
+            keyring.signed_apart(LIST, signature, MADE).unwrap();
+            let changed = [LIST, b"x"].concat();
+            keyring.signed_apart(&changed, signature, MADE).unwrap_err();
+        }
+        let wrong = keyring(&[other[0]]);
+        let error = wrong.signed_text(message, MADE).unwrap_err().to_string();
+        assert!(error.contains("is not one of the vendor's"), "{error}");
+        let error = wrong.signed_apart(LIST, signature, MADE).unwrap_err();
+        assert!(
+            error.to_string().contains("is not one of the vendor's"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_certificate_is_refused() {
+    for (content, words) in [
+        (&b""[..], "no OpenPGP certificate"),
+        (b"<html>404</html>", ""),
+        (b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nnonsense\n", ""),
+        (
+            b"-----BEGIN PGP PRIVATE KEY BLOCK-----\n",
+            "it is a private key",
+        ),
+        (include_bytes!("../testdata/vendor-rsa4096.Release.gpg"), ""),
+    ] {
+        let read = Keyring::of_files("", [("a.asc".to_owned(), content)]);
+        let error = format!("{:#}", read.unwrap_err());
+        assert!(error.starts_with("reading a.asc"), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]
