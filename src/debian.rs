@@ -2,13 +2,19 @@
 
 // Floor: fields, relations, signatures
 pub mod deb822;
+pub mod files;
 pub mod pinned;
 pub mod relation;
 pub mod signature;
 
+// Floor: packages of an index
+pub mod packages;
+
+// Floor: archives of the recipe
+pub mod third_party;
+
 // Floor: the files of an archive
 pub mod mirror;
-pub mod packages;
 pub mod release;
 
 // Floor: a whole archive, and a choice from it
@@ -19,3 +25,5 @@ pub use mirror::Mirrors;
 
 #[cfg(test)]
 pub(crate) mod loopback;
+#[cfg(test)]
+pub(crate) mod vendor;

@@ -12,9 +12,11 @@ pub mod host;
 pub mod artifact;
 pub mod layer;
 
-// Floor: inputs
+// Floor: archives and registries
 pub mod debian;
 pub mod oci;
+
+// Floor: the recipe
 pub mod recipe;
 
 // Floor: releases of Kubernetes

@@ -10,28 +10,28 @@ mod fetching;
 // Floor: the pins of an earlier lock
 mod keep;
 
+// Floor: the choice of packages
+mod choose;
+
 // Floor: programs that are no packages
 pub mod kubelet;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::debian::Mirrors;
-use crate::debian::archive::{Archive, Request, suites};
-use crate::debian::mirror::Host;
-use crate::debian::packages::Pool;
-use crate::debian::pinned::LockedPackage;
+use crate::debian::archive::{Archive, Request, SuiteRead, suites};
+use crate::debian::mirror::{Host, is_debians};
 use crate::debian::signature::Keyring;
-use crate::debian::solve::{self, Requirements};
 use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
 use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
 
+use choose::{Pools, choose};
 use keep::Earlier;
 
 pub use changes::{Change, changes};
@@ -91,11 +91,17 @@ pub struct Wish<'a> {
 /// # Errors
 /// As [`pin`], and if the lock does not have a package that is to be renewed.
 pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<LockedRecipe> {
-    let Wish {
-        mode,
-        renewed,
-        older,
-    } = wish;
+    pin_signed(session, recipe, wish, &Keyring::debian()?)
+}
+
+/// [`pin_as`], with these keys for Debian's own suites.
+fn pin_signed(
+    session: &Session,
+    recipe: Recipe,
+    wish: Wish<'_>,
+    keyring: &Keyring,
+) -> Result<LockedRecipe> {
+    let Wish { mode, renewed, .. } = wish;
     let path = recipe.lock_path();
     let request = recipe.lock_request();
     let digests = Digests::of(&request)?;
@@ -108,21 +114,11 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
             return Ok(LockedRecipe { recipe, lock });
         }
         (Some(known), Mode::Locked) if known.recipe_digest == digests.recipe => {
-            let lock = with_own_tools(session, &recipe.debian, &request, known, &step)?;
+            let lock = with_own_tools(session, &recipe.debian, &request, known, (&step, keyring))?;
             step.made(None);
             return Ok(LockedRecipe { recipe, lock });
         }
-        (Some(_), Mode::Locked) => bail!(
-            "{} is out of date: {} changed since it was locked; `slipway lock {}` makes a new one",
-            path.display(),
-            recipe.path.display(),
-            recipe.path.display()
-        ),
-        (None, Mode::Locked) => bail!(
-            "{} is missing; `slipway lock {}` makes it",
-            path.display(),
-            recipe.path.display()
-        ),
+        (_, Mode::Locked) => return Err(no_lock(&recipe, known.is_some())),
         _ => {}
     }
     let wanted = request.kubelet.as_ref();
@@ -134,17 +130,28 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
     let wanted = wanted.transpose()?;
     let keeps = mode == Mode::Make || !renewed.is_empty();
     let earlier = known.as_ref().filter(|_| keeps);
-    let earlier = earlier.map(|lock| Earlier { lock, renewed });
+    let earlier = earlier.map(|lock| Earlier {
+        lock,
+        renewed,
+        archives: &request.archives,
+    });
     if let Some(earlier) = &earlier {
         earlier
             .check()
             .with_context(|| path.display().to_string())?;
     }
-    let lock = make(session, &recipe.debian, &request, &step, digests, earlier)?;
+    let lock = make(
+        session,
+        &recipe.debian,
+        &request,
+        (&step, keyring),
+        digests,
+        earlier,
+    )?;
     if let Some(behind) = known.as_ref().and_then(|known| behind(known, &lock)) {
         let path = recipe.path.display();
         ensure!(
-            older,
+            wish.older,
             "{behind}: it would take packages back, or is a replay; use another mirror, or `slipway lock {path} --older`"
         );
         session.progress.warn(&behind);
@@ -174,6 +181,18 @@ pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<Locke
     Ok(locked)
 }
 
+/// Why a build that may not make a lock has none to use.
+fn no_lock(recipe: &Recipe, is_there: bool) -> anyhow::Error {
+    let (lock, recipe) = (recipe.lock_path(), recipe.path.display());
+    let lock = lock.display();
+    match is_there {
+        true => anyhow!(
+            "{lock} is out of date: {recipe} changed since it was locked; `slipway lock {recipe}` makes a new one"
+        ),
+        false => anyhow!("{lock} is missing; `slipway lock {recipe}` makes it"),
+    }
+}
+
 /// Says what a new lock has otherwise than the one before: what is changed is what will be built.
 fn say_changes(known: &Lock, new: &Lock, progress: &Progress) {
     let all = changes(known, new);
@@ -201,16 +220,19 @@ fn with_own_tools(
     debian: &Debian,
     request: &LockRequest,
     known: &Lock,
-    step: &Step,
+    through: (&Step, &Keyring),
 ) -> Result<Lock> {
     let mut request = request.clone();
     request.sets.retain(SetRequest::is_tools);
+    // Tools come from Debian alone.
+    request.archives.clear();
     let earlier = Earlier {
         lock: known,
         renewed: &[],
+        archives: &[],
     };
     let digests = Digests::from(known);
-    let tools = make(session, debian, &request, step, digests, Some(earlier))?;
+    let tools = make(session, debian, &request, through, digests, Some(earlier))?;
     session.progress.warn(
         "the lock's tools are those of another version of Slipway: this one's are chosen for this run; `slipway lock` pins them",
     );
@@ -261,7 +283,8 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Resul
         ..recipe.lock_request()
     };
     let digests = Digests::default();
-    let lock = make(session, &recipe.debian, &request, &step, digests, None)?;
+    let through = (&step, &Keyring::debian()?);
+    let lock = make(session, &recipe.debian, &request, through, digests, None)?;
     step.made(None);
     Ok(LockedRecipe {
         recipe: recipe.clone(),
@@ -274,7 +297,7 @@ fn make(
     session: &Session,
     debian: &Debian,
     request: &LockRequest,
-    step: &Step,
+    (step, keyring): (&Step, &Keyring),
     digests: Digests,
     earlier: Option<Earlier<'_>>,
 ) -> Result<Lock> {
@@ -282,7 +305,8 @@ fn make(
         debian.mirror.as_deref(),
         debian.security_mirror.as_deref(),
         &Host::here(),
-    )?;
+    )?
+    .with(&request.archives);
     let sets = &request.sets;
     let with_backports = sets.iter().any(|set| !set.backports.is_empty());
     let now = SystemTime::now()
@@ -294,32 +318,37 @@ fn make(
         suites: &suites(&request.suite, with_backports),
         components: &request.components,
         architecture,
-        keyring: &Keyring::debian()?,
+        keyring,
+        third_parties: &request.archives,
         now: now.as_secs(),
     };
     step.note("reading the archive's indexes");
     let mut archive = Archive::read(&source, &session.cache, step)?;
-    let mut pool = archive.pool()?;
     step.note("choosing packages");
+    let mut pools = Pools::of(&archive)?;
     if let Some(earlier) = &earlier {
-        let gone = earlier.gone(&pool);
+        let gone = earlier.gone(&pools.all);
         if !gone.is_empty() {
-            drop(pool);
+            drop(pools);
             let places = (&mirrors, debian.snapshots.as_slice());
             keep::add_gone(session, earlier, &gone, places, &mut archive, step)?;
-            pool = archive.pool()?;
+            pools = Pools::of(&archive)?;
         }
-        pool.keep(&earlier.pins());
+        pools.each().for_each(|pool| pool.keep(&earlier.pins()));
     }
+    archive.check_names()?;
     let mut lock = Lock {
         version: VERSION,
         recipe_digest: digests.recipe,
         tools_digest: digests.tools,
-        sets: choose(&archive, &mut pool, architecture, sets, earlier)?,
+        sets: choose(&archive, &mut pools, architecture, sets, earlier)?,
         ..Lock::default()
     };
-    for (suite, release) in &archive.suites {
-        lock.epoch = lock.epoch.max(release.date);
+    for SuiteRead { suite, release, .. } in &archive.suites {
+        // Snapshots of this time have Debian's packages: those of another archive have their own times.
+        if is_debians(&suite.archive) {
+            lock.epoch = lock.epoch.max(release.date);
+        }
         lock.sources.push(LockedSource {
             archive: suite.archive.to_owned(),
             suite: suite.name.clone(),
@@ -331,7 +360,9 @@ fn make(
             // Nothing of the newer state was taken, so that all times in the image stay.
             lock.epoch = known.epoch;
             lock.earlier.clone_from(&known.earlier);
-            lock.sources.clone_from(&known.sources);
+            for source in &mut lock.sources {
+                source.date = date_in(known, source).unwrap_or(source.date);
+            }
         } else if lock.sets.values().flatten().any(|pin| archive.is_gone(pin)) {
             lock.earlier = [known.epoch]
                 .into_iter()
@@ -343,74 +374,30 @@ fn make(
     Ok(lock)
 }
 
-/// Solves every set; the mistakes of all of them are reported at once. Earlier choices that do not fit are given up first.
-fn choose(
-    archive: &Archive,
-    pool: &mut Pool<'_>,
-    architecture: &str,
-    sets: &[SetRequest],
-    earlier: Option<Earlier<'_>>,
-) -> Result<BTreeMap<String, Vec<LockedPackage>>> {
-    loop {
-        let mut chosen = BTreeMap::new();
-        let mut mistakes = Vec::new();
-        let mut about = BTreeSet::new();
-        for set in sets {
-            let before = earlier.map_or_else(Vec::new, |earlier| earlier.names(set.name));
-            let requirements = Requirements {
-                packages: &set.packages,
-                backports: &set.backports,
-                essential: set.essential,
-                dependencies: set.dependencies,
-                before: &before,
-            };
-            match solve::solve(pool, architecture, &requirements) {
-                Ok(ids) => {
-                    let packages = ids.iter().map(|&id| locked(archive, pool, id)).collect();
-                    chosen.insert(set.name.to_owned(), packages);
-                }
-                Err(unsolved) => {
-                    mistakes.push(format!("set {}:\n{unsolved}", set.name));
-                    about.extend(unsolved.names);
-                }
-            }
-        }
-        if mistakes.is_empty() {
-            return Ok(chosen);
-        }
-        let given_up = about.iter().filter(|name| pool.let_go(name)).count();
-        if given_up == 0 {
-            bail!("choosing packages\n{}", mistakes.join("\n"));
-        }
-    }
-}
-
-fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
-    let package = &pool.packages[id];
-    LockedPackage {
-        name: package.name.to_owned(),
-        version: package.version.to_owned(),
-        architecture: package.architecture.to_owned(),
-        archive: archive.suites[package.origin].0.archive.to_owned(),
-        path: package.path.to_owned(),
-        size: package.size,
-        sha256: package.sha256.to_owned(),
-    }
+/// The date that a suite had for a lock.
+fn date_in(lock: &Lock, source: &LockedSource) -> Option<u64> {
+    let mut sources = lock.sources.iter();
+    let known =
+        sources.find(|known| known.archive == source.archive && known.suite == source.suite)?;
+    Some(known.date)
 }
 
 /// The first suite that is older than it was for the last lock, in words.
 fn behind(known: &Lock, new: &Lock) -> Option<String> {
     new.sources.iter().find_map(|source| {
-        let older = known.sources.iter().find(|known| {
-            known.archive == source.archive
-                && known.suite == source.suite
-                && known.date > source.date
-        })?;
+        let older = date_in(known, source).filter(|date| *date > source.date)?;
+        let whose = match is_debians(&source.archive) {
+            true => "this mirror".to_owned(),
+            false => format!("archive {}", source.archive),
+        };
         Some(format!(
-            "this mirror's {} is of {}, the last lock's was of {}",
+            "{whose}'s {} is of {}, the last lock's was of {}",
             source.suite,
             rfc3339(source.date),
-            rfc3339(older.date)
+            rfc3339(older)
         ))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,6 +42,7 @@ use image::node::NodeSettings;
 use serde::Serialize;
 
 use crate::artifact;
+use crate::debian::third_party::ThirdParty;
 
 pub use check::{
     BaseConfig, ContainerImage, Debian, FileEntry, FileKind, Image, ImagesFrom, Kernel,
@@ -107,6 +108,9 @@ pub struct LockRequest {
     pub suite: String,
     /// Components of the archive.
     pub components: Vec<String>,
+    /// The archives beside Debian's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub archives: Vec<ThirdParty>,
     /// The machines that the packages are for.
     pub architecture: Architecture,
     /// The sets of packages.
@@ -262,6 +266,7 @@ impl Recipe {
         LockRequest {
             suite: self.debian.suite.clone(),
             components: self.debian.components.clone(),
+            archives: self.debian.archives.clone(),
             architecture: self.image.architecture,
             sets: self.sets(),
             kubelet: self.kubernetes.as_ref().map(|kubernetes| KubeletRequest {

@@ -209,7 +209,7 @@ fn sources(recipe: &Recipe, mirrors: &Mirrors) -> Result<String> {
     let mut text = String::new();
     for suite in suites(&recipe.debian.suite, false) {
         let (base, _) = mirrors
-            .archive(suite.archive)
+            .archive(&suite.archive)
             .with_context(|| format!("there is no archive {}", suite.archive))?;
         text += &format!(
             "Types: deb\nURIs: {base}\nSuites: {}\nComponents: {}\nSigned-By: \

@@ -1,31 +1,28 @@
 //! Reads an archive's suites from the mirror: signature, then indexes by digest, then packages.
 
-use std::collections::BTreeSet;
-use std::io::Read as _;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use fetch::{Digest, Want, blocking};
+use anyhow::{Context as _, Result, ensure};
 
 use super::mirror::{ARCHIVE, Mirrors, SECURITY_ARCHIVE};
-use super::packages::{self, Pool};
+use super::packages::{self, Package, Pool, Standing};
 use super::pinned::LockedPackage;
-use super::release::{IndexFile, Release};
+use super::release::Release;
 use super::signature::Keyring;
+use super::third_party::{self, ThirdParty};
 use crate::host::cache::Cache;
 use crate::host::progress::Step;
 
-/// Size limit of an `InRelease` file, bytes; Debian's has 140 KB.
-const RELEASE_LIMIT: u64 = 16 << 20;
-/// Size limit of an index, packed or unpacked, bytes.
-const INDEX_LIMIT: u64 = 1 << 30;
+use source::sources;
+
+mod source;
 
 /// A suite of an archive, such as `trixie-updates` of `debian`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suite {
     /// The archive's name in the lock.
-    pub archive: &'static str,
+    pub archive: String,
     /// The suite's name.
     pub name: String,
     /// Whether its packages are taken only on request.
@@ -35,8 +32,8 @@ pub struct Suite {
 /// The suites of a release: the release itself, its updates, its security updates, and its backports on request.
 #[must_use]
 pub fn suites(release: &str, with_backports: bool) -> Vec<Suite> {
-    let suite = |archive, name: String, backports| Suite {
-        archive,
+    let suite = |archive: &str, name: String, backports| Suite {
+        archive: archive.to_owned(),
         name,
         backports,
     };
@@ -62,27 +59,63 @@ pub fn suites(release: &str, with_backports: bool) -> Vec<Suite> {
 pub struct Request<'r> {
     /// Base URLs of the archives.
     pub mirrors: &'r Mirrors,
-    /// The suites.
+    /// Debian's suites.
     pub suites: &'r [Suite],
-    /// Components, such as `main`.
+    /// Components of Debian's suites, such as `main`.
     pub components: &'r [String],
     /// Debian's name of the architecture.
     pub architecture: &'r str,
-    /// The trusted keys.
+    /// The keys that are trusted for Debian's suites.
     pub keyring: &'r Keyring,
+    /// The archives beside Debian's, each with its suites, components and keys.
+    pub third_parties: &'r [ThirdParty],
     /// The time, seconds since 1970.
     pub now: u64,
+}
+
+/// A suite that was read.
+#[derive(Debug)]
+pub struct SuiteRead {
+    /// The suite.
+    pub suite: Suite,
+    /// The content of its signed file.
+    pub release: Release,
+    /// The archive that it is of, if that is not Debian's.
+    third_party: Option<ThirdParty>,
+}
+
+impl SuiteRead {
+    /// How its packages stand beside those of other suites.
+    fn standing(&self) -> Standing {
+        match &self.third_party {
+            Some(archive) => Standing {
+                debian: false,
+                backport: false,
+                priority: archive.priority.unwrap_or(self.release.priority),
+            },
+            None if self.suite.backports => Standing::BACKPORTS,
+            None => Standing::DEBIAN,
+        }
+    }
+
+    /// Whether a package may be taken from it.
+    fn allows(&self, package: &Package<'_>) -> bool {
+        let third_party = self.third_party.as_ref();
+        package.standing.priority > 0
+            && third_party.is_none_or(|archive| archive.allows(package.name))
+    }
 }
 
 /// The suites that were read.
 #[derive(Debug)]
 pub struct Archive {
-    /// The requested suites, each with the content of its signed file.
-    pub suites: Vec<(Suite, Release)>,
+    /// The requested suites, Debian's first.
+    pub suites: Vec<SuiteRead>,
     /// Texts of the `Packages` files, each with the index of its suite.
     texts: Vec<(usize, String)>,
     /// Digests of the packages that the suites do not have any more.
     gone: BTreeSet<String>,
+    architecture: String,
 }
 
 impl Archive {
@@ -91,11 +124,11 @@ impl Archive {
     /// # Errors
     /// Names the suite, the mirror, the setting that names the mirror, and the fault of the answer.
     pub fn read(request: &Request<'_>, cache: &Cache, step: &Step) -> Result<Self> {
+        let sources = sources(request)?;
         let read: Vec<Result<(Release, Vec<String>)>> = thread::scope(|scope| {
-            let threads: Vec<_> = request
-                .suites
+            let threads: Vec<_> = sources
                 .iter()
-                .map(|suite| scope.spawn(move || read_suite(request, suite, cache, step)))
+                .map(|source| scope.spawn(|| source.read(request, cache, step)))
                 .collect();
             threads
                 .into_iter()
@@ -110,10 +143,15 @@ impl Archive {
             suites: Vec::new(),
             texts: Vec::new(),
             gone: BTreeSet::new(),
+            architecture: request.architecture.to_owned(),
         };
-        for (at, (suite, read)) in request.suites.iter().zip(read).enumerate() {
+        for (at, (source, read)) in sources.into_iter().zip(read).enumerate() {
             let (release, texts) = read?;
-            archive.suites.push((suite.clone(), release));
+            archive.suites.push(SuiteRead {
+                suite: source.suite,
+                release,
+                third_party: source.third_party.cloned(),
+            });
             archive
                 .texts
                 .extend(texts.into_iter().map(|text| (at, text)));
@@ -124,14 +162,15 @@ impl Archive {
     /// Adds packages that the archive of this name had, and its suites do not have any more.
     ///
     /// # Errors
-    /// If the text is no index.
+    /// If the text is no index, or there is no such archive.
     pub fn add(&mut self, archive: &str, text: String) -> Result<()> {
-        let packages = packages::read(&text, 0, false)?;
+        let packages = packages::read(&text, 0, Standing::DEBIAN)?;
         let digests = packages.iter().map(|package| package.sha256.to_owned());
         self.gone.extend(digests);
         let mut suites = self.suites.iter();
-        let of = suites.position(|(suite, _)| suite.archive == archive && !suite.backports);
-        self.texts.push((of.unwrap_or(0), text));
+        let of = suites.position(|read| read.suite.archive == archive && !read.suite.backports);
+        let of = of.with_context(|| format!("there is no archive {archive}"))?;
+        self.texts.push((of, text));
         Ok(())
     }
 
@@ -141,125 +180,93 @@ impl Archive {
         self.gone.contains(&package.sha256)
     }
 
-    /// All packages of all suites.
+    /// All packages of all suites that may be taken.
     ///
     /// # Errors
     /// If an index does not parse.
     pub fn pool(&self) -> Result<Pool<'_>> {
+        self.pool_of(|_| true)
+    }
+
+    /// All packages of Debian's suites.
+    ///
+    /// # Errors
+    /// If an index does not parse.
+    pub fn debians_pool(&self) -> Result<Pool<'_>> {
+        self.pool_of(|suite| suite.third_party.is_none())
+    }
+
+    fn pool_of(&self, counts: impl Fn(&SuiteRead) -> bool) -> Result<Pool<'_>> {
         let mut all = Vec::new();
         for (at, text) in &self.texts {
-            let suite = &self.suites[*at].0;
-            all.extend(
-                packages::read(text, *at, suite.backports)
-                    .with_context(|| format!("reading the packages of {}", suite.name))?,
-            );
+            let suite = &self.suites[*at];
+            if counts(suite) {
+                let mut packages = self.packages(*at, text)?;
+                packages.retain(|package| suite.allows(package));
+                all.append(&mut packages);
+            }
         }
         Ok(Pool::new(all))
     }
-}
 
-fn read_suite(
-    request: &Request<'_>,
-    suite: &Suite,
-    cache: &Cache,
-    step: &Step,
-) -> Result<(Release, Vec<String>)> {
-    let (base, from) = request
-        .mirrors
-        .archive(suite.archive)
-        .with_context(|| format!("there is no archive {}", suite.archive))?;
-    let suite_base = format!("{base}/dists/{}", suite.name);
-    let read = || -> Result<(Release, Vec<String>)> {
-        let client = blocking::Client::new(&fetch::Options::default())?;
-        let url = format!("{suite_base}/InRelease");
-        let message = client.bytes(
-            &Want::new(&url, RELEASE_LIMIT),
-            &|word| step.note(word),
-            &|_| (),
-        )?;
-        let message = String::from_utf8(message).context("its InRelease is not text")?;
-        let release = request
-            .keyring
-            .signed_text(&message, request.now)
-            .and_then(|text| Release::parse(&text))
-            .and_then(|release| {
-                release.check(&suite.name, request.now)?;
-                Ok(release)
-            })
-            .context("its InRelease is not to be trusted")?;
-        let mut texts = Vec::new();
-        for component in request.components {
-            let index = release.packages(component, request.architecture)?;
-            texts.push(index_text(&client, &suite_base, &index, cache, step)?);
+    /// The packages of an index that are for this architecture: that of a flat archive may have those of all.
+    fn packages<'a>(&self, at: usize, text: &'a str) -> Result<Vec<Package<'a>>> {
+        let suite = &self.suites[at];
+        let mut packages = packages::read(text, at, suite.standing()).with_context(|| {
+            let Suite { archive, name, .. } = &suite.suite;
+            format!("reading the packages of {name} of archive {archive}")
+        })?;
+        packages.retain(|package| ["all", &self.architecture].contains(&package.architecture));
+        Ok(packages)
+    }
+
+    /// Checks that each archive beside Debian's has the packages that may be taken from it.
+    ///
+    /// # Errors
+    /// Names those that it does not have, with the nearest names that it has.
+    pub fn check_names(&self) -> Result<()> {
+        let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (at, text) in &self.texts {
+            let suite = &self.suites[*at];
+            if suite.third_party.is_some() {
+                let packages = self.packages(*at, text)?;
+                let of = names.entry(suite.suite.archive.as_str()).or_default();
+                of.extend(packages.iter().map(|package| package.name));
+            }
         }
-        Ok((release, texts))
-    };
-    read().with_context(|| {
-        format!(
-            "reading {} from the mirror {base} (set by {from})",
-            suite.name
-        )
-    })
-}
-
-fn index_text(
-    client: &blocking::Client,
-    suite_base: &str,
-    index: &IndexFile,
-    cache: &Cache,
-    step: &Step,
-) -> Result<String> {
-    let digest = Digest::sha256(&index.sha256)
-        .with_context(|| format!("{:?} is not a SHA-256 digest", index.sha256))?;
-    ensure!(
-        index.size <= INDEX_LIMIT,
-        "{} has {} bytes",
-        index.path,
-        index.size
-    );
-    let object = cache.object(&index.sha256);
-    if let Ok(packed) = std::fs::read(&object)
-        && digest.of_same_kind(&packed) == digest
-    {
-        return unpack(&packed, &index.path);
+        let mut mistakes = BTreeSet::new();
+        for archive in self
+            .suites
+            .iter()
+            .filter_map(|read| read.third_party.as_ref())
+        {
+            let empty = BTreeSet::new();
+            let has = names.get(archive.name.as_str()).unwrap_or(&empty);
+            for pattern in &archive.packages {
+                if has.iter().any(|name| third_party::matches(pattern, name)) {
+                    continue;
+                }
+                let near = has
+                    .iter()
+                    .map(|known| (strsim::damerau_levenshtein(known, pattern), *known))
+                    .filter(|(distance, _)| *distance <= 2.max(pattern.len() / 4))
+                    .min();
+                let near = near.map(|(_, name)| format!("; the nearest name is {name}"));
+                mistakes.insert(format!(
+                    "archive {} has no package {pattern} for {}, which its `packages` in the recipe names{}",
+                    archive.name,
+                    self.architecture,
+                    near.unwrap_or_default()
+                ));
+            }
+        }
+        let mistakes: Vec<String> = mistakes.into_iter().collect();
+        ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+        Ok(())
     }
-    if let Some(folder) = object.parent() {
-        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    }
-    let count = |bytes| step.advance(bytes);
-    let fetch = |path: &str| {
-        let url = format!("{suite_base}/{path}");
-        client.file(&Want::new(&url, index.size).digest(digest), &object, &count)
-    };
-    // A mirror may announce files by hash and not have them; the plain name is then the same file.
-    match fetch(&index.fetch_path) {
-        Err(failure) if failure.is_gone() && index.fetch_path != index.path => fetch(&index.path)?,
-        outcome => outcome?,
-    }
-    let packed = std::fs::read(&object).with_context(|| format!("reading {}", object.display()))?;
-    unpack(&packed, &index.path)
-}
-
-fn unpack(packed: &[u8], path: &str) -> Result<String> {
-    let extension = Path::new(path).extension().and_then(|e| e.to_str());
-    let mut text = String::new();
-    let read = match extension {
-        Some("xz") => liblzma::read::XzDecoder::new_multi_decoder(packed)
-            .take(INDEX_LIMIT)
-            .read_to_string(&mut text),
-        Some("gz") => flate2::read::MultiGzDecoder::new(packed)
-            .take(INDEX_LIMIT)
-            .read_to_string(&mut text),
-        None => packed.take(INDEX_LIMIT).read_to_string(&mut text),
-        Some(other) => bail!("{path} is packed as {other}, which is not known here"),
-    };
-    let bytes = read.with_context(|| format!("unpacking {path}"))?;
-    ensure!(
-        u64::try_from(bytes).is_ok_and(|bytes| bytes < INDEX_LIMIT),
-        "{path} unpacks to more than {INDEX_LIMIT} bytes"
-    );
-    Ok(text)
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vendor_tests;

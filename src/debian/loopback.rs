@@ -11,6 +11,7 @@ pub(crate) struct Loopback {
     /// Base URL, without a final slash.
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<String>>>,
+    files: Arc<Mutex<HashMap<String, Vec<u8>>>>,
 }
 
 impl Loopback {
@@ -20,10 +21,11 @@ impl Loopback {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = asked.clone();
-        let files = Arc::new(files);
+        let files = Arc::new(Mutex::new(files));
+        let served = files.clone();
         std::thread::spawn(move || {
             for connection in listener.incoming() {
-                let (files, seen) = (files.clone(), seen.clone());
+                let (files, seen) = (served.clone(), seen.clone());
                 std::thread::spawn(move || {
                     let mut connection = connection.unwrap();
                     let mut request = Vec::new();
@@ -37,9 +39,10 @@ impl Loopback {
                     }
                     let line = String::from_utf8(request).unwrap();
                     let path = line.split(' ').nth(1).unwrap().to_owned();
-                    let (status, body) = match files.get(&path) {
-                        Some(body) => ("200 OK", body.as_slice()),
-                        None => ("404 Not Found", b"".as_slice()),
+                    let found = files.lock().unwrap().get(&path).cloned();
+                    let (status, body) = match found {
+                        Some(body) => ("200 OK", body),
+                        None => ("404 Not Found", Vec::new()),
                     };
                     seen.lock().unwrap().push(path);
                     let head = format!(
@@ -48,11 +51,16 @@ impl Loopback {
                     );
                     connection.write_all(head.as_bytes()).unwrap();
                     // A client that refuses the answer closes the connection early.
-                    drop(connection.write_all(body));
+                    drop(connection.write_all(&body));
                 });
             }
         });
-        Self { url, asked }
+        Self { url, asked, files }
+    }
+
+    /// Serves other files from now on.
+    pub(crate) fn replace(&self, files: HashMap<String, Vec<u8>>) {
+        *self.files.lock().unwrap() = files;
     }
 
     /// The requested paths, sorted.

@@ -1,10 +1,12 @@
 //! Base URLs of the archive: from the recipe, else the environment, else the host's apt configuration.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 
 use super::deb822::Reader;
+use super::third_party::ThirdParty;
 
 /// The variable for the archive's mirror.
 pub const MIRROR_VARIABLE: &str = "SLIPWAY_DEBIAN_MIRROR";
@@ -74,6 +76,8 @@ pub struct Mirrors {
     pub main_from: String,
     /// The setting that [`Mirrors::security`] comes from, for messages.
     pub security_from: String,
+    /// Base URLs of the recipe's archives beside Debian's, by name.
+    pub others: BTreeMap<String, String>,
 }
 
 impl Mirrors {
@@ -134,7 +138,17 @@ impl Mirrors {
             security,
             main_from,
             security_from,
+            others: BTreeMap::new(),
         })
+    }
+
+    /// Adds the recipe's archives beside Debian's.
+    #[must_use]
+    pub fn with(mut self, archives: &[ThirdParty]) -> Self {
+        let each = archives.iter();
+        self.others
+            .extend(each.map(|archive| (archive.name.clone(), archive.url.clone())));
+        self
     }
 
     /// Base URL of an archive by its name in the lock, and the setting that it comes from.
@@ -143,9 +157,18 @@ impl Mirrors {
         match name {
             ARCHIVE => Some((&self.main, &self.main_from)),
             SECURITY_ARCHIVE => Some((&self.security, &self.security_from)),
-            _ => None,
+            _ => {
+                let url = self.others.get(name)?;
+                Some((url, "the recipe's [[debian.archives]]"))
+            }
         }
     }
+}
+
+/// Whether an archive of the lock is Debian's.
+#[must_use]
+pub fn is_debians(archive: &str) -> bool {
+    [ARCHIVE, SECURITY_ARCHIVE].contains(&archive)
 }
 
 fn checked(url: &str, from: &str) -> Result<String> {

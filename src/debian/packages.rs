@@ -1,5 +1,6 @@
 //! The index of an archive's packages, read from `Packages` files.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::deb822::{Malformed, Reader};
@@ -30,6 +31,40 @@ impl Priority {
             "extra" => Self::Extra,
             _ => Self::Optional,
         }
+    }
+}
+
+/// How the packages of an index stand beside those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether they are Debian's own.
+    pub debian: bool,
+    /// Whether they come from backports, which are used only on request.
+    pub backport: bool,
+    /// Their priority, as `apt_preferences(5)` defines it: that of a higher one is taken, whatever the versions.
+    pub priority: i32,
+}
+
+/// The priority of an archive that none is set for.
+pub const USUAL: i32 = 500;
+
+impl Standing {
+    /// Packages of Debian's suites.
+    pub const DEBIAN: Self = Self {
+        debian: true,
+        backport: false,
+        priority: USUAL,
+    };
+    /// Packages of Debian's backports.
+    pub const BACKPORTS: Self = Self {
+        backport: true,
+        ..Self::DEBIAN
+    };
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self::DEBIAN
     }
 }
 
@@ -66,22 +101,43 @@ pub struct Package<'a> {
     pub breaks: &'a str,
     /// Its source: an index into the caller's list.
     pub origin: usize,
-    /// Whether it comes from backports, which are used only on request.
-    pub backport: bool,
+    /// How it stands beside those of other indexes.
+    pub standing: Standing,
+}
+
+/// One file of a package: name, version and SHA-256. Two archives may have other files of the same version.
+pub type Pin<'a> = (&'a str, &'a str, &'a str);
+
+impl<'a> Package<'a> {
+    /// Which file it is.
+    #[must_use]
+    pub const fn pin(&self) -> Pin<'a> {
+        (self.name, self.version, self.sha256)
+    }
+
+    /// Whether it is taken in place of another one of its name: apt's policy, the priority before the version.
+    fn is_before(&self, other: &Self) -> bool {
+        let priority = self.standing.priority.cmp(&other.standing.priority);
+        let version = || relation::compare(self.version, other.version);
+        match priority {
+            Ordering::Equal => version() == Some(Ordering::Greater),
+            unequal => unequal == Ordering::Greater,
+        }
+    }
 }
 
 /// Reads a `Packages` file.
 ///
 /// # Errors
 /// At a line that is not a field, and at a package without name, version, path, size or SHA-256.
-pub fn read(text: &str, origin: usize, backport: bool) -> anyhow::Result<Vec<Package<'_>>> {
+pub fn read(text: &str, origin: usize, standing: Standing) -> anyhow::Result<Vec<Package<'_>>> {
     let mut reader = Reader::new(text);
     // Entries of trixie's main index have 820 bytes on average.
     let mut packages = Vec::with_capacity(text.len() / 700);
     loop {
         let mut package = Package {
             origin,
-            backport,
+            standing,
             ..Package::default()
         };
         let more = reader.paragraph(|name, value| take(&mut package, name, value));
@@ -148,8 +204,8 @@ pub struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    /// Sorts the packages of several indexes. Of several versions of one name the newest is kept, separately for
-    /// backports and for the other suites.
+    /// Sorts the packages of several indexes. Of several versions of one name that of the highest priority is kept, among
+    /// these the newest, among these the first; separately for backports and for the other suites.
     #[must_use]
     pub fn new(packages: Vec<Package<'a>>) -> Self {
         let mut pool = Self {
@@ -157,22 +213,21 @@ impl<'a> Pool<'a> {
             ..Self::default()
         };
         for (id, package) in packages.iter().enumerate() {
-            let newest = if package.backport {
+            let best = if package.standing.backport {
                 &mut pool.backports
             } else {
                 &mut pool.normal
             };
-            let known = newest.entry(package.name).or_insert(id);
-            let newer = relation::compare(package.version, packages[*known].version);
-            if newer == Some(std::cmp::Ordering::Greater) {
+            let known = best.entry(package.name).or_insert(id);
+            if package.is_before(&packages[*known]) {
                 *known = id;
             }
         }
         pool.packages = packages;
         for id in 0..pool.packages.len() {
             let package = &pool.packages[id];
-            let newest = pool.versions(package.backport).get(package.name);
-            if newest == Some(&id) {
+            let best = pool.versions(package.standing.backport).get(package.name);
+            if best == Some(&id) {
                 pool.note_provided(id);
             }
         }
@@ -199,23 +254,24 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Takes these versions, by name, in place of the newest ones, where they are.
-    pub fn keep(&mut self, pins: &BTreeSet<(&str, &str)>) {
+    /// Takes these packages in place of the newest ones, where they are and no archive of a higher priority has one of
+    /// the name.
+    pub fn keep(&mut self, pins: &BTreeSet<Pin<'_>>) {
         for id in 0..self.packages.len() {
-            let Package {
-                name,
-                version,
-                backport,
-                ..
-            } = self.packages[id];
-            if pins.contains(&(name, version)) {
-                let versions = match backport {
+            let package = &self.packages[id];
+            let (name, standing) = (package.name, package.standing);
+            if pins.contains(&package.pin()) {
+                let versions = match standing.backport {
                     true => &mut self.backports,
                     false => &mut self.normal,
                 };
-                // Of the same version in two suites the first counts, as without pins.
                 let known = versions.entry(name).or_insert(id);
-                if self.packages[*known].version != version {
+                let chosen = &self.packages[*known];
+                if chosen.standing.priority > standing.priority {
+                    continue;
+                }
+                // Of the same file in two suites the first counts, as without pins.
+                if chosen.pin() != package.pin() {
                     *known = id;
                 }
                 self.note_provided(id);
@@ -230,7 +286,7 @@ impl<'a> Pool<'a> {
         self.kept.contains(name)
     }
 
-    /// Takes the newest version of a name again; returns whether it was an earlier choice.
+    /// Takes the version of a name again that is the best without earlier choices; returns whether it was an earlier choice.
     pub fn let_go(&mut self, name: &str) -> bool {
         let Some(name) = self.kept.take(name) else {
             return false;
@@ -239,15 +295,14 @@ impl<'a> Pool<'a> {
             if package.name != name {
                 continue;
             }
-            let versions = match package.backport {
+            let versions = match package.standing.backport {
                 true => &mut self.backports,
                 false => &mut self.normal,
             };
-            if let Some(known) = versions.get_mut(name) {
-                let newer = relation::compare(package.version, self.packages[*known].version);
-                if newer == Some(std::cmp::Ordering::Greater) {
-                    *known = id;
-                }
+            if let Some(known) = versions.get_mut(name)
+                && package.is_before(&self.packages[*known])
+            {
+                *known = id;
             }
         }
         true
@@ -276,14 +331,20 @@ impl<'a> Pool<'a> {
         self.normal.keys().copied()
     }
 
-    /// Essential packages, sorted by name.
+    /// The names of Debian's essential packages, sorted. An archive beside Debian's adds none to every image.
     #[must_use]
     pub fn essential(&self) -> Vec<&'a str> {
-        let mut names: Vec<&str> = self
-            .normal
-            .values()
-            .filter(|&&id| self.packages[id].essential)
-            .map(|&id| self.packages[id].name)
+        let debians = |name: &str| {
+            let mut all = self.packages.iter();
+            all.any(|package| {
+                package.name == name && package.essential && package.standing == Standing::DEBIAN
+            })
+        };
+        let chosen = self.normal.values().map(|&id| &self.packages[id]);
+        let mut names: Vec<&str> = chosen
+            .filter(|package| package.essential || !package.standing.debian)
+            .filter(|package| package.standing.debian || debians(package.name))
+            .map(|package| package.name)
             .collect();
         names.sort_unstable();
         names
@@ -303,7 +364,7 @@ mod tests {
              Depends: b (>= 1)\nTag: one,\n two\nFilename: pool/main/a/a.deb\nSize: 10\nSHA256: {SUM}\n\n\
              Package: b\nVersion: 2\nArchitecture: all\nProvides: v (= 3), w\nFilename: ./b.deb\nSize: 7\nSHA256: {SUM}\n"
         );
-        let packages = read(&text, 0, false).unwrap();
+        let packages = read(&text, 0, Standing::DEBIAN).unwrap();
         assert_eq!(packages.len(), 2);
         assert_eq!(packages[0].source, "src");
         assert_eq!(packages[0].depends, "b (>= 1)");
@@ -325,8 +386,8 @@ mod tests {
         };
         let main = entry("1.9") + &entry("1.10") + &entry("1.2");
         let back = entry("2.0~bpo13+1");
-        let mut packages = read(&main, 0, false).unwrap();
-        packages.extend(read(&back, 1, true).unwrap());
+        let mut packages = read(&main, 0, Standing::DEBIAN).unwrap();
+        packages.extend(read(&back, 1, Standing::BACKPORTS).unwrap());
         let pool = Pool::new(packages);
         assert_eq!(pool.packages[pool.normal("a").unwrap()].version, "1.10");
         assert_eq!(
@@ -367,7 +428,7 @@ mod tests {
                 "Package: a\nVersion: 1\nFilename: a.deb\nSize: 1\nSHA256: 00\n".to_owned(),
             ),
         ] {
-            let error = read(&text, 0, false).unwrap_err().to_string();
+            let error = read(&text, 0, Standing::DEBIAN).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
     }

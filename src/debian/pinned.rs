@@ -14,7 +14,7 @@ pub struct LockedPackage {
     pub version: String,
     /// Its architecture, or `all`.
     pub architecture: String,
-    /// `debian` or `debian-security`.
+    /// `debian`, `debian-security` or the name of an archive in the recipe.
     pub archive: String,
     /// Path below the archive's base.
     pub path: String,

@@ -1,8 +1,11 @@
-//! The signed list of an archive's indexes (`InRelease`): identity, times, digests.
+//! The signed list of an archive's indexes (`InRelease`, or `Release` and its signature): identity, times, digests.
+
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::deb822::Reader;
+use super::packages::USUAL;
 use crate::format::time::rfc3339;
 
 /// The content of an `InRelease` file with a valid signature.
@@ -12,8 +15,13 @@ pub struct Release {
     pub date: u64,
     /// The end of its validity, seconds since 1970.
     pub valid_until: Option<u64>,
-    /// Its names: `Codename` and `Suite`.
+    /// Its names: `Codename` and `Suite`; archives beside Debian's may have none.
     pub names: Vec<String>,
+    /// The priority that the archive wants for itself: none of it is to be taken in place of another one's packages
+    /// (`NotAutomatic`), which is 1, or 100 with `ButAutomaticUpgrades`; else 500 (`apt_preferences(5)`).
+    pub priority: i32,
+    /// Whether packages for all architectures have an index of their own.
+    pub index_of_all: bool,
     /// Whether files can be fetched by their digest.
     pub by_hash: bool,
     files: Vec<File>,
@@ -52,26 +60,37 @@ impl Release {
             date: 0,
             valid_until: None,
             names: Vec::new(),
+            priority: USUAL,
+            index_of_all: false,
             by_hash: false,
             files: Vec::new(),
         };
         let mut date = None;
         let mut valid_until = None;
         let mut list = None;
+        let (mut not_automatic, mut but_upgrades) = (false, false);
+        let (mut has_all, mut not_apart) = (false, false);
+        let words = |value: &str, wanted| value.split_ascii_whitespace().any(|word| word == wanted);
         Reader::new(text).paragraph(|name, value| match name {
             "Date" => date = Some(value),
             "Valid-Until" => valid_until = Some(value),
             "Codename" | "Suite" => release.names.push(value.to_owned()),
             "Acquire-By-Hash" => release.by_hash = value == "yes",
             "SHA256" => list = Some(value),
+            "NotAutomatic" => not_automatic = value == "yes",
+            "ButAutomaticUpgrades" => but_upgrades = value == "yes",
+            "Architectures" => has_all = words(value, "all"),
+            "No-Support-for-Architecture-all" => not_apart = words(value, "Packages"),
             _ => {}
         })?;
         release.date = time(date.context("it has no Date")?)?;
         release.valid_until = valid_until.map(time).transpose()?;
-        ensure!(
-            !release.names.is_empty(),
-            "it has neither Codename nor Suite"
-        );
+        release.priority = match (not_automatic, but_upgrades) {
+            (true, false) => 1,
+            (true, true) => 100,
+            (false, _) => USUAL,
+        };
+        release.index_of_all = has_all && !not_apart;
         for line in list.context("it has no SHA256 list")?.lines() {
             let mut words = line.split_ascii_whitespace();
             let (Some(sha256), Some(size), Some(path), None) =
@@ -80,7 +99,7 @@ impl Release {
                 bail!("its SHA256 list has the line {line:?}");
             };
             release.files.push(File {
-                path: path.to_owned(),
+                path: path.strip_prefix("./").unwrap_or(path).to_owned(),
                 size: size
                     .parse()
                     .with_context(|| format!("its SHA256 list has the line {line:?}"))?,
@@ -90,17 +109,30 @@ impl Release {
         Ok(release)
     }
 
-    /// Checks that this is the requested suite and that it is current: neither from the future nor past its
-    /// `Valid-Until`, so that an attacker cannot serve a signed but outdated archive.
+    /// Checks that this is the requested suite, so that a mirror cannot serve another one that the same key signed. A suite
+    /// with a path (`trixie/updates`) may have its first words as name.
     ///
     /// # Errors
-    /// With the expected and the found value, and the remedy.
-    pub fn check(&self, suite: &str, now: u64) -> Result<()> {
+    /// With the expected and the found names.
+    pub fn is_suite(&self, suite: &str) -> Result<()> {
+        ensure!(!self.names.is_empty(), "it has neither Codename nor Suite");
         ensure!(
-            self.names.iter().any(|name| name == suite),
+            self.names.iter().any(|name| {
+                let rest = suite.strip_prefix(name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }),
             "the suite is {}, expected {suite}",
             self.names.join(" or ")
         );
+        Ok(())
+    }
+
+    /// Checks that it is current: neither from the future nor past its `Valid-Until`, so that an attacker cannot serve a
+    /// signed but outdated archive.
+    ///
+    /// # Errors
+    /// With the expected and the found value, and the remedy.
+    pub fn is_current(&self, now: u64) -> Result<()> {
         ensure!(
             self.date <= now + CLOCK_TOLERANCE,
             "it was made at {}, in the future of this machine, whose clock says {}; set the clock",
@@ -124,25 +156,50 @@ impl Release {
     /// # Errors
     /// If the release has none.
     pub fn packages(&self, component: &str, architecture: &str) -> Result<IndexFile> {
-        let folder = format!("{component}/binary-{architecture}");
-        for name in ["Packages.xz", "Packages.gz", "Packages"] {
-            let path = format!("{folder}/{name}");
-            // The list of the security archive names its components `updates/main`, but its paths lack `updates/`.
-            if let Some(file) = self.files.iter().find(|file| file.path == path) {
-                let fetch_path = if self.by_hash {
-                    format!("{folder}/by-hash/SHA256/{}", file.sha256)
-                } else {
-                    path.clone()
-                };
-                return Ok(IndexFile {
-                    path,
-                    fetch_path,
-                    size: file.size,
-                    sha256: file.sha256.clone(),
-                });
-            }
-        }
-        bail!("it lists no packages of component {component} for {architecture}")
+        let index = self.index(&format!("{component}/binary-{architecture}/"));
+        index.with_context(|| {
+            let known = self.components();
+            let known = match known.as_slice() {
+                [] => String::new(),
+                _ => format!("; it has {}", known.join(", ")),
+            };
+            format!("it lists no packages of component {component} for {architecture}{known}")
+        })
+    }
+
+    /// The index of the packages in a folder, which ends in a slash or is empty: in the most compact format of the archive.
+    #[must_use]
+    pub fn index(&self, folder: &str) -> Option<IndexFile> {
+        let names = ["Packages.xz", "Packages.gz", "Packages"].iter();
+        // The list of the security archive names its components `updates/main`, but its paths lack `updates/`.
+        names.into_iter().find_map(|name| {
+            let path = format!("{folder}{name}");
+            let file = self.files.iter().find(|file| file.path == path)?;
+            let fetch_path = match self.by_hash {
+                true => format!("{folder}by-hash/SHA256/{}", file.sha256),
+                false => path.clone(),
+            };
+            Some(IndexFile {
+                path,
+                fetch_path,
+                size: file.size,
+                sha256: file.sha256.clone(),
+            })
+        })
+    }
+
+    /// Each component and architecture that it lists packages of, as `main for amd64`.
+    fn components(&self) -> Vec<String> {
+        let found: BTreeSet<String> = self
+            .files
+            .iter()
+            .filter_map(|file| {
+                let (folder, _) = file.path.rsplit_once("/Packages")?;
+                let (component, architecture) = folder.rsplit_once("/binary-")?;
+                Some(format!("{component} for {architecture}"))
+            })
+            .collect();
+        found.into_iter().collect()
     }
 }
 
@@ -226,7 +283,10 @@ mod tests {
             ),
         ];
         for (suite, now, expected) in table {
-            let found = release.check(suite, now).err().map(|e| e.to_string());
+            let checked = release
+                .is_suite(suite)
+                .and_then(|()| release.is_current(now));
+            let found = checked.err().map(|e| e.to_string());
             match expected {
                 None => assert_eq!(found, None, "{suite} at {now}"),
                 Some(words) => assert!(found.clone().unwrap().contains(words), "{found:?}"),
@@ -240,7 +300,7 @@ mod tests {
             t.replace("Valid-Until: Fri, 27 Nov 2026 02:11:10 UTC\n", "")
         }))
         .unwrap();
-        release.check("trixie-updates", MADE + 900 * DAY).unwrap();
+        release.is_current(MADE + 900 * DAY).unwrap();
     }
 
     #[test]

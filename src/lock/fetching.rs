@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
-use fetch::{Digest, Failure, Want, blocking};
+use fetch::{Digest, Failure};
 
 use super::file::Lock;
 use crate::debian::Mirrors;
-use crate::debian::mirror::Host;
+use crate::debian::files::{self, Files};
+use crate::debian::mirror::{Host, is_debians};
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::format::time::rfc3339;
 use crate::host::progress::Step;
@@ -35,15 +36,15 @@ impl LockedRecipe {
     /// # Errors
     /// If the lock has no such set, or a package is available neither from the mirror nor from the snapshots, or its
     /// digest differs from the lock; the error names all such packages.
-    /// digest of the lock; all such packages are named.
     pub fn fetch(&self, session: &Session, set: &str) -> Result<Vec<Deb>> {
         let debian = &self.recipe.debian;
         let mirrors = || {
-            Mirrors::find(
+            let found = Mirrors::find(
                 debian.mirror.as_deref(),
                 debian.security_mirror.as_deref(),
                 &Host::here(),
-            )
+            )?;
+            Ok(found.with(&debian.archives))
         };
         fetch_from(session, mirrors, &debian.snapshots, &self.lock, set).with_context(|| {
             format!(
@@ -109,7 +110,7 @@ pub(super) fn try_to_fetch(
     step: &Step,
 ) -> Result<(Vec<Deb>, Vec<String>)> {
     let places = Places::new(mirrors, snapshots, lock)?;
-    let client = blocking::Client::new(&fetch::Options::default())?;
+    let files = Files::new()?;
     let (mut debs, mut failures) = (Vec::new(), Vec::new());
     for package in packages {
         let deb = Deb {
@@ -119,7 +120,7 @@ pub(super) fn try_to_fetch(
         let there = std::fs::metadata(&deb.path).is_ok_and(|found| found.len() == package.size);
         let fetched = match there {
             true => Ok(()),
-            false => fetch_one(&client, &deb, &places, step),
+            false => fetch_one(&files, &deb, &places, step),
         };
         match fetched {
             Ok(()) => debs.push(deb),
@@ -147,8 +148,11 @@ impl Places {
             let bases: &mut Vec<String> = by_archive
                 .entry(source.archive.clone())
                 .or_insert_with(|| vec![base.to_owned()]);
+            // Debian's snapshots have nothing of other archives, unless their URL says so.
+            let has = |base: &&String| is_debians(&source.archive) || base.contains("{archive}");
+            let snapshots: Vec<&String> = snapshots.iter().filter(has).collect();
             let times = std::iter::once(&lock.epoch).chain(&lock.earlier);
-            let each = times.flat_map(|time| snapshots.iter().map(move |base| (time, base)));
+            let each = times.flat_map(|time| snapshots.iter().map(move |base| (time, *base)));
             for (time, snapshot) in each {
                 let time = rfc3339(*time).replace(['-', ':'], "");
                 let base = snapshot
@@ -181,12 +185,12 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
     let mut order: Vec<&Deb> = missing.to_vec();
     order.sort_by_key(|deb| std::cmp::Reverse(deb.package.size));
     let work = || -> Result<()> {
-        let client = blocking::Client::new(&fetch::Options::default())?;
+        let files = Files::new()?;
         while let Some(deb) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             if broken.load(Ordering::Relaxed) {
                 break;
             }
-            if let Err(failure) = fetch_one(&client, deb, places, step) {
+            if let Err(failure) = fetch_one(&files, deb, places, step) {
                 // A missing package does not affect the others; a mirror that does not answer does.
                 broken.fetch_or(
                     matches!(failure, Failure::Unreachable { .. } | Failure::Disk { .. }),
@@ -221,22 +225,23 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
 }
 
 fn describe(package: &LockedPackage, failure: &Failure) -> String {
-    let remedy = if failure.is_gone() {
-        "; the mirror does not have this version any more: `slipway lock --renew` takes the present one, or name a \
-         snapshot mirror in `snapshots` of the recipe's [debian]"
-    } else {
-        ""
+    let remedy = match files::is_gone(failure) {
+        false => String::new(),
+        true if is_debians(&package.archive) => {
+            "; the mirror does not have this version any more: `slipway lock --renew` takes the present one, or name a \
+             snapshot mirror in `snapshots` of the recipe's [debian]"
+                .to_owned()
+        }
+        true => format!(
+            "; archive {} does not have this version any more: `slipway lock --renew={}` takes the present one",
+            package.archive, package.name
+        ),
     };
     format!("{} {}: {failure}{remedy}", package.name, package.version)
 }
 
 /// Tries the URLs in order. Returns the error of the first one, unless the disk fails.
-fn fetch_one(
-    client: &blocking::Client,
-    deb: &Deb,
-    places: &Places,
-    step: &Step,
-) -> Result<(), Failure> {
+fn fetch_one(files: &Files, deb: &Deb, places: &Places, step: &Step) -> Result<(), Failure> {
     let disk = |source| Failure::Disk {
         path: deb.path.clone(),
         source,
@@ -249,8 +254,8 @@ fn fetch_one(
         let Some(digest) = Digest::sha256(&deb.package.sha256) else {
             break;
         };
-        let want = Want::new(&url, deb.package.size).digest(digest);
-        match client.file(&want, &deb.path, &|bytes| step.advance(bytes)) {
+        let wanted = (url.as_str(), deb.package.size, digest);
+        match files.file(wanted, &deb.path, &|bytes| step.advance(bytes)) {
             Ok(()) => return Ok(()),
             Err(failure @ Failure::Disk { .. }) => return Err(failure),
             Err(failure) => first = first.or(Some(failure)),

@@ -51,7 +51,7 @@ pub struct Lock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LockedSource {
-    /// `debian` or `debian-security`.
+    /// `debian`, `debian-security` or the name of an archive in the recipe.
     pub archive: String,
     /// The suite's name.
     pub suite: String,

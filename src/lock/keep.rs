@@ -9,8 +9,10 @@ use super::fetching::try_to_fetch;
 use super::file::Lock;
 use crate::debian::Mirrors;
 use crate::debian::archive::Archive;
-use crate::debian::packages::{self, Pool};
+use crate::debian::mirror::is_debians;
+use crate::debian::packages::{self, Pin, Pool, Standing};
 use crate::debian::pinned::{Deb, LockedPackage};
+use crate::debian::third_party::ThirdParty;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::install::deb;
@@ -25,29 +27,54 @@ pub(super) struct Earlier<'a> {
     pub(super) lock: &'a Lock,
     /// Packages that are chosen anew.
     pub(super) renewed: &'a [String],
+    /// The archives beside Debian's that packages may come from now.
+    pub(super) archives: &'a [ThirdParty],
 }
 
 impl Earlier<'_> {
-    /// The packages to keep, each once, by name and version.
-    fn packages(&self) -> BTreeMap<(&str, &str), &LockedPackage> {
+    /// The packages to keep, each once.
+    fn packages(&self) -> BTreeMap<Pin<'_>, &LockedPackage> {
         let all = self.lock.sets.values().flatten();
         all.filter(|package| !self.renewed.contains(&package.name))
-            .map(|package| ((package.name.as_str(), package.version.as_str()), package))
+            .map(|package| {
+                let LockedPackage {
+                    name,
+                    version,
+                    sha256,
+                    ..
+                } = package;
+                ((name.as_str(), version.as_str(), sha256.as_str()), package)
+            })
             .collect()
     }
 
-    /// Their names and versions.
-    pub(super) fn pins(&self) -> BTreeSet<(&str, &str)> {
+    /// Which files they are.
+    pub(super) fn pins(&self) -> BTreeSet<Pin<'_>> {
         self.packages().into_keys().collect()
     }
 
-    /// Those that a pool does not have.
+    /// Those that a pool does not have, although the recipe would take them from their archive.
     pub(super) fn gone(&self, pool: &Pool<'_>) -> Vec<LockedPackage> {
         let mut packages = self.packages();
         for package in &pool.packages {
-            packages.remove(&(package.name, package.version));
+            packages.remove(&package.pin());
         }
-        packages.into_values().cloned().collect()
+        packages
+            .into_values()
+            .filter(|package| self.may_come(package))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether the recipe takes a package from the archive that it is pinned of.
+    fn may_come(&self, package: &LockedPackage) -> bool {
+        let mut archives = self.archives.iter();
+        is_debians(&package.archive)
+            || archives.any(|archive| {
+                archive.name == package.archive
+                    && archive.allows(&package.name)
+                    && archive.priority.is_none_or(|priority| priority > 0)
+            })
     }
 
     /// Whether the kubelet is chosen anew.
@@ -142,7 +169,7 @@ fn paragraph(package: &LockedPackage, path: &Path) -> Result<String> {
         package.size,
         package.sha256
     );
-    let read = packages::read(&text, 0, false).with_context(about)?;
+    let read = packages::read(&text, 0, Standing::DEBIAN).with_context(about)?;
     match read.as_slice() {
         [found] if found.name == package.name && found.version == package.version => Ok(text),
         _ => bail!(
@@ -179,7 +206,7 @@ mod tests {
         let control = "Package: tool\nVersion: 1\nArchitecture: amd64\nDepends: lib (>= 2)\nDescription: a tool\n with two lines\n";
         write(&path, &[("control", 0o644, control)], b"", ".xz");
         let text = paragraph(&package("1"), &path).unwrap();
-        let read = packages::read(&text, 0, false).unwrap();
+        let read = packages::read(&text, 0, Standing::DEBIAN).unwrap();
         assert_eq!(read[0].depends, "lib (>= 2)");
         assert_eq!((read[0].path, read[0].size), ("pool/tool.deb", 7));
         let error = paragraph(&package("2"), &path).unwrap_err().to_string();
@@ -201,6 +228,7 @@ mod tests {
             let earlier = Earlier {
                 lock: &lock,
                 renewed: &renewed,
+                archives: &[],
             };
             let error = earlier.check().err().map(|error| error.to_string());
             assert_eq!(error.is_some(), expected.is_some(), "{error:?}");

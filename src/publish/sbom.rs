@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::debian::mirror::is_debians;
 use crate::debian::pinned::LockedPackage;
 use crate::lock::LockedRecipe;
 use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT};
@@ -69,12 +70,17 @@ impl Component {
     /// A Debian package of a set.
     #[must_use]
     pub fn package(package: &LockedPackage, set: &str, suite: &str) -> Self {
+        // A package of another archive is none of Debian's, whatever its name: no advisory of Debian's is about it.
+        let (vendor, distro) = match is_debians(&package.archive) {
+            true => ("debian", format!("&distro={}", encode(suite))),
+            false => (package.archive.as_str(), String::new()),
+        };
         let purl = format!(
-            "pkg:deb/debian/{}@{}?arch={}&distro={}",
+            "pkg:deb/{}/{}@{}?arch={}{distro}",
+            encode(vendor),
             encode(&package.name),
             encode(&package.version),
             encode(&package.architecture),
-            encode(suite)
         );
         Self {
             reference: purl.clone(),
@@ -269,6 +275,16 @@ mod tests {
             size: 1,
             sha256: "ab".repeat(32),
         }
+    }
+
+    #[test]
+    fn a_package_of_another_archive_is_none_of_debians() {
+        let package = LockedPackage {
+            archive: "vendor".into(),
+            ..package("engine", "2")
+        };
+        let purl = Component::package(&package, "root", "trixie").purl;
+        assert_eq!(purl.as_deref(), Some("pkg:deb/vendor/engine@2?arch=amd64"));
     }
 
     #[test]

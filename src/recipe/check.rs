@@ -9,6 +9,7 @@ mod names;
 mod size;
 
 // Floor: the tables of a recipe
+mod archives;
 mod artifacts;
 mod containers;
 mod debian;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use image::node::{EtcdFind, EtcdFormat, Role};
 
+mod archives;
+
 use super::{
     Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,
     load, load_as,

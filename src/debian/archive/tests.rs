@@ -1,6 +1,7 @@
 //! Debian's signed files on loopback: intact, outdated, tampered with, and with an index that does not match.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use super::*;
 use crate::debian::loopback::Loopback;
@@ -39,19 +40,21 @@ fn read(
         security: format!("{}/debian-security", server.url),
         main_from: "a test".to_owned(),
         security_from: "a test".to_owned(),
+        others: BTreeMap::new(),
     };
     let own = tempfile::tempdir().unwrap();
     let cache = Cache::at(cache.unwrap_or(own.path()).to_owned()).unwrap();
     let request = Request {
         mirrors: &mirrors,
         suites: &[Suite {
-            archive: ARCHIVE,
+            archive: ARCHIVE.to_owned(),
             name: "trixie-updates".to_owned(),
             backports: false,
         }],
         components: &["main".to_owned()],
         architecture: "amd64",
         keyring: &Keyring::debian().unwrap(),
+        third_parties: &[],
         now,
     };
     let step = Progress::new(Kind::Quiet).step("test");

@@ -1,7 +1,7 @@
 //! Small archives with one difficulty each.
 
 use super::*;
-use crate::debian::packages;
+use crate::debian::packages::{self, Standing};
 
 const SUM: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -23,8 +23,8 @@ fn index(lines: &str) -> String {
 /// Names and versions chosen for the words of `wanted`; words with a `+` before them are taken from backports.
 fn choose(normal: &str, backports: &str, wanted: &str) -> Result<Vec<String>, Unsolved> {
     let (normal, backports) = (index(normal), index(backports));
-    let mut all = packages::read(&normal, 0, false).unwrap();
-    all.extend(packages::read(&backports, 1, true).unwrap());
+    let mut all = packages::read(&normal, 0, Standing::DEBIAN).unwrap();
+    all.extend(packages::read(&backports, 1, Standing::BACKPORTS).unwrap());
     let pool = Pool::new(all);
     let words: Vec<String> = wanted
         .split(' ')
@@ -226,7 +226,7 @@ fn without_dependencies_a_metapackage_stands_for_its_kernel() {
          linux-image-6.12-amd64 6.12-1; Source: linux (6.12+1); Depends: kmod, initramfs-tools\n \
          tool 1; Depends: kmod (= 1)\n kmod 1",
     );
-    let pool = Pool::new(packages::read(&text, 0, false).unwrap());
+    let pool = Pool::new(packages::read(&text, 0, Standing::DEBIAN).unwrap());
     for (wanted, expected) in [
         ("linux-image-amd64", "linux-image-6.12-amd64"),
         ("linux-image-6.12-amd64", "linux-image-6.12-amd64"),
@@ -249,7 +249,7 @@ fn without_dependencies_a_metapackage_stands_for_its_kernel() {
 #[test]
 fn essential_packages_come_when_asked_for() {
     let text = index("base 1; Essential: yes; Depends: lib\n lib 1\n a 1");
-    let pool = Pool::new(packages::read(&text, 0, false).unwrap());
+    let pool = Pool::new(packages::read(&text, 0, Standing::DEBIAN).unwrap());
     let requirements = Requirements {
         packages: &["a".to_owned()],
         backports: &[],
@@ -263,8 +263,11 @@ fn essential_packages_come_when_asked_for() {
 /// What a pool with earlier choices gives for `a`, and the names of the first failure.
 fn with_pins(text: &str, pins: &[&str]) -> (Vec<String>, Vec<String>) {
     let text = index(text);
-    let mut pool = Pool::new(packages::read(&text, 0, false).unwrap());
-    let pins = pins.iter().map(|pin| pin.split_once(' ').unwrap());
+    let mut pool = Pool::new(packages::read(&text, 0, Standing::DEBIAN).unwrap());
+    let pins = pins.iter().map(|pin| {
+        let (name, version) = pin.split_once(' ').unwrap();
+        (name, version, SUM)
+    });
     pool.keep(&pins.collect());
     let requirements = Requirements {
         packages: &["a".to_owned()],
@@ -349,12 +352,12 @@ fn a_metapackage_leads_to_the_kernel_of_before() {
          linux-image-6.12.2-amd64 6.12.2; Source: linux\n linux-image-6.12.1-amd64 6.12.1; Source: linux\n \
          linux-image-6.12.1-cloud-amd64 6.12.1; Source: linux",
     );
-    let mut pool = Pool::new(packages::read(&text, 0, false).unwrap());
+    let mut pool = Pool::new(packages::read(&text, 0, Standing::DEBIAN).unwrap());
     let before = ["linux-image-6.12.1-cloud-amd64", "linux-image-6.12.1-amd64"].map(str::to_owned);
     pool.keep(
         &before
             .iter()
-            .map(|name| (name.as_str(), "6.12.1"))
+            .map(|name| (name.as_str(), "6.12.1", SUM))
             .collect(),
     );
     for (before, expected) in [(&before[..], 1), (&[][..], 2)] {

@@ -63,6 +63,7 @@ fn fetch(mirror: &str, snapshots: &[String], lock: &Lock, session: &Session) -> 
         security: mirror.to_owned(),
         main_from: String::new(),
         security_from: String::new(),
+        others: BTreeMap::new(),
     };
     fetch_from(session, || Ok(mirrors), snapshots, lock, "root")
 }

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
+use super::archives::RawArchive;
 use super::names::Rule;
+use crate::debian::third_party::ThirdParty;
 
 /// Which packages, and from where.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -18,6 +20,8 @@ pub(super) struct RawDebian {
     pub packages: Vec<String>,
     /// Packages that are taken from the suite's backports.
     pub backports: Vec<String>,
+    /// Archives beside Debian's, such as a vendor's, each with the keys that sign it.
+    pub archives: Vec<RawArchive>,
     /// Base URL of the archive. Default: SLIPWAY_DEBIAN_MIRROR, else this host's apt configuration.
     pub mirror: Option<String>,
     /// Base URL of the security archive. Default: SLIPWAY_DEBIAN_SECURITY_MIRROR, else this host's apt configuration.
@@ -55,6 +59,9 @@ pub struct Debian {
     pub packages: Vec<String>,
     /// Packages that are taken from the suite's backports in every set.
     pub backports: Vec<String>,
+    /// Archives beside Debian's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub archives: Vec<ThirdParty>,
     /// Base URL of the archive.
     #[serde(skip)]
     pub mirror: Option<String>,
@@ -79,6 +86,7 @@ impl Check<'_> {
             mut components,
             packages,
             backports,
+            archives,
             mirror,
             security_mirror,
             snapshots,
@@ -103,6 +111,7 @@ impl Check<'_> {
             components,
             packages,
             backports,
+            archives: self.archives(archives),
             mirror,
             security_mirror,
             snapshots,

@@ -8,6 +8,10 @@ pub(super) enum Rule {
     ImageName,
     ImageVersion,
     Component,
+    ArchiveName,
+    Suite,
+    VendorComponent,
+    PackagePattern,
     Package,
     Locale,
     Url,
@@ -76,6 +80,9 @@ impl Rule {
                 "expected letters, digits, dots, hyphens and tildes, at most 40",
             ),
             Self::Component => return component(name),
+            Self::ArchiveName | Self::Suite | Self::VendorComponent | Self::PackagePattern => {
+                return self.of_archives(name);
+            }
             Self::Package => return package(name),
             Self::Locale => (
                 "a locale",
@@ -112,15 +119,54 @@ impl Rule {
                 "expected an absolute path, as \"/usr/bin/sudo\"",
             ),
         };
-        if good {
-            Ok(())
-        } else {
-            Err(Why {
-                found: format!("{name:?} is not {what}"),
-                expected,
-                help: None,
-            })
-        }
+        outcome(name, what, good, expected)
+    }
+
+    /// The names in `[[debian.archives]]`.
+    fn of_archives(self, name: &str) -> Result<(), Why> {
+        let rest = |allowed: &dyn Fn(char) -> bool| name.chars().all(allowed);
+        let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let (what, good, expected) = match self {
+            Self::ArchiveName => (
+                "the name of an archive",
+                name.starts_with(|c: char| c.is_ascii_lowercase())
+                    && rest(&|c| lower(c) || c == '-')
+                    && name.len() <= 40,
+                "expected lower-case letters, digits and hyphens, beginning with a letter, at most 40",
+            ),
+            Self::Suite => (
+                "a suite",
+                name == "/"
+                    || name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '.')
+                        && rest(&|c| c.is_ascii_alphanumeric() || "._+~/-".contains(c))
+                        && name.split('/').all(|part| part != ".."),
+                "expected a suite as \"trixie\", or a folder as \"./\" or \"debian/\" for a flat archive",
+            ),
+            Self::VendorComponent => (
+                "a component",
+                name.starts_with(|c: char| c.is_ascii_alphanumeric())
+                    && rest(&|c| c.is_ascii_alphanumeric() || "._+~/-".contains(c))
+                    && name.split('/').all(|part| !["", ".."].contains(&part)),
+                "expected a component as in apt's sources, as \"main\" or \"stable\"",
+            ),
+            _ => (
+                "a package name or a pattern of such names",
+                !name.is_empty() && rest(&|c| lower(c) || "+-.*?".contains(c)),
+                "expected lower-case letters, digits, `+`, `-`, `.`, and `*` and `?` in patterns",
+            ),
+        };
+        outcome(name, what, good, expected)
+    }
+}
+
+fn outcome(name: &str, what: &str, good: bool, expected: &'static str) -> Result<(), Why> {
+    match good {
+        true => Ok(()),
+        false => Err(Why {
+            found: format!("{name:?} is not {what}"),
+            expected,
+            help: None,
+        }),
     }
 }
 

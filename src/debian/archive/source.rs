@@ -1,0 +1,253 @@
+//! Reads one suite: its signed list, then its indexes by digest.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use fetch::Digest;
+
+use super::{Request, Suite};
+use crate::debian::files::{self, Files};
+use crate::debian::release::{IndexFile, Release};
+use crate::debian::signature::Keyring;
+use crate::debian::third_party::{ThirdParty, is_flat};
+use crate::host::cache::Cache;
+use crate::host::progress::Step;
+
+/// Size limit of an `InRelease` file, bytes; Debian's has 140 KB.
+const RELEASE_LIMIT: u64 = 16 << 20;
+/// Size limit of an index, packed or unpacked, bytes.
+const INDEX_LIMIT: u64 = 1 << 30;
+
+/// A suite to read.
+pub(super) struct Source<'r> {
+    /// The suite.
+    pub(super) suite: Suite,
+    /// The archive that it is of, if that is not Debian's.
+    pub(super) third_party: Option<&'r ThirdParty>,
+    /// Base URL of its archive, and the setting that it comes from.
+    base: (&'r str, &'r str),
+    /// The keys of its archive, if that is not Debian's.
+    keyring: Option<Keyring>,
+}
+
+/// All suites of a request, Debian's first.
+pub(super) fn sources<'r>(request: &Request<'r>) -> Result<Vec<Source<'r>>> {
+    let base = |archive: &str| {
+        let found = request.mirrors.archive(archive);
+        found.with_context(|| format!("there is no archive {archive}"))
+    };
+    let mut all = Vec::new();
+    for suite in request.suites {
+        all.push(Source {
+            base: base(&suite.archive)?,
+            suite: suite.clone(),
+            third_party: None,
+            keyring: None,
+        });
+    }
+    for archive in request.third_parties {
+        for name in &archive.suites {
+            let suite = Suite {
+                archive: archive.name.clone(),
+                name: name.clone(),
+                backports: false,
+            };
+            all.push(Source {
+                base: base(&archive.name)?,
+                suite,
+                third_party: Some(archive),
+                keyring: Some(archive.keyring()?),
+            });
+        }
+    }
+    Ok(all)
+}
+
+impl Source<'_> {
+    /// The content of the suite's signed file, and the texts of its indexes.
+    ///
+    /// # Errors
+    /// Names the suite, the mirror and the fault.
+    pub(super) fn read(
+        &self,
+        request: &Request<'_>,
+        cache: &Cache,
+        step: &Step,
+    ) -> Result<(Release, Vec<String>)> {
+        let folder = self.folder();
+        let read = || -> Result<(Release, Vec<String>)> {
+            let files = Files::new()?;
+            let keyring = self.keyring.as_ref().unwrap_or(request.keyring);
+            let release = signed_list(&files, &folder, keyring, request.now, step).and_then(
+                |(name, text)| {
+                    let checked = self.checked(&text, request.now);
+                    checked.with_context(|| untrusted(name))
+                },
+            )?;
+            let mut texts = Vec::new();
+            for index in self.indexes(request, &release)? {
+                texts.push(index_text(&files, &folder, &index, cache, step)?);
+            }
+            Ok((release, texts))
+        };
+        read().with_context(|| {
+            let name = &self.suite.name;
+            let (base, from) = self.base;
+            match self.third_party {
+                None => format!("reading {name} from the mirror {base} (set by {from})"),
+                Some(archive) => {
+                    format!("reading {name} of archive {} from {base}", archive.name)
+                }
+            }
+        })
+    }
+
+    /// URL of the folder of the signed list.
+    fn folder(&self) -> String {
+        let (base, _) = self.base;
+        let name = &self.suite.name;
+        if !is_flat(name) {
+            return format!("{base}/dists/{name}");
+        }
+        match name.trim_start_matches("./").trim_matches('/') {
+            "" => base.to_owned(),
+            folder => format!("{base}/{folder}"),
+        }
+    }
+
+    fn checked(&self, text: &str, now: u64) -> Result<Release> {
+        let release = Release::parse(text)?;
+        // The names of a flat suite say nothing of its folder; an archive beside Debian's may have none.
+        let nameless = self.third_party.is_some() && release.names.is_empty();
+        if !is_flat(&self.suite.name) && !nameless {
+            release.is_suite(&self.suite.name)?;
+        }
+        release.is_current(now)?;
+        Ok(release)
+    }
+
+    fn indexes(&self, request: &Request<'_>, release: &Release) -> Result<Vec<IndexFile>> {
+        if is_flat(&self.suite.name) {
+            let index = release.index("");
+            return Ok(vec![index.context("it lists no Packages file")?]);
+        }
+        let components = match self.third_party {
+            None => request.components,
+            Some(archive) => &archive.components,
+        };
+        let mut all = Vec::new();
+        for component in components {
+            let own = release.packages(component, request.architecture);
+            let for_all = match self.third_party.is_some() && release.index_of_all {
+                true => release.packages(component, "all").ok(),
+                false => None,
+            };
+            // An archive may have nothing but packages for all architectures.
+            match (own, for_all) {
+                (Err(error), None) => return Err(error),
+                (own, for_all) => all.extend(own.ok().into_iter().chain(for_all)),
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn untrusted(name: &str) -> String {
+    format!("its {name} is not to be trusted")
+}
+
+/// The name and the signed text of a suite's list: `InRelease`, or `Release` with `Release.gpg` where there is none.
+fn signed_list(
+    files: &Files,
+    folder: &str,
+    keyring: &Keyring,
+    now: u64,
+    step: &Step,
+) -> Result<(&'static str, String)> {
+    let fetch = |name: &str| {
+        let url = format!("{folder}/{name}");
+        files.bytes(&url, RELEASE_LIMIT, &|word| step.note(word))
+    };
+    let without = match fetch("InRelease") {
+        Ok(message) => {
+            let message = String::from_utf8(message).context("its InRelease is not text")?;
+            let text = keyring.signed_text(&message, now);
+            return Ok(("InRelease", text.with_context(|| untrusted("InRelease"))?));
+        }
+        Err(failure) if files::is_gone(&failure) => failure,
+        Err(failure) => return Err(failure.into()),
+    };
+    let text = match fetch("Release") {
+        Ok(text) => text,
+        Err(failure) if files::is_gone(&failure) => return Err(without.into()),
+        Err(failure) => return Err(failure.into()),
+    };
+    let signatures = fetch("Release.gpg")?;
+    keyring
+        .signed_apart(&text, &signatures, now)
+        .with_context(|| untrusted("Release"))?;
+    let text = String::from_utf8(text).context("its Release is not text")?;
+    Ok(("Release", text))
+}
+
+fn index_text(
+    files: &Files,
+    suite_base: &str,
+    index: &IndexFile,
+    cache: &Cache,
+    step: &Step,
+) -> Result<String> {
+    let digest = Digest::sha256(&index.sha256)
+        .with_context(|| format!("{:?} is not a SHA-256 digest", index.sha256))?;
+    ensure!(
+        index.size <= INDEX_LIMIT,
+        "{} has {} bytes",
+        index.path,
+        index.size
+    );
+    let object = cache.object(&index.sha256);
+    if let Ok(packed) = std::fs::read(&object)
+        && digest.of_same_kind(&packed) == digest
+    {
+        return unpack(&packed, &index.path);
+    }
+    if let Some(folder) = object.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    let count = |bytes| step.advance(bytes);
+    let fetch = |path: &str| {
+        let url = format!("{suite_base}/{path}");
+        files.file((&url, index.size, digest), &object, &count)
+    };
+    // A mirror may announce files by hash and not have them; the plain name is then the same file.
+    match fetch(&index.fetch_path) {
+        Err(failure) if files::is_gone(&failure) && index.fetch_path != index.path => {
+            fetch(&index.path)?
+        }
+        outcome => outcome?,
+    }
+    let packed = std::fs::read(&object).with_context(|| format!("reading {}", object.display()))?;
+    unpack(&packed, &index.path)
+}
+
+fn unpack(packed: &[u8], path: &str) -> Result<String> {
+    let extension = Path::new(path).extension().and_then(|e| e.to_str());
+    let mut text = String::new();
+    let read = match extension {
+        Some("xz") => liblzma::read::XzDecoder::new_multi_decoder(packed)
+            .take(INDEX_LIMIT)
+            .read_to_string(&mut text),
+        Some("gz") => flate2::read::MultiGzDecoder::new(packed)
+            .take(INDEX_LIMIT)
+            .read_to_string(&mut text),
+        None => packed.take(INDEX_LIMIT).read_to_string(&mut text),
+        Some(other) => bail!("{path} is packed as {other}, which is not known here"),
+    };
+    let bytes = read.with_context(|| format!("unpacking {path}"))?;
+    ensure!(
+        u64::try_from(bytes).is_ok_and(|bytes| bytes < INDEX_LIMIT),
+        "{path} unpacks to more than {INDEX_LIMIT} bytes"
+    );
+    Ok(text)
+}

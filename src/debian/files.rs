@@ -1,0 +1,136 @@
+//! Files of an archive: from a server, or from a folder of this host (`file:`).
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use anyhow::Result;
+use fetch::{Digest, Failure, Want, blocking};
+
+use crate::host::atomic_file;
+
+/// The scheme of folders of this host.
+pub const SCHEME: &str = "file://";
+/// The reason for a file that a folder does not have.
+const NO_FILE: &str = "there is no such file";
+
+/// Reads and fetches files by their URLs.
+#[derive(Debug)]
+pub struct Files {
+    client: blocking::Client,
+}
+
+impl Files {
+    /// A client with the usual retries.
+    ///
+    /// # Errors
+    /// If the client cannot be made.
+    pub fn new() -> Result<Self> {
+        let client = blocking::Client::new(&fetch::Options::default())?;
+        Ok(Self { client })
+    }
+
+    /// The content of a file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// If it is not there, cannot be read, or is larger.
+    pub fn bytes(
+        &self,
+        url: &str,
+        limit: u64,
+        on_wait: &(dyn Fn(&str) + Sync),
+    ) -> Result<Vec<u8>, Failure> {
+        match url.strip_prefix(SCHEME) {
+            Some(path) => read(url, Path::new(path), limit),
+            None => self.client.bytes(&Want::new(url, limit), on_wait, &|_| ()),
+        }
+    }
+
+    /// Writes a file of this size and digest to `target`, which is unchanged until both are verified.
+    ///
+    /// # Errors
+    /// If it is not there, cannot be read, or has another digest.
+    pub fn file(
+        &self,
+        (url, size, digest): (&str, u64, Digest),
+        target: &Path,
+        on_bytes: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), Failure> {
+        let Some(path) = url.strip_prefix(SCHEME) else {
+            let want = Want::new(url, size).digest(digest);
+            return self.client.file(&want, target, on_bytes);
+        };
+        let content = read(url, Path::new(path), size)?;
+        let found = digest.of_same_kind(&content);
+        if found != digest {
+            return Err(Failure::Digest {
+                url: url.to_owned(),
+                expected: Box::new(digest),
+                found: Box::new(found),
+            });
+        }
+        atomic_file::write(target, 0o644, |file| Ok(file.write_all(&content)?)).map_err(
+            |error| Failure::Disk {
+                path: target.to_owned(),
+                source: std::io::Error::other(format!("{error:#}")),
+            },
+        )?;
+        on_bytes(size);
+        Ok(())
+    }
+}
+
+/// Whether the server, or the folder, does not have the file.
+#[must_use]
+pub fn is_gone(failure: &Failure) -> bool {
+    failure.is_gone() || matches!(failure, Failure::Refused { why, .. } if why == NO_FILE)
+}
+
+fn read(url: &str, path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
+    let refused = |error: std::io::Error| Failure::Refused {
+        url: url.to_owned(),
+        why: match error.kind() {
+            std::io::ErrorKind::NotFound => NO_FILE.to_owned(),
+            _ => error.to_string(),
+        },
+    };
+    let file = std::fs::File::open(path).map_err(refused)?;
+    let mut content = Vec::new();
+    file.take(limit + 1)
+        .read_to_end(&mut content)
+        .map_err(refused)?;
+    if content.len() as u64 > limit {
+        return Err(Failure::TooLarge {
+            url: url.to_owned(),
+            limit,
+        });
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SHA-256 of `content`.
+    const SUM: &str = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73";
+
+    #[test]
+    fn a_folder_of_this_host_is_held_to_sizes_and_digests_too() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "content").unwrap();
+        let url = |name: &str| format!("{SCHEME}{}/{name}", folder.path().display());
+        let target = folder.path().join("target");
+        let files = Files::new().unwrap();
+        let digest = Digest::sha256(SUM).unwrap();
+        let fetch = |name: &str, size| files.file((&url(name), size, digest), &target, &|_| ());
+        fetch("a", 7).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"content");
+        assert!(is_gone(&fetch("b", 7).unwrap_err()));
+        assert!(matches!(fetch("a", 6), Err(Failure::TooLarge { .. })));
+        std::fs::write(folder.path().join("a"), "contents").unwrap();
+        assert!(matches!(fetch("a", 8), Err(Failure::Digest { .. })));
+        assert_eq!(std::fs::read(&target).unwrap(), b"content");
+        let read = files.bytes(&url("a"), 8, &|_| ()).unwrap();
+        assert_eq!(read, b"contents");
+    }
+}

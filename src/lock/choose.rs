@@ -1,0 +1,104 @@
+//! The choice of packages for the sets of a lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+
+use super::keep::Earlier;
+use crate::debian::archive::Archive;
+use crate::debian::mirror::is_debians;
+use crate::debian::packages::Pool;
+use crate::debian::pinned::LockedPackage;
+use crate::debian::solve::{self, Requirements};
+use crate::recipe::SetRequest;
+
+/// What the sets are chosen from.
+#[derive(Debug)]
+pub(super) struct Pools<'a> {
+    /// The packages of all archives.
+    pub(super) all: Pool<'a>,
+    /// Debian's alone, for Slipway's own tools; none if there are no others.
+    debians: Option<Pool<'a>>,
+}
+
+impl<'a> Pools<'a> {
+    pub(super) fn of(archive: &'a Archive) -> Result<Self> {
+        let mut suites = archive.suites.iter();
+        let others = suites.any(|read| !is_debians(&read.suite.archive));
+        let debians = others.then(|| archive.debians_pool()).transpose()?;
+        Ok(Self {
+            all: archive.pool()?,
+            debians,
+        })
+    }
+
+    fn for_set(&self, set: &SetRequest) -> &Pool<'a> {
+        let tools = self.debians.as_ref().filter(|_| set.is_tools());
+        tools.unwrap_or(&self.all)
+    }
+
+    pub(super) fn each(&mut self) -> impl Iterator<Item = &mut Pool<'a>> {
+        std::iter::once(&mut self.all).chain(&mut self.debians)
+    }
+}
+
+/// Solves every set; the mistakes of all of them are reported at once. Earlier choices that do not fit are given up first.
+pub(super) fn choose(
+    archive: &Archive,
+    pools: &mut Pools<'_>,
+    architecture: &str,
+    sets: &[SetRequest],
+    earlier: Option<Earlier<'_>>,
+) -> Result<BTreeMap<String, Vec<LockedPackage>>> {
+    loop {
+        let mut chosen = BTreeMap::new();
+        let mut mistakes = Vec::new();
+        let mut about = BTreeSet::new();
+        for set in sets {
+            let before = earlier.map_or_else(Vec::new, |earlier| earlier.names(set.name));
+            let requirements = Requirements {
+                packages: &set.packages,
+                backports: &set.backports,
+                essential: set.essential,
+                dependencies: set.dependencies,
+                before: &before,
+            };
+            let pool = pools.for_set(set);
+            match solve::solve(pool, architecture, &requirements) {
+                Ok(ids) => {
+                    let packages = ids.iter().map(|&id| locked(archive, pool, id)).collect();
+                    chosen.insert(set.name.to_owned(), packages);
+                }
+                Err(unsolved) => {
+                    mistakes.push(format!("set {}:\n{unsolved}", set.name));
+                    about.extend(unsolved.names);
+                }
+            }
+        }
+        if mistakes.is_empty() {
+            return Ok(chosen);
+        }
+        let mut given_up = false;
+        for pool in pools.each() {
+            for name in &about {
+                given_up |= pool.let_go(name);
+            }
+        }
+        if !given_up {
+            bail!("choosing packages\n{}", mistakes.join("\n"));
+        }
+    }
+}
+
+fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
+    let package = &pool.packages[id];
+    LockedPackage {
+        name: package.name.to_owned(),
+        version: package.version.to_owned(),
+        architecture: package.architecture.to_owned(),
+        archive: archive.suites[package.origin].suite.archive.clone(),
+        path: package.path.to_owned(),
+        size: package.size,
+        sha256: package.sha256.to_owned(),
+    }
+}
