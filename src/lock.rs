@@ -133,7 +133,7 @@ fn pin_signed(
     let earlier = earlier.map(|lock| Earlier {
         lock,
         renewed,
-        archives: &request.archives,
+        request: &request,
     });
     if let Some(earlier) = &earlier {
         earlier
@@ -224,12 +224,13 @@ fn with_own_tools(
 ) -> Result<Lock> {
     let mut request = request.clone();
     request.sets.retain(SetRequest::is_tools);
-    // Tools come from Debian alone.
+    // Tools come from Debian alone, in any version.
     request.archives.clear();
+    request.versions.clear();
     let earlier = Earlier {
         lock: known,
         renewed: &[],
-        archives: &[],
+        request: &request,
     };
     let digests = Digests::from(known);
     let tools = make(session, debian, &request, through, digests, Some(earlier))?;
@@ -320,6 +321,7 @@ fn make(
         architecture,
         keyring,
         third_parties: &request.archives,
+        versions: &request.versions,
         now: now.as_secs(),
     };
     step.note("reading the archive's indexes");

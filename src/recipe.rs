@@ -34,7 +34,7 @@ pub mod carried;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use image::layout::{Architecture, SectorSize, Sizes};
@@ -111,6 +111,9 @@ pub struct LockRequest {
     /// The archives beside Debian's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub archives: Vec<ThirdParty>,
+    /// As [`Debian::versions`].
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
     /// The machines that the packages are for.
     pub architecture: Architecture,
     /// The sets of packages.
@@ -267,6 +270,7 @@ impl Recipe {
             suite: self.debian.suite.clone(),
             components: self.debian.components.clone(),
             archives: self.debian.archives.clone(),
+            versions: self.debian.versions.clone(),
             architecture: self.image.architecture,
             sets: self.sets(),
             kubelet: self.kubernetes.as_ref().map(|kubernetes| KubeletRequest {

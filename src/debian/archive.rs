@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::mirror::{ARCHIVE, Mirrors, SECURITY_ARCHIVE};
 use super::packages::{self, Package, Pool, Standing};
@@ -16,6 +16,7 @@ use crate::host::progress::Step;
 
 use source::sources;
 
+mod names;
 mod source;
 
 /// A suite of an archive, such as `trixie-updates` of `debian`.
@@ -69,6 +70,8 @@ pub struct Request<'r> {
     pub keyring: &'r Keyring,
     /// The archives beside Debian's, each with its suites, components and keys.
     pub third_parties: &'r [ThirdParty],
+    /// Patterns of the versions that alone may be taken, by the package's name.
+    pub versions: &'r BTreeMap<String, String>,
     /// The time, seconds since 1970.
     pub now: u64,
 }
@@ -116,6 +119,7 @@ pub struct Archive {
     /// Digests of the packages that the suites do not have any more.
     gone: BTreeSet<String>,
     architecture: String,
+    versions: BTreeMap<String, String>,
 }
 
 impl Archive {
@@ -144,6 +148,7 @@ impl Archive {
             texts: Vec::new(),
             gone: BTreeSet::new(),
             architecture: request.architecture.to_owned(),
+            versions: request.versions.clone(),
         };
         for (at, (source, read)) in sources.into_iter().zip(read).enumerate() {
             let (release, texts) = read?;
@@ -185,24 +190,39 @@ impl Archive {
     /// # Errors
     /// If an index does not parse.
     pub fn pool(&self) -> Result<Pool<'_>> {
-        self.pool_of(|_| true)
+        let holds = |package: &Package<'_>| {
+            let pattern = self.versions.get(package.name);
+            pattern.is_none_or(|pattern| third_party::matches(pattern, package.version))
+        };
+        self.pool_of(|_| true, holds)
     }
 
-    /// All packages of Debian's suites.
+    /// All packages of Debian's suites, of any version.
     ///
     /// # Errors
     /// If an index does not parse.
     pub fn debians_pool(&self) -> Result<Pool<'_>> {
-        self.pool_of(|suite| suite.third_party.is_none())
+        self.pool_of(|suite| suite.third_party.is_none(), |_| true)
     }
 
-    fn pool_of(&self, counts: impl Fn(&SuiteRead) -> bool) -> Result<Pool<'_>> {
+    /// Whether [`Archive::pool`] and [`Archive::debians_pool`] differ.
+    #[must_use]
+    pub fn is_debians_alone(&self) -> bool {
+        let mut suites = self.suites.iter();
+        self.versions.is_empty() && suites.all(|suite| suite.third_party.is_none())
+    }
+
+    fn pool_of(
+        &self,
+        counts: impl Fn(&SuiteRead) -> bool,
+        may_be: impl Fn(&Package<'_>) -> bool,
+    ) -> Result<Pool<'_>> {
         let mut all = Vec::new();
         for (at, text) in &self.texts {
             let suite = &self.suites[*at];
             if counts(suite) {
                 let mut packages = self.packages(*at, text)?;
-                packages.retain(|package| suite.allows(package));
+                packages.retain(|package| suite.allows(package) && may_be(package));
                 all.append(&mut packages);
             }
         }
@@ -218,51 +238,6 @@ impl Archive {
         })?;
         packages.retain(|package| ["all", &self.architecture].contains(&package.architecture));
         Ok(packages)
-    }
-
-    /// Checks that each archive beside Debian's has the packages that may be taken from it.
-    ///
-    /// # Errors
-    /// Names those that it does not have, with the nearest names that it has.
-    pub fn check_names(&self) -> Result<()> {
-        let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (at, text) in &self.texts {
-            let suite = &self.suites[*at];
-            if suite.third_party.is_some() {
-                let packages = self.packages(*at, text)?;
-                let of = names.entry(suite.suite.archive.as_str()).or_default();
-                of.extend(packages.iter().map(|package| package.name));
-            }
-        }
-        let mut mistakes = BTreeSet::new();
-        for archive in self
-            .suites
-            .iter()
-            .filter_map(|read| read.third_party.as_ref())
-        {
-            let empty = BTreeSet::new();
-            let has = names.get(archive.name.as_str()).unwrap_or(&empty);
-            for pattern in &archive.packages {
-                if has.iter().any(|name| third_party::matches(pattern, name)) {
-                    continue;
-                }
-                let near = has
-                    .iter()
-                    .map(|known| (strsim::damerau_levenshtein(known, pattern), *known))
-                    .filter(|(distance, _)| *distance <= 2.max(pattern.len() / 4))
-                    .min();
-                let near = near.map(|(_, name)| format!("; the nearest name is {name}"));
-                mistakes.insert(format!(
-                    "archive {} has no package {pattern} for {}, which its `packages` in the recipe names{}",
-                    archive.name,
-                    self.architecture,
-                    near.unwrap_or_default()
-                ));
-            }
-        }
-        let mistakes: Vec<String> = mistakes.into_iter().collect();
-        ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-        Ok(())
     }
 }
 

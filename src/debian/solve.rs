@@ -399,6 +399,11 @@ impl<'a> Marking<'_, 'a> {
                 providers.join(", ")
             );
         }
+        if self.pool.backport(name).is_some() {
+            return format!(
+                "{name} is in the suite's backports alone; name it in `backports` of [debian] too"
+            );
+        }
         let nearest = self
             .pool
             .names()

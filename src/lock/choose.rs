@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 
 use super::keep::Earlier;
 use crate::debian::archive::Archive;
-use crate::debian::mirror::is_debians;
 use crate::debian::packages::Pool;
 use crate::debian::pinned::LockedPackage;
 use crate::debian::solve::{self, Requirements};
@@ -17,15 +16,14 @@ use crate::recipe::SetRequest;
 pub(super) struct Pools<'a> {
     /// The packages of all archives.
     pub(super) all: Pool<'a>,
-    /// Debian's alone, for Slipway's own tools; none if there are no others.
+    /// Debian's alone, in any version, for Slipway's own tools; none if these are the same.
     debians: Option<Pool<'a>>,
 }
 
 impl<'a> Pools<'a> {
     pub(super) fn of(archive: &'a Archive) -> Result<Self> {
-        let mut suites = archive.suites.iter();
-        let others = suites.any(|read| !is_debians(&read.suite.archive));
-        let debians = others.then(|| archive.debians_pool()).transpose()?;
+        let differ = !archive.is_debians_alone();
+        let debians = differ.then(|| archive.debians_pool()).transpose()?;
         Ok(Self {
             all: archive.pool()?,
             debians,
@@ -85,6 +83,7 @@ pub(super) fn choose(
             }
         }
         if !given_up {
+            mistakes.extend(archive.held(&about));
             bail!("choosing packages\n{}", mistakes.join("\n"));
         }
     }

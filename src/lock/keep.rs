@@ -12,10 +12,11 @@ use crate::debian::archive::Archive;
 use crate::debian::mirror::is_debians;
 use crate::debian::packages::{self, Pin, Pool, Standing};
 use crate::debian::pinned::{Deb, LockedPackage};
-use crate::debian::third_party::ThirdParty;
+use crate::debian::third_party::matches;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::install::deb;
+use crate::recipe::LockRequest;
 
 /// The word for the kubelet and the programs of its release.
 const KUBELET: &str = "kubelet";
@@ -27,8 +28,8 @@ pub(super) struct Earlier<'a> {
     pub(super) lock: &'a Lock,
     /// Packages that are chosen anew.
     pub(super) renewed: &'a [String],
-    /// The archives beside Debian's that packages may come from now.
-    pub(super) archives: &'a [ThirdParty],
+    /// What the new lock is for: the archives that packages may come from now, and their versions.
+    pub(super) request: &'a LockRequest,
 }
 
 impl Earlier<'_> {
@@ -66,9 +67,13 @@ impl Earlier<'_> {
             .collect()
     }
 
-    /// Whether the recipe takes a package from the archive that it is pinned of.
+    /// Whether the recipe takes a package in its version, and from the archive that it is pinned of.
     fn may_come(&self, package: &LockedPackage) -> bool {
-        let mut archives = self.archives.iter();
+        let mut archives = self.request.archives.iter();
+        let pattern = self.request.versions.get(&package.name);
+        if pattern.is_some_and(|pattern| !matches(pattern, &package.version)) {
+            return false;
+        }
         is_debians(&package.archive)
             || archives.any(|archive| {
                 archive.name == package.archive
@@ -219,6 +224,16 @@ mod tests {
             sets: [("root".to_owned(), vec![package("1")])].into(),
             ..Lock::default()
         };
+        let request = LockRequest {
+            suite: String::new(),
+            components: Vec::new(),
+            archives: Vec::new(),
+            versions: BTreeMap::new(),
+            architecture: image::layout::Architecture::X86_64,
+            sets: Vec::new(),
+            kubelet: None,
+            images: Vec::new(),
+        };
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         for (renewed, expected) in [
             (names(&["tool"]), None),
@@ -228,7 +243,7 @@ mod tests {
             let earlier = Earlier {
                 lock: &lock,
                 renewed: &renewed,
-                archives: &[],
+                request: &request,
             };
             let error = earlier.check().err().map(|error| error.to_string());
             assert_eq!(error.is_some(), expected.is_some(), "{error:?}");

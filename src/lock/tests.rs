@@ -304,3 +304,71 @@ fn an_archive_that_is_gone_or_older_is_named() {
         "{error}"
     );
 }
+
+/// Of the allowed versions apt's rules take one; which these are is a requirement, and no pin of before.
+#[test]
+fn versions_are_held() {
+    let vendors = ["engine 2.0", "engine 2.1", "engine 3.0", "kmod 9"];
+    let bench = Bench::new(&vendors);
+    let with = |wanted: &str| {
+        let archive = format!("priority = 990\n[debian.versions]\n{wanted}");
+        bench.recipe("'engine', 'kmod'", &archive)
+    };
+    let engine = |wanted: &str, mode| {
+        let locked = bench.pin(with(wanted), mode, &[]).unwrap();
+        let root = named(&locked, SET_ROOT);
+        root.into_iter()
+            .find(|package| package.starts_with("engine "))
+            .unwrap()
+    };
+    for (wanted, expected) in [
+        ("", "engine 3.0 vendor"),
+        ("engine = '2.*'", "engine 2.1 vendor"),
+        ("engine = '2.0'", "engine 2.0 vendor"),
+        ("engine = '1.*'", "engine 1.5 debian"),
+        ("engine = '*'", "engine 3.0 vendor"),
+    ] {
+        assert_eq!(engine(wanted, Mode::Renew), expected, "{wanted}");
+        assert_eq!(engine(wanted, Mode::Locked), expected, "{wanted}");
+    }
+    // A pin stays within what is allowed, and nothing else of the lock moves it.
+    assert_eq!(engine("engine = '2.?'", Mode::Make), "engine 2.1 vendor");
+    assert_eq!(engine("engine = '2.0'", Mode::Make), "engine 2.0 vendor");
+    assert_eq!(engine("engine = '2.*'", Mode::Make), "engine 2.0 vendor");
+    let tools = bench.pin(with("kmod = '9'"), Mode::Make, &[]).unwrap();
+    assert!(named(&tools, SET_TOOLS_BUILD).contains(&"kmod 1 debian".to_owned()));
+
+    // A version that the archive has no more is taken from the lock, and from nowhere else.
+    assert_eq!(engine("engine = '2.0'", Mode::Make), "engine 2.0 vendor");
+    let mut files = bench.vendors(&vendors);
+    files.extend(bench.vendors(&vendors[1..]));
+    bench.vendor.replace(files);
+    assert_eq!(engine("engine = '2.0*'", Mode::Make), "engine 2.0 vendor");
+    let error = bench.pin(with("engine = '2.0*'"), Mode::Renew, &[]);
+    let error = format!("{:#}", error.unwrap_err());
+    let words = "wants engine 2.0*, and the archives have 3.0 (trixie of vendor), 2.1 (trixie of vendor), 1.5 (trixie of debian)";
+    assert!(error.contains(words), "{error}");
+    let error = bench.pin(with("engin = '2.*'\nlib = '7'"), Mode::Make, &[]);
+    let error = format!("{:#}", error.unwrap_err());
+    let words = "names engin, which no archive has; the nearest name is engine";
+    assert!(
+        error.contains(words) && error.contains("wants lib 7"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_held_version_that_does_not_fit_is_named() {
+    let bench = Bench::new(&["app 1; Depends: engine (>= 2)", "engine 2"]);
+    let recipe = bench.recipe("'app'", "[debian.versions]\nengine = '1.*'");
+    let error = bench.pin(recipe, Mode::Make, &[]).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("app 1 depends on engine (>= 2), but the archive has engine 1.5"),
+        "{error}"
+    );
+    assert!(
+        error.contains("[debian.versions] of the recipe allows no others than engine 1.*"),
+        "{error}"
+    );
+}

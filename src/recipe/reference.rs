@@ -91,7 +91,10 @@ impl<'a> Reference<'a> {
             .collect();
         let section = match path {
             "" => 0,
-            path => COMMENTED.find(&format!("[{path}]")).unwrap_or_default(),
+            path => {
+                let path = path.trim_end_matches("[]");
+                COMMENTED.find(&format!("[{path}]")).unwrap_or_default()
+            }
         };
         let place = |key: &str| {
             let begins = match path {
@@ -116,7 +119,7 @@ impl<'a> Reference<'a> {
             Some((path.to_owned(), schema))
         } else if item["properties"].is_object() {
             Some((format!("{path}[]"), item))
-        } else if other.is_object() {
+        } else if resolve(self.root, other)["properties"].is_object() {
             Some((format!("{path}.*"), other))
         } else {
             None
@@ -155,11 +158,15 @@ impl<'a> Reference<'a> {
                 (None, false) => "list of strings".to_owned(),
             };
         }
+        let of_table = match schema["additionalProperties"]["type"] == "string" {
+            true => "table of strings",
+            false => "tables",
+        };
         let kinds = [
             ("string", "string"),
             ("integer", "integer"),
             ("boolean", "boolean"),
-            ("object", "tables"),
+            ("object", of_table),
         ];
         let allowed = kinds.iter().filter(|(kind, _)| allows(schema, kind));
         let names: Vec<&str> = allowed.map(|(_, name)| *name).collect();
@@ -200,9 +207,10 @@ fn about(key: &str, of_type: Option<&str>) -> String {
 fn title(path: &str) -> String {
     let key = |path: &str| path.rsplit('.').next().unwrap_or(path).to_owned();
     if let Some(list) = path.strip_suffix("[]") {
-        return match list.contains('.') {
+        let head = format!("[[{list}]]");
+        return match list.contains('.') && !COMMENTED.contains(&head) {
             true => format!("An entry of `{}`", key(list)),
-            false => format!("`[[{list}]]`"),
+            false => format!("`{head}`"),
         };
     }
     match path.strip_suffix(".*") {

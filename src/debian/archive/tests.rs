@@ -55,6 +55,7 @@ fn read(
         architecture: "amd64",
         keyring: &Keyring::debian().unwrap(),
         third_parties: &[],
+        versions: &BTreeMap::new(),
         now,
     };
     let step = Progress::new(Kind::Quiet).step("test");

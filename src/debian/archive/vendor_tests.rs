@@ -68,6 +68,7 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         architecture: "amd64",
         keyring: &Keyring::debian()?,
         third_parties: &[archive],
+        versions: &BTreeMap::new(),
         now: now.as_secs(),
     };
     let folder = tempfile::tempdir()?;

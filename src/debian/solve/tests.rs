@@ -185,7 +185,10 @@ fn backports_are_taken_for_named_packages_and_where_nothing_else_fits() {
         );
     }
     let error = choose(normal, backports, "new").unwrap_err().to_string();
-    assert!(error.contains("no package new"), "{error}");
+    assert!(
+        error.contains("new is in the suite's backports alone"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::debian::third_party::{Certificates, ThirdParty, is_flat};
 use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::tree::Node;
 
-/// An archive beside Debian's. Of several versions of a package that of the highest priority is taken, among these the newest.
+/// Of several versions of a package that of the highest priority is taken, among these the newest.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawArchive {
@@ -34,7 +34,7 @@ pub(super) struct RawArchive {
     /// version. Lower: only if Debian has no package of the name. Negative: never. Default: 500, or 1 or 100 if the archive calls
     /// itself `NotAutomatic`.
     pub priority: Option<i64>,
-    /// The packages that may be taken from it, names or patterns with * and ?. Default: all.
+    /// The packages that may be taken from it, names or patterns with `*` and `?`. Default: all.
     pub packages: Vec<String>,
 }
 

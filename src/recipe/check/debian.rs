@@ -1,5 +1,7 @@
 //! `[debian]`: the packages and their archives.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +9,7 @@ use super::Check;
 use super::archives::RawArchive;
 use super::names::Rule;
 use crate::debian::third_party::ThirdParty;
+use crate::recipe::tree::Value;
 
 /// Which packages, and from where.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -20,6 +23,9 @@ pub(super) struct RawDebian {
     pub packages: Vec<String>,
     /// Packages that are taken from the suite's backports.
     pub backports: Vec<String>,
+    /// The versions of packages that alone may be taken, by name: a version, or a pattern with `*` and `?` as in apt's pins. Slipway's
+    /// own tools are not concerned.
+    pub versions: BTreeMap<String, String>,
     /// Archives beside Debian's, such as a vendor's, each with the keys that sign it.
     pub archives: Vec<RawArchive>,
     /// Base URL of the archive. Default: SLIPWAY_DEBIAN_MIRROR, else this host's apt configuration.
@@ -59,6 +65,9 @@ pub struct Debian {
     pub packages: Vec<String>,
     /// Packages that are taken from the suite's backports in every set.
     pub backports: Vec<String>,
+    /// Patterns of the versions that alone may be taken in every set but those of tools, by the package's name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
     /// Archives beside Debian's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub archives: Vec<ThirdParty>,
@@ -80,12 +89,29 @@ pub struct Debian {
 }
 
 impl Check<'_> {
+    /// Names and patterns in `[debian.versions]`.
+    fn versions(&mut self) {
+        let Some(Value::Table(table)) = self.find("debian.versions").map(|node| &node.value) else {
+            return;
+        };
+        for (name, entry) in table {
+            if let Err(why) = Rule::Package.check(name) {
+                self.add(why.mistake(&entry.key));
+            }
+            let version = entry.node.text().map(|text| Rule::Version.check(text));
+            if let Some(Err(why)) = version {
+                self.add(why.mistake(&entry.node.place));
+            }
+        }
+    }
+
     pub(super) fn debian(&mut self, raw: RawDebian) -> Debian {
         let RawDebian {
             suite,
             mut components,
             packages,
             backports,
+            versions,
             archives,
             mirror,
             security_mirror,
@@ -97,6 +123,7 @@ impl Check<'_> {
         self.list("debian.components", Rule::Component);
         self.list("debian.packages", Rule::Package);
         self.list("debian.backports", Rule::Package);
+        self.versions();
         self.list("debian.snapshots", Rule::Url);
         self.list("debian.locales", Rule::Locale);
         self.text("debian.mirror", Rule::Url);
@@ -111,6 +138,7 @@ impl Check<'_> {
             components,
             packages,
             backports,
+            versions,
             archives: self.archives(archives),
             mirror,
             security_mirror,

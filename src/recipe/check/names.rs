@@ -12,6 +12,7 @@ pub(super) enum Rule {
     Suite,
     VendorComponent,
     PackagePattern,
+    Version,
     Package,
     Locale,
     Url,
@@ -80,7 +81,11 @@ impl Rule {
                 "expected letters, digits, dots, hyphens and tildes, at most 40",
             ),
             Self::Component => return component(name),
-            Self::ArchiveName | Self::Suite | Self::VendorComponent | Self::PackagePattern => {
+            Self::ArchiveName
+            | Self::Suite
+            | Self::VendorComponent
+            | Self::PackagePattern
+            | Self::Version => {
                 return self.of_archives(name);
             }
             Self::Package => return package(name),
@@ -122,7 +127,7 @@ impl Rule {
         outcome(name, what, good, expected)
     }
 
-    /// The names in `[[debian.archives]]`.
+    /// The names in `[[debian.archives]]`, and the versions that an archive has.
     fn of_archives(self, name: &str) -> Result<(), Why> {
         let rest = |allowed: &dyn Fn(char) -> bool| name.chars().all(allowed);
         let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -148,6 +153,11 @@ impl Rule {
                     && rest(&|c| c.is_ascii_alphanumeric() || "._+~/-".contains(c))
                     && name.split('/').all(|part| !["", ".."].contains(&part)),
                 "expected a component as in apt's sources, as \"main\" or \"stable\"",
+            ),
+            Self::Version => (
+                "a version or a pattern of versions",
+                !name.is_empty() && rest(&|c| c.is_ascii_alphanumeric() || ".+~:-*?".contains(c)),
+                "expected one of the archive's versions, as \"1.7.24~ds1-6\", or a pattern, as \"1.7.*\"",
             ),
             _ => (
                 "a package name or a pattern of such names",
@@ -191,7 +201,7 @@ fn package(name: &str) -> Result<(), Why> {
         return Ok(());
     }
     let help = if name.contains(['=', '<', '>']) {
-        Some("versions are pinned by the lock; give the name alone".to_owned())
+        Some("give the name alone: the lock pins versions, and [debian.versions] says which are allowed".to_owned())
     } else if name.contains(':') {
         Some("packages are of the image's architecture; give the name alone".to_owned())
     } else if name.to_lowercase() != name && package(&name.to_lowercase()).is_ok() {

@@ -1,4 +1,4 @@
-//! `[[debian.archives]]`: what is right, and each mistake at its place.
+//! `[[debian.archives]]` and `[debian.versions]`: what is right, and each mistake at its place.
 
 use super::{SMALL, hashed, written};
 use crate::debian::third_party::ThirdParty;
@@ -222,5 +222,33 @@ fn an_archive_is_in_the_locks_digest() {
         "components = ['x']",
     ] {
         assert_ne!(digest(&format!("{table}{more}\n"), KEY), own, "{more}");
+    }
+}
+
+#[test]
+fn versions_are_of_the_archives_form() {
+    let with = |line: &str| {
+        let text = format!("{SMALL}\n[debian.versions]\n{line}\n");
+        Ok::<_, String>(written(&[("a.toml", text.as_str())])?.debian.versions)
+    };
+    for version in ["1.7.24~ds1-6+b4", "1:2.*", "*", "5.?-1"] {
+        assert_eq!(
+            with(&format!("runc = '{version}'")).unwrap()["runc"],
+            version
+        );
+    }
+    let line = SMALL.lines().count() + 3;
+    for (text, column, words) in [
+        ("runc = '>= 1.1'", 8, "is not a version or a pattern"),
+        ("runc = ''", 8, "is not a version or a pattern"),
+        ("runc = 1", 8, "debian.versions.runc"),
+        ("Runc = '1'", 1, "did you mean `runc`?"),
+    ] {
+        let report = with(text).unwrap_err();
+        assert!(
+            report.contains(&format!("a.toml:{line}:{column}")),
+            "{report}"
+        );
+        assert!(report.contains(words), "{report}");
     }
 }
