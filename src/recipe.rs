@@ -149,6 +149,9 @@ pub struct SetRequest {
     pub dependencies: bool,
     /// Whether Debian's essential packages belong to the set.
     pub essential: bool,
+    /// Whether what they recommend belongs to the set, as far as it fits.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub recommends: bool,
     /// Packages that are taken from the suite's backports if they come into the set.
     pub backports: Vec<String>,
 }
@@ -205,11 +208,15 @@ impl Recipe {
             packages,
             dependencies,
             essential,
+            recommends: false,
             backports: self.debian.backports.clone(),
         };
         let mut sets = vec![
             set(SET_TOOLS_BUILD, owned_names(TOOLS_BUILD), true, false),
-            set(SET_ROOT, self.debian.packages.clone(), true, true),
+            SetRequest {
+                recommends: self.debian.recommends,
+                ..set(SET_ROOT, self.debian.packages.clone(), true, true)
+            },
             set(SET_KERNEL, vec![self.kernel.package.clone()], false, false),
         ];
         if let Some(kubernetes) = &self.kubernetes {

@@ -22,7 +22,7 @@ use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
 use slipway::host::session::Session;
 use slipway::install::tools;
 use slipway::lock::{self, Lock};
-use slipway::recipe::{Recipe, SetRequest, load};
+use slipway::recipe::{Recipe, SET_ROOT, SetRequest, load};
 
 /// apt and the programs that it runs: dpkg for the architecture, gpgv for signatures.
 const APT: &[&str] = &["apt", "debian-archive-keyring", "dpkg", "gpgv"];
@@ -73,11 +73,9 @@ fn run() -> Result<()> {
     let mut asked: Vec<SetRequest> = Vec::new();
     for recipe in &recipes {
         // Most sets of tools are the same in every recipe: each distinct one is compared once.
-        let requests: Vec<SetRequest> = recipe
-            .sets()
-            .into_iter()
-            .filter(|request| !asked.contains(request))
-            .collect();
+        let mut requests = recipe.sets();
+        requests.extend(with_recommended(&requests));
+        requests.retain(|request| !asked.contains(request));
         if requests.is_empty() {
             continue;
         }
@@ -95,6 +93,16 @@ fn run() -> Result<()> {
         recipes.len()
     );
     Ok(())
+}
+
+/// The root's set once more, with what it recommends.
+fn with_recommended(requests: &[SetRequest]) -> Option<SetRequest> {
+    let root = requests.iter().find(|request| request.name == SET_ROOT)?;
+    Some(SetRequest {
+        name: "recommended",
+        recommends: true,
+        ..root.clone()
+    })
 }
 
 /// Chooses the sets, and asks apt about each.
@@ -128,6 +136,7 @@ impl Oracle {
             packages: APT.iter().map(|name| (*name).to_owned()).collect(),
             dependencies: true,
             essential: false,
+            recommends: false,
             backports: Vec::new(),
         };
         let locked = lock::resolve(session, recipe, std::slice::from_ref(&request))?;
@@ -173,7 +182,11 @@ impl Oracle {
 
     /// Names and versions that apt would install on an empty system.
     fn choice(&self, request: &SetRequest) -> Result<BTreeSet<String>> {
-        let mut arguments = vec!["--simulate", "--no-install-recommends", "install"];
+        let recommends = match request.recommends {
+            true => "--install-recommends",
+            false => "--no-install-recommends",
+        };
+        let mut arguments = vec!["--simulate", recommends, "install"];
         if request.essential {
             // apt counts itself among the essential packages, although the field `Essential` does not.
             arguments.push("?and(?essential, ?not(?exact-name(apt)))");

@@ -93,6 +93,8 @@ pub struct Package<'a> {
     pub depends: &'a str,
     /// Field `Pre-Depends`.
     pub pre_depends: &'a str,
+    /// Field `Recommends`.
+    pub recommends: &'a str,
     /// Field `Provides`.
     pub provides: &'a str,
     /// Field `Conflicts`.
@@ -183,6 +185,7 @@ fn take<'a>(package: &mut Package<'a>, name: &str, value: &'a str) {
         "SHA256" => package.sha256 = value,
         "Depends" => package.depends = value,
         "Pre-Depends" => package.pre_depends = value,
+        "Recommends" => package.recommends = value,
         "Provides" => package.provides = value,
         "Conflicts" => package.conflicts = value,
         "Breaks" => package.breaks = value,

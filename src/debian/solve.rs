@@ -1,4 +1,4 @@
-//! The choice of packages, as `apt-get install --no-install-recommends` makes it on an empty system.
+//! The choice of packages, as `apt-get install` makes it on an empty system, without recommended packages unless asked.
 //!
 //! apt's classic solver is a depth-first marking: the requested packages first, then `Pre-Depends` and `Depends` in the
 //! order of the file; an alternative that is already marked satisfies, else the first available one is marked; for a
@@ -9,6 +9,8 @@ use std::fmt;
 
 use super::packages::{Package, Pool};
 use super::relation::{Relation, groups};
+
+mod recommends;
 
 /// The requirements for the solver.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Requirements<'w> {
     pub essential: bool,
     /// Whether their dependencies are chosen too.
     pub dependencies: bool,
+    /// Whether what they recommend is chosen too, as far as it fits.
+    pub recommends: bool,
     /// Packages that a metapackage led to before: another version of their names is led to now (`linux-image-6.12.1-amd64` and
     /// `linux-image-6.12.2-amd64`), and theirs is taken.
     pub before: &'w [String],
@@ -58,6 +62,7 @@ pub fn solve(
         architecture,
         backports: requirements.backports.iter().map(String::as_str).collect(),
         chosen: HashMap::new(),
+        order: Vec::new(),
         expanded: HashSet::new(),
         asked_by: HashMap::new(),
         problems: Vec::new(),
@@ -89,6 +94,9 @@ pub fn solve(
         for &id in &asked {
             marking.expand(id);
         }
+        if requirements.recommends {
+            marking.recommended();
+        }
         marking.conflicts();
     }
     if !marking.problems.is_empty() {
@@ -102,11 +110,14 @@ pub fn solve(
     Ok(chosen)
 }
 
+#[derive(Clone)]
 struct Marking<'p, 'a> {
     pool: &'p Pool<'a>,
     architecture: &'p str,
     backports: HashSet<&'p str>,
     chosen: HashMap<&'a str, usize>,
+    /// The same in the order of the choice.
+    order: Vec<usize>,
     expanded: HashSet<usize>,
     /// The package whose dependency brought a package into the set.
     asked_by: HashMap<usize, usize>,
@@ -181,10 +192,11 @@ impl<'a> Marking<'_, 'a> {
     }
 
     fn choose(&mut self, id: usize, asked_by: Option<usize>) {
-        if self.chosen.insert(self.package(id).name, id).is_none()
-            && let Some(asked_by) = asked_by
-        {
-            self.asked_by.insert(id, asked_by);
+        if self.chosen.insert(self.package(id).name, id).is_none() {
+            self.order.push(id);
+            if let Some(asked_by) = asked_by {
+                self.asked_by.insert(id, asked_by);
+            }
         }
     }
 

@@ -58,6 +58,7 @@ pub(super) fn choose(
                 packages: &set.packages,
                 backports: &set.backports,
                 essential: set.essential,
+                recommends: set.recommends,
                 dependencies: set.dependencies,
                 before: &before,
             };

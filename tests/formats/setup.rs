@@ -42,6 +42,7 @@ pub(super) fn programs(session: &Session, recipe: &Recipe) -> Result<Tools> {
         packages: PROGRAMS.iter().map(|name| (*name).to_owned()).collect(),
         dependencies: true,
         essential: false,
+        recommends: false,
         backports: Vec::new(),
     };
     let locked = lock::resolve(session, recipe, std::slice::from_ref(&request))?;

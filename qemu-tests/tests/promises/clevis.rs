@@ -221,6 +221,7 @@ fn programs(lab: &Lab) -> Result<Tools> {
         packages: PROGRAMS.map(str::to_owned).into(),
         dependencies: true,
         essential: false,
+        recommends: false,
         backports: Vec::new(),
     };
     let session = lab.session();

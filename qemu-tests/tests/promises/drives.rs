@@ -287,6 +287,7 @@ fn programs(lab: &Lab) -> Result<Tools> {
         packages: PROGRAMS.map(str::to_owned).into(),
         dependencies: true,
         essential: false,
+        recommends: false,
         backports: Vec::new(),
     };
     let session = lab.session();

@@ -38,6 +38,7 @@ fn choose(normal: &str, backports: &str, wanted: &str) -> Result<Vec<String>, Un
         packages: &words,
         backports: &from_backports,
         essential: false,
+        recommends: false,
         dependencies: true,
         before: &[],
     };
@@ -240,6 +241,7 @@ fn without_dependencies_a_metapackage_stands_for_its_kernel() {
             packages: &[wanted.to_owned()],
             backports: &[],
             essential: false,
+            recommends: false,
             dependencies: false,
             before: &[],
         };
@@ -257,6 +259,7 @@ fn essential_packages_come_when_asked_for() {
         packages: &["a".to_owned()],
         backports: &[],
         essential: true,
+        recommends: false,
         dependencies: true,
         before: &[],
     };
@@ -276,6 +279,7 @@ fn with_pins(text: &str, pins: &[&str]) -> (Vec<String>, Vec<String>) {
         packages: &["a".to_owned()],
         backports: &[],
         essential: false,
+        recommends: false,
         dependencies: true,
         before: &[],
     };
@@ -368,6 +372,7 @@ fn a_metapackage_leads_to_the_kernel_of_before() {
             packages: &["linux-image-amd64".to_owned()],
             backports: &[],
             essential: false,
+            recommends: false,
             dependencies: false,
             before,
         };
@@ -377,5 +382,63 @@ fn a_metapackage_leads_to_the_kernel_of_before() {
             pool.packages[only].name,
             format!("linux-image-6.12.{expected}-amd64")
         );
+    }
+}
+
+/// The difficulty, the archive, what `a` brings with what is recommended.
+const RECOMMENDS: &[(&str, &str, &[&str])] = &[
+    (
+        "what recommended packages depend on and recommend comes too",
+        "a 1; Recommends: b, c (>= 2)\n b 1; Depends: d; Recommends: e\n c 2\n d 1\n e 1; Suggests: f\n f 1",
+        &["a", "b", "c", "d", "e"],
+    ),
+    (
+        "what is not there, or not in the version, is no requirement",
+        "a 1; Recommends: none, b (>= 2), c\n b 1\n c 1",
+        &["a", "c"],
+    ),
+    (
+        "what lacks a dependency is left out with what it would bring",
+        "a 1; Recommends: b, e\n b 1; Depends: c, none\n c 1\n e 1",
+        &["a", "e"],
+    ),
+    (
+        "another alternative is taken for one that does not fit",
+        "a 1; Recommends: b | c\n b 1; Depends: none\n c 1",
+        &["a", "c"],
+    ),
+    (
+        "a dependency that comes later excludes a recommended package, not the other way round",
+        "a 1; Recommends: b; Depends: c\n b 1\n c 1; Breaks: b",
+        &["a", "c"],
+    ),
+    (
+        "of two that exclude each other the first is taken",
+        "a 1; Recommends: b, c\n b 1; Conflicts: v\n c 1; Provides: v",
+        &["a", "b"],
+    ),
+    (
+        "a chosen package satisfies an alternative",
+        "a 1; Recommends: b | c; Depends: c\n b 1\n c 1",
+        &["a", "c"],
+    ),
+];
+
+#[test]
+fn recommended_packages_come_as_far_as_they_fit() {
+    for (what, text, expected) in RECOMMENDS {
+        let text = index(text);
+        let pool = Pool::new(packages::read(&text, 0, Standing::DEBIAN).unwrap());
+        let requirements = Requirements {
+            packages: &["a".to_owned()],
+            backports: &[],
+            essential: false,
+            dependencies: true,
+            recommends: true,
+            before: &[],
+        };
+        let chosen = solve(&pool, "amd64", &requirements).unwrap();
+        let names: Vec<&str> = chosen.iter().map(|&id| pool.packages[id].name).collect();
+        assert_eq!(names, *expected, "{what}");
     }
 }

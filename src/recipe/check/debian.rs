@@ -19,8 +19,10 @@ pub(super) struct RawDebian {
     pub suite: Option<RawSuite>,
     /// Components of the archive. Default: main.
     pub components: Vec<String>,
-    /// Packages of the root, beside the essential ones and whatever these depend on; recommended ones are not followed.
+    /// Packages of the root, beside the essential ones and whatever these depend on.
     pub packages: Vec<String>,
+    /// Take what the root's packages recommend too, as far as it fits. Default: false.
+    pub recommends: Option<bool>,
     /// Packages that are taken from the suite's backports.
     pub backports: Vec<String>,
     /// The versions of packages that alone may be taken, by name: a version, or a pattern with `*` and `?` as in apt's pins. Slipway's
@@ -63,6 +65,8 @@ pub struct Debian {
     pub components: Vec<String>,
     /// Packages of the root, beside the essential packages and the dependencies of both.
     pub packages: Vec<String>,
+    /// Take what the root's packages recommend too.
+    pub recommends: bool,
     /// Packages that are taken from the suite's backports in every set.
     pub backports: Vec<String>,
     /// Patterns of the versions that alone may be taken in every set but those of tools, by the package's name.
@@ -110,6 +114,7 @@ impl Check<'_> {
             suite,
             mut components,
             packages,
+            recommends,
             backports,
             versions,
             archives,
@@ -137,6 +142,7 @@ impl Check<'_> {
             },
             components,
             packages,
+            recommends: recommends.unwrap_or(false),
             backports,
             versions,
             archives: self.archives(archives),
