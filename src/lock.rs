@@ -12,10 +12,12 @@ mod keep;
 
 // Floor: the choice of packages
 mod choose;
+mod debs;
 
 // Floor: programs that are no packages
 pub mod kubelet;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -23,13 +25,13 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::debian::Mirrors;
 use crate::debian::archive::{Archive, Request, SuiteRead, suites};
-use crate::debian::mirror::{Host, is_debians};
+use crate::debian::mirror::{DEBS, Host, is_debians};
 use crate::debian::signature::Keyring;
 use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
-use crate::recipe::{Debian, LockRequest, Recipe, SetRequest};
+use crate::recipe::{Debian, LockRequest, Recipe, SET_ROOT, SetRequest};
 
 use choose::{Pools, choose};
 use keep::Earlier;
@@ -227,6 +229,7 @@ fn with_own_tools(
     // Tools come from Debian alone, in any version.
     request.archives.clear();
     request.versions.clear();
+    request.debs.clear();
     let earlier = Earlier {
         lock: known,
         renewed: &[],
@@ -326,6 +329,8 @@ fn make(
     };
     step.note("reading the archive's indexes");
     let mut archive = Archive::read(&source, &session.cache, step)?;
+    let names = debs::add(session, request, &mut archive, step)?;
+    let sets = &with_names(sets, names);
     step.note("choosing packages");
     let mut pools = Pools::of(&archive)?;
     if let Some(earlier) = &earlier {
@@ -348,6 +353,9 @@ fn make(
     };
     for SuiteRead { suite, release, .. } in &archive.suites {
         // Snapshots of this time have Debian's packages: those of another archive have their own times.
+        if suite.archive == DEBS {
+            continue;
+        }
         if is_debians(&suite.archive) {
             lock.epoch = lock.epoch.max(release.date);
         }
@@ -374,6 +382,15 @@ fn make(
         }
     }
     Ok(lock)
+}
+
+/// The sets, with these packages in the root.
+fn with_names(sets: &[SetRequest], names: BTreeSet<String>) -> Vec<SetRequest> {
+    let mut sets = sets.to_vec();
+    if let Some(root) = sets.iter_mut().find(|set| set.name == SET_ROOT) {
+        root.packages.extend(names);
+    }
+    sets
 }
 
 /// The date that a suite had for a lock.

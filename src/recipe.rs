@@ -45,8 +45,8 @@ use crate::artifact;
 use crate::debian::third_party::ThirdParty;
 
 pub use check::{
-    BaseConfig, ContainerImage, Debian, FileEntry, FileKind, Image, ImagesFrom, Kernel,
-    KubeletSource, Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
+    BaseConfig, ContainerImage, DebFile, DebFrom, Debian, FileEntry, FileKind, Image, ImagesFrom,
+    Kernel, KubeletSource, Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
     PrebuiltFrom, RootOptions, Units,
 };
 pub use load::{Choice, load, load_as, variants};
@@ -111,6 +111,9 @@ pub struct LockRequest {
     /// The archives beside Debian's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub archives: Vec<ThirdParty>,
+    /// As [`Debian::debs`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub debs: Vec<DebFile>,
     /// As [`Debian::versions`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
@@ -277,6 +280,7 @@ impl Recipe {
             suite: self.debian.suite.clone(),
             components: self.debian.components.clone(),
             archives: self.debian.archives.clone(),
+            debs: self.debian.debs.clone(),
             versions: self.debian.versions.clone(),
             architecture: self.image.architecture,
             sets: self.sets(),

@@ -5,7 +5,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use super::mirror::{ARCHIVE, Mirrors, SECURITY_ARCHIVE};
+use super::mirror::{ARCHIVE, DEBS, Mirrors, SECURITY_ARCHIVE};
 use super::packages::{self, Package, Pool, Standing};
 use super::pinned::LockedPackage;
 use super::release::Release;
@@ -177,6 +177,28 @@ impl Archive {
         let of = of.with_context(|| format!("there is no archive {archive}"))?;
         self.texts.push((of, text));
         Ok(())
+    }
+
+    /// Adds packages of no archive: they are taken before those of every archive.
+    pub fn add_debs(&mut self, text: String) {
+        self.texts.push((self.suites.len(), text));
+        self.suites.push(SuiteRead {
+            suite: Suite {
+                archive: DEBS.to_owned(),
+                name: DEBS.to_owned(),
+                backports: false,
+            },
+            release: Release::default(),
+            third_party: Some(ThirdParty {
+                name: DEBS.to_owned(),
+                url: String::new(),
+                suites: Vec::new(),
+                components: Vec::new(),
+                keys: Vec::new(),
+                priority: Some(i32::MAX),
+                packages: Vec::new(),
+            }),
+        });
     }
 
     /// Whether the suites do not have this package any more.

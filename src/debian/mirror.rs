@@ -15,6 +15,8 @@ pub const SECURITY_VARIABLE: &str = "SLIPWAY_DEBIAN_SECURITY_MIRROR";
 
 /// The archive's name in the lock.
 pub const ARCHIVE: &str = "debian";
+/// The word in the lock for packages of no archive.
+pub const DEBS: &str = "debs";
 /// The security archive's name in the lock.
 pub const SECURITY_ARCHIVE: &str = "debian-security";
 
@@ -78,6 +80,8 @@ pub struct Mirrors {
     pub security_from: String,
     /// Base URLs of the recipe's archives beside Debian's, by name.
     pub others: BTreeMap<String, String>,
+    /// URLs of the recipe's packages of no archive, by SHA-256.
+    pub debs: BTreeMap<String, String>,
 }
 
 impl Mirrors {
@@ -139,6 +143,7 @@ impl Mirrors {
             main_from,
             security_from,
             others: BTreeMap::new(),
+            debs: BTreeMap::new(),
         })
     }
 

@@ -9,7 +9,7 @@ use super::packages::USUAL;
 use crate::format::time::rfc3339;
 
 /// The content of an `InRelease` file with a valid signature.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Release {
     /// When it was made, seconds since 1970.
     pub date: u64,

@@ -11,7 +11,7 @@ use fetch::{Digest, Failure};
 use super::file::Lock;
 use crate::debian::Mirrors;
 use crate::debian::files::{self, Files};
-use crate::debian::mirror::{Host, is_debians};
+use crate::debian::mirror::{DEBS, Host, is_debians};
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::format::time::rfc3339;
 use crate::host::progress::Step;
@@ -44,7 +44,13 @@ impl LockedRecipe {
                 debian.security_mirror.as_deref(),
                 &Host::here(),
             )?;
-            Ok(found.with(&debian.archives))
+            let debs = debian.debs.iter();
+            Ok(Mirrors {
+                debs: debs
+                    .map(|deb| Ok((deb.sha256.clone(), deb.url()?)))
+                    .collect::<Result<_>>()?,
+                ..found.with(&debian.archives)
+            })
         };
         fetch_from(session, mirrors, &debian.snapshots, &self.lock, set).with_context(|| {
             format!(
@@ -135,6 +141,8 @@ pub(super) fn try_to_fetch(
 /// Base URLs by archive, in the order of the attempts.
 struct Places {
     by_archive: BTreeMap<String, Vec<String>>,
+    /// URLs of packages of no archive, by SHA-256.
+    debs: BTreeMap<String, String>,
 }
 
 impl Places {
@@ -164,10 +172,21 @@ impl Places {
                 }
             }
         }
-        Ok(Self { by_archive })
+        Ok(Self {
+            by_archive,
+            debs: mirrors.debs.clone(),
+        })
     }
 
     fn urls(&self, package: &LockedPackage) -> Vec<String> {
+        if package.archive == DEBS {
+            return self
+                .debs
+                .get(&package.sha256)
+                .cloned()
+                .into_iter()
+                .collect();
+        }
         self.by_archive
             .get(&package.archive)
             .into_iter()
@@ -227,6 +246,9 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
 fn describe(package: &LockedPackage, failure: &Failure) -> String {
     let remedy = match files::is_gone(failure) {
         false => String::new(),
+        true if package.archive == DEBS => {
+            "; `debs` of the recipe's [debian] says that it is there".to_owned()
+        }
         true if is_debians(&package.archive) => {
             "; the mirror does not have this version any more: `slipway lock --renew` takes the present one, or name a \
              snapshot mirror in `snapshots` of the recipe's [debian]"

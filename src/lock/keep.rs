@@ -158,15 +158,21 @@ pub(super) fn add_gone(
     Ok(())
 }
 
+/// The control file of a package.
+///
+/// # Errors
+/// If the file is not a package.
+pub(super) fn control(path: &Path) -> Result<String> {
+    let mut files = deb::control(path)?.into_iter();
+    let control = files.find(|file| file.name == "control");
+    let control = control.context("it has no control file")?;
+    Ok(String::from_utf8(control.content)?)
+}
+
 /// A package's paragraph of an index, from its own control file.
 fn paragraph(package: &LockedPackage, path: &Path) -> Result<String> {
     let about = || format!("reading {}", path.display());
-    let control = deb::control(path).with_context(about)?;
-    let control = control.into_iter().find(|file| file.name == "control");
-    let control = control
-        .context("it has no control file")
-        .with_context(about)?;
-    let text = String::from_utf8(control.content).with_context(about)?;
+    let text = control(path).with_context(about)?;
     let text = format!(
         "{}\nFilename: {}\nSize: {}\nSHA256: {}\n\n",
         text.trim_end(),
@@ -228,6 +234,7 @@ mod tests {
             suite: String::new(),
             components: Vec::new(),
             archives: Vec::new(),
+            debs: Vec::new(),
             versions: BTreeMap::new(),
             architecture: image::layout::Architecture::X86_64,
             sets: Vec::new(),

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::debian::loopback::Loopback;
-use crate::debian::vendor::{Item, Served, Signer, Suite};
+use crate::debian::vendor::{self, Item, Served, Signer, Suite};
 use crate::host::cache::Cache;
 use crate::host::progress::Kind;
 use crate::recipe::{self, SET_ROOT, SET_TOOLS_BUILD};
@@ -80,6 +80,21 @@ impl Bench {
     fn vendors(&self, lines: &[&str]) -> Served {
         let items: Vec<Item> = lines.iter().map(|line| self.item(line)).collect();
         suite("", "trixie", "stable").serve(&self.vendors_key, &items)
+    }
+
+    /// Writes a package's file beside the recipe; gives its SHA-256.
+    fn deb(&self, name: &str, line: &str) -> String {
+        let file = self.item(line).file;
+        fs::write(self.folder.path().join(name), &file).unwrap();
+        vendor::sha256(&file)
+    }
+
+    /// The recipe with these `debs`.
+    fn with_debs(&self, debs: &str) -> Recipe {
+        let path = self.recipe("'tool'", "").path;
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}debs = [{debs}]\n")).unwrap();
+        recipe::load(&path).unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)))
     }
 
     /// The recipe with these packages and, unless they are empty, these fields of the vendor's archive.
@@ -371,4 +386,100 @@ fn a_held_version_that_does_not_fit_is_named() {
         error.contains("[debian.versions] of the recipe allows no others than engine 1.*"),
         "{error}"
     );
+}
+
+/// A package of no archive is in the root with what it depends on, before any other version; a build elsewhere takes the file
+/// that the lock pins.
+#[test]
+fn files_of_packages_are_chosen_with_the_others() {
+    let bench = Bench::new(&[]);
+    bench.deb("engine.deb", "engine 0.9; Depends: lib");
+    let remote = bench.item("agent 7; Depends: engine; Architecture: all");
+    let sum = vendor::sha256(&remote.file);
+    let served = || Served::from([("/agent_7.deb".to_owned(), remote.file.clone())]);
+    bench.vendor.replace(served());
+    bench.deb("kmod.deb", "kmod 9");
+    let url = format!("{}/agent_7.deb", bench.vendor.url);
+    let debs = format!(
+        "{{ file = 'engine.deb' }}, {{ file = 'kmod.deb' }}, {{ url = '{url}', sha256 = '{sum}' }}"
+    );
+    let locked = bench.pin(bench.with_debs(&debs), Mode::Make, &[]).unwrap();
+    let expected = [
+        "agent 7 debs",
+        "engine 0.9 debs",
+        "kmod 9 debs",
+        "lib 1 debian",
+        "tool 1 debian",
+    ];
+    assert_eq!(named(&locked, SET_ROOT), expected);
+    let tools = named(&locked, SET_TOOLS_BUILD);
+    assert!(tools.contains(&"kmod 1 debian".to_owned()), "{tools:?}");
+    let text = fs::read_to_string(bench.folder.path().join("a.lock")).unwrap();
+    assert!(!text.contains("127.0.0.1"), "{text}");
+    let here = bench.folder.path().display().to_string();
+    assert!(!text.contains(&here), "{text}");
+    let locked = bench
+        .pin(bench.with_debs(&debs), Mode::Locked, &[])
+        .unwrap();
+    let files = locked.fetch(&bench.session(), SET_ROOT).unwrap();
+    assert_eq!(files.len(), 6);
+
+    // Gone, and another file under the URL.
+    bench.vendor.replace(Served::new());
+    let error = locked.fetch(&bench.session(), SET_ROOT).unwrap_err();
+    assert!(
+        format!("{error:#}").contains("`debs` of the recipe's [debian]"),
+        "{error:#}"
+    );
+    let mut other = served();
+    other.get_mut("/agent_7.deb").unwrap()[99] ^= 1;
+    bench.vendor.replace(other);
+    let error = bench
+        .pin(bench.with_debs(&debs), Mode::Renew, &[])
+        .unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("agent_7.deb of `debs`") && error.contains("digest mismatch"),
+        "{error}"
+    );
+
+    // A changed file is another requirement; without the files the archive's versions are taken.
+    let one = "{ file = 'engine.deb' }";
+    bench.pin(bench.with_debs(one), Mode::Make, &[]).unwrap();
+    bench.deb("engine.deb", "engine 0.9; Depends: lib; Section: x");
+    let error = bench
+        .pin(bench.with_debs(one), Mode::Locked, &[])
+        .unwrap_err();
+    assert!(error.to_string().contains("is out of date"), "{error}");
+    let expected = ["engine 1.5 debian", "lib 1 debian", "tool 1 debian"];
+    assert_eq!(bench.root("'engine', 'tool'", "", &[]), expected);
+}
+
+#[test]
+fn files_that_cannot_be_installed_are_named() {
+    let bench = Bench::new(&[]);
+    bench.deb("arm.deb", "engine 1; Architecture: arm64");
+    bench.deb("lone.deb", "lone 1; Depends: nothing");
+    bench.deb("one.deb", "tool 5");
+    bench.deb("two.deb", "tool 6");
+    for (debs, words) in [
+        (
+            "{ file = 'arm.deb' }",
+            "arm.deb of `debs` in the recipe is a package for arm64, and the image is for amd64",
+        ),
+        (
+            "{ file = 'lone.deb' }",
+            "lone 1 depends on nothing, which the archive does not have",
+        ),
+        (
+            "{ file = 'one.deb' }, { file = 'two.deb' }",
+            "two of `debs` in the recipe are the package tool",
+        ),
+    ] {
+        let error = bench
+            .pin(bench.with_debs(debs), Mode::Make, &[])
+            .unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains(words), "{error}");
+    }
 }

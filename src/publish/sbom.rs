@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::debian::mirror::is_debians;
+use crate::debian::mirror::{DEBS, is_debians};
 use crate::debian::pinned::LockedPackage;
 use crate::lock::LockedRecipe;
 use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT};
@@ -71,13 +71,15 @@ impl Component {
     #[must_use]
     pub fn package(package: &LockedPackage, set: &str, suite: &str) -> Self {
         // A package of another archive is none of Debian's, whatever its name: no advisory of Debian's is about it.
-        let (vendor, distro) = match is_debians(&package.archive) {
-            true => ("debian", format!("&distro={}", encode(suite))),
-            false => (package.archive.as_str(), String::new()),
+        let (vendor, distro) = match package.archive.as_str() {
+            DEBS => (String::new(), String::new()),
+            archive if is_debians(archive) => {
+                ("debian/".to_owned(), format!("&distro={}", encode(suite)))
+            }
+            archive => (format!("{}/", encode(archive)), String::new()),
         };
         let purl = format!(
-            "pkg:deb/{}/{}@{}?arch={}{distro}",
-            encode(vendor),
+            "pkg:deb/{vendor}{}@{}?arch={}{distro}",
             encode(&package.name),
             encode(&package.version),
             encode(&package.architecture),

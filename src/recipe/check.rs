@@ -13,6 +13,7 @@ mod archives;
 mod artifacts;
 mod containers;
 mod debian;
+mod debs;
 mod disk;
 mod files;
 mod ignition;
@@ -48,6 +49,7 @@ use units::RawUnits;
 
 pub use containers::{ContainerImage, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
+pub use debs::{DebFile, DebFrom};
 pub use files::{FileEntry, FileKind};
 pub use ignition::BaseConfig;
 pub use image::Image;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use image::node::{EtcdFind, EtcdFormat, Role};
 
 mod archives;
+mod debs;
 
 use super::{
     Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,

@@ -111,8 +111,8 @@ impl Archive {
                 shown.push(format!("and {more} more"));
             }
             mistakes.insert(format!(
-                "[debian.versions] of the recipe wants {name} {pattern}, and the archives have {}; a version that only a \
-                 lock has still is taken from that, without --renew",
+                "[debian.versions] of the recipe wants {name} {pattern}, and the archives have {}; a version that is \
+                 gone from them is kept only where a lock pins it, until that is renewed",
                 shown.join(", ")
             ));
         }

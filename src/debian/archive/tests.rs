@@ -41,6 +41,7 @@ fn read(
         main_from: "a test".to_owned(),
         security_from: "a test".to_owned(),
         others: BTreeMap::new(),
+        debs: BTreeMap::new(),
     };
     let own = tempfile::tempdir().unwrap();
     let cache = Cache::at(cache.unwrap_or(own.path()).to_owned()).unwrap();

@@ -58,6 +58,7 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         main_from: String::new(),
         security_from: String::new(),
         others: BTreeMap::new(),
+        debs: BTreeMap::new(),
     }
     .with(std::slice::from_ref(&archive));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;

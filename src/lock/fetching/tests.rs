@@ -64,6 +64,7 @@ fn fetch(mirror: &str, snapshots: &[String], lock: &Lock, session: &Session) -> 
         main_from: String::new(),
         security_from: String::new(),
         others: BTreeMap::new(),
+        debs: BTreeMap::new(),
     };
     fetch_from(session, || Ok(mirrors), snapshots, lock, "root")
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::Check;
 use super::names::Rule;
 use crate::debian::files::SCHEME;
-use crate::debian::mirror::is_debians;
+use crate::debian::mirror::{DEBS, is_debians};
 use crate::debian::signature::Keyring;
 use crate::debian::third_party::{Certificates, ThirdParty, is_flat};
 use crate::recipe::mistakes::{Mistake, Place};
@@ -104,6 +104,15 @@ impl Check<'_> {
                 &node.place,
                 format!("`{}` is Debian's own archive", name.as_deref().unwrap_or_default()),
                 "expected another name; Debian's mirrors are `mirror` and `security-mirror` in [debian]",
+            ));
+        }
+        if let Some(node) = item.at(&["name"])
+            && name.as_deref() == Some(DEBS)
+        {
+            self.add(Mistake::at(
+                &node.place,
+                "this name stands for the packages of `debs` in a lock",
+                "expected another name",
             ));
         }
         self.each(item, "suites", Rule::Suite);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Check;
 use super::archives::RawArchive;
+use super::debs::{DebFile, RawDeb};
 use super::names::Rule;
 use crate::debian::third_party::ThirdParty;
 use crate::recipe::tree::Value;
@@ -25,6 +26,8 @@ pub(super) struct RawDebian {
     pub recommends: Option<bool>,
     /// Packages that are taken from the suite's backports.
     pub backports: Vec<String>,
+    /// Packages of no archive, by their files.
+    pub debs: Vec<RawDeb>,
     /// The versions of packages that alone may be taken, by name: a version, or a pattern with `*` and `?` as in apt's pins. Slipway's
     /// own tools are not concerned.
     pub versions: BTreeMap<String, String>,
@@ -69,6 +72,9 @@ pub struct Debian {
     pub recommends: bool,
     /// Packages that are taken from the suite's backports in every set.
     pub backports: Vec<String>,
+    /// Packages of no archive, which are in the root and taken in place of others of their names in every set.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub debs: Vec<DebFile>,
     /// Patterns of the versions that alone may be taken in every set but those of tools, by the package's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
@@ -116,6 +122,7 @@ impl Check<'_> {
             packages,
             recommends,
             backports,
+            debs,
             versions,
             archives,
             mirror,
@@ -144,6 +151,7 @@ impl Check<'_> {
             packages,
             recommends: recommends.unwrap_or(false),
             backports,
+            debs: self.debs(&debs),
             versions,
             archives: self.archives(archives),
             mirror,
