@@ -12,6 +12,7 @@ pub(crate) struct Loopback {
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<String>>>,
     files: Arc<Mutex<HashMap<String, Vec<u8>>>>,
+    missing: Arc<Mutex<&'static str>>,
 }
 
 impl Loopback {
@@ -23,9 +24,11 @@ impl Loopback {
         let seen = asked.clone();
         let files = Arc::new(Mutex::new(files));
         let served = files.clone();
+        let missing = Arc::new(Mutex::new("404 Not Found"));
+        let answer = missing.clone();
         std::thread::spawn(move || {
             for connection in listener.incoming() {
-                let (files, seen) = (served.clone(), seen.clone());
+                let (files, seen, answer) = (served.clone(), seen.clone(), answer.clone());
                 std::thread::spawn(move || {
                     let mut connection = connection.unwrap();
                     let mut request = Vec::new();
@@ -42,7 +45,7 @@ impl Loopback {
                     let found = files.lock().unwrap().get(&path).cloned();
                     let (status, body) = match found {
                         Some(body) => ("200 OK", body),
-                        None => ("404 Not Found", Vec::new()),
+                        None => (*answer.lock().unwrap(), Vec::new()),
                     };
                     seen.lock().unwrap().push(path);
                     let head = format!(
@@ -55,7 +58,18 @@ impl Loopback {
                 });
             }
         });
-        Self { url, asked, files }
+        Self {
+            url,
+            asked,
+            files,
+            missing,
+        }
+    }
+
+    /// Answers with this status for a file that is not there.
+    pub(crate) fn without(self, missing: &'static str) -> Self {
+        *self.missing.lock().unwrap() = missing;
+        self
     }
 
     /// Serves other files from now on.

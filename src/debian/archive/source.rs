@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use fetch::Digest;
+use fetch::{Digest, Failure};
 
 use super::{Request, Suite};
 use crate::debian::files::{self, Files};
@@ -157,6 +157,11 @@ fn untrusted(name: &str) -> String {
     format!("its {name} is not to be trusted")
 }
 
+/// Whether the archive answers that it does not give a file. Stores of objects say 403 for those that they do not have.
+fn is_refused(failure: &Failure) -> bool {
+    matches!(failure, Failure::Status { .. }) || files::is_gone(failure)
+}
+
 /// The name and the signed text of a suite's list: `InRelease`, or `Release` with `Release.gpg` where there is none.
 fn signed_list(
     files: &Files,
@@ -175,12 +180,12 @@ fn signed_list(
             let text = keyring.signed_text(&message, now);
             return Ok(("InRelease", text.with_context(|| untrusted("InRelease"))?));
         }
-        Err(failure) if files::is_gone(&failure) => failure,
+        Err(failure) if is_refused(&failure) => failure,
         Err(failure) => return Err(failure.into()),
     };
     let text = match fetch("Release") {
         Ok(text) => text,
-        Err(failure) if files::is_gone(&failure) => return Err(without.into()),
+        Err(failure) if is_refused(&failure) => return Err(without.into()),
         Err(failure) => return Err(failure.into()),
     };
     let signatures = fetch("Release.gpg")?;
