@@ -14,6 +14,8 @@ const CHARACTER: u32 = 0o020_000;
 /// Bytes of an entry's header.
 const HEADER: usize = 110;
 const MAGIC: &[u8] = b"070701";
+/// What cpio itself reads at once, bytes.
+const BLOCK: usize = 512;
 
 /// An archive that grows in memory.
 #[derive(Debug, Default)]
@@ -104,6 +106,17 @@ impl Archive {
         Ok(self.bytes)
     }
 
+    /// As [`Archive::finish`], with zeros up to a multiple of [`BLOCK`]: programs that unpack an initramfs expect the next archive
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Archive::finish`].
+    pub fn finish_for_another(self) -> Result<Vec<u8>> {
+        let mut bytes = self.finish()?;
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        Ok(bytes)
+    }
+
     fn parents(&mut self, path: &str) -> Result<()> {
         match path.rsplit_once('/') {
             Some((folder, _)) if !folder.is_empty() => self.directory(folder),
@@ -170,12 +183,22 @@ pub struct Entry<'a> {
     pub content: &'a [u8],
 }
 
-/// Reads an uncompressed archive.
+/// Reads an uncompressed archive, and those that follow it, as the kernel does: zeros may stand between them.
 ///
 /// # Errors
-/// When the bytes are not a newc archive, or end early.
-pub fn read(bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
-    Ok(read_to_end(bytes)?.0)
+/// When the bytes are not newc archives, or end early.
+pub fn read(mut bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
+    let mut all = Vec::new();
+    loop {
+        let (entries, end) = read_to_end(bytes)?;
+        all.extend(entries);
+        let rest = bytes.get(end..).unwrap_or_default();
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        bytes = &rest[zeros..];
+        if bytes.is_empty() {
+            return Ok(all);
+        }
+    }
 }
 
 /// What follows an uncompressed archive at the begin of an initramfs, and the zeros behind it; everything if there is none.
@@ -262,6 +285,22 @@ mod tests {
         for path in ["", "/", "a", "/a/../b", "/a//b", "/./a"] {
             assert!(Archive::new().file(path, 0o644, b"").is_err(), "{path:?}");
         }
+    }
+
+    #[test]
+    fn archives_that_follow_each_other_are_read_as_one() {
+        let archive = |name: &str| {
+            let mut archive = Archive::new();
+            archive.file(name, 0o644, b"x").unwrap();
+            archive
+        };
+        let mut both = archive("/a").finish_for_another().unwrap();
+        assert_eq!(both.len(), BLOCK);
+        both.extend(archive("/b").finish().unwrap());
+        let entries = read(&both).unwrap();
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(read(&both[..both.len() - 20]).is_err());
     }
 
     #[test]

@@ -1,37 +1,33 @@
-//! Initramfs: the init, the manifest, the kernel modules of the chosen platforms and their firmware, as one compressed cpio.
-//! Microcode comes before it, uncompressed.
+//! Initramfs: the init, the manifest, the kernel modules of the chosen platforms and their firmware, as compressed cpio archives,
+//! one behind the other. Microcode comes before them, uncompressed.
 //!
 //! Modules are stored uncompressed: compressing the archive as a unit gives a smaller file, and the kernel
 //! unpacks it faster. Equal input gives equal bytes.
 
+mod base;
 pub mod drivers;
 pub mod firmware;
 mod modinfo;
 mod modprobe;
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use image::manifest::Manifest;
-use image::modules::ModuleIndex;
-use image::paths::{INITRD_CONFIG, INITRD_MANIFEST, INITRD_MODULES, INITRD_MODULES_INDEX};
+use image::paths::{INITRD_CONFIG, INITRD_MANIFEST};
 
-use crate::INIT_PROGRAM;
 use crate::format::cpio;
 use crate::host::cache::Key;
 use crate::host::session::Session;
 use crate::install::Rootfs;
 use crate::layer::Layer;
 use crate::lock::LockedRecipe;
-use crate::recipe::{FileEntry, Platform};
 use crate::steps::identity::Identity;
 use crate::steps::kernel::Kernel;
-use crate::steps::kernel::catalogue::Catalogue;
 use firmware::Firmware;
-use modprobe::Rules;
+
+pub use base::{Base, Signatures, prepare};
 
 /// The best level that takes only seconds: one per cent less would cost twice the time.
 const LEVEL: i32 = 19;
@@ -39,13 +35,11 @@ const LEVEL: i32 = 19;
 const FILE: &str = "initrd.zst";
 /// Conventional path of trusted certificates; a boot from the network may fetch by HTTPS before it has a root.
 const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// Mount points and folders that the init expects.
-const FOLDERS: &[&str] = &["/dev", "/etc", "/proc", "/run", "/sys", "/sysroot", "/tmp"];
 
 /// A packed initramfs.
 #[derive(Clone, Debug)]
 pub struct Initramfs {
-    /// The compressed archive.
+    /// The compressed archives.
     pub path: PathBuf,
     /// Its size in bytes.
     pub size: u64,
@@ -53,43 +47,21 @@ pub struct Initramfs {
     pub key: Key,
 }
 
-/// The content of an initramfs beside the kernel's modules.
+/// The content of an initramfs.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
-    /// `slipway-init`, static.
-    pub init: &'a [u8],
+    /// Its first part.
+    pub base: Base<'a>,
     /// The image's manifest.
     pub manifest: &'a Manifest,
     /// The recipe's config, if any.
     pub base_config: Option<&'a [u8]>,
     /// Certificates for HTTPS before there is a root, in PEM form; only a boot from the network needs them.
     pub ca_bundle: Option<&'a [u8]>,
-    /// Platforms whose drivers are included.
-    pub platforms: &'a [Platform],
-    /// Additional modules from the recipe.
-    pub modules: &'a [String],
-    /// The recipe's files, of which those of modprobe.d(5) concern the modules.
-    pub files: &'a [FileEntry],
-    /// What becomes of the modules' signatures.
-    pub signatures: Signatures,
     /// The root's packages, of which the firmware concerns the drivers and the processors.
     pub rootfs: Option<&'a Rootfs>,
     /// What lies over them, which may have firmware too.
     pub layers: &'a [Layer],
-}
-
-/// Whether the modules in the initramfs keep the signatures that Debian appends to them.
-///
-/// A kernel that is not locked down loads modules without a signature, but checks every existing one: an ECDSA
-/// verification of some 40 million instructions for each module, three quarters of the time from `/init` to the
-/// handoff. Signatures would not protect the initramfs, since an attacker who can replace a module in it can replace
-/// the init.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signatures {
-    /// For a kernel that is locked down, by the recipe or by Secure Boot, which loads no module without one.
-    Kept,
-    /// For all others.
-    LeftOut,
 }
 
 /// The content of a recipe's initramfs.
@@ -102,20 +74,13 @@ pub fn contents<'a>(
 ) -> Contents<'a> {
     let recipe = &locked.recipe;
     Contents {
-        init: INIT_PROGRAM,
+        base: Base::of(recipe),
         manifest: &identity.manifest,
         base_config: recipe
             .ignition
             .as_ref()
             .map(|config| config.text.as_slice()),
         ca_bundle: None,
-        platforms: &recipe.kernel.platforms,
-        modules: &recipe.kernel.modules,
-        files: &recipe.files,
-        signatures: match recipe.kernel.loads_signed_only() {
-            true => Signatures::Kept,
-            false => Signatures::LeftOut,
-        },
         rootfs: Some(rootfs),
         layers,
     }
@@ -127,14 +92,11 @@ pub fn contents<'a>(
 /// When the kernel lacks a wanted module, naming all such modules, or a file cannot be read.
 pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<Initramfs> {
     let step = session.progress.step("initramfs");
+    let (base, _) = base::packed(session, kernel, &contents.base)?;
     let manifest = contents.manifest.to_text();
-    let rules = Rules::read(contents.files)?;
-    let mut key = Key::of("initramfs", 4)
-        .key("kernel", &kernel.key)
-        .bytes("init", contents.init)
-        .text("manifest", &manifest)
-        .text("modprobe.d", &rules.text)
-        .text("level", &LEVEL.to_string());
+    let mut key = Key::of("initramfs", 5)
+        .key("base", &base.key)
+        .text("manifest", &manifest);
     for (name, bytes) in [
         ("config", contents.base_config),
         ("certificates", contents.ca_bundle),
@@ -142,12 +104,6 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
         if let Some(bytes) = bytes {
             key = key.bytes(name, bytes);
         }
-    }
-    for name in module_names(contents) {
-        key = key.text("module", &name);
-    }
-    if contents.signatures == Signatures::Kept {
-        key = key.text("signatures", "kept");
     }
     let packages = contents.rootfs.map_or(&[][..], Rootfs::entries);
     let firmware =
@@ -162,10 +118,12 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     }
     let key = key.finish();
     let made = session.cache.step("initramfs", &key, |folder| {
-        let archive = archive(kernel, contents, &manifest, &rules, &firmware)?;
-        let packed = zstd::bulk::compress(&archive, LEVEL).context("compressing the initramfs")?;
+        let own = own(contents, &manifest)?;
+        let own = with_firmware(own, &firmware, &base)?;
+        let own = zstd::bulk::compress(&own, LEVEL).context("compressing the initramfs")?;
         let early = firmware.early().context("collecting the microcode")?;
-        fs::write(folder.join(FILE), [early, packed].concat()).context("writing the initramfs")
+        let all = [early, base.archive, own].concat();
+        fs::write(folder.join(FILE), all).context("writing the initramfs")
     })?;
     let path = made.path.join(FILE);
     let size = fs::metadata(&path).context("reading the initramfs")?.len();
@@ -173,48 +131,9 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     Ok(Initramfs { path, size, key })
 }
 
-/// Names of all requested modules, sorted, without duplicates.
-fn module_names(contents: &Contents) -> Vec<String> {
-    let platforms = contents
-        .platforms
-        .iter()
-        .flat_map(|platform| platform.provider().drivers);
-    let mut out: Vec<String> = drivers::REQUIRED
-        .iter()
-        .chain(platforms)
-        .map(|name| (*name).to_owned())
-        .chain(contents.modules.iter().cloned())
-        .collect();
-    out.sort();
-    out.dedup();
-    out
-}
-
-fn archive(
-    kernel: &Kernel,
-    contents: &Contents,
-    manifest: &str,
-    rules: &Rules,
-    firmware: &Firmware,
-) -> Result<Vec<u8>> {
-    let mut catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
-    catalogue.add_soft(&rules.soft);
-    let mut names = module_names(contents);
-    let optional = drivers::optional()
-        .into_iter()
-        .filter(|name| catalogue.knows(name));
-    names.extend(optional.map(str::to_owned));
-    let mut index = catalogue
-        .choose(names.iter().map(String::as_str))
-        .context("choosing modules for the initramfs")?;
-    rules.mark(&mut index);
-    index.signed = contents.signatures == Signatures::Kept;
+/// What is the image's own.
+fn own(contents: &Contents, manifest: &str) -> Result<cpio::Archive> {
     let mut archive = cpio::Archive::new();
-    for folder in FOLDERS {
-        archive.directory(folder)?;
-    }
-    archive.character("/dev/console", 0o600, 5, 1)?;
-    archive.file("/init", 0o755, contents.init)?;
     archive.file(INITRD_MANIFEST, 0o644, manifest.as_bytes())?;
     if let Some(config) = contents.base_config {
         // The config may contain secrets.
@@ -223,163 +142,17 @@ fn archive(
     if let Some(bundle) = contents.ca_bundle {
         archive.file(CA_BUNDLE, 0o644, bundle)?;
     }
-    let mut wanted = add_modules(&mut archive, kernel, &catalogue, &index)?;
-    let builtin = catalogue.builtin_firmware();
-    let builtin = builtin.filter(|name| modinfo::is_firmware_name(name));
-    wanted.extend(builtin.map(str::to_owned));
+    Ok(archive)
+}
+
+/// The archive with the drivers' firmware.
+fn with_firmware(
+    mut archive: cpio::Archive,
+    firmware: &Firmware,
+    base: &base::Packed,
+) -> Result<Vec<u8>> {
     firmware
-        .add(&mut archive, &wanted)
+        .add(&mut archive, &base.firmware)
         .context("collecting the drivers' firmware")?;
     archive.finish()
-}
-
-/// Adds the modules and their index. Gives the names of the firmware that they ask for.
-///
-/// # Errors
-/// If a module cannot be read, or has no signature although the index says that all have one.
-fn add_modules(
-    archive: &mut cpio::Archive,
-    kernel: &Kernel,
-    catalogue: &Catalogue,
-    index: &ModuleIndex,
-) -> Result<BTreeSet<String>> {
-    let folder = format!("{INITRD_MODULES}/{}", kernel.release);
-    let text = serde_json::to_vec(index).context("writing the index of modules")?;
-    archive.file(&format!("{folder}/{INITRD_MODULES_INDEX}"), 0o644, &text)?;
-    let mut wanted = BTreeSet::new();
-    for module in &index.modules {
-        let path = catalogue
-            .path(&module.name)
-            .with_context(|| format!("finding module {}", module.name))?;
-        let mut bytes = module_bytes(&kernel.modules.join(path))?;
-        let length = unsigned_length(&bytes);
-        ensure!(
-            !index.signed || length < bytes.len(),
-            "module {} has no signature; expected one for a kernel in lockdown: leave `lockdown` and `module-signatures` out of \
-             [kernel], or name a kernel package with signed modules",
-            module.name
-        );
-        if !index.signed {
-            bytes.truncate(length);
-        }
-        archive.file(&format!("{folder}/{}", module.path), 0o644, &bytes)?;
-        let names = modinfo::firmware(&bytes);
-        wanted.extend(names.with_context(|| format!("reading module {}", module.name))?);
-    }
-    Ok(wanted)
-}
-
-/// A module file's content, decompressed.
-fn module_bytes(path: &Path) -> Result<Vec<u8>> {
-    let naming = || format!("reading module {}", path.display());
-    let packed = fs::read(path).with_context(naming)?;
-    let mut out = Vec::new();
-    match path.extension().and_then(|suffix| suffix.to_str()) {
-        Some("xz") => liblzma::read::XzDecoder::new(packed.as_slice())
-            .read_to_end(&mut out)
-            .with_context(naming)?,
-        Some("zst") => zstd::stream::read::Decoder::new(packed.as_slice())
-            .and_then(|mut decoder| decoder.read_to_end(&mut out))
-            .with_context(naming)?,
-        Some("gz") => flate2::read::GzDecoder::new(packed.as_slice())
-            .read_to_end(&mut out)
-            .with_context(naming)?,
-        _ => {
-            out = packed;
-            out.len()
-        }
-    };
-    ensure!(
-        out.starts_with(b"\x7fELF"),
-        "{}: expected a kernel module, found no ELF file",
-        path.display()
-    );
-    Ok(out)
-}
-
-/// Bytes of a module without the signature that is appended to it (`include/linux/module_signature.h`).
-fn unsigned_length(module: &[u8]) -> usize {
-    const MAGIC: &[u8] = b"~Module signature appended~\n";
-    const TRAILER: usize = 12;
-    let signature = || {
-        let rest = module.strip_suffix(MAGIC)?;
-        let (_, trailer) = rest.split_at_checked(rest.len().checked_sub(TRAILER)?)?;
-        let [_, _, _, signer, key, _, _, _, length @ ..] = trailer else {
-            return None;
-        };
-        let length = u32::from_be_bytes(length.try_into().ok()?);
-        let length = usize::try_from(length).ok()? + usize::from(*signer) + usize::from(*key);
-        rest.len().checked_sub(TRAILER + length)
-    };
-    signature().unwrap_or(module.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_appended_signature_is_left_out_and_nothing_else() {
-        let module = b"\x7fELF module";
-        let signed = |length: u32| {
-            let mut out = module.to_vec();
-            out.extend_from_slice(&[7; 300]);
-            out.extend_from_slice(&[0, 0, 2, 1, 2, 0, 0, 0]);
-            out.extend_from_slice(&length.to_be_bytes());
-            out.extend_from_slice(b"~Module signature appended~\n");
-            out
-        };
-        assert_eq!(unsigned_length(&signed(297)), module.len());
-        assert_eq!(unsigned_length(module), module.len());
-        let broken = signed(u32::MAX);
-        assert_eq!(unsigned_length(&broken), broken.len());
-        assert_eq!(unsigned_length(b"~Module signature appended~\n"), 28);
-    }
-
-    /// A kernel with one module.
-    fn kernel(folder: &Path, module: &[u8]) -> Kernel {
-        for list in ["softdep", "alias", "builtin", "builtin.modinfo"] {
-            fs::write(folder.join(format!("modules.{list}")), "").unwrap();
-        }
-        fs::write(folder.join("modules.dep"), "nvme.ko:\n").unwrap();
-        fs::write(folder.join("nvme.ko"), module).unwrap();
-        Kernel {
-            release: "6.12".to_owned(),
-            vmlinuz: folder.join("vmlinuz"),
-            modules: folder.to_owned(),
-            layer: Layer::with_key(Vec::new(), Key::of("layer", 1).finish()).unwrap(),
-            key: Key::of("kernel", 1).finish(),
-        }
-    }
-
-    #[test]
-    fn modules_keep_their_signatures_for_a_kernel_that_asks_for_them() {
-        let module = modinfo::tests::module(b"license=GPL\0");
-        let mut signed = module.clone();
-        signed.extend([0; 8]);
-        signed.extend([0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 8]);
-        signed.extend(b"~Module signature appended~\n");
-        let packed = |file: &[u8], is_signed: bool| {
-            let folder = tempfile::tempdir().unwrap();
-            let kernel = kernel(folder.path(), file);
-            let catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
-            let mut index = catalogue.choose(["nvme"])?;
-            index.signed = is_signed;
-            let mut archive = cpio::Archive::new();
-            add_modules(&mut archive, &kernel, &catalogue, &index)?;
-            let bytes = archive.finish()?;
-            let entries = cpio::read(&bytes)?;
-            let content = |name: &str| {
-                let found = entries.iter().find(|entry| entry.name.ends_with(name));
-                found.unwrap().content.to_vec()
-            };
-            let index: ModuleIndex = serde_json::from_slice(&content(INITRD_MODULES_INDEX))?;
-            anyhow::Ok((content("nvme.ko"), index.signed))
-        };
-        assert_eq!(packed(&signed, true).unwrap(), (signed.clone(), true));
-        assert_eq!(packed(&signed, false).unwrap(), (module.clone(), false));
-        assert_eq!(packed(&module, false).unwrap(), (module.clone(), false));
-        let unsigned = packed(&module, true).unwrap_err().to_string();
-        assert!(unsigned.contains("nvme has no signature"), "{unsigned}");
-    }
 }

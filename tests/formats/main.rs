@@ -33,7 +33,7 @@ use slipway::publish::sbom::{self, Component};
 use slipway::recipe::{Platform, load};
 use slipway::steps::bootable::{self, Bootable};
 use slipway::steps::disk::{self, Disk};
-use slipway::steps::initramfs::{self, Contents, Signatures};
+use slipway::steps::initramfs::{self, Base, Contents, Signatures};
 use slipway::steps::kernel::Kernel;
 use slipway::steps::root::Root;
 
@@ -125,14 +125,16 @@ impl Bench {
             platforms: Vec::new(),
         };
         let contents = Contents {
-            init: INIT,
+            base: Base {
+                init: INIT,
+                platforms: &[Platform::named("qemu").unwrap()],
+                modules: &[],
+                files: &[],
+                signatures: Signatures::LeftOut,
+            },
             manifest: &manifest,
             base_config: Some(b"{}"),
             ca_bundle: None,
-            platforms: &[Platform::named("qemu").unwrap()],
-            modules: &[],
-            files: &[],
-            signatures: Signatures::LeftOut,
             rootfs: None,
             layers: &[],
         };

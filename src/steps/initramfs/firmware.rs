@@ -29,9 +29,6 @@ const FORMS: [&str; 3] = ["", ".zst", ".xz"];
 /// Data of microcode begins on a multiple of this, in bytes: processors take it from no other place (Intel's manual, volume 3,
 /// section "Microcode Update Resources").
 const ALIGNMENT: usize = 16;
-/// The early archive is a multiple of this, in bytes, as cpio's own: programs that unpack an initramfs expect the next one
-/// there.
-const BLOCK: usize = 512;
 
 /// The firmware files of a root.
 #[derive(Clone, Debug, Default)]
@@ -125,9 +122,7 @@ impl Firmware {
         if is_empty {
             return Ok(Vec::new());
         }
-        let mut bytes = archive.finish()?;
-        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
-        Ok(bytes)
+        archive.finish_for_another()
     }
 
     /// The updates of one vendor, sorted by name: the kernel takes the one for its processor. Nothing lies between two, since it
@@ -351,7 +346,7 @@ mod tests {
     fn microcode_is_unpacked_sorted_and_aligned_in_front_of_the_initramfs() {
         let entries = root();
         let early = Firmware::of(&entries, &[]).unwrap().early().unwrap();
-        assert_eq!(early.len() % BLOCK, 0);
+        assert_eq!(early.len() % 512, 0);
         let files = cpio::read(&early).unwrap();
         let content = |vendor: &str| {
             let name = format!("kernel/x86/microcode/{vendor}.bin");
