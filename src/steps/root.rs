@@ -5,7 +5,6 @@
 
 mod credential_providers;
 mod kubelet;
-pub(in crate::steps) mod merge;
 mod set_id;
 
 use std::fs::{self, File};
@@ -26,6 +25,7 @@ use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Layer, Source};
 use crate::lock::LockedRecipe;
 use crate::recipe::RootOptions;
+use crate::steps::merge;
 
 const EROFS: &str = "root.erofs";
 const VERITY: &str = "root.verity";

@@ -15,7 +15,7 @@ use image::modules::matches;
 
 use crate::format::cpio;
 use crate::layer::{Entry, Kind, Layer, Source};
-use crate::steps::root::merge::{Tree, merge, resolve};
+use crate::steps::merge::{Tree, merge, resolve};
 
 /// The folder in the root.
 const ROOT: &str = "/usr/lib/firmware";

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use cluster::credential_providers;
 use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS};
 
-use super::merge::{Tree, resolve};
 use crate::layer::{Entry, Kind, Source};
+use crate::steps::merge::{Tree, resolve};
 
 /// Checks the configuration, if the tree has one.
 ///

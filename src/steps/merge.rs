@@ -14,13 +14,13 @@ const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
 const LINKS: usize = 40;
 
 /// Entries by path.
-pub(in crate::steps) type Tree = BTreeMap<String, Entry>;
+pub(super) type Tree = BTreeMap<String, Entry>;
 
 /// Merges the layers into the base.
 ///
 /// # Errors
 /// If an entry would lie below a file or in the place of a folder, or a hard link's target is not a file.
-pub(in crate::steps) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Tree> {
+pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Tree> {
     let mut tree: Tree = BTreeMap::new();
     for entry in base {
         let mut entry = entry.clone();
@@ -141,7 +141,7 @@ fn remove(tree: &mut Tree, path: &str) {
 }
 
 /// Where a path leads when the links in it are followed; the last part only if asked.
-pub(in crate::steps) fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
+pub(super) fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
     let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
     let mut done = String::new();
     let mut links = 0;
