@@ -49,7 +49,7 @@ pub use check::{
     Kernel, KubeletSource, Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
     PrebuiltFrom, RootOptions, Units,
 };
-pub use load::{Choice, load, load_as, variants};
+pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
 pub use platform::Platform;
 

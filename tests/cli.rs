@@ -109,6 +109,39 @@ fn errors_are_one_json_object_when_json_is_asked_for() {
 }
 
 #[test]
+fn the_only_recipe_of_the_folder_is_taken_and_several_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_slipway"))
+            .args(arguments)
+            .current_dir(folder.path())
+            .env("SLIPWAY_CACHE", folder.path().join("cache"))
+            .output()
+            .unwrap()
+    };
+    let copy = |name: &str| {
+        std::fs::copy("src/recipe/tests/small.toml", folder.path().join(name)).unwrap();
+    };
+    let none = run(&["build"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr(&none).contains("slipway new"), "{none:?}");
+    copy("a.toml");
+    let checked = run(&["check"]);
+    assert!(checked.status.success(), "{checked:?}");
+    assert!(stdout(&checked).contains("from a.toml"), "{checked:?}");
+    let locked = run(&["lock", "--locked"]);
+    assert!(stderr(&locked).contains("a.lock is missing"), "{locked:?}");
+    copy("b.toml");
+    for command in ["build", "check", "lock", "run"] {
+        let several = run(&[command]);
+        assert_eq!(several.status.code(), Some(2), "{command}");
+        assert!(stderr(&several).contains("a.toml, b.toml"), "{several:?}");
+    }
+    let named = run(&["check", "b.toml"]);
+    assert!(named.status.success(), "{named:?}");
+}
+
+#[test]
 fn the_schema_is_printed_as_it_is_checked_in() {
     let output = slipway(&["schema"]);
     assert!(output.status.success());

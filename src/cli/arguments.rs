@@ -25,7 +25,7 @@ mod recipe;
 pub(crate) mod release;
 
 use cluster::ClusterCommand;
-pub(crate) use recipe::{BuildArgs, CheckArgs, ChoiceArgs, DiffArgs, LockArgs, NewArgs, OutArgs};
+pub(crate) use recipe::{BuildArgs, CheckArgs, ChoiceArgs, DiffArgs, LockArgs, NewArgs, OutArgs, given_or_only};
 use release::ReleaseCommand;
 
 /// What stands at the end of `slipway --help`.
@@ -291,9 +291,9 @@ impl MachineArgs {
 /// `slipway run`
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// A recipe, which is built first, or an output folder of `slipway build`
+    /// A recipe, which is built first, or an output folder of `slipway build` [default: the only recipe of the current folder]
     #[arg(value_hint = ValueHint::AnyPath)]
-    pub image: PathBuf,
+    pub image: Option<PathBuf>,
     #[command(flatten)]
     pub choice: ChoiceArgs,
     #[command(flatten)]

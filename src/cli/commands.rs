@@ -36,10 +36,10 @@ const WRONG: u8 = 2;
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
-    let path = &args.recipe.recipe;
+    let path = &args.recipe.path()?;
     let choices = args.choice.of(path)?;
     if args.dry_run {
-        return plan(args, &choices, output);
+        return plan(args, path, &choices, output);
     }
     let session = output.session(interrupt)?;
     let progress = &session.progress;
@@ -124,12 +124,12 @@ pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
 }
 
 /// Prints what a build would fetch and write.
-fn plan(args: &BuildArgs, choices: &[Choice], output: Output) -> Result<ExitCode> {
+fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Result<ExitCode> {
     let session = Session::open(Kind::Quiet)?;
     let mut told = Vec::new();
     let mut text = String::new();
     for choice in choices {
-        let recipe = recipe::load_as(&args.recipe.recipe, choice)?;
+        let recipe = recipe::load_as(path, choice)?;
         let name = format!("{}-{}", recipe.image.name, recipe.image.version);
         let out = args.out.output.join(name);
         let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
@@ -181,7 +181,7 @@ fn missing(cache: &Cache, lock: &Lock) -> (usize, u64) {
 }
 
 pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
-    let path = &args.recipe.recipe;
+    let path = &args.recipe.path()?;
     let choices = args.choice.of(path)?;
     let recipes = choices.iter().map(|choice| recipe::load_as(path, choice));
     let recipes = recipes.collect::<Result<Vec<_>, _>>()?;
@@ -232,7 +232,7 @@ fn summary(locked: &LockedRecipe) -> String {
 }
 
 pub(crate) fn check(args: &CheckArgs, output: Output) -> Result<ExitCode> {
-    let path = &args.recipe.recipe;
+    let path = &args.recipe.path()?;
     let (mut told, mut text) = (Vec::new(), String::new());
     for choice in args.choice.of(path)? {
         let recipe = recipe::load_as(path, &choice)?;
@@ -263,14 +263,15 @@ pub(crate) fn check(args: &CheckArgs, output: Output) -> Result<ExitCode> {
 
 pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let session = &output.session(interrupt)?;
-    if args.image.is_dir() && !args.choice.is_empty() {
+    let given = arguments::given_or_only(args.image.as_deref())?;
+    if given.is_dir() && !args.choice.is_empty() {
         bail!(
             "--variant and --set are for a recipe, and {} is built",
-            args.image.display()
+            given.display()
         );
     }
     let choice = args.choice.one();
-    let (image, tools, bus) = image(session, &args.image, choice, &args.out.output)?;
+    let (image, tools, bus) = image(session, &given, choice, &args.out.output)?;
     let mut options = args.options();
     options.bus = args.bus.unwrap_or(bus);
     run::run(session, &image, &tools, &options)?;

@@ -98,6 +98,43 @@ pub fn load_as(path: &Path, choice: &Choice) -> Result<Recipe, Mistakes> {
     }
 }
 
+/// The only recipe among the files of a folder, whose name ends in `.toml`: one that says `extends`, or has a table `[image]`.
+///
+/// # Errors
+/// If there is none; or several, with their names.
+pub fn only_one(folder: &Path) -> Result<PathBuf, Mistakes> {
+    let mut names = recipes_beside(&folder.join("a.toml"));
+    names.retain(|name| is_recipe(&folder.join(name)));
+    let mistake = match names.as_slice() {
+        // Without the folder of `.`, as people write it.
+        [only] if folder == Path::new(".") => return Ok(only.into()),
+        [only] => return Ok(folder.join(only)),
+        [] => Mistake::nowhere("no recipe is given, and this folder has none")
+            .help("`slipway new NAME` writes one"),
+        [first, ..] => Mistake::nowhere(format!(
+            "no recipe is given, and this folder has several: {}",
+            names.join(", ")
+        ))
+        .help(format!("name one, as {first}")),
+    };
+    let mut mistakes = Mistakes::default();
+    mistakes.add(mistake);
+    Err(mistakes)
+}
+
+/// Whether a file looks as a recipe; one with errors of syntax may.
+fn is_recipe(path: &Path) -> bool {
+    let Ok(text) = fs::read_to_string(path) else {
+        return false;
+    };
+    let mut mistakes = Mistakes::default();
+    let file = mistakes.file(path.to_owned(), text);
+    let tree = tree::parse(file, &mut mistakes);
+    ["extends", "image"]
+        .iter()
+        .any(|key| tree.entry(key).is_some())
+}
+
 /// The names of the variants of the recipe at `path` and of what it extends, sorted; none if it is one recipe.
 ///
 /// # Errors
@@ -331,4 +368,33 @@ fn recipes_beside(path: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_recipe_of_a_folder_is_found_and_several_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let found = || only_one(folder.path()).map_err(|mistakes| mistakes.render(false));
+        write("Cargo.toml", "[package]\nname = 'x'\n");
+        write("slipway-releases.toml", "");
+        write("a.lock", "[image]\n");
+        let none = found().unwrap_err();
+        assert!(
+            none.contains("has none") && none.contains("slipway new"),
+            "{none}"
+        );
+        // One with a mistake of syntax is the one that is meant.
+        write("node.toml", "extends = 'slipway:node'\n[image\n");
+        assert_eq!(found().unwrap(), folder.path().join("node.toml"));
+        write("b.toml", "[image]\n");
+        let several = found().unwrap_err();
+        assert!(
+            several.contains("has several: b.toml, node.toml"),
+            "{several}"
+        );
+    }
 }

@@ -23,9 +23,24 @@ pub(crate) struct NewArgs {
 /// The recipe that a command is about.
 #[derive(Debug, Args)]
 pub(crate) struct RecipeArgs {
-    /// The recipe
+    /// The recipe [default: the only one of the current folder]
     #[arg(value_hint = ValueHint::FilePath)]
-    pub recipe: PathBuf,
+    pub recipe: Option<PathBuf>,
+}
+
+impl RecipeArgs {
+    /// The recipe that is given, or the only one of the current folder.
+    pub(crate) fn path(&self) -> Result<PathBuf, Mistakes> {
+        given_or_only(self.recipe.as_deref())
+    }
+}
+
+/// A path that is given, or the only recipe of the current folder.
+pub(crate) fn given_or_only(given: Option<&Path>) -> Result<PathBuf, Mistakes> {
+    match given {
+        Some(given) => Ok(given.to_owned()),
+        None => slipway::recipe::only_one(Path::new(".")),
+    }
 }
 
 /// What of the recipe a command is about.
