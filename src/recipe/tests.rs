@@ -199,6 +199,28 @@ fn everything_inherited_is_taken_away_by_a_star() {
 }
 
 #[test]
+fn an_inherited_file_is_taken_back() {
+    let parent =
+        format!("{SMALL}[files.'/etc/a']\ncontent = 'a'\n[files.'/usr/bin/b']\nremove = true\n");
+    let child = "extends = 'p.toml'\n[files.'/usr/bin/b']\nremove = false\n";
+    let recipe = written(&[("c.toml", child), ("p.toml", &parent)]).unwrap();
+    let paths: Vec<&str> = recipe.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["/etc/a"]);
+    let wrong = child.replace("/usr/bin/b", "/etc/b");
+    let report = written(&[("c.toml", &wrong), ("p.toml", &parent)]).unwrap_err();
+    for expected in [
+        "c.toml:2:8",
+        "which is not inherited",
+        "did you mean `/etc/a`?",
+    ] {
+        assert!(report.contains(expected), "{expected}\n{report}");
+    }
+    let both = format!("{child}content = 'b'\n");
+    let report = written(&[("c.toml", &both), ("p.toml", &parent)]).unwrap_err();
+    assert!(report.contains("content and remove at once"), "{report}");
+}
+
+#[test]
 fn recipes_that_extend_each_other_are_refused_with_the_circle() {
     let report = written(&[
         ("a.toml", "extends = 'b.toml'"),

@@ -25,6 +25,9 @@ pub(super) const APPENDED: &[&str] = &[
     "kubernetes.container-packages",
 ];
 
+/// The table whose entries a recipe takes back by `remove = false`.
+const FILES: &str = "files";
+
 /// Tables that describe one object and replace the inherited one as a unit (`*` is any key).
 pub(super) const WHOLE: &[&str] = &["files.*", "node.etcd"];
 
@@ -241,6 +244,12 @@ fn lay(
             for (key, entry) in own {
                 let inner = join(path, &key);
                 let old = table.remove(&key).map(|old| old.node);
+                if path == FILES && takes_back(&entry.node) {
+                    if old.is_none() {
+                        mistakes.add(nothing_inherited(&key, &entry, &table));
+                    }
+                    continue;
+                }
                 let node = lay(&inner, old, entry.node, extended, mistakes);
                 let place = entry.key;
                 table.insert(key, Entry { key: place, node });
@@ -260,6 +269,22 @@ fn lay(
         place: child.place,
         value,
     }
+}
+
+/// Whether an entry of `[files]` takes an inherited one back.
+fn takes_back(entry: &Node) -> bool {
+    let removes = entry.at(&["remove"]).map(|node| &node.value);
+    let is_alone = matches!(&entry.value, Value::Table(keys) if keys.len() == 1);
+    is_alone && matches!(removes, Some(Value::Boolean(false)))
+}
+
+fn nothing_inherited(path: &str, entry: &Entry, inherited: &Table) -> Mistake {
+    Mistake::at(
+        &entry.key,
+        format!("`remove = false` takes back {path}, which is not inherited"),
+        "expected the path of an inherited entry of [files]",
+    )
+    .nearest(path, inherited.keys().map(String::as_str))
 }
 
 /// The path of a key in the table at `path`.

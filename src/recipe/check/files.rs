@@ -31,7 +31,7 @@ pub(super) struct RawFile {
     pub link: Option<String>,
     /// A folder, when true.
     pub directory: Option<bool>,
-    /// Nothing, when true: what a package put there goes, with everything below it.
+    /// Nothing, when true: what a package put there goes, with everything below it. When false: an inherited entry does not count.
     pub remove: Option<bool>,
     /// Permission bits in octal, as "0644" or 0o644. Default: 0644; 0755 for folders and executable sources.
     pub mode: Option<TextOrNumber>,
@@ -180,17 +180,16 @@ fn kind(
     key: &Place,
     node: &Node,
 ) -> Option<(FileKind, u32)> {
-    for word in ["directory", "remove"] {
-        if let Some(no) = node.at(&[word])
-            && matches!(no.value, Value::Boolean(false))
-        {
-            check.add(Mistake::at(
-                &no.place,
-                format!("`{word}` cannot be false"),
-                "expected true, or the key left out",
-            ));
-            return None;
-        }
+    // `remove = false` has taken its entry back where the recipes were merged.
+    if let Some(no) = node.at(&["directory"])
+        && matches!(no.value, Value::Boolean(false))
+    {
+        check.add(Mistake::at(
+            &no.place,
+            "`directory` cannot be false",
+            "expected true, or the key left out",
+        ));
+        return None;
     }
     let given: Vec<&str> = ["content", "source", "link", "directory", "remove"]
         .into_iter()
