@@ -10,6 +10,9 @@ mod fetching;
 // Floor: the pins of an earlier lock
 mod keep;
 
+// Floor: mistakes that the archive finds
+mod refused;
+
 // Floor: the choice of packages
 mod choose;
 mod debs;
@@ -31,7 +34,7 @@ use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
-use crate::recipe::{Debian, LockRequest, Recipe, SET_ROOT, SetRequest};
+use crate::recipe::{LockRequest, Recipe, SET_ROOT, SetRequest};
 
 use choose::{Pools, choose};
 use keep::Earlier;
@@ -116,7 +119,7 @@ fn pin_signed(
             return Ok(LockedRecipe { recipe, lock });
         }
         (Some(known), Mode::Locked) if known.recipe_digest == digests.recipe => {
-            let lock = with_own_tools(session, &recipe.debian, &request, known, (&step, keyring))?;
+            let lock = with_own_tools(session, &recipe, &request, known, (&step, keyring))?;
             step.made(None);
             return Ok(LockedRecipe { recipe, lock });
         }
@@ -126,7 +129,7 @@ fn pin_signed(
     let wanted = request.kubelet.as_ref();
     let wanted = wanted.map(|wanted| {
         let tables = kubelet::tables(&recipe, wanted)?;
-        let images = kubelet::images(&tables, &wanted.version, &request.images)?;
+        let images = kubelet::images(&recipe, &tables, &wanted.version, &request.images)?;
         anyhow::Ok((wanted, tables, images))
     });
     let wanted = wanted.transpose()?;
@@ -142,14 +145,8 @@ fn pin_signed(
             .check()
             .with_context(|| path.display().to_string())?;
     }
-    let lock = make(
-        session,
-        &recipe.debian,
-        &request,
-        (&step, keyring),
-        digests,
-        earlier,
-    )?;
+    let through = (&step, keyring);
+    let lock = make(session, &recipe, &request, through, digests, earlier)?;
     if let Some(behind) = known.as_ref().and_then(|known| behind(known, &lock)) {
         let path = recipe.path.display();
         ensure!(
@@ -166,7 +163,7 @@ fn pin_signed(
         let (pinned, images) = match kept {
             Some(kept) => {
                 let version = kept.kubelet.version.trim_start_matches('v');
-                let images = kubelet::images(&tables, version, &request.images)?;
+                let images = kubelet::images(&locked.recipe, &tables, version, &request.images)?;
                 (kept, images)
             }
             None => (kubelet::pin(session, &locked, wanted, &tables)?, images),
@@ -219,7 +216,7 @@ fn say_changes(known: &Lock, new: &Lock, progress: &Progress) {
 /// of stays, and so does the file.
 fn with_own_tools(
     session: &Session,
-    debian: &Debian,
+    recipe: &Recipe,
     request: &LockRequest,
     known: &Lock,
     through: (&Step, &Keyring),
@@ -236,7 +233,7 @@ fn with_own_tools(
         request: &request,
     };
     let digests = Digests::from(known);
-    let tools = make(session, debian, &request, through, digests, Some(earlier))?;
+    let tools = make(session, recipe, &request, through, digests, Some(earlier))?;
     session.progress.warn(
         "the lock's tools are those of another version of Slipway: this one's are chosen for this run; `slipway lock` pins them",
     );
@@ -288,7 +285,7 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Resul
     };
     let digests = Digests::default();
     let through = (&step, &Keyring::debian()?);
-    let lock = make(session, &recipe.debian, &request, through, digests, None)?;
+    let lock = make(session, recipe, &request, through, digests, None)?;
     step.made(None);
     Ok(LockedRecipe {
         recipe: recipe.clone(),
@@ -296,15 +293,16 @@ pub fn resolve(session: &Session, recipe: &Recipe, sets: &[SetRequest]) -> Resul
     })
 }
 
-/// Chooses the packages. Only the mirrors of `debian` are used: they do not affect the choice.
+/// Chooses the packages. Of the recipe only the mirrors and the places of its words are used: they do not affect the choice.
 fn make(
     session: &Session,
-    debian: &Debian,
+    recipe: &Recipe,
     request: &LockRequest,
     (step, keyring): (&Step, &Keyring),
     digests: Digests,
     earlier: Option<Earlier<'_>>,
 ) -> Result<Lock> {
+    let debian = &recipe.debian;
     let mirrors = Mirrors::find(
         debian.mirror.as_deref(),
         debian.security_mirror.as_deref(),
@@ -328,7 +326,8 @@ fn make(
         now: now.as_secs(),
     };
     step.note("reading the archive's indexes");
-    let mut archive = Archive::read(&source, &session.cache, step)?;
+    let mut archive = Archive::read(&source, &session.cache, step)
+        .map_err(|error| refused::archive(recipe, error))?;
     let names = debs::add(session, request, &mut archive, step)?;
     let sets = &with_names(sets, names);
     step.note("choosing packages");
@@ -348,7 +347,7 @@ fn make(
         version: VERSION,
         recipe_digest: digests.recipe,
         tools_digest: digests.tools,
-        sets: choose(&archive, &mut pools, architecture, sets, earlier)?,
+        sets: choose(recipe, &archive, &mut pools, sets, earlier)?,
         ..Lock::default()
     };
     for SuiteRead { suite, release, .. } in &archive.suites {

@@ -13,6 +13,9 @@ mod mistakes;
 pub mod node_config;
 mod tree;
 
+// Floor: where the words of a checked recipe are written
+mod places;
+
 // Floor: the tables, raw to checked
 mod check;
 
@@ -51,6 +54,8 @@ pub use check::{
 };
 pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
+pub(crate) use mistakes::{Mistake, Place};
+pub use places::Places;
 pub use platform::Platform;
 
 /// A checked recipe.
@@ -68,6 +73,9 @@ pub struct Recipe {
     /// Every recipe file that was read: the requested one first, then those that it extends.
     #[serde(skip)]
     pub parts: Vec<PathBuf>,
+    /// Where its words are written, for mistakes that only a lock or a build can find.
+    #[serde(skip)]
+    pub places: Places,
     /// Name, version and architecture of the image.
     pub image: Image,
     /// The packages and their archives.

@@ -25,7 +25,9 @@ mod recipe;
 pub(crate) mod release;
 
 use cluster::ClusterCommand;
-pub(crate) use recipe::{BuildArgs, CheckArgs, ChoiceArgs, DiffArgs, LockArgs, NewArgs, OutArgs, given_or_only};
+pub(crate) use recipe::{
+    BuildArgs, CheckArgs, ChoiceArgs, DiffArgs, LockArgs, NewArgs, OutArgs, given_or_only,
+};
 use release::ReleaseCommand;
 
 /// What stands at the end of `slipway --help`.

@@ -1,6 +1,7 @@
 //! Reads an archive's suites from the mirror: signature, then indexes by digest, then packages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::thread;
 
 use anyhow::{Context as _, Result};
@@ -109,6 +110,28 @@ impl SuiteRead {
     }
 }
 
+/// Components that a suite does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoComponents {
+    /// The components.
+    pub components: Vec<String>,
+    /// Debian's name of the architecture that they were wanted for.
+    pub architecture: String,
+}
+
+impl fmt::Display for NoComponents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "it lists no packages of {} for {}",
+            self.components.join(", "),
+            self.architecture
+        )
+    }
+}
+
+impl std::error::Error for NoComponents {}
+
 /// The suites that were read.
 #[derive(Debug)]
 pub struct Archive {
@@ -126,7 +149,8 @@ impl Archive {
     /// Reads all suites at once. Index files are kept in the cache by their digest.
     ///
     /// # Errors
-    /// Names the suite, the mirror, the setting that names the mirror, and the fault of the answer.
+    /// Names the suite, the mirror, the setting that names the mirror, and the fault of the answer: [`NoComponents`] if it is
+    /// that.
     pub fn read(request: &Request<'_>, cache: &Cache, step: &Step) -> Result<Self> {
         let sources = sources(request)?;
         let read: Vec<Result<(Release, Vec<String>)>> = thread::scope(|scope| {

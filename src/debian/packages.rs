@@ -334,6 +334,11 @@ impl<'a> Pool<'a> {
         self.normal.keys().copied()
     }
 
+    /// Every name in backports, in no order.
+    pub fn backport_names(&self) -> impl Iterator<Item = &'a str> + '_ {
+        self.backports.keys().copied()
+    }
+
     /// The names of Debian's essential packages, sorted. An archive beside Debian's adds none to every image.
     #[must_use]
     pub fn essential(&self) -> Vec<&'a str> {

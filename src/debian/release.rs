@@ -251,8 +251,7 @@ mod tests {
             release.packages("contrib", "amd64").unwrap().path,
             "contrib/binary-amd64/Packages.gz"
         );
-        let error = release.packages("main", "arm64").unwrap_err().to_string();
-        assert!(error.contains("component main for arm64"), "{error}");
+        assert!(release.packages("main", "arm64").is_err());
     }
 
     #[test]

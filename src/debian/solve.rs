@@ -30,18 +30,54 @@ pub struct Requirements<'w> {
     pub before: &'w [String],
 }
 
+/// One requirement that the pool does not meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// No package has a requested name.
+    Unknown(String),
+    /// A requested name is that of several packages that provide it.
+    Virtual {
+        /// The name.
+        name: String,
+        /// Their names.
+        providers: Vec<String>,
+    },
+    /// A dependency that the archive cannot satisfy, or a conflict inside the set.
+    Broken {
+        /// The requested or essential packages that lead to it.
+        asked: Vec<String>,
+        /// The problem with its chains of dependencies, for people.
+        text: String,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "no package {name} in the archive"),
+            Self::Virtual { name, providers } => write!(
+                f,
+                "{name} is a virtual package, which {} provide",
+                providers.join(", ")
+            ),
+            Self::Broken { text, .. } => f.write_str(text),
+        }
+    }
+}
+
 /// Requirements that the pool does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsolved {
-    /// The problems, for people.
-    pub problems: Vec<String>,
+    /// The problems.
+    pub problems: Vec<Problem>,
     /// The packages that they are about.
     pub names: BTreeSet<String>,
 }
 
 impl fmt::Display for Unsolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problems.join("\n"))
+        let lines: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -50,8 +86,8 @@ impl std::error::Error for Unsolved {}
 /// The chosen packages as indexes into the pool, sorted by name.
 ///
 /// # Errors
-/// Names all problems at once: unknown packages with the nearest name, dependencies that the archive cannot
-/// satisfy with the chain that leads to them, and conflicts inside the set.
+/// Names all problems at once: unknown packages, dependencies that the archive cannot satisfy with the chain that leads to
+/// them, and conflicts inside the set.
 pub fn solve(
     pool: &Pool<'_>,
     architecture: &str,
@@ -121,7 +157,7 @@ struct Marking<'p, 'a> {
     expanded: HashSet<usize>,
     /// The package whose dependency brought a package into the set.
     asked_by: HashMap<usize, usize>,
-    problems: Vec<String>,
+    problems: Vec<Problem>,
     /// Names of packages that the problems are about.
     about: BTreeSet<&'a str>,
 }
@@ -328,7 +364,7 @@ impl<'a> Marking<'_, 'a> {
                             && self.right_architecture(relation)
                             && self.is(other, relation)
                         {
-                            let problem = format!(
+                            let text = format!(
                                 "{} {word} {relation}, which is {} {} here ({}; {})",
                                 self.label(id),
                                 self.package(other).name,
@@ -336,6 +372,8 @@ impl<'a> Marking<'_, 'a> {
                                 self.chain(id),
                                 self.chain(other),
                             );
+                            let asked = vec![self.root_of(id), self.root_of(other)];
+                            let problem = Problem::Broken { asked, text };
                             found.push((problem, [package.name, self.package(other).name]));
                         }
                     }
@@ -362,8 +400,8 @@ impl<'a> Marking<'_, 'a> {
         format!("{} {}", self.package(id).name, self.package(id).version)
     }
 
-    /// The chain of dependencies that brought a package into the set.
-    fn chain(&self, id: usize) -> String {
+    /// The packages by whose dependencies one came into the set, the requested one first.
+    fn led_by(&self, id: usize) -> Vec<&'a str> {
         let mut names = vec![self.package(id).name];
         let mut at = id;
         while let Some(&by) = self.asked_by.get(&at) {
@@ -371,13 +409,26 @@ impl<'a> Marking<'_, 'a> {
             at = by;
         }
         names.reverse();
-        match names.as_slice() {
+        names
+    }
+
+    fn root_of(&self, id: usize) -> String {
+        self.led_by(id)
+            .first()
+            .copied()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// The chain of dependencies that brought a package into the set.
+    fn chain(&self, id: usize) -> String {
+        match self.led_by(id).as_slice() {
             [only] => format!("{only} is asked for"),
-            _ => names.join(" → "),
+            names => names.join(" → "),
         }
     }
 
-    fn unsatisfied(&self, id: usize, group: &[Relation<'_>]) -> String {
+    fn unsatisfied(&self, id: usize, group: &[Relation<'_>]) -> Problem {
         let wanted: Vec<String> = group.iter().map(ToString::to_string).collect();
         let found: Vec<String> = group
             .iter()
@@ -390,43 +441,28 @@ impl<'a> Marking<'_, 'a> {
             [] => "which the archive does not have".to_owned(),
             _ => format!("but the archive has {}", found.join(", ")),
         };
-        format!(
+        let text = format!(
             "{} depends on {}, {found} ({})",
             self.label(id),
             wanted.join(" | "),
             self.chain(id)
-        )
+        );
+        let asked = vec![self.root_of(id)];
+        Problem::Broken { asked, text }
     }
 
-    fn unknown(&self, name: &str) -> String {
-        let providers: Vec<&str> = self
-            .pool
-            .providers(name)
-            .iter()
-            .map(|&(id, _)| self.package(id).name)
+    fn unknown(&self, name: &str) -> Problem {
+        let providers = self.pool.providers(name).iter();
+        let mut providers: Vec<String> = providers
+            .map(|&(id, _)| self.package(id).name.to_owned())
             .collect();
-        if !providers.is_empty() {
-            return format!(
-                "{name} is a virtual package; name one of those that provide it: {}",
-                providers.join(", ")
-            );
-        }
-        if self.pool.backport(name).is_some() {
-            return format!(
-                "{name} is in the suite's backports alone; name it in `backports` of [debian] too"
-            );
-        }
-        let nearest = self
-            .pool
-            .names()
-            .map(|known| (strsim::damerau_levenshtein(known, name), known))
-            .filter(|&(distance, _)| distance <= 2.max(name.len() / 4))
-            .min();
-        match nearest {
-            Some((_, known)) => {
-                format!("no package {name} in the archive; the nearest name is {known}")
-            }
-            None => format!("no package {name} in the archive"),
+        // Several versions of a package provide the same.
+        providers.sort_unstable();
+        providers.dedup();
+        let name = name.to_owned();
+        match providers.is_empty() {
+            true => Problem::Unknown(name),
+            false => Problem::Virtual { name, providers },
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::keep::Earlier;
+use super::refused;
 use crate::debian::archive::Archive;
 use crate::debian::packages::Pool;
 use crate::debian::pinned::LockedPackage;
-use crate::debian::solve::{self, Requirements};
-use crate::recipe::SetRequest;
+use crate::debian::solve::{self, Problem, Requirements};
+use crate::recipe::{Recipe, SetRequest};
 
 /// What the sets are chosen from.
 #[derive(Debug)]
@@ -42,15 +43,16 @@ impl<'a> Pools<'a> {
 
 /// Solves every set; the mistakes of all of them are reported at once. Earlier choices that do not fit are given up first.
 pub(super) fn choose(
+    recipe: &Recipe,
     archive: &Archive,
     pools: &mut Pools<'_>,
-    architecture: &str,
     sets: &[SetRequest],
     earlier: Option<Earlier<'_>>,
 ) -> Result<BTreeMap<String, Vec<LockedPackage>>> {
+    let architecture = recipe.image.architecture.debian();
     loop {
         let mut chosen = BTreeMap::new();
-        let mut mistakes = Vec::new();
+        let mut problems: Vec<(&str, Problem)> = Vec::new();
         let mut about = BTreeSet::new();
         for set in sets {
             let before = earlier.map_or_else(Vec::new, |earlier| earlier.names(set.name));
@@ -69,13 +71,10 @@ pub(super) fn choose(
                     chosen.insert(set.name.to_owned(), packages);
                 }
                 Err(unsolved) => {
-                    mistakes.push(format!("set {}:\n{unsolved}", set.name));
+                    problems.extend(unsolved.problems.into_iter().map(|one| (set.name, one)));
                     about.extend(unsolved.names);
                 }
             }
-        }
-        if mistakes.is_empty() {
-            return Ok(chosen);
         }
         let mut given_up = false;
         for pool in pools.each() {
@@ -84,8 +83,11 @@ pub(super) fn choose(
             }
         }
         if !given_up {
-            mistakes.extend(archive.held(&about));
-            bail!("choosing packages\n{}", mistakes.join("\n"));
+            let backports = refused::no_backports(&pools.all, sets);
+            let held = archive.held(&about);
+            let held = held.as_deref();
+            refused::packages(recipe, &pools.all, &problems, &backports, held).none()?;
+            return Ok(chosen);
         }
     }
 }

@@ -28,7 +28,7 @@ use super::fetching::LockedRecipe;
 use super::file::{Lock, LockedFrom, LockedProgram};
 use crate::host::progress::Step;
 use crate::host::session::Session;
-use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Recipe, SET_TOOLS_GO};
+use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Mistake, Recipe, SET_TOOLS_GO};
 use crate::release::{FILE, Tables};
 
 use module::Content;
@@ -44,9 +44,16 @@ use release_module::Modules;
 /// If the version is unknown, with the nearest ones, or a table is refused.
 pub fn tables(recipe: &Recipe, request: &KubeletRequest) -> Result<Tables> {
     let tables = Tables::read(&recipe.folder().join(FILE))?;
-    if !request.sources.iter().any(is_own) {
-        let known = tables.find(&request.version);
-        known.with_context(|| recipe.path.display().to_string())?;
+    if !request.sources.iter().any(is_own)
+        && let Err(error) = tables.find(&request.version)
+    {
+        let mut mistakes = recipe.places.mistakes();
+        mistakes.add(Mistake::of(
+            recipe.places.value(&["kubernetes", "version"]),
+            format!("{error:#}"),
+            "expected a version of a release table",
+        ));
+        return Err(mistakes.into());
     }
     Ok(tables)
 }
@@ -54,8 +61,9 @@ pub fn tables(recipe: &Recipe, request: &KubeletRequest) -> Result<Tables> {
 /// The references with digests of a release's images, by component, as the release table has them: nothing is asked for.
 ///
 /// # Errors
-/// If the table does not have the version or its images.
+/// If the table does not have the version or, all at once, images of it.
 pub fn images(
+    recipe: &Recipe,
     tables: &Tables,
     version: &str,
     wanted: &[ContainerImage],
@@ -65,19 +73,31 @@ pub fn images(
     }
     let release = tables.find(version)?;
     let mut found = BTreeMap::new();
+    let mut mistakes = recipe.places.mistakes();
     for image in wanted {
         let name = image.name();
-        let of_table = release.images.iter().find(|image| image.name == name);
-        let image = of_table.with_context(|| {
-            format!(
-                "the release table has no image {name} of Kubernetes {0}, which it knows for compiling alone; \
-                 `slipway release add {0}` adds it from the vendor's registry",
-                release.version
-            )
-        })?;
-        let reference = format!("{}@{}", image.reference, image.digest);
-        found.insert(name.to_owned(), reference);
+        match release.images.iter().find(|image| image.name == name) {
+            Some(image) => {
+                let reference = format!("{}@{}", image.reference, image.digest);
+                found.insert(name.to_owned(), reference);
+            }
+            None => mistakes.add(
+                Mistake::of(
+                    recipe.places.word(&["containers", "images"], name),
+                    format!(
+                        "the release table has no image {name} of Kubernetes {}, which it knows for compiling alone",
+                        release.version
+                    ),
+                    "expected an image of the table, or images-from = \"build\"",
+                )
+                .help(format!(
+                    "`slipway release add {}` adds it from the vendor's registry",
+                    release.version
+                )),
+            ),
+        }
     }
+    mistakes.none()?;
     Ok(found)
 }
 

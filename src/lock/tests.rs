@@ -188,7 +188,8 @@ fn the_archive_is_chosen_as_apt_chooses_it() {
     let never = bench.recipe("'extra'", "priority = -1");
     let error = bench.pin(never, Mode::Renew, &[]).unwrap_err();
     let error = format!("{error:#}");
-    assert!(error.contains("no package extra"), "{error}");
+    assert!(error.contains("has no package `extra`"), "{error}");
+    assert!(error.contains("or of [[debian.archives]]"), "{error}");
 }
 
 /// The lock names the archive and no host; a build in another place fetches from the recipe's URL by the lock's digest.

@@ -60,6 +60,7 @@ pub use units::Units;
 
 use super::Recipe;
 use super::mistakes::{Mistake, Mistakes, Place};
+use super::places::Places;
 use super::tree::Node;
 
 /// A Slipway recipe: from it comes one image.
@@ -132,7 +133,6 @@ impl JsonSchema for TextOrTexts {
 pub(super) fn recipe(
     path: &Path,
     variant: Option<String>,
-    parts: Vec<PathBuf>,
     tree: &Node,
     gone: &[String],
     mistakes: &mut Mistakes,
@@ -186,7 +186,8 @@ pub(super) fn recipe(
     Some(Recipe {
         path: path.to_owned(),
         variant,
-        parts,
+        parts: mistakes.recipes().cloned().collect(),
+        places: Places::new(mistakes, tree),
         image,
         debian,
         kernel,

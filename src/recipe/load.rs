@@ -88,10 +88,8 @@ pub fn load_as(path: &Path, choice: &Choice) -> Result<Recipe, Mistakes> {
     let Some(tree) = merged else {
         return Err(mistakes);
     };
-    let parts = mistakes.files().filter(|file| !setting::is_one(file));
-    let parts = parts.cloned().collect();
     let variant = choice.variant.clone();
-    let recipe = check::recipe(path, variant, parts, &tree, &gone, &mut mistakes);
+    let recipe = check::recipe(path, variant, &tree, &gone, &mut mistakes);
     match recipe {
         Some(recipe) if mistakes.is_empty() => Ok(recipe),
         _ => Err(mistakes),

@@ -8,9 +8,12 @@ use std::path::PathBuf;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
+/// What a value of the command line is called in place of a file.
+pub(super) const SETTING: &str = "--set";
+
 /// A byte range in one of the recipe's files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The file's number in [`Mistakes`].
     pub file: usize,
     /// First byte.
@@ -20,7 +23,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(file: usize, span: &Range<usize>) -> Self {
+    pub(crate) fn new(file: usize, span: &Range<usize>) -> Self {
         Self {
             file,
             start: span.start,
@@ -40,7 +43,7 @@ impl Place {
 
 /// One mistake.
 #[derive(Clone, Debug)]
-pub(super) struct Mistake {
+pub(crate) struct Mistake {
     place: Option<Place>,
     found: String,
     expected: String,
@@ -50,9 +53,23 @@ pub(super) struct Mistake {
 
 impl Mistake {
     /// A mistake at a position, with the found and the expected value.
-    pub(super) fn at(place: &Place, found: impl Into<String>, expected: impl Into<String>) -> Self {
+    pub(crate) fn at(place: &Place, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::of(Some(place.clone()), found, expected)
+    }
+
+    /// A mistake without a position.
+    pub(crate) fn nowhere(found: impl Into<String>) -> Self {
+        Self::of(None, found, "")
+    }
+
+    /// A mistake with a position, if the recipe has one: what it judges may be a default.
+    pub(crate) fn of(
+        place: Option<Place>,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
         Self {
-            place: Some(place.clone()),
+            place,
             found: found.into(),
             expected: expected.into(),
             help: None,
@@ -60,25 +77,14 @@ impl Mistake {
         }
     }
 
-    /// A mistake without a position.
-    pub(super) fn nowhere(found: impl Into<String>) -> Self {
-        Self {
-            place: None,
-            found: found.into(),
-            expected: String::new(),
-            help: None,
-            also: None,
-        }
-    }
-
     /// Adds the remedy.
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
     /// Adds the valid word that is nearest to the found one, if one is near.
-    pub(super) fn nearest<'a>(
+    pub(crate) fn nearest<'a>(
         mut self,
         word: &str,
         valid: impl IntoIterator<Item = &'a str>,
@@ -90,13 +96,13 @@ impl Mistake {
     }
 
     /// Adds the remedy unless there is one already.
-    pub(super) fn or_help(mut self, help: String) -> Self {
+    pub(crate) fn or_help(mut self, help: String) -> Self {
         self.help.get_or_insert(help);
         self
     }
 
     /// Adds a second, related position.
-    pub(super) fn also(mut self, place: &Place, why: impl Into<String>) -> Self {
+    pub(crate) fn also(mut self, place: &Place, why: impl Into<String>) -> Self {
         self.also = Some((place.clone(), why.into()));
         self
     }
@@ -111,9 +117,17 @@ pub struct Mistakes {
 
 impl Mistakes {
     /// Adds a file; gives its number for [`Place`].
-    pub(super) fn file(&mut self, path: PathBuf, text: String) -> usize {
+    pub(crate) fn file(&mut self, path: PathBuf, text: String) -> usize {
         self.files.push((path, text));
         self.files.len() - 1
+    }
+
+    /// The files alone.
+    pub(super) fn without_any(&self) -> Self {
+        Self {
+            files: self.files.clone(),
+            list: Vec::new(),
+        }
     }
 
     pub(super) fn path(&self, file: usize) -> &std::path::Path {
@@ -124,12 +138,28 @@ impl Mistakes {
         &self.files[file].1
     }
 
+    /// The files that are recipes.
+    pub(super) fn recipes(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files().filter(|file| file.as_os_str() != SETTING)
+    }
+
     pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.files.iter().map(|(path, _)| path)
     }
 
-    pub(super) fn add(&mut self, mistake: Mistake) {
+    pub(crate) fn add(&mut self, mistake: Mistake) {
         self.list.push(mistake);
+    }
+
+    /// Nothing, or all mistakes as an error.
+    ///
+    /// # Errors
+    /// If there are any.
+    pub(crate) fn none(self) -> Result<(), Self> {
+        match self.is_empty() {
+            true => Ok(()),
+            false => Err(self),
+        }
     }
 
     /// The number of mistakes.
@@ -240,7 +270,7 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 /// The valid word that is nearest to `word`, if one is near enough to be the intended one.
-pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     valid
         .into_iter()
@@ -249,7 +279,8 @@ pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) 
             (distance, candidate)
         })
         .filter(|(distance, candidate)| *distance <= (candidate.chars().count() / 3).max(1))
-        .min_by_key(|(distance, _)| *distance)
+        // Of equally near ones always the same, whatever their order.
+        .min()
         .map(|(_, candidate)| candidate)
 }
 

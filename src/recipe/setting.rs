@@ -1,13 +1,8 @@
 //! A value of the command line, as `image.version=1.4`, that is laid over a recipe's files.
 
-use std::path::Path;
-
-use super::mistakes::{Mistake, Mistakes};
+use super::mistakes::{Mistake, Mistakes, SETTING};
 use super::schema::{self, allows, resolve, words};
 use super::tree::{self, Node};
-
-/// What such a value is called in place of a file.
-const FILE: &str = "--set";
 
 /// The tree of a setting. A key is written as in TOML; a value too, but a text needs no quotes, and a list of names neither quotes nor
 /// brackets.
@@ -19,15 +14,10 @@ pub(super) fn tree(setting: &str, mistakes: &mut Mistakes) -> Option<Node> {
         return None;
     };
     let text = format!("{key} = {}", written(key, value));
-    let file = mistakes.file(FILE.into(), text);
+    let file = mistakes.file(SETTING.into(), text);
     let before = mistakes.len();
     let tree = tree::parse(file, mistakes);
     (mistakes.len() == before).then_some(tree)
-}
-
-/// Whether a file of the mistakes is a setting.
-pub(super) fn is_one(file: &Path) -> bool {
-    file == Path::new(FILE)
 }
 
 /// The key and the value: a key's quotes may hold the sign.
@@ -53,7 +43,7 @@ fn written(key: &str, value: &str) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let root = schema::value();
     let mut scratch = Mistakes::default();
-    let file = scratch.file(FILE.into(), format!("{key} = 0"));
+    let file = scratch.file(SETTING.into(), format!("{key} = 0"));
     let mut node = tree::parse(file, &mut scratch);
     let mut kind = &root;
     while let Some((name, inner)) = node.only() {

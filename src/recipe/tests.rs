@@ -221,6 +221,17 @@ fn an_inherited_file_is_taken_back() {
 }
 
 #[test]
+fn where_words_are_written_is_in_no_key() {
+    let moved = format!("# One line more.\n\n{}", SMALL.replace("    ", "  "));
+    let keys = |text: &str| {
+        let recipe = written(&[("a.toml", text)]).unwrap();
+        let whole = serde_json::to_string(&recipe).unwrap();
+        (whole, recipe.lock_request())
+    };
+    assert_eq!(keys(SMALL), keys(&moved));
+}
+
+#[test]
 fn recipes_that_extend_each_other_are_refused_with_the_circle() {
     let report = written(&[
         ("a.toml", "extends = 'b.toml'"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 use fetch::{Digest, Failure};
 
-use super::{Request, Suite};
+use super::{NoComponents, Request, Suite};
 use crate::debian::files::{self, Files};
 use crate::debian::release::{IndexFile, Release};
 use crate::debian::signature::Keyring;
@@ -136,6 +136,18 @@ impl Source<'_> {
             None => request.components,
             Some(archive) => &archive.components,
         };
+        let lists = |component: &&String| {
+            let own = release.packages(component, request.architecture);
+            own.is_ok()
+        };
+        let missing = components.iter().filter(|name| !lists(name));
+        let missing: Vec<String> = missing.cloned().collect();
+        if self.third_party.is_none() && !missing.is_empty() {
+            bail!(NoComponents {
+                components: missing,
+                architecture: request.architecture.to_owned(),
+            });
+        }
         let mut all = Vec::new();
         for component in components {
             let own = release.packages(component, request.architecture);
