@@ -12,7 +12,7 @@ use crate::publish::image::Image;
 use crate::publish::output::Output;
 use crate::publish::sbom;
 use crate::publish::sums::Sums;
-use crate::recipe::{self, Choice, SET_KERNEL, SET_TOOLS_BUILD, SET_TOOLS_RUN};
+use crate::recipe::{self, Choice, SET_TOOLS_BUILD, SET_TOOLS_RUN};
 use crate::steps::{bootable, disk, identity, initramfs, kernel, kubelet, layers, root, rootfs};
 
 /// The parameters of a build.
@@ -46,7 +46,7 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let locked = lock::pin(session, recipe, request.lock)?;
     let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
     let rootfs = rootfs::install(session, &locked)?;
-    let kernel = kernel::unpack(session, &tools, &locked.fetch(session, SET_KERNEL)?)?;
+    let kernel = kernel::install(session, &locked, &tools)?;
     let kubelet = kubelet::install(session, &locked)?;
     let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
     let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;

@@ -54,7 +54,7 @@ pub use check::{
 };
 pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
-pub(crate) use mistakes::{Mistake, Place};
+pub(crate) use mistakes::{Mistake, Place, nearest};
 pub use places::Places;
 pub use platform::Platform;
 

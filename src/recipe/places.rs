@@ -45,12 +45,14 @@ impl Places {
 
     /// The last of these keys; if it is not written, the nearest table around it that is.
     pub(crate) fn key(&self, keys: &[&str]) -> Option<Place> {
+        let (_, around) = keys.split_last()?;
+        self.written_key(keys).or_else(|| self.key(around))
+    }
+
+    /// The last of these keys, if it is written.
+    pub(crate) fn written_key(&self, keys: &[&str]) -> Option<Place> {
         let (last, around) = keys.split_last()?;
-        let table = self.0.tree.at(around);
-        match table.and_then(|table| table.entry(last)) {
-            Some(entry) => Some(entry.key.clone()),
-            None => self.key(around),
-        }
+        Some(self.0.tree.at(around)?.entry(last)?.key.clone())
     }
 
     /// A word in the list at these keys, if it is written there.
@@ -59,6 +61,32 @@ impl Places {
         let item = items.iter().find(|item| item.text() == Some(word))?;
         Some(item.place.clone())
     }
+
+    /// A word inside the text at these keys, if it is there once; else the text.
+    pub(crate) fn inside(&self, keys: &[&str], word: &str) -> Option<Place> {
+        let place = self.value(keys)?;
+        let text = self.0.texts.text(place.file).get(place.start..place.end);
+        let within = text.and_then(|text| only_word(text, word));
+        Some(match within {
+            Some(at) => Place {
+                start: place.start + at,
+                end: place.start + at + word.len(),
+                ..place
+            },
+            None => place,
+        })
+    }
+}
+
+/// The byte at which a text has this word, if it has it once.
+fn only_word(text: &str, word: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let mut found = text.match_indices(word).filter(|(at, word)| {
+        let (before, after) = (&text[..*at], &text[at + word.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    });
+    let (at, _) = found.next()?;
+    found.next().is_none().then_some(at)
 }
 
 #[cfg(test)]
@@ -85,5 +113,21 @@ mod tests {
         // What is not written is a default: its table is shown.
         assert_eq!(at(places.value(&["debian", "components"])), Some("debian"));
         assert_eq!(at(places.value(&["kernel", "package"])), None);
+        let content = ["files", "/etc/x.conf", "content"];
+        assert_eq!(at(places.inside(&content, "two")), Some("two"));
+        let whole = at(places.inside(&content, "three")).unwrap();
+        assert!(whole.starts_with("\"\"\""), "{whole}");
+    }
+
+    #[test]
+    fn a_word_is_found_if_it_is_there_once_and_no_part_of_another() {
+        for (text, word, expected) in [
+            ("overlay\nbr_netfilter\n", "br_netfilter", Some(8)),
+            ("a-b a_b b", "b", Some(8)),
+            ("b b", "b", None),
+            ("", "b", None),
+        ] {
+            assert_eq!(only_word(text, word), expected, "{text:?}");
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 pub mod catalogue;
 
+use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
@@ -15,6 +17,8 @@ use crate::host::tree;
 use crate::install;
 use crate::install::tools::Tools;
 use crate::layer::{Entry, Layer};
+use crate::lock::LockedRecipe;
+use crate::recipe::{Mistake, Recipe, SET_KERNEL};
 
 /// Path of the modules in the package and in the root.
 const MODULES: &str = "usr/lib/modules";
@@ -34,6 +38,47 @@ pub struct Kernel {
     pub layer: Layer,
     /// Hash of all inputs.
     pub key: Key,
+}
+
+/// A package that does not have one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NotOneKernel(Vec<String>);
+
+impl fmt::Display for NotOneKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, all) = (self.0.len(), self.0.join(", "));
+        write!(
+            f,
+            "expected one kernel in the kernel's package, found {count}"
+        )?;
+        match count {
+            0 => Ok(()),
+            _ => write!(f, ": {all}"),
+        }
+    }
+}
+
+impl std::error::Error for NotOneKernel {}
+
+/// The recipe's kernel, unpacked.
+///
+/// # Errors
+/// As [`unpack`]; a package without a kernel is a mistake of the recipe.
+pub fn install(session: &Session, locked: &LockedRecipe, tools: &Tools) -> Result<Kernel> {
+    let debs = locked.fetch(session, SET_KERNEL)?;
+    unpack(session, tools, &debs).map_err(|error| match error.downcast_ref() {
+        Some(NotOneKernel(_)) => no_kernel(&locked.recipe, &error),
+        None => error,
+    })
+}
+
+fn no_kernel(recipe: &Recipe, error: &anyhow::Error) -> anyhow::Error {
+    let mut mistakes = recipe.places.mistakes();
+    let place = recipe.places.value(&["kernel", "package"]);
+    let found = format!("`{}` is not a kernel: {error:#}", recipe.kernel.package);
+    let mistake = Mistake::of(place, found, "expected a package linux-image-…");
+    mistakes.add(mistake);
+    mistakes.into()
 }
 
 /// Unpacks the kernel's package and lists its modules with the tools tree's depmod.
@@ -96,17 +141,40 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
 /// The release of the one kernel in an unpacked package.
 fn release(folder: &Path) -> Result<String> {
     let boot = folder.join("boot");
-    let mut found: Vec<String> = fs::read_dir(&boot)
-        .with_context(|| format!("reading {}", boot.display()))?
+    let files = match fs::read_dir(&boot) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        files => Some(files.with_context(|| format!("reading {}", boot.display()))?),
+    };
+    let mut found: Vec<String> = files
+        .into_iter()
+        .flatten()
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned))
         .collect();
     found.sort();
-    ensure!(
-        found.len() == 1,
-        "expected one kernel in the kernel's package, found {}: {}",
-        found.len(),
-        found.join(", ")
-    );
+    if found.len() != 1 {
+        bail!(NotOneKernel(found));
+    }
     Ok(found.remove(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_has_one_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = || release(folder.path()).map_err(|error| error.to_string());
+        // As a package of programs, which has no folder boot.
+        assert!(found().unwrap_err().ends_with("found 0"));
+        let boot = folder.path().join("boot");
+        fs::create_dir(&boot).unwrap();
+        fs::write(boot.join("config-6.12.1"), "").unwrap();
+        assert!(found().unwrap_err().ends_with("found 0"));
+        fs::write(boot.join("vmlinuz-6.12.1"), "").unwrap();
+        assert_eq!(found().unwrap(), "6.12.1");
+        fs::write(boot.join("vmlinuz-6.12.2"), "").unwrap();
+        assert!(found().unwrap_err().ends_with("found 2: 6.12.1, 6.12.2"));
+    }
 }

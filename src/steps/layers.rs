@@ -1,10 +1,15 @@
 //! Layers: all files that are laid over the packages' tree, lowest first.
 
+mod found;
 mod iscsi;
+mod modules;
 mod node;
 mod overlay;
+mod words;
 
 use anyhow::Result;
+
+use found::Found;
 
 use super::identity::Identity;
 use super::kernel::Kernel;
@@ -19,7 +24,8 @@ use crate::lock::LockedRecipe;
 /// files, so that a user's file replaces every other.
 ///
 /// # Errors
-/// If a file cannot be read, or the recipe names an unknown user, group or unit.
+/// If a file cannot be read; all words of the recipe that name what the packages and the kernel do not have, as
+/// [`crate::recipe::Mistakes`].
 pub fn collect(
     session: &Session,
     locked: &LockedRecipe,
@@ -38,6 +44,8 @@ pub fn collect(
         Layer::new(cache, iscsi::entries(recipe))?,
     ];
     layers.extend(kubelet.layers.iter().cloned());
-    layers.push(overlay::layer(cache, recipe, rootfs, &layers)?);
+    let below = Found::below(rootfs, &layers)?;
+    let with_files = words::check(recipe, rootfs, kernel, &below)?;
+    layers.push(overlay::layer(cache, recipe, &below, &with_files)?);
     Ok(layers)
 }

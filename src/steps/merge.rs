@@ -55,7 +55,11 @@ fn content(tree: &Tree, kind: &Kind, place: impl Fn(&str) -> String) -> Result<K
     }
 }
 
-fn lay(tree: &mut Tree, entry: &Entry, seed: &mut String) -> Result<()> {
+/// Lays one entry over a tree; `seed` gets the line that copies it to `/var`, if it goes there.
+///
+/// # Errors
+/// As [`merge`].
+pub(super) fn lay(tree: &mut Tree, entry: &Entry, seed: &mut String) -> Result<()> {
     let follow_last = entry.kind == Kind::Directory;
     let mut entry = Entry {
         path: resolve(tree, &entry.path, follow_last)?,

@@ -67,7 +67,7 @@ pub fn seal(
     let key = key.finish();
     let step = session.progress.step("root");
     let made = session.cache.step("root", &key, |folder| {
-        let base = set_id::removed(rootfs.entries(), &options.set_uid)?;
+        let base = set_id::removed(rootfs.entries(), &options.set_uid);
         let entries: Vec<Entry> = merge::merge(&base, layers)?.into_values().collect();
         kubelet::check(&entries)?;
         credential_providers::check(&entries)?;

@@ -9,6 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use image::modules::{Builtin, Module, ModuleIndex, canonical, matches};
 
+use crate::recipe::nearest;
+
 /// All modules of a kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
@@ -110,6 +112,25 @@ impl Catalogue {
                 }
             }
         }
+    }
+
+    /// The kernel's release, as `uname -r`.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// The names of all modules, loadable and built in.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let all = self.loadable.keys().chain(self.builtin.keys());
+        all.map(String::as_str)
+    }
+
+    /// Whether modprobe(8) knows a word: the name of a module, or one of its aliases.
+    #[must_use]
+    pub fn answers(&self, word: &str) -> bool {
+        let mut patterns = self.aliases.values().chain(self.builtin.values()).flatten();
+        self.knows(word) || patterns.any(|pattern| matches(pattern, word))
     }
 
     /// Whether the kernel has it, loadable or built in.
@@ -225,14 +246,8 @@ impl Catalogue {
 
     fn unknown(&self, name: &str) -> String {
         let name = canonical(name);
-        let nearest = self
-            .loadable
-            .keys()
-            .chain(self.builtin.keys())
-            .map(|known| (strsim::damerau_levenshtein(known, &name), known))
-            .min()
-            .filter(|(distance, _)| *distance <= 2)
-            .map(|(_, known)| format!("; did you mean {known}?"))
+        let nearest = nearest(&name, self.names())
+            .map(|known| format!("; did you mean {known}?"))
             .unwrap_or_default();
         format!("kernel {} has no module {name}{nearest}", self.release)
     }

@@ -1,0 +1,218 @@
+//! What lies below the recipe's files: the packages, the kernel's modules and Slipway's own files, as one tree; and the users,
+//! groups and units that it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use anyhow::Result;
+
+use crate::install::Rootfs;
+use crate::layer::{Entry, Kind, Layer, Source};
+use crate::steps::merge::{self, Tree, resolve};
+
+/// Folder of the links that enable units.
+pub(super) const ENABLED: &str = "/etc/systemd/system";
+/// Folders of unit files; the first one that has a unit is used.
+const UNITS: [&str; 2] = [ENABLED, "/usr/lib/systemd/system"];
+/// Scripts of System V, which systemd's generator makes units of.
+const SCRIPTS: &str = "/etc/init.d";
+
+/// A tree, and its names.
+pub(super) struct Found {
+    /// The entries.
+    pub(super) tree: Tree,
+    /// Names and numbers of `/etc/passwd`.
+    pub(super) users: BTreeMap<String, u32>,
+    /// Names and numbers of `/etc/group`.
+    pub(super) groups: BTreeMap<String, u32>,
+}
+
+impl Found {
+    /// The packages with `layers` over them.
+    ///
+    /// # Errors
+    /// If the layers do not fit over the packages.
+    pub(super) fn below(rootfs: &Rootfs, layers: &[Layer]) -> Result<Self> {
+        Ok(Self::of(merge::merge(rootfs.entries(), layers)?))
+    }
+
+    fn of(tree: Tree) -> Self {
+        let read = |path: &str| {
+            let text = read(&tree, path).unwrap_or_default();
+            ids(&String::from_utf8_lossy(&text))
+        };
+        Self {
+            users: read("/etc/passwd"),
+            groups: read("/etc/group"),
+            tree,
+        }
+    }
+
+    /// The content of a file, links followed.
+    pub(super) fn text(&self, path: &str) -> Option<Vec<u8>> {
+        read(&self.tree, path)
+    }
+
+    /// Whether something is at a path.
+    pub(super) fn has(&self, path: &str) -> bool {
+        resolve(&self.tree, path, false).is_ok_and(|path| self.tree.contains_key(&path))
+    }
+
+    /// The text of a unit file; for an instance, that of its template.
+    pub(super) fn unit(&self, unit: &str) -> Option<Vec<u8>> {
+        let template = template(unit);
+        let names = [Some(unit), template.as_deref()].into_iter().flatten();
+        let mut paths = names.flat_map(|name| UNITS.map(|folder| format!("{folder}/{name}")));
+        paths.find_map(|path| self.text(&path))
+    }
+
+    /// Whether there is a unit, or a link in the place of one.
+    pub(super) fn has_unit(&self, unit: &str) -> bool {
+        let template = template(unit);
+        let mut names = [Some(unit), template.as_deref()].into_iter().flatten();
+        names.any(|name| {
+            UNITS
+                .iter()
+                .any(|folder| self.has(&format!("{folder}/{name}")))
+        }) || !self.links_to(unit).is_empty()
+    }
+
+    /// Whether systemd makes a service of a script of System V.
+    pub(super) fn has_script(&self, unit: &str) -> bool {
+        let name = unit.strip_suffix(".service");
+        name.is_some_and(|name| self.has(&format!("{SCRIPTS}/{name}")))
+    }
+
+    /// The names of all unit files.
+    pub(super) fn units(&self) -> BTreeSet<&str> {
+        let inside = |folder: &'static str| {
+            let is_folder = move |name: &str| {
+                let entry = self.tree.get(&format!("{folder}/{name}"));
+                entry.is_some_and(|entry| entry.kind == Kind::Directory)
+            };
+            let names = self.below_folder(folder);
+            names.filter(move |name| !name.contains('/') && !is_folder(name))
+        };
+        UNITS.into_iter().flat_map(inside).collect()
+    }
+
+    /// The paths below a folder, relative to it.
+    pub(super) fn below_folder(&self, folder: &str) -> impl Iterator<Item = &str> {
+        let folder = format!("{folder}/");
+        let paths = self.tree.range(folder.clone()..).map(|(path, _)| path);
+        paths.map_while(move |path| path.strip_prefix(folder.as_str()))
+    }
+
+    /// The links that enable a unit: links to it, and links with its name in a target's folder.
+    pub(super) fn links_to(&self, unit: &str) -> Vec<String> {
+        let name = |path: &str| path.rsplit('/').next().map(str::to_owned);
+        let links = self.below_folder(ENABLED).filter_map(|path| {
+            let path = format!("{ENABLED}/{path}");
+            match &self.tree.get(&path)?.kind {
+                Kind::Symlink(target) => {
+                    let is_one = target != "/dev/null"
+                        && (name(&path).as_deref() == Some(unit)
+                            || name(target).as_deref() == Some(unit));
+                    is_one.then_some(path)
+                }
+                _ => None,
+            }
+        });
+        links.collect()
+    }
+}
+
+/// The content of a file of a tree, links followed.
+fn read(tree: &Tree, path: &str) -> Option<Vec<u8>> {
+    let entry: &Entry = tree.get(&resolve(tree, path, true).ok()?)?;
+    match &entry.kind {
+        Kind::File(Source::Bytes(bytes)) => Some(bytes.clone()),
+        Kind::File(Source::Path(file)) => std::fs::read(file).ok(),
+        Kind::File(Source::Range { file, offset, size }) => {
+            let mut bytes = vec![0; usize::try_from(*size).ok()?];
+            let file = File::open(file).ok()?;
+            file.read_exact_at(&mut bytes, *offset).ok()?;
+            Some(bytes)
+        }
+        _ => None,
+    }
+}
+
+/// Names and numbers of passwd(5) or group(5).
+fn ids(text: &str) -> BTreeMap<String, u32> {
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+        })
+        .collect()
+}
+
+/// The template of an instance: `getty@.service` for `getty@tty1.service`.
+pub(super) fn template(unit: &str) -> Option<String> {
+    let (name, rest) = unit.split_once('@')?;
+    let (_, suffix) = rest.rsplit_once('.')?;
+    Some(format!("{name}@.{suffix}"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::host::cache::Key;
+
+    /// A tree of these entries.
+    pub(in crate::steps::layers) fn found(entries: Vec<Entry>) -> Found {
+        let layer = Layer::with_key(entries, Key::of("test", 1).finish()).unwrap();
+        Found::of(merge::merge(&[], &[layer]).unwrap())
+    }
+
+    #[test]
+    fn names_have_numbers() {
+        let found =
+            ids("root:x:0:0:root:/root:/bin/sh\nsshd:*:104:65534::/run/sshd:/bin/false\nbroken\n");
+        assert_eq!(
+            found,
+            BTreeMap::from([("root".to_owned(), 0), ("sshd".to_owned(), 104)])
+        );
+    }
+
+    #[test]
+    fn units_are_files_templates_aliases_and_links() {
+        let found = found(vec![
+            Entry::symlink("/lib", "usr/lib"),
+            Entry::file("/usr/lib/systemd/system/a.service", 0o644, "A"),
+            Entry::file("/lib/systemd/system/getty@.service", 0o644, "G"),
+            Entry::symlink(
+                "/etc/systemd/system/dbus-a.service",
+                "/usr/lib/systemd/system/a.service",
+            ),
+            Entry::symlink(
+                "/etc/systemd/system/x.wants/gone.timer",
+                "/usr/lib/systemd/system/gone.timer",
+            ),
+            Entry::symlink("/etc/systemd/system/masked.service", "/dev/null"),
+            Entry::file("/etc/init.d/old", 0o755, "#!/bin/sh"),
+        ]);
+        for (unit, text, has) in [
+            ("a.service", Some(&b"A"[..]), true),
+            ("dbus-a.service", Some(b"A"), true),
+            ("getty@tty1.service", Some(b"G"), true),
+            ("gone.timer", None, true),
+            ("masked.service", None, true),
+            ("b.service", None, false),
+            ("old.service", None, false),
+        ] {
+            assert_eq!(found.unit(unit).as_deref(), text, "{unit}");
+            assert_eq!(found.has_unit(unit), has, "{unit}");
+        }
+        assert!(found.has_script("old.service") && !found.has_script("old.timer"));
+        let expected = [
+            "a.service",
+            "dbus-a.service",
+            "getty@.service",
+            "masked.service",
+        ];
+        assert!(found.units().into_iter().eq(expected));
+    }
+}
