@@ -1,6 +1,7 @@
 //! Where the words of a checked recipe are written: what only a lock or a build can judge, as the name of a package, is reported
 //! with its place as well.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::mistakes::{Mistakes, Place};
@@ -62,31 +63,19 @@ impl Places {
         Some(item.place.clone())
     }
 
-    /// A word inside the text at these keys, if it is there once; else the text.
-    pub(crate) fn inside(&self, keys: &[&str], word: &str) -> Option<Place> {
+    /// A part of the text at these keys, by its bytes in the text's value; the whole text if that is written with escapes.
+    pub(crate) fn inside(&self, keys: &[&str], value: &str, part: &Range<usize>) -> Option<Place> {
         let place = self.value(keys)?;
-        let text = self.0.texts.text(place.file).get(place.start..place.end);
-        let within = text.and_then(|text| only_word(text, word));
-        Some(match within {
-            Some(at) => Place {
-                start: place.start + at,
-                end: place.start + at + word.len(),
-                ..place
-            },
-            None => place,
+        let written = self.0.texts.text(place.file).get(place.start..place.end);
+        let Some(at) = written.and_then(|written| written.find(value)) else {
+            return Some(place);
+        };
+        Some(Place {
+            start: place.start + at + part.start,
+            end: place.start + at + part.end,
+            ..place
         })
     }
-}
-
-/// The byte at which a text has this word, if it has it once.
-fn only_word(text: &str, word: &str) -> Option<usize> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    let mut found = text.match_indices(word).filter(|(at, word)| {
-        let (before, after) = (&text[..*at], &text[at + word.len()..]);
-        !before.ends_with(is_part) && !after.starts_with(is_part)
-    });
-    let (at, _) = found.next()?;
-    found.next().is_none().then_some(at)
 }
 
 #[cfg(test)]
@@ -114,20 +103,11 @@ mod tests {
         assert_eq!(at(places.value(&["debian", "components"])), Some("debian"));
         assert_eq!(at(places.value(&["kernel", "package"])), None);
         let content = ["files", "/etc/x.conf", "content"];
-        assert_eq!(at(places.inside(&content, "two")), Some("two"));
-        let whole = at(places.inside(&content, "three")).unwrap();
+        assert_eq!(
+            at(places.inside(&content, "one\ntwo\n", &(4..7))),
+            Some("two")
+        );
+        let whole = at(places.inside(&content, "one\ttwo\n", &(4..7))).unwrap();
         assert!(whole.starts_with("\"\"\""), "{whole}");
-    }
-
-    #[test]
-    fn a_word_is_found_if_it_is_there_once_and_no_part_of_another() {
-        for (text, word, expected) in [
-            ("overlay\nbr_netfilter\n", "br_netfilter", Some(8)),
-            ("a-b a_b b", "b", Some(8)),
-            ("b b", "b", None),
-            ("", "b", None),
-        ] {
-            assert_eq!(only_word(text, word), expected, "{text:?}");
-        }
     }
 }

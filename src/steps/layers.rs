@@ -1,5 +1,6 @@
 //! Layers: all files that are laid over the packages' tree, lowest first.
 
+mod credential_providers;
 mod found;
 mod iscsi;
 mod modules;

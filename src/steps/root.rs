@@ -3,7 +3,6 @@
 //! Base and layers are merged in memory to one sorted and normalised list (parents first, no path through a link, no
 //! path below a removed folder) and streamed to `mkfs.erofs --tar=f`: the tree is never written to the disk as files.
 
-mod credential_providers;
 mod kubelet;
 mod set_id;
 
@@ -70,7 +69,6 @@ pub fn seal(
         let base = set_id::removed(rootfs.entries(), &options.set_uid);
         let entries: Vec<Entry> = merge::merge(&base, layers)?.into_values().collect();
         kubelet::check(&entries)?;
-        credential_providers::check(&entries)?;
         let erofs = folder.join(EROFS);
         format(tools, &entries, folder, options, &key, epoch)?;
         step.note("hashing");

@@ -128,9 +128,10 @@ fn loaded_at_boot(
         match &file.kind {
             FileKind::Content(content) => {
                 let text = String::from_utf8_lossy(content);
-                for (_, name) in wanted(&text).filter(unknown) {
+                for (at, name) in wanted(&text).filter(unknown) {
                     let keys = ["files", &file.path, "content"];
-                    let place = recipe.places.inside(&keys, name);
+                    let part = at..at + name.len();
+                    let place = recipe.places.inside(&keys, &text, &part);
                     mistakes.add(absent(recipe, catalogue, place, name, WHAT_FOR));
                 }
             }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::found::Found;
-use super::{modules, overlay};
+use super::{credential_providers, modules, overlay};
 use crate::install::Rootfs;
 use crate::layer::{Entry, Kind};
 use crate::recipe::{FileEntry, FileKind, Mistake, Mistakes, Recipe, nearest};
@@ -32,6 +32,7 @@ pub(super) fn check(
     set_uid(recipe, rootfs.entries(), &mut mistakes);
     units(recipe, below, &with_files, &mut mistakes);
     modules::check(recipe, &catalogue, &with_files, &mut mistakes);
+    credential_providers::check(recipe, &with_files, &mut mistakes);
     mistakes.none()?;
     Ok(with_files)
 }
@@ -206,7 +207,8 @@ pub(super) mod tests {
         (folder, recipe)
     }
 
-    const KERNEL: &str = "[kernel]\npackage = 'linux-image-amd64'\nplatforms = ['qemu']\n";
+    pub(in crate::steps::layers) const KERNEL: &str =
+        "[kernel]\npackage = 'linux-image-amd64'\nplatforms = ['qemu']\n";
 
     fn below() -> Found {
         found(vec![
