@@ -63,6 +63,12 @@ impl Places {
         Some(item.place.clone())
     }
 
+    /// An item of the list at these keys, by its number from 0.
+    pub(crate) fn item(&self, list: &[&str], number: usize) -> Option<Place> {
+        let item = self.0.tree.at(list)?.items().get(number)?;
+        Some(item.place.clone())
+    }
+
     /// A part of the text at these keys, by its bytes in the text's value; the whole text if that is written with escapes.
     pub(crate) fn inside(&self, keys: &[&str], value: &str, part: &Range<usize>) -> Option<Place> {
         let place = self.value(keys)?;

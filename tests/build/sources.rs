@@ -453,6 +453,22 @@ fn images_of_others_are_baked_under_their_own_names() {
         "prebuilt = [{{ oci = \"{host}/group/app:v2@{digest}\" }}, {{ layout = \"app.oci\", name = \"r.example/app:v1\" }}]\n\
          [root]\ncompression = \"none\"\n"
     );
+    // Images that are not there are mistakes of the recipe, all at once.
+    let absent = prebuilt
+        .replace(digest, &format!("sha256:{}", "0".repeat(64)))
+        .replace("r.example/app:v1", "r.example/app:v2");
+    fs::write(&recipe, format!("{text}{absent}")).unwrap();
+    let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
+    assert!(!good, "{said}");
+    let line = format!("recipes/small.toml:{}:", text.lines().count() + 1);
+    assert_eq!(said.matches(&line).count(), 2, "{said}");
+    for expected in [
+        "404 Not Found",
+        "it has no image \"r.example/app:v2\"",
+        "2 mistakes",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
     fs::write(&recipe, format!("{text}{prebuilt}")).unwrap();
     let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
     assert!(good, "{said}");

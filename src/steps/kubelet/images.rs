@@ -14,6 +14,7 @@ use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
 use image::paths::{CONTAINER_IMAGES, NODE_PROGRAM};
 use serde::{Deserialize, Serialize};
 
+use super::prebuilt;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
@@ -24,7 +25,7 @@ use crate::layer::{Entry, Layer};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::Program;
 use crate::oci::{self, RunConfig};
-use crate::recipe::{ContainerImage, Prebuilt, PrebuiltFrom, SET_ETCD};
+use crate::recipe::{ContainerImage, SET_ETCD};
 
 /// Where the images' names begin: nothing is ever pulled from there.
 const REGISTRY: &str = "slipway.local";
@@ -138,15 +139,8 @@ pub(super) fn bake(
         });
     }
     let architecture = locked.recipe.image.architecture.debian();
-    let mut prebuilt = Vec::new();
-    let of_registry = locked.lock.images.iter().map(|(name, reference)| {
-        let from = PrebuiltFrom::Oci(reference.clone());
-        (Some(name.as_str()), Prebuilt { from, name: None })
-    });
-    let others = locked.recipe.prebuilt.iter();
-    let others = others.map(|image| (None, image.clone()));
-    for (component, wanted) in of_registry.chain(others) {
-        let mut made = super::prebuilt::make(session, &wanted, architecture)?;
+    let mut digests = Vec::new();
+    for (component, mut made) in prebuilt::make_all(session, locked, architecture)? {
         if let Some(name) = component {
             references.insert(name.to_owned(), made.listed.names[0].clone());
             // Where the node's own settings look for them.
@@ -158,7 +152,7 @@ pub(super) fn bake(
             .key("prebuilt", &made.key)
             .text("names", &made.listed.names.join(" "));
         entries.extend(made.entries);
-        prebuilt.push((made.listed.names[0].clone(), made.digest));
+        digests.push((made.listed.names[0].clone(), made.digest));
         list.images.push(made.listed);
     }
     if list.images.is_empty() {
@@ -166,7 +160,7 @@ pub(super) fn bake(
         return Ok(Images {
             layer,
             references,
-            prebuilt,
+            prebuilt: digests,
         });
     }
     let key = keys.finish();
@@ -180,7 +174,7 @@ pub(super) fn bake(
     Ok(Images {
         layer,
         references,
-        prebuilt,
+        prebuilt: digests,
     })
 }
 

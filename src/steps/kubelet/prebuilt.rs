@@ -1,15 +1,17 @@
 //! Container images that others built: pulled by digest or read from an OCI layout, and merged into one folder of the root
 //! each.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
+use fetch::Failure;
 use image::container_images::{ContainerImage as Listed, folder};
 
 use crate::host::cache::Key;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::layer::{Entry, Kind};
+use crate::lock::LockedRecipe;
 use crate::oci::{self, Merged, Pulled, Reference};
-use crate::recipe::{Prebuilt, PrebuiltFrom};
+use crate::recipe::{Mistake, Prebuilt, PrebuiltFrom};
 
 /// An image for the root.
 pub(super) struct Made {
@@ -21,6 +23,49 @@ pub(super) struct Made {
     pub(super) digest: String,
     /// Hash of its content.
     pub(super) key: Key,
+}
+
+/// Makes those of the release that a lock has from the registry, with their components, and those of the recipe.
+///
+/// # Errors
+/// As [`make`]; images of the recipe that their source does not have are its mistakes, reported together.
+pub(super) fn make_all<'l>(
+    session: &Session,
+    locked: &'l LockedRecipe,
+    architecture: &str,
+) -> Result<Vec<(Option<&'l str>, Made)>> {
+    let recipe = &locked.recipe;
+    let mut all = Vec::new();
+    for (name, reference) in &locked.lock.images {
+        let from = PrebuiltFrom::Oci(reference.clone());
+        let made = make(session, &Prebuilt { from, name: None }, architecture)?;
+        all.push((Some(name.as_str()), made));
+    }
+    let mut mistakes = recipe.places.mistakes();
+    for (number, wanted) in recipe.prebuilt.iter().enumerate() {
+        match make(session, wanted, architecture) {
+            Ok(made) => all.push((None, made)),
+            Err(error) if is_absent(&wanted.from, &error) => mistakes.add(Mistake::of(
+                recipe.places.item(&["containers", "prebuilt"], number),
+                format!("{error:#}"),
+                "expected the digest of an image in its registry, or the name of one in its layout",
+            )),
+            Err(error) => return Err(error),
+        }
+    }
+    mistakes.none()?;
+    Ok(all)
+}
+
+/// Whether an image is not what the recipe says, rather than its registry away.
+fn is_absent(from: &PrebuiltFrom, error: &Error) -> bool {
+    match from {
+        PrebuiltFrom::Layout(_) => true,
+        PrebuiltFrom::Oci(_) => error.chain().any(|cause| {
+            let failure = cause.downcast_ref::<Failure>();
+            matches!(failure, Some(Failure::Status { code: 404, .. }))
+        }),
+    }
 }
 
 /// Pulls or reads an image and merges its layers.
