@@ -186,10 +186,7 @@ fn backports_are_taken_for_named_packages_and_where_nothing_else_fits() {
         );
     }
     let error = choose(normal, backports, "new").unwrap_err().to_string();
-    assert!(
-        error.contains("no package new in the archive"),
-        "{error}"
-    );
+    assert!(error.contains("no package new in the archive"), "{error}");
 }
 
 #[test]
